@@ -1,0 +1,127 @@
+import json
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo.privacy.events import (
+    ComposedEvent,
+    EventError,
+    GaussianEvent,
+    GaussianProjectionEvent,
+    NonPrivateEvent,
+    NoOpEvent,
+    PrivacyEvent,
+    SelfComposedEvent,
+    event_from_dict,
+    event_to_dict,
+)
+
+leaves = st.one_of(
+    st.just(NoOpEvent()),
+    st.just(NonPrivateEvent()),
+    st.builds(GaussianEvent, st.floats(1e-3, 1e3)),
+    st.builds(GaussianProjectionEvent, st.floats(1e-3, 1e3), st.integers(1, 5000)),
+)
+events = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(SelfComposedEvent, inner, st.integers(1, 10**9)),
+        st.builds(ComposedEvent, st.lists(inner, max_size=3).map(tuple)),
+    ),
+    max_leaves=6,
+)
+
+
+@dataclass(frozen=True)
+class UnheardOfEvent(PrivacyEvent):
+    pass
+
+
+@given(event=events)
+def test_events_survive_json(event: PrivacyEvent) -> None:
+    assert event_from_dict(json.loads(json.dumps(event_to_dict(event), allow_nan=False))) == event
+
+
+def test_the_written_form_stays_readable() -> None:
+    # Never change these lines: releases in the world look like this.
+    written = {
+        "type": "ComposedEvent",
+        "events": [
+            {"type": "SelfComposedEvent", "event": {"type": "GaussianEvent", "noise_multiplier": 2.0}, "count": 3},
+            {"type": "GaussianProjectionEvent", "noise_multiplier": 75.2, "dim": 400},
+            {"type": "NoOpEvent"},
+            {"type": "NonPrivateEvent"},
+        ],
+    }
+    event = ComposedEvent(
+        (
+            SelfComposedEvent(GaussianEvent(2.0), 3),
+            GaussianProjectionEvent(75.2, 400),
+            NoOpEvent(),
+            NonPrivateEvent(),
+        )
+    )
+    assert event_from_dict(written) == event
+    assert event_to_dict(event) == written
+
+
+def test_an_unknown_class_is_not_written() -> None:
+    with pytest.raises(EventError, match="UnheardOfEvent cannot be written; the known events are"):
+        event_to_dict(ComposedEvent((UnheardOfEvent(),)))
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ([], "must be a mapping, got list"),
+        ({}, "Unknown event 'None'.*Upgrade cdr-zoo"),
+        ({"type": "UnheardOfEvent"}, "Unknown event 'UnheardOfEvent'"),
+        ({"type": "__import__"}, "Unknown event '__import__'"),
+        ({"type": ["GaussianEvent"]}, "Unknown event"),
+        ({"type": "GaussianEvent"}, r"exactly the fields \['noise_multiplier'\], got \[\]"),
+        ({"type": "GaussianEvent", "noise_multiplier": 1.0, "extra": 1}, "got .*'extra'"),
+        ({"type": "GaussianEvent", "noise_multiplier": "1"}, "noise_multiplier must be a number, got '1'"),
+        ({"type": "GaussianEvent", "noise_multiplier": True}, "noise_multiplier must be a number, got True"),
+        ({"type": "GaussianEvent", "noise_multiplier": float("nan")}, "finite number of ordinary size"),
+        ({"type": "GaussianEvent", "noise_multiplier": float("inf")}, "finite number of ordinary size"),
+        ({"type": "GaussianEvent", "noise_multiplier": 10**400}, "finite number of ordinary size"),
+        ({"type": "GaussianEvent", "noise_multiplier": 0.0}, r"must lie in .*, got 0\.0.* is a NonPrivateEvent"),
+        ({"type": "GaussianEvent", "noise_multiplier": -1.0}, "noise_multiplier must lie in"),
+        ({"type": "GaussianProjectionEvent", "noise_multiplier": 1.0, "dim": 2.0}, "dim must be an integer"),
+        (
+            {"type": "GaussianProjectionEvent", "noise_multiplier": 1.0, "dim": 0},
+            "dim must be an integer of at least 1",
+        ),
+        ({"type": "GaussianProjectionEvent", "noise_multiplier": 1.0, "dim": 2**40}, r"dim must be at most 2\*\*31"),
+        ({"type": "SelfComposedEvent", "event": {"type": "NoOpEvent"}, "count": 0}, "count must be an integer from 1"),
+        ({"type": "SelfComposedEvent", "event": {"type": "NoOpEvent"}, "count": True}, "count must be an integer"),
+        ({"type": "SelfComposedEvent", "event": 3, "count": 2}, "must be a mapping, got int"),
+        ({"type": "ComposedEvent", "events": {"type": "NoOpEvent"}}, "events must be a list, got dict"),
+    ],
+)
+def test_hostile_descriptions_are_refused(values: object, match: str) -> None:
+    with pytest.raises(EventError, match=match):
+        event_from_dict(values)  # type: ignore[arg-type]
+
+
+def test_deep_nesting_is_refused() -> None:
+    values: dict[str, Any] = {"type": "NoOpEvent"}
+    for _ in range(5000):
+        values = {"type": "ComposedEvent", "events": [values]}
+    with pytest.raises(EventError, match="nested at most 16 deep"):
+        event_from_dict(values)
+
+
+def test_only_events_compose() -> None:
+    with pytest.raises(TypeError, match="events must be PrivacyEvents, got str"):
+        ComposedEvent(("GaussianEvent",))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="event must be a PrivacyEvent, got int"):
+        SelfComposedEvent(3, 2)  # type: ignore[arg-type]
+
+
+def test_events_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        GaussianEvent(1.0).noise_multiplier = 9.0  # type: ignore[misc]

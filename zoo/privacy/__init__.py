@@ -1,0 +1,1 @@
+"""Privacy mathematics: calibration, events, accounting, noise, records, projection; neither torch nor Lightning."""

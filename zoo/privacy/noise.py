@@ -1,0 +1,184 @@
+"""Noise: where the randomness of a mechanism comes from, apart from every global random state."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
+Shape = int | tuple[int, ...]
+
+OS_ENTROPY = "os entropy"
+SEEDED = "seeded noise"
+
+_CHUNK = 2**20  # uniforms in memory at a time
+_NOISE_STREAM = 1
+_PUBLIC_STREAM = 2
+
+
+def _philox(seed: int, stream: int) -> Callable[[int], Words]:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"A seed must be an integer of at least 0, got {seed!r}.")
+    bits = np.random.Philox(np.random.SeedSequence(int(seed), spawn_key=(stream,)))
+
+    def draw(count: int) -> Words:
+        return np.asarray(bits.random_raw(count), dtype=np.uint64)
+
+    return draw
+
+
+def _operating_system(count: int) -> Words:
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+def _uniforms(words: Words) -> Floats:
+    """Odd multiples of 2^-53, one per 64-bit word: symmetric about 1/2, and neither 0 nor 1 can occur."""
+    uniforms: Floats = (words >> np.uint64(12)).astype(np.float64)
+    uniforms += 0.5
+    uniforms *= 2.0**-52
+    return uniforms
+
+
+def public_normals(seed: int, shape: Shape) -> Floats:
+    """Standard normals from a public seed, float64, the same everywhere (to the last digits of the cdf's inverse).
+
+    For what everybody may know, such as a projection. Never for noise that protects somebody: use a `NoiseSource`,
+    whose seeded stream differs from this one at the same seed.
+
+    Args:
+        seed: At least 0.
+        shape: Of the result.
+
+    Raises:
+        ValueError: If the seed is negative or no integer.
+    """
+    draw = _philox(seed, _PUBLIC_STREAM)
+    return _fill(shape, 1, lambda count: np.asarray(ndtri(_uniforms(draw(count)))))
+
+
+class NoiseSource:
+    """A stream of random numbers that protects people, or repeats a test.
+
+    Made by `os`, `seeded` or `of`. A source is one stream: successive draws differ, and it cannot be copied or saved,
+    so no noise is used twice.
+
+    Attributes:
+        label: ``os entropy`` or ``seeded noise``, for the record.
+        private: Whether a guarantee may rest on it. Whoever knows a seed can subtract the noise.
+    """
+
+    def __init__(self, draw: Callable[[int], Words], *, private: bool) -> None:
+        self._draw = draw
+        self.private = private
+        self.label = OS_ENTROPY if private else SEEDED
+
+    @classmethod
+    def os(cls) -> NoiseSource:
+        """Fresh entropy of the operating system: the only source that a guarantee may rest on."""
+        return cls(_operating_system, private=True)
+
+    @classmethod
+    def seeded(cls, seed: int) -> NoiseSource:
+        """A repeatable stream, for tests and comparisons; whatever it touches has no guarantee.
+
+        Raises:
+            ValueError: If the seed is negative or no integer.
+        """
+        return cls(_philox(seed, _NOISE_STREAM), private=False)
+
+    @classmethod
+    def of(cls, seed: int | None) -> NoiseSource:
+        """`seeded` if there is a seed, else `os`."""
+        return cls.os() if seed is None else cls.seeded(seed)
+
+    def uniform(self, shape: Shape) -> Floats:
+        """Uniforms strictly inside (0, 1), float64, on a grid of 2^-52 that is symmetric about 1/2."""
+        return _fill(shape, 1, lambda count: _uniforms(self._draw(count)))
+
+    def normal(self, shape: Shape) -> Floats:
+        """Standard normals, float64; every one is half the sum of four.
+
+        Each of the four is the inverse normal cdf of a uniform. Taking the sum makes it costly to search for the
+        uniforms behind a released value, which is how floating-point noise was broken (Mironov, CCS 2012; Holohan &
+        Braghin, ESORICS 2021, Section 4). This hardens and does not prove.
+
+        Args:
+            shape: Of the result. Memory beside the result is bounded, whatever the shape.
+        """
+        return _fill(shape, 4, self._quarter_sums)
+
+    def integers(self, high: int, shape: Shape) -> npt.NDArray[np.int64]:
+        """Integers from 0 to ``high - 1``, all exactly equally likely: words that would favour some are drawn again.
+
+        Raises:
+            ValueError: If ``high`` does not lie in [1, 2^63].
+        """
+        if not 1 <= high <= 2**63:
+            raise ValueError(f"high must lie in [1, 2**63], got {high!r}.")
+        last = np.uint64(2**64 - 1 - 2**64 % high)  # words up to here hold every remainder equally often
+        total = math.prod(shape) if isinstance(shape, tuple) else shape
+        result = np.empty(total, dtype=np.int64)
+        done = 0
+        while done < total:
+            words = self._draw(min(total - done, _CHUNK))
+            words = words[words <= last]
+            result[done : done + len(words)] = (words % np.uint64(high)).astype(np.int64)
+            done += len(words)
+        return result.reshape(shape)
+
+    def _quarter_sums(self, count: int) -> Floats:
+        normals = np.asarray(ndtri(_uniforms(self._draw(4 * count)))).reshape(count, 4)
+        total: Floats = normals[:, 0] + normals[:, 1] + normals[:, 2] + normals[:, 3]
+        return total / 2
+
+    def __repr__(self) -> str:
+        return f"NoiseSource({self.label})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A NoiseSource cannot be copied or saved: the same noise would be used twice. Make a new one.")
+
+
+def _fill(shape: Shape, words_per_value: int, make: Callable[[int], Floats]) -> Floats:
+    """Values in the order of the stream, made in chunks; the chunks' size does not change them."""
+    total = math.prod(shape) if isinstance(shape, tuple) else shape
+    result = np.empty(total, dtype=np.float64)
+    chunk = max(1, _CHUNK // words_per_value)
+    for start in range(0, total, chunk):
+        stop = min(start + chunk, total)
+        result[start:stop] = make(stop - start)
+    return result.reshape(shape)
+
+
+def grid(sigma: float) -> float:
+    """Spacing of the public grid that values with noise of standard deviation sigma are rounded to.
+
+    ``2^floor(log2(sigma / 1024))``: a power of two, so that rounding is exact, and small beside the noise.
+
+    Raises:
+        ValueError: If sigma is no positive finite number, or too small to have a grid.
+    """
+    if not (sigma >= 1e-300 and math.isfinite(sigma)):
+        raise ValueError(f"sigma must be a finite number of at least 1e-300, got {sigma!r}.")
+    return math.ldexp(1.0, math.frexp(sigma / 1024)[1] - 1)
+
+
+def round_to_grid(values: Floats, sigma: float) -> Floats:
+    """Values with noise rounded to the nearest point of `grid`; post-processing of the noisy values, so free.
+
+    Args:
+        values: Any shape, with the noise already added.
+        sigma: Standard deviation of that noise; public.
+
+    Raises:
+        ValueError: If sigma is out of range.
+    """
+    spacing = grid(sigma)
+    rounded: Floats = np.rint(values / spacing) * spacing
+    return rounded
