@@ -1,0 +1,9 @@
+"""Datamodules: one party's view of the data, with what other parties released."""
+
+from datamodules.base import CrossDomainDataModule
+from datamodules.douban import Douban
+from datamodules.files import Files
+from datamodules.settings import Evaluation, Filters
+from datamodules.synthetic import Synthetic
+
+__all__ = ["CrossDomainDataModule", "Douban", "Evaluation", "Files", "Filters", "Synthetic"]

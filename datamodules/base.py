@@ -1,0 +1,412 @@
+"""CrossDomainDataModule: the target's ratings and what other parties released, or a source's ratings to publish."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import torch
+from pytorch_lightning import LightningDataModule
+from torch import Tensor
+
+from datamodules import protocol
+from datamodules.batches import (
+    Batches,
+    EvaluationBatches,
+    HeldOutCases,
+    Share,
+    TrainingExamples,
+    predict_batch,
+)
+from datamodules.candidates import HeldOut, candidates
+from datamodules.protocol import PAIR, Split
+from datamodules.settings import Evaluation, Filters
+from zoo.batch import Batch, PredictBatch, RankingBatch
+from zoo.metrics import Ties
+from zoo.nn.rows import SparseRows
+from zoo.ratings import Ratings, index_of
+from zoo.release import Release
+
+#: The two words that `users` knows beside a path.
+OWN, COMMON = "own", "common"
+
+
+class MissingReleaseError(FileNotFoundError):
+    """The target was asked to train without the release of a source."""
+
+
+class UserMismatchError(ValueError):
+    """The users of the target and of a release do not fit."""
+
+
+class CrossDomainDataModule(LightningDataModule):
+    """One target domain, its protocol, and the releases of its sources.
+
+    Both parties build it: it stores its arguments and opens nothing. ``setup`` reads the target and the releases, never
+    a source; :meth:`source` reads one source domain and is for the party that owns it.
+
+    Attributes (after ``setup``):
+        train: Training ratings, users x items.
+        releases: By source.
+        links: By source: row of each target user in the release, shape ``(num_users,)``, -1 for none.
+        sizes: Plain numbers that networks are built from.
+        digests: Of the target's split and of each release, to tell whether a checkpoint belongs to them.
+        summary: Plain numbers for people.
+
+    Args:
+        target: Domain to recommend in.
+        sources: Domains to learn from, one release each.
+        users: `own` (who passes this domain's filters), `common` (who passes every domain's; research only, needs all
+            domains at hand), or a CSV file with a column user_id that the parties agreed on beforehand. The list is public.
+        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
+        filters: Who and what counts.
+        evaluation: What is held out and how it is ranked.
+        batch_size: Examples in a training batch of one process.
+        evaluation_batch_size: Users in an evaluation batch.
+        top_k: Items per user that `predict` writes.
+        seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
+        releases: Folder of each source's release.
+    """
+
+    train: Ratings
+    validation: HeldOutCases
+    test: HeldOutCases
+
+    def __init__(
+        self,
+        target: str,
+        sources: Sequence[str] = (),
+        users: str = OWN,
+        missing_users: Literal["error", "zero"] = "error",
+        filters: Filters = Filters(),  # noqa: B008  frozen
+        evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
+        batch_size: int = 128,
+        evaluation_batch_size: int = 512,
+        top_k: int = 10,
+        seed: int | None = None,
+        releases: dict[str, Path] | None = None,
+    ) -> None:
+        super().__init__()
+        if target in sources or len(set(sources)) != len(sources):
+            raise ValueError(f"sources must be distinct domains other than the target {target!r}; got {list(sources)}.")
+        if min(batch_size, evaluation_batch_size, top_k) < 1:
+            raise ValueError(
+                f"Batch sizes and top_k must be at least 1; got {batch_size}, {evaluation_batch_size}, {top_k}."
+            )
+        self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
+        self.filters, self.evaluation = filters, evaluation
+        self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
+        self.seed = seed
+        self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
+        self.releases: dict[str, Release] = {}
+        self.links: dict[str, Tensor] = {}
+        self.summary: dict[str, Any] = {}
+        if unknown := sorted(self.release_paths.keys() - set(self.sources)):
+            raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
+
+    # What a data set says.
+
+    @abstractmethod
+    def read(self, domain: str) -> pl.DataFrame:
+        """All interactions of one domain: user_id, item_id, rating, timestamp."""
+
+    def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+        """Validation and test rows that ship with a domain, or None."""
+        return None
+
+    def read_negatives(self, domain: str) -> pl.DataFrame | None:
+        """Candidate lists that ship with a domain, or None."""
+        return None
+
+    # Domains.
+
+    @property
+    def split_seed(self) -> int:
+        """Seed of splits, candidates and batches."""
+        return int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed
+
+    def source(self, name: str) -> Ratings:
+        """Ratings of a source domain, read now, as its publisher takes them.
+
+        Items that the protocol holds out of this domain are taken out, so that a release never knows them.
+
+        Raises:
+            ValueError: If this is no source, or nothing is left of it.
+            FileNotFoundError: If this party does not have the domain.
+        """
+        if name not in self.sources:
+            raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
+        table, applied = self._filtered(name)
+        if self.evaluation.split == "cold_start":
+            split, applied = None, [*applied, "nothing of this domain is held out"]
+        elif self.evaluation.split == "given" and self.read_held_out(name) is None:
+            split, applied = None, [*applied, "this domain ships no held-out rows, so none are taken out"]
+        else:
+            split = self._split(name, table)
+            applied = [*applied, f"held-out items of this domain removed (split {self.evaluation.split})"]
+        return self._matrix(table if split is None else split.train, table, applied)
+
+    def common_users(self) -> list[str]:
+        """Users who pass the threshold and the minimum count of every domain; needs all domains at hand."""
+        try:
+            tables = {name: self._binarised(name) for name in (self.target, *self.sources)}
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"users is 'common', which takes all domains at one place: {error} A party alone passes the list of users "
+                "that the parties agreed on: --data.users FILE."
+            ) from error
+        return protocol.common_users(tables, self.filters.min_user_ratings)
+
+    def _binarised(self, name: str) -> pl.DataFrame:
+        return protocol.binarise(self.read(name), self.filters.threshold)
+
+    def _filtered(self, name: str) -> tuple[pl.DataFrame, list[str]]:
+        filters = self.filters
+        table = protocol.filter_counts(
+            self._binarised(name),
+            filters.min_user_ratings,
+            filters.min_item_ratings,
+            self._agreed_users(),
+            filters.iterated,
+        )
+        counted = (
+            "every rating counts as 1" if filters.threshold is None else f"ratings >= {filters.threshold:g} count as 1"
+        )
+        passes = "iterated" if filters.iterated else "one pass"
+        return table, [
+            counted,
+            f"users with at least {filters.min_user_ratings} and items with at least {filters.min_item_ratings} of them ({passes})",
+            "users of this domain" if self.users == OWN else "users cut to an agreed list",
+        ]
+
+    def _agreed_users(self) -> list[str] | None:
+        if self.users == OWN:
+            return None
+        if self.users == COMMON:
+            raise ValueError(
+                "users is 'common', which only `fit` can work out, where all domains are at hand. A party alone passes the "
+                "list of users that the parties agreed on beforehand: --data.users FILE (a run saves it as users.csv)."
+            )
+        path = Path(self.users)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"No list of users at {path.resolve()}. users must be 'own', 'common' or a CSV file with a column user_id."
+            )
+        listed = pl.read_csv(path, infer_schema=False)
+        if "user_id" not in listed.columns:
+            raise ValueError(f"{path} has the columns {listed.columns}; it needs a column user_id, one user a row.")
+        return listed["user_id"].drop_nulls().unique().sort().to_list()
+
+    def _split(self, name: str, table: pl.DataFrame) -> Split:
+        e, seed = self.evaluation, self.split_seed
+        if e.split == "given":
+            held_out = self.read_held_out(name)
+            if held_out is None:
+                raise ValueError(
+                    f"split is 'given', and {name!r} ships no held-out rows (files {name}_test and, if any, {name}_valid). "
+                    "Choose another split."
+                )
+            # A filter may have dropped users or items; their held-out rows go with them.
+            held = [None if part is None else part.join(table, on=PAIR, how="semi") for part in held_out]
+            assert held[1] is not None
+            return protocol.given(table, held[0], held[1], seed)
+        if e.split == "ratio":
+            return protocol.ratio(table, e.shares, seed, e.temporal)
+        if e.split == "cold_start":
+            return protocol.cold_start(table, e.cold_share, seed)
+        if e.split == "random2":
+            return protocol.random2(table, seed)
+        return protocol.latest1(table) if e.split == "latest1" else protocol.latest2(table)
+
+    @staticmethod
+    def _matrix(part: pl.DataFrame, whole: pl.DataFrame, applied: Sequence[str]) -> Ratings:
+        ids = {column: whole[column].unique().sort() for column in PAIR}
+        return Ratings.from_table(part, ids["user_id"], ids["item_id"], tuple(applied))
+
+    # The target.
+
+    def setup(self, stage: str) -> None:
+        """Read the target, hold out, draw candidates, read the releases that the method at hand wants."""
+        if not self.summary:
+            self._setup_target()
+        reads: frozenset[str] = getattr(getattr(self.trainer, "lightning_module", None), "reads", frozenset())
+        if reads and not self.releases:
+            self._setup_releases()
+
+    def _setup_target(self) -> None:
+        table, applied = self._filtered(self.target)
+        split = self._split(self.target, table)
+        self.train = self._matrix(split.train, table, [*applied, f"split {self.evaluation.split}"])
+        e = self.evaluation
+        cases = candidates(
+            self.train,
+            split,
+            self.split_seed,
+            count=max(e.num_candidates, 1),
+            shared=e.shared_candidates,
+            weighted=e.weighted_candidates,
+            negatives=self.read_negatives(self.target) if e.split == "given" else None,
+        )
+        self.validation = self._cases(cases.validation, [split.train, split.hidden, split.validation])
+        self.test = self._cases(cases.test, [split.train, split.hidden, split.validation, split.test])
+        self.known = self._rows([table])
+        self.summary = {
+            "target": {"domain": self.target, **protocol.describe(self._matrix(table, table, ()))},
+            "train_ratings": self.train.num_ratings,
+            "validation_cases": len(self.validation.users),
+            "test_cases": len(self.test.users),
+            "users_without_test_item": self.train.num_users - len(set(self.test.users.tolist())),
+            "split": e.split,
+            "seed": self.split_seed,
+            "releases": {},
+        }
+
+    def _rows(self, parts: Sequence[pl.DataFrame]) -> SparseRows:
+        pairs = pl.concat([part.select(PAIR) for part in parts]).unique().with_columns(rating=pl.lit(1.0))
+        return SparseRows.of(Ratings.from_table(pairs, self.train.user_ids, self.train.item_ids))
+
+    def _cases(self, held_out: HeldOut, seen: Sequence[pl.DataFrame]) -> HeldOutCases:
+        """Other held-out items of the same user and phase are left out of full ranking too: they are no negatives."""
+        users, items, lists = (
+            torch.from_numpy(a.copy()) for a in (held_out.users, held_out.items, held_out.candidates)
+        )
+        return HeldOutCases(users, items, lists, self._rows(seen))
+
+    # Releases.
+
+    def _setup_releases(self) -> None:
+        if missing := [name for name in self.sources if name not in self.release_paths]:
+            raise MissingReleaseError(
+                f"No release of {missing}. At the target, pass what the source party published: --data.releases."
+                f"{missing[0]} PATH. To publish here (all data at one place), set `publisher` and use `fit`."
+            )
+        for name in self.sources:
+            release = Release.load(self.release_paths[name])
+            links = index_of(release.user_ids, self.train.user_ids)
+            self._check_users(name, release, links)
+            self.releases[name], self.links[name] = release, torch.from_numpy(links.copy())
+            self.summary["releases"][name] = {
+                "kind": release.kind,
+                "users": release.num_users,
+                "width": release.width,
+                "overlap": int((links >= 0).sum()),
+            }
+
+    def _check_users(self, name: str, release: Release, links: np.ndarray) -> None:
+        common, total = int((links >= 0).sum()), self.train.num_users
+        path = self.release_paths[name]
+        if not release.num_users:  # the control that releases nobody
+            return
+        if not common:
+            raise UserMismatchError(
+                f"{path} covers {release.num_users} users, none of the target's {total}. Check that both parties name the "
+                f"same person by the same id (release: {release.user_ids[0]!r}, target: {self.train.user_ids[0]!r})."
+            )
+        if common < total and self.missing_users == "error":
+            raise UserMismatchError(
+                f"{path} covers {release.num_users} users, the target has {total}; {total - common} of them have no row. "
+                "Publish again with --data.users FILE (an agreed list of users), or set --data.missing_users zero."
+            )
+
+    # What the recommender reads.
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Plain numbers that networks are built from."""
+        return {
+            "num_users": self.train.num_users,
+            "num_items": self.train.num_items,
+            "sources": {name: {"kind": r.kind, "width": r.width} for name, r in self.releases.items()},
+        }
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the target's training ratings and test cases, and of each release."""
+        own = hashlib.sha256(self.train.digest().encode())
+        for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):
+            own.update(tensor.numpy().tobytes())
+        return {self.target: own.hexdigest()} | {name: r.digest for name, r in self.releases.items()}
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Cut-offs of the metrics."""
+        return tuple(self.evaluation.ks)
+
+    @property
+    def ties(self) -> Ties:
+        """How ties are treated."""
+        return self.evaluation.ties
+
+    @property
+    def full_ranking(self) -> bool:
+        """Whether all items are ranked."""
+        return self.evaluation.full_ranking
+
+    @property
+    def sampled_ranking(self) -> bool:
+        """Whether sampled candidates are ranked."""
+        return self.evaluation.num_candidates > 0
+
+    # Batches.
+
+    def _share(self) -> Share:
+        return Share(self.trainer.global_rank, self.trainer.world_size) if self.trainer else Share()
+
+    def train_dataloader(self) -> Batches[Batch]:
+        """Batches of the form that the method at hand wants."""
+        assert self.trainer is not None
+        method: Any = self.trainer.lightning_module
+        size, make = TrainingExamples(self.train, method.num_negatives).batches(method.batches)
+        once = method.batches == "once"
+        return Batches(
+            size,
+            size if once else self.batch_size,
+            make,
+            self.split_seed,
+            lambda: self.trainer.current_epoch if self.trainer else 0,
+            self._share(),
+            shuffle=not (once or self.trainer.overfit_batches),  # type: ignore[attr-defined]  # set when it is made
+        )
+
+    def val_dataloader(self) -> EvaluationBatches[RankingBatch] | list[Any]:
+        """Validation cases; none where the protocol has none."""
+        return self._evaluation_batches(self.validation)
+
+    def test_dataloader(self) -> EvaluationBatches[RankingBatch] | list[Any]:
+        """Test cases."""
+        return self._evaluation_batches(self.test)
+
+    def _evaluation_batches(self, cases: HeldOutCases) -> EvaluationBatches[RankingBatch] | list[Any]:
+        if not len(cases.users):
+            return []
+        return EvaluationBatches(len(cases.users), self.evaluation_batch_size, cases.batch, self._share())
+
+    def predict_dataloader(self) -> EvaluationBatches[PredictBatch]:
+        """All users, with every item they are known to have."""
+        return EvaluationBatches(
+            self.train.num_users,
+            self.evaluation_batch_size,
+            lambda users: predict_batch(self.known, users),
+            self._share(),
+        )
+
+
+def write_users(users: Sequence[str], path: Path) -> Path:
+    """Write an agreed list of users as a CSV file with the column user_id."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    pl.DataFrame({"user_id": list(users)}).write_csv(temporary)
+    return temporary.rename(path)
+
+
+def data_folder(root: Path | None, name: str) -> Path:
+    """Where a data set lies: ``root``, else ``$ZOO_DATA/<name>``, else ``data/<name>``."""
+    if root is not None:
+        return Path(root)
+    return Path(os.environ.get("ZOO_DATA", "data")) / name

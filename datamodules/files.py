@@ -1,0 +1,119 @@
+"""Files: bring your own data, one file per domain."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from datamodules.base import OWN, CrossDomainDataModule, data_folder
+from datamodules.settings import Evaluation, Filters
+from datamodules.tables import find_table, read_negatives, read_table
+
+
+class Files(CrossDomainDataModule):
+    """Ratings in files: `<domain>.csv`, `.tsv`, `.inter` (RecBole), each plain or `.gz`, or `.parquet`.
+
+    All files of a data set lie in one folder: `root`, else `$ZOO_DATA/<name>`, else `data/<name>`. Beside a domain's
+    file may lie `<domain>_test` and `<domain>_valid` (held-out rows, for the split `given`) and `<domain>_negatives`
+    (candidate lists). Without times, rows of a user run from oldest to newest.
+
+    Args:
+        name: Name of the data set, which is its folder's.
+        target: Domain to recommend in.
+        sources: Domains to learn from, one release each.
+        root: The folder itself, wherever it lies.
+        user_column: Column of the user's id.
+        item_column: Column of the item's id.
+        rating_column: Column of the rating; null: every row counts as 1.
+        timestamp_column: Column of the time; null, or a column that is not there: no times.
+        users: `own`, `common` (research only), or a CSV file with a column user_id, agreed on by the parties beforehand.
+        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
+        filters: Who and what counts.
+        evaluation: What is held out and how it is ranked.
+        batch_size: Examples in a training batch of one process.
+        evaluation_batch_size: Users in an evaluation batch.
+        top_k: Items per user that `predict` writes.
+        seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
+        releases: Folder of each source's release.
+    """
+
+    #: Said when a file is missing.
+    where_to_get_it = "Put your own file there, or point data.root or ZOO_DATA to where it lies."
+
+    def __init__(
+        self,
+        name: str,
+        target: str,
+        sources: Sequence[str] = (),
+        root: Path | None = None,
+        user_column: str = "user_id",
+        item_column: str = "item_id",
+        rating_column: str | None = "rating",
+        timestamp_column: str | None = "timestamp",
+        users: str = OWN,
+        missing_users: Literal["error", "zero"] = "error",
+        filters: Filters = Filters(),  # noqa: B008  frozen
+        evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
+        batch_size: int = 128,
+        evaluation_batch_size: int = 512,
+        top_k: int = 10,
+        seed: int | None = None,
+        releases: dict[str, Path] | None = None,
+    ) -> None:
+        super().__init__(
+            target,
+            sources,
+            users,
+            missing_users,
+            filters,
+            evaluation,
+            batch_size,
+            evaluation_batch_size,
+            top_k,
+            seed,
+            releases,
+        )
+        self.name: str = name
+        self.root = root
+        self.user_column, self.item_column = user_column, item_column
+        self.rating_column, self.timestamp_column = rating_column, timestamp_column
+
+    @property
+    def folder(self) -> Path:
+        """Where the files lie."""
+        return data_folder(self.root, self.name)
+
+    def read(self, domain: str) -> pl.DataFrame:
+        """All interactions of one domain.
+
+        Raises:
+            FileNotFoundError: If there is no file of it; says where it was looked for and where to get it.
+        """
+        try:
+            path = find_table(self.folder, domain)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error} {self.where_to_get_it}") from error
+        return self._read(path)
+
+    def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+        """Rows of `<domain>_valid` and `<domain>_test`, where there are such files."""
+        test = self._optional(f"{domain}_test")
+        if test is None:
+            return None
+        validation = self._optional(f"{domain}_valid")
+        return (None if validation is None else self._read(validation)), self._read(test)
+
+    def read_negatives(self, domain: str) -> pl.DataFrame | None:
+        """Rows of `<domain>_negatives`, where there is such a file."""
+        path = self._optional(f"{domain}_negatives")
+        return None if path is None else read_negatives(path, self.user_column, self.item_column)
+
+    def _optional(self, stem: str) -> Path | None:
+        try:
+            return find_table(self.folder, stem)
+        except FileNotFoundError:
+            return None
+
+    def _read(self, path: Path) -> pl.DataFrame:
+        return read_table(path, self.user_column, self.item_column, self.rating_column, self.timestamp_column)

@@ -1,0 +1,82 @@
+"""Planted domains: interactions in which a transfer is hidden, to be found."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+
+
+def planted_domains(
+    num_items: Mapping[str, int],
+    num_users: int,
+    link: float,
+    overlap: float,
+    seed: int,
+    ratings_per_user: int = 20,
+    dim: int = 6,
+    contrast: float = 2.5,
+) -> dict[str, pl.DataFrame]:
+    """Gives implicit interactions of several domains whose users share their tastes to an adjustable degree.
+
+    A user's taste in a domain is `link` times a taste common to all domains plus `sqrt(1 - link^2)` times one of its
+    own, so with `link` 1 the domains know the same about a person and with 0 nothing of each other. The user takes
+    `ratings_per_user` items without replacement, with odds that rise with taste times item and with the item's popularity.
+
+    Args:
+        num_items: Items of each domain, by its name.
+        num_users: Users of each domain.
+        link: Correlation of a user's taste between domains, in [0, 1].
+        overlap: Share of a domain's users who are in every domain, in [0, 1]; the others are in this one alone.
+        seed: Of everything.
+        ratings_per_user: Items of each user.
+        dim: Dimensions of taste.
+        contrast: How much tastes count; 0 leaves popularity alone.
+
+    Returns:
+        By domain, user_id, item_id, rating (1) and timestamp (the order in which a user took the items).
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    if not 0 <= link <= 1 or not 0 <= overlap <= 1:
+        raise ValueError(f"link and overlap must lie in [0, 1]; got {link} and {overlap}.")
+    if num_users < 2 or not 1 <= ratings_per_user < min(num_items.values(), default=0):
+        raise ValueError(
+            f"There must be at least 2 users, and fewer ratings per user than items; got {num_users} users, "
+            f"{ratings_per_user} ratings and {dict(num_items)} items."
+        )
+    rng = np.random.default_rng(seed)
+    shared = round(num_users * overlap)
+    common_taste = rng.standard_normal((num_users, dim))
+    tables = {}
+    for name, items in num_items.items():
+        own = rng.standard_normal((num_users, dim))
+        taste = link * common_taste + np.sqrt(1 - link**2) * own
+        taste[shared:] = own[shared:]  # whoever is in one domain alone shares nothing
+        factors = rng.standard_normal((items, dim))
+        logits = contrast * taste @ factors.T / np.sqrt(dim) + rng.standard_normal(items)
+        tables[name] = _taken(logits, ratings_per_user, _users(name, num_users, shared), name, rng)
+    return tables
+
+
+def _users(domain: str, num_users: int, shared: int) -> list[str]:
+    return [f"u{i:04d}" for i in range(shared)] + [f"{domain}-u{i:04d}" for i in range(shared, num_users)]
+
+
+def _taken(logits: Floats, count: int, users: list[str], domain: str, rng: np.random.Generator) -> pl.DataFrame:
+    """The `count` largest of logit plus Gumbel noise: sampling without replacement with odds exp(logit)."""
+    keys = logits + rng.gumbel(size=logits.shape)
+    best = np.argpartition(-keys, count, axis=1)[:, :count]
+    best = np.take_along_axis(best, np.argsort(-np.take_along_axis(keys, best, 1), axis=1), 1)
+    return pl.DataFrame(
+        {
+            "user_id": np.repeat(users, count).tolist(),
+            "item_id": [f"{domain}-{item}" for item in best.ravel()],
+            "rating": np.ones(best.size),
+            "timestamp": np.tile(np.arange(count), len(users)),
+        },
+        schema_overrides={"timestamp": pl.Int64},
+    )

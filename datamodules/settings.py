@@ -1,0 +1,68 @@
+"""Settings of the protocol: who counts, what is held out, how it is ranked."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from zoo.metrics import Ties
+
+SplitName = Literal["random2", "latest1", "latest2", "ratio", "given", "cold_start"]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Who and what counts, applied in this order; chosen on private data unless fixed in advance, and recorded.
+
+    Args:
+        threshold: Ratings of at least this are positive, the others are dropped; null: every row is positive.
+        min_user_ratings: Fewest positive ratings of a user.
+        min_item_ratings: Fewest positive ratings of an item, among the users that are left.
+        iterated: Repeat both minimums until nothing changes, instead of one pass.
+    """
+
+    threshold: float | None = None
+    min_user_ratings: int = 1
+    min_item_ratings: int = 1
+    iterated: bool = False
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is held out and how it is ranked.
+
+    Args:
+        split: `random2` (two random items per user), `latest1` (latest item is the test, no validation), `latest2`
+            (latest two), `ratio` (shares of each user's items), `given` (files that ship with the data), `cold_start`
+            (the whole target history of some users).
+        cold_share: For `cold_start`: share of the users, half for validation, half for the test.
+        shares: For `ratio`: shares of train, validation and test.
+        temporal: For `ratio`: hold out the latest items instead of random ones.
+        num_candidates: Sampled negatives per user; 0: full ranking only.
+        shared_candidates: One list of negatives for validation and test, as in PriCDR, instead of one each.
+        weighted_candidates: Draw negatives by popularity instead of uniformly.
+        full_ranking: Rank among all items as well.
+        ks: Cut-offs of the metrics; 10 is always among them, as it chooses the checkpoint.
+        ties: `expected` (mean over random tie-breaking) or `pessimistic`.
+    """
+
+    split: SplitName = "latest2"
+    cold_share: float = 0.4
+    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    temporal: bool = False
+    num_candidates: int = 99
+    shared_candidates: bool = False
+    weighted_candidates: bool = False
+    full_ranking: bool = True
+    ks: tuple[int, ...] = (5, 10)
+    ties: Ties = "expected"
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise fail after the data are read."""
+        if 10 not in self.ks or min(self.ks) < 1:
+            raise ValueError(
+                f"ks must be cut-offs of at least 1 with 10 among them (it chooses the checkpoint); got {self.ks}."
+            )
+        if self.num_candidates < 0 or not (self.num_candidates or self.full_ranking):
+            raise ValueError(
+                f"num_candidates must be at least 1, or 0 with full_ranking; got {self.num_candidates} with full_ranking "
+                f"{self.full_ranking}, which leaves nothing to rank."
+            )

@@ -1,0 +1,189 @@
+"""The datamodule: what each party reads, what is held out, which releases fit."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
+from datamodules.base import MissingReleaseError, UserMismatchError, write_users
+from zoo import Nothing, Plaintext
+
+READER = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
+
+
+def files(name: str = "partly", **settings: Any) -> Files:  # noqa: ANN401
+    defaults: dict[str, Any] = {"target": "left", "sources": ("right",), "evaluation": Evaluation(split="random2")}
+    return Files(name, **(defaults | settings))
+
+
+def attach(data: CrossDomainDataModule, method: SimpleNamespace = READER) -> CrossDomainDataModule:
+    data.trainer = SimpleNamespace(  # type: ignore[assignment]
+        lightning_module=method, global_rank=0, world_size=1, current_epoch=0, overfit_batches=0
+    )
+    return data
+
+
+def published(data: Files, tmp_path: Path) -> dict[str, Path]:
+    return {name: Plaintext().publish(data.source(name), name).save(tmp_path / name) for name in data.sources}
+
+
+def test_the_constructor_opens_nothing(tmp_path: Path) -> None:
+    data = Files("nowhere", "left", ("right",), root=tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match=r"No ratings of 'left' in .*absent.*Looked for left.csv.gz"):
+        attach(data).setup("fit")
+
+
+def test_a_source_party_needs_no_target(zoo_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "right.csv").write_text((zoo_data / "partly" / "right.csv").read_text())
+    assert files(root=tmp_path).source("right").num_users == 20
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_held_out_items_of_the_source_never_reach_a_release() -> None:
+    data = files(evaluation=Evaluation(split="given"))
+    source = data.source("right")
+    held_out = data.read_held_out("right")
+    assert held_out is not None
+    pairs = set(source.to_table().select("user_id", "item_id").iter_rows())
+    for part in held_out:
+        assert part is not None
+        assert not pairs & set(part.select("user_id", "item_id").iter_rows())
+    assert source.num_ratings == 20 * 7
+    assert any("held-out items of this domain removed" in line for line in source.applied)
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_cold_start_holds_nothing_of_the_source_out() -> None:
+    assert files(evaluation=Evaluation(split="cold_start")).source("right").num_ratings == 20 * 9
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_seed_changes_the_split_and_nothing_else() -> None:
+    def digests(seed: int) -> dict[str, str]:
+        data = attach(files(seed=seed), SimpleNamespace(reads=frozenset()))
+        data.setup("fit")
+        return data.digests
+
+    assert digests(0) == digests(0)
+    assert digests(0) != digests(1)
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_links_follow_ids(tmp_path: Path) -> None:
+    paths = published(files(), tmp_path)
+    data = attach(files(missing_users="zero", releases=paths))
+    data.setup("fit")
+    release, links = data.releases["right"], data.links["right"]
+    for user, row in zip(data.train.user_ids, links.tolist(), strict=True):
+        assert (row == -1) == (user not in release.user_ids)
+        assert row == -1 or release.user_ids[row] == user
+    assert data.summary["releases"]["right"]["overlap"] == 8
+    assert data.sizes["sources"] == {"right": {"kind": "ratings", "width": 30}}
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_missing_users_are_refused_with_both_counts(tmp_path: Path) -> None:
+    data = attach(files(releases=published(files(), tmp_path)))
+    with pytest.raises(
+        UserMismatchError, match=r"covers 20 users, the target has 20; 12 of them have no row.*missing_users zero"
+    ):
+        data.setup("fit")
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_no_user_in_common_is_refused_unless_nothing_is_released(tmp_path: Path) -> None:
+    apart = files("apart", missing_users="zero")
+    data = attach(files("apart", missing_users="zero", releases=published(apart, tmp_path)))
+    with pytest.raises(UserMismatchError, match="covers 20 users, none of the target's 20"):
+        data.setup("fit")
+    nothing = {"right": Nothing().publish(apart.source("right"), "right").save(tmp_path / "nothing")}
+    data = attach(files("apart", releases=nothing))
+    data.setup("fit")
+    assert (data.links["right"] == -1).all()
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_missing_release_says_what_to_do() -> None:
+    with pytest.raises(MissingReleaseError, match=r"No release of \['right'\].*--data.releases.right PATH"):
+        attach(files()).setup("fit")
+    target_only = attach(files(), SimpleNamespace(reads=frozenset()))
+    target_only.setup("fit")
+    assert target_only.releases == {}
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path) -> None:
+    data = files(users="common")
+    with pytest.raises(ValueError, match="which only `fit` can work out"):
+        data.source("right")
+    common = data.common_users()
+    assert common == sorted(f"u{i}" for i in range(12, 20))
+    path = write_users(common, tmp_path / "users.csv")
+    assert files(users=str(path)).source("right").user_ids.tolist() == common
+    (tmp_path / "bad.csv").write_text("id\nu1\n")
+    with pytest.raises(ValueError, match="needs a column user_id"):
+        files(users=str(tmp_path / "bad.csv")).source("right")
+    with pytest.raises(FileNotFoundError, match="No list of users at"):
+        files(users=str(tmp_path / "absent.csv")).source("right")
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_full_ranking_leaves_out_what_is_known() -> None:
+    data = attach(files(), SimpleNamespace(reads=frozenset()))
+    data.setup("fit")
+    for phase, seen in (("validation", 7), ("test", 8)):
+        cases = getattr(data, phase)
+        batch = cases.batch(cases.users.new_tensor(range(len(cases.users))))
+        assert (batch.seen_rows.bincount(minlength=20) == seen).all()
+        assert not ((batch.positives[batch.seen_rows] == batch.seen_items).any())
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_latest1_has_no_validation() -> None:
+    data = attach(files(evaluation=Evaluation(split="latest1")), SimpleNamespace(reads=frozenset()))
+    data.setup("fit")
+    assert data.val_dataloader() == []
+    assert len(data.test.users) == 20
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_filters_are_recorded() -> None:
+    applied = files(filters=Filters(threshold=3, min_user_ratings=2)).source("right").applied
+    assert applied[0] == "ratings >= 3 count as 1"
+    assert "users with at least 2" in applied[1]
+
+
+def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
+    path = write_users(["b", "a"], tmp_path / "new" / "users.csv")
+    assert pl.read_csv(path)["user_id"].to_list() == ["b", "a"]
+    assert [p.name for p in path.parent.iterdir()] == ["users.csv"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sources": ("left",)}, "distinct domains other than the target"),
+        ({"sources": ("right", "right")}, "distinct domains"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"releases": {"other": Path("x")}}, r"names \['other'\], which are no sources"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        files(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ks": (5,)}, "10 among them"),
+        ({"ks": (0, 10)}, "at least 1"),
+        ({"num_candidates": 0, "full_ranking": False}, "nothing to rank"),
+    ],
+)
+def test_bad_evaluation_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Evaluation(**settings)

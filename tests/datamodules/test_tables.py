@@ -1,0 +1,148 @@
+"""Reading interaction files: every format gives one table, and what cannot be used is refused in words."""
+
+import gzip
+import logging
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from datamodules.tables import ENDINGS, SCHEMA, find_table, read_negatives, read_table
+
+ROWS = [("12", "a", "3.5", "100"), ("7", "b", "1", "90"), ("12", "b", "5", "110")]
+EXPECTED = pl.DataFrame(
+    {
+        "user_id": ["12", "7", "12"],
+        "item_id": ["a", "b", "b"],
+        "rating": [3.5, 1.0, 5.0],
+        "timestamp": [100, 90, 110],
+    },
+    schema=SCHEMA,
+)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def csv(path: Path, *rows: str, header: str = "user_id,item_id,rating,timestamp") -> Path:
+    return write(path, "\n".join([header, *rows]) + "\n")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_format_gives_the_same_table(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"book{ending}"
+    if ending == ".parquet":
+        EXPECTED.with_columns(user_id=pl.col("user_id").cast(pl.Int32)).write_parquet(path)
+    else:
+        separator = "," if "csv" in ending else "\t"
+        names = ["user_id", "item_id", "rating", "timestamp"]
+        if "inter" in ending:
+            names = ["user_id:token", "item_id:token", "rating:float", "timestamp:float"]
+        write(path, "\n".join(separator.join(row) for row in [names, *ROWS]))
+    table = read_table(path)
+    assert table.schema == SCHEMA
+    assert table.equals(EXPECTED)
+    assert find_table(tmp_path, "book") == path
+
+
+def test_columns_go_by_name(tmp_path: Path) -> None:
+    path = csv(tmp_path / "x.csv", "9,4,u,i", header="stars,when,who,what")
+    table = read_table(path, "who", "what", "stars", "when")
+    assert table.row(0) == ("u", "i", 9.0, 4)
+
+
+def test_inter_columns_are_named_without_their_type(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.inter", 'uid:token\tiid:token\tclick:float\nu"1\ti\t1\n')
+    assert read_table(path, "uid", "iid", "click").row(0) == ('u"1', "i", 1.0, None)
+
+
+def test_without_a_rating_column_every_row_is_one(tmp_path: Path) -> None:
+    path = csv(tmp_path / "x.csv", "u,i", "u,j", header="user_id,item_id")
+    assert read_table(path, rating_column=None)["rating"].to_list() == [1.0, 1.0]
+
+
+def test_no_times_are_nulls(tmp_path: Path) -> None:
+    path = csv(tmp_path / "x.csv", "u,i,1,", "u,j,1,")
+    assert read_table(path)["timestamp"].to_list() == [None, None]
+    assert read_table(path, timestamp_column=None)["timestamp"].dtype == pl.Int64
+
+
+def test_times_keep_every_digit_and_floats_are_cut(tmp_path: Path) -> None:
+    assert read_table(csv(tmp_path / "a.csv", "u,i,1,9007199254740993"))["timestamp"][0] == 9007199254740993
+    assert read_table(csv(tmp_path / "b.csv", "u,i,1,12.9"))["timestamp"][0] == 12
+
+
+def test_repeats_keep_the_last_rating_at_the_first_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = csv(tmp_path / "x.csv", "u,i,1,5", "u,j,2,6", "u,i,4,7", "v,i,3,1", "u,i,5,2")
+    with caplog.at_level(logging.INFO):
+        table = read_table(path)
+    assert table.rows() == [("u", "i", 5.0, 2), ("u", "j", 2.0, 6), ("v", "i", 3.0, 1)]
+    assert "2 repeated (user, item) rows merged" in caplog.text
+
+
+def test_ids_are_stripped_of_spaces(tmp_path: Path) -> None:
+    assert read_table(csv(tmp_path / "x.csv", " u ,i,1,"))["user_id"][0] == "u"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No file .*nowhere\.csv"):
+        read_table(tmp_path / "nowhere.csv")
+
+
+def test_a_missing_domain_lists_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"No ratings of 'book' in .* book\.csv\.gz, book\.csv, .*book\.parquet"
+    ):
+        find_table(tmp_path, "book")
+    with pytest.raises(FileNotFoundError, match="the folder itself does not exist"):
+        find_table(tmp_path / "gone", "book")
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.parquet.gz", "x"])
+def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"ending that is not read; known are \.csv\.gz"):
+        read_table(write(tmp_path / name, "user_id"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "holds no rows"),
+        (["u,i,1,", ",i,1,"], "1 of 2 rows of .* have no 'user_id'"),
+        (["u,i,1,", "u,  ,1,"], "1 of 2 rows of .* have no 'item_id'"),
+        (["u,i,good,", "u,j,1,"], "1 of 2 ratings of .* no finite numbers, the first is 'good'"),
+        (["u,i,NaN,", "u,j,inf,"], "2 of 2 ratings of .* no finite numbers"),
+        (["u,i,,", "u,j,1,"], "1 of 2 rows of .* have no 'rating'.*rating_column=None"),
+        (["u,i,1,inf"], "1 of 1 timestamps of .* no finite numbers"),
+        (["u,i,1,noon"], "timestamps of .* the first is 'noon'"),
+    ],
+)
+def test_unusable_rows_are_refused(tmp_path: Path, rows: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_table(csv(tmp_path / "x.csv", *rows))
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is empty: it needs a header line"):
+        read_table(write(tmp_path / "x.csv.gz", ""))
+
+
+def test_a_missing_column_lists_those_that_are_there(tmp_path: Path) -> None:
+    path = csv(tmp_path / "x.csv", "u,i", header="user_id,item_id")
+    with pytest.raises(ValueError, match=r"no column 'rating'; its columns are \['user_id', 'item_id'\]"):
+        read_table(path)
+
+
+def test_ids_that_are_floats_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"user_id": [1.0], "item_id": ["a"]}).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="are Float64; ids are strings or integers"):
+        read_table(tmp_path / "x.parquet", rating_column=None)
+
+
+def test_negatives_keep_their_order(tmp_path: Path) -> None:
+    path = csv(tmp_path / "x.csv", "2,9", "1,3", "2,1", header="user_id,item_id")
+    assert read_negatives(path).rows() == [("2", "9"), ("1", "3"), ("2", "1")]
+    with pytest.raises(ValueError, match="no column 'item_id'"):
+        read_negatives(csv(tmp_path / "y.csv", "2", header="user_id"))

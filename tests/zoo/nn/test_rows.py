@@ -1,0 +1,50 @@
+"""Compressed rows against dense ones."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.samples import some_ratings
+from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
+
+
+@settings(max_examples=40, deadline=None)
+@given(index=st.lists(st.integers(0, 8), max_size=20), density=st.floats(0, 1), seed=st.integers(0, 9))
+def test_dense_and_bags_equal_the_matrix(index: list[int], density: float, seed: int) -> None:
+    ratings = some_ratings(density=density, seed=seed)
+    rows = SparseRows.of(ratings)
+    wanted = torch.tensor(index, dtype=torch.long)
+    dense = torch.from_numpy(ratings.matrix.toarray())
+    assert torch.equal(rows.dense(wanted), dense[wanted])
+    table = torch.randn(7, 3)
+    items, offsets, weights = rows.bags(wanted)
+    summed = torch.nn.functional.embedding_bag(items, table, offsets, mode="sum", per_sample_weights=weights)
+    assert torch.allclose(summed, dense[wanted] @ table, atol=1e-5)
+
+
+def test_buffers_stay_out_of_checkpoints() -> None:
+    assert SparseRows.of(some_ratings()).state_dict() == {}
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_linked_rows_are_zero_where_there_is_none(sparse: bool) -> None:
+    ratings = some_ratings()
+    dense = torch.from_numpy(ratings.matrix.toarray())
+    linked = LinkedRows(SparseRows.of(ratings) if sparse else DenseRows(dense), torch.tensor([3, -1, 0]))
+    rows, present = linked.dense(torch.tensor([0, 1, 2, 0]))
+    assert present.tolist() == [True, False, True, True]
+    assert torch.equal(rows, torch.stack([dense[3], torch.zeros(7), dense[0], dense[3]]))
+    bags, _ = linked.bags(torch.tensor([0, 1, 2, 0]))
+    summed = torch.nn.functional.embedding_bag(
+        bags.items, torch.eye(7), bags.offsets, mode="sum", per_sample_weights=bags.weights
+    )
+    assert torch.allclose(summed, rows)
+
+
+def test_linked_rows_of_nobody() -> None:
+    linked = LinkedRows(DenseRows(torch.zeros(0, 1)), torch.tensor([-1, -1]))
+    rows, present = linked.dense(torch.tensor([1, 0, 1]))
+    assert rows.shape == (3, 1)
+    assert not present.any()
+    assert len(linked.bags(torch.tensor([1, 0]))[0].offsets) == 2

@@ -1,0 +1,49 @@
+"""Towers on sparse rows against ordinary layers on dense ones."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.samples import some_ratings
+from zoo.nn.rows import SparseRows
+from zoo.nn.towers import SparseLinear, SparseTower, TwoTowers
+
+
+def test_sparse_linear_is_linear_on_the_dense_row() -> None:
+    ratings = some_ratings()
+    layer, rows = SparseLinear(7, 4), SparseRows.of(ratings)
+    dense = nn.Linear(7, 4)
+    dense.weight.data, dense.bias.data = layer.weight.data.T.clone(), layer.bias.data.clone()
+    index = torch.arange(9)
+    out, expected = layer(rows.bags(index)), dense(rows.dense(index))
+    assert torch.allclose(out, expected, atol=1e-6)
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    assert dense.weight.grad is not None
+    assert layer.weight.grad is not None
+    assert torch.allclose(layer.weight.grad, dense.weight.grad.T, atol=1e-5)
+
+
+def test_a_tower_ends_without_rectifying() -> None:
+    torch.manual_seed(0)
+    factors = SparseTower(7, (16, 8))(SparseRows.of(some_ratings()).bags(torch.arange(9)))
+    assert factors.shape == (9, 8)
+    assert (factors < 0).any()
+
+
+def test_dropout_only_while_training() -> None:
+    torch.manual_seed(0)
+    tower, bags = SparseTower(7, (4,), dropout=0.5), SparseRows.of(some_ratings()).bags(torch.arange(9))
+    assert not torch.equal(tower(bags), tower(bags))
+    tower.eval()
+    assert torch.equal(tower(bags), tower(bags))
+
+
+def test_logits_are_scaled_cosines() -> None:
+    towers = TwoTowers(9, 7, (5, 3), scale=10.0)
+    users, items = torch.randn(4, 3), torch.randn(6, 3)
+    expected = 10 * F.cosine_similarity(users[:, None], items[None], dim=-1)
+    assert torch.allclose(towers.logits(users, items), expected, atol=1e-5)
+    assert torch.allclose(towers.paired_logits(users, items[:4]), expected.diagonal()[:4], atol=1e-5)
+    listed = items[torch.tensor([[0, 5], [1, 1], [2, 0], [3, 3]])]
+    assert torch.allclose(towers.paired_logits(users, listed)[0], expected[0, [0, 5]], atol=1e-5)

@@ -1,0 +1,78 @@
+"""What one batch holds: the types that datamodules make and methods read."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class UserBatch(NamedTuple):
+    """Users whose whole rows are learned from.
+
+    Attributes:
+        users: Row of each user, shape ``(batch,)``.
+    """
+
+    users: Tensor
+
+
+class PairBatch(NamedTuple):
+    """User and item pairs with a label each.
+
+    Attributes:
+        users: Shape ``(batch,)``.
+        items: Shape ``(batch,)``.
+        labels: 1 for an observed pair, 0 for a sampled one; float, shape ``(batch,)``.
+    """
+
+    users: Tensor
+    items: Tensor
+    labels: Tensor
+
+
+class TripleBatch(NamedTuple):
+    """Observed pairs, each with one item that the user has not.
+
+    Attributes:
+        users: Shape ``(batch,)``.
+        positives: Shape ``(batch,)``.
+        negatives: Shape ``(batch,)``.
+    """
+
+    users: Tensor
+    positives: Tensor
+    negatives: Tensor
+
+
+class RankingBatch(NamedTuple):
+    """Held-out cases to be ranked among their candidates and among all items.
+
+    Attributes:
+        users: Shape ``(cases,)``.
+        positives: The held-out item of each case, shape ``(cases,)``.
+        candidates: Sampled negatives, shape ``(cases, candidates)``, padded with -1.
+        seen_rows: Which case of the batch an item is left out for in full ranking, shape ``(entries,)``.
+        seen_items: That item, shape ``(entries,)``. A case's own positive is never among them.
+    """
+
+    users: Tensor
+    positives: Tensor
+    candidates: Tensor
+    seen_rows: Tensor
+    seen_items: Tensor
+
+
+class PredictBatch(NamedTuple):
+    """Users to recommend to.
+
+    Attributes:
+        users: Shape ``(batch,)``.
+        seen_rows: Which user of the batch an item is left out for, shape ``(entries,)``.
+        seen_items: That item, shape ``(entries,)``.
+    """
+
+    users: Tensor
+    seen_rows: Tensor
+    seen_items: Tensor
+
+
+Batch = UserBatch | PairBatch | TripleBatch

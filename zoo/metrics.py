@@ -1,0 +1,130 @@
+"""Ranking metrics with exact treatment of ties."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+Ties = Literal["expected", "pessimistic"]
+
+METRICS = ("hit_rate", "ndcg", "mrr")
+
+
+def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """How many other candidates beat the positive, and how many tie with it.
+
+    A failing model must not win: a NaN score of the positive counts as minus infinity, a NaN score of another
+    candidate as plus infinity. Scores are counted, never sorted.
+
+    Args:
+        positive: Score of the held-out item, shape ``(cases,)``; higher is better.
+        others: Scores of the other candidates, shape ``(cases, candidates)``.
+        valid: Which of the other candidates exist, shape ``(cases, candidates)``; all of them by default.
+
+    Returns:
+        Two integer tensors of shape ``(cases,)``: candidates that score higher, and candidates that score the same.
+    """
+    target = positive.nan_to_num(-torch.inf, torch.inf, -torch.inf)[:, None]
+    others = others.nan_to_num(torch.inf, torch.inf, -torch.inf)
+    higher, equal = others > target, others == target
+    if valid is not None:
+        higher, equal = higher & valid, equal & valid
+    return higher.sum(1), equal.sum(1)
+
+
+def ranking_table(ks: Sequence[int], max_ties: int, max_higher: int) -> Tensor:
+    """Discounts by rank, summed: the lookup behind :func:`ranking_values`, shape ``(ranks + 1, 2)``.
+
+    Row ``t`` holds the sums over ranks ``1..t`` of ``1 / log2(rank + 1)`` and of ``1 / rank``.
+    """
+    size = min(max(ks), max_higher + max_ties + 1)
+    ranks = torch.arange(1, size + 1, dtype=torch.float64)
+    discounts = torch.stack([1 / torch.log2(ranks + 1), 1 / ranks], dim=1)
+    return torch.cat([torch.zeros(1, 2, dtype=torch.float64), discounts.cumsum(0)])
+
+
+def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties = "expected") -> Tensor:
+    """Hit rate, NDCG and MRR of each case at each cut-off.
+
+    With ``a`` candidates above the positive and ``b`` level with it, the ranks ``a + 1 .. a + b + 1`` are equally
+    likely under random tie-breaking; ``expected`` is the mean over them, exactly. ``pessimistic`` takes the last of
+    them. MRR counts zero beyond the cut-off.
+
+    Args:
+        higher: Candidates that score higher, shape ``(cases,)``.
+        equal: Candidates that score the same, shape ``(cases,)``.
+        ks: Cut-offs.
+        ties: How ties are treated.
+
+    Returns:
+        Values in float64, shape ``(len(ks), 3, cases)``, in the order of :data:`METRICS`.
+    """
+    if ties == "pessimistic":
+        higher, equal = higher + equal, torch.zeros_like(equal)
+    span = equal.double() + 1
+    sums = ranking_table(ks, int(equal.max()) if len(equal) else 0, int(higher.max()) if len(higher) else 0)
+    sums = sums.to(higher.device)
+    last = len(sums) - 1
+    values = []
+    for k in ks:
+        first = higher.clamp(max=min(k, last))
+        until = (higher + equal + 1).clamp(max=min(k, last))
+        ndcg, mrr = ((sums[until] - sums[first]) / span[:, None]).unbind(1)
+        hit_rate = (k - higher).clamp(min=0).minimum(equal + 1) / span
+        values.append(torch.stack([hit_rate, ndcg, mrr]))
+    return torch.stack(values)
+
+
+class RankingMetrics(Metric):
+    """HR@K, NDCG@K and MRR@K of one positive among its candidates, averaged over held-out cases.
+
+    States are sums and a count, so several processes give the figure of one. Candidates are scored by their logits:
+    a float32 sigmoid saturates near 17 and makes ties that the model did not mean.
+
+    Args:
+        ks: Cut-offs.
+        ties: ``expected`` (mean over random tie-breaking) or ``pessimistic`` (the positive comes last).
+
+    Raises:
+        ValueError: If there is no cut-off or one is below 1.
+    """
+
+    full_state_update = False
+    higher_is_better = True
+    sums: Tensor
+    pessimistic_sums: Tensor
+    cases: Tensor
+
+    def __init__(self, ks: Sequence[int] = (5, 10), ties: Ties = "expected") -> None:
+        super().__init__()
+        if not ks or min(ks) < 1:
+            raise ValueError(f"ks must be cut-offs of at least 1, for example [5, 10]; got {list(ks)}.")
+        if ties not in ("expected", "pessimistic"):
+            raise ValueError(f"ties must be 'expected' or 'pessimistic', got {ties!r}.")
+        self.ks = tuple(ks)
+        self.ties: Ties = ties
+        zeros = torch.zeros(len(self.ks), len(METRICS), dtype=torch.float64)
+        self.add_state("sums", zeros, dist_reduce_fx="sum")
+        self.add_state("pessimistic_sums", zeros.clone(), dist_reduce_fx="sum")
+        self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, higher: Tensor, equal: Tensor) -> None:
+        """Add a batch of cases by the counts that :func:`rank_counts` gives, each of shape ``(cases,)``."""
+        pessimistic = ranking_values(higher, equal, self.ks, "pessimistic").sum(2)
+        self.pessimistic_sums += pessimistic
+        self.sums += ranking_values(higher, equal, self.ks).sum(2) if self.ties == "expected" else pessimistic
+        self.cases += len(higher)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Means over the cases so far, keyed ``hit_rate@5``, ``ndcg@5``, ...; NaN when there was no case."""
+        return self._named(self.sums)
+
+    def pessimistic(self) -> dict[str, Tensor]:
+        """The same figures with every tie decided against the model."""
+        return self._named(self.pessimistic_sums)
+
+    def _named(self, sums: Tensor) -> dict[str, Tensor]:
+        means = (sums / self.cases).float()
+        return {f"{name}@{k}": means[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}

@@ -1,0 +1,112 @@
+"""Towers that turn a sparse rating row into a factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.rows import Bags, SparseRows
+
+
+class SparseLinear(nn.Module):
+    """``Linear`` on a sparse row: ``sum_i weight_i W_i + b``, at the cost of the entries that are there.
+
+    Equal to ``torch.nn.Linear`` on the dense row. The table is stored as ``(in, out)``, as ``embedding_bag`` wants it.
+
+    Args:
+        in_dim: Number of columns of the rows.
+        out_dim: Width of the output.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(in_dim, out_dim))
+        self.bias = nn.Parameter(torch.empty(out_dim))
+        bound = 1 / math.sqrt(in_dim)
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, bags: Bags) -> Tensor:
+        """Shape ``(batch, out_dim)``."""
+        out = F.embedding_bag(
+            bags.items, self.weight, bags.offsets, mode="sum", per_sample_weights=bags.weights.to(self.weight.dtype)
+        )
+        return out + self.bias
+
+
+class SparseTower(nn.Module):
+    """A multilayer perceptron on sparse rows, ReLU between its layers and none after the last.
+
+    The tower of deep matrix factorisation (Xue et al., IJCAI 2017, section 3.2), whose first layer reads a user's row
+    or an item's column of the rating matrix.
+
+    Args:
+        in_dim: Number of columns of the rows.
+        dims: Widths of the layers, for example ``(500, 200)``.
+        dropout: Probability of leaving out an entry of the input row while training.
+    """
+
+    def __init__(self, in_dim: int, dims: Sequence[int], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.first = SparseLinear(in_dim, dims[0])
+        layers: list[nn.Module] = []
+        for width, next_width in pairwise(dims):
+            layers += [nn.ReLU(), nn.Linear(width, next_width)]
+        self.rest = nn.Sequential(*layers)
+
+    def forward(self, bags: Bags) -> Tensor:
+        """Factors, shape ``(batch, dims[-1])``."""
+        if self.dropout and self.training:
+            bags = bags._replace(weights=F.dropout(bags.weights, self.dropout))
+        out: Tensor = self.rest(self.first(bags))
+        return out
+
+
+class TwoTowers(nn.Module):
+    """Deep matrix factorisation: a tower over users' rows, a tower over items' columns, a scaled cosine between them.
+
+    Reference: Xue et al., IJCAI 2017, sections 3.2 and 3.3, equations 6 to 8.
+
+    Args:
+        num_users: Length of a column.
+        num_items: Length of a row.
+        dims: Widths of both towers' layers.
+        scale: Range of the logit; a bare cosine (1) cannot leave ``[-1, 1]``, whose sigmoids lie in [.27, .73].
+        input_dropout: Probability of leaving out an entry of a user's row while training.
+    """
+
+    def __init__(
+        self, num_users: int, num_items: int, dims: Sequence[int], scale: float, input_dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.scale = scale
+        self.user_tower = SparseTower(num_items, dims, input_dropout)
+        self.item_tower = SparseTower(num_users, dims)
+
+    def users(self, rows: SparseRows, index: Tensor) -> Tensor:
+        """Factors of users ``index`` (batch,), shape ``(batch, dims[-1])``."""
+        factors: Tensor = self.user_tower(rows.bags(index))
+        return factors
+
+    def items(self, columns: SparseRows, index: Tensor | None = None) -> Tensor:
+        """Factors of items ``index`` (batch,), by default of all, shape ``(batch, dims[-1])``."""
+        if index is None:
+            index = torch.arange(columns.num_rows, device=columns.starts.device)
+        factors: Tensor = self.item_tower(columns.bags(index))
+        return factors
+
+    def logits(self, users: Tensor, items: Tensor) -> Tensor:
+        """Of every user factor (users, dim) with every item factor (items, dim), shape ``(users, items)``."""
+        return self.scale * F.normalize(users, dim=-1) @ F.normalize(items, dim=-1).T
+
+    def paired_logits(self, users: Tensor, items: Tensor) -> Tensor:
+        """Of factors side by side: users (batch, dim) and items (batch, dim) or (batch, candidates, dim)."""
+        if items.ndim == 3:
+            users = users[:, None]
+        return self.scale * F.cosine_similarity(users, items, dim=-1)
