@@ -1,0 +1,7 @@
+"""Callbacks: they add, log, count and stop; leaving one out never costs a guarantee."""
+
+from callbacks.best_checkpoint import BestCheckpoint
+from callbacks.recommendation_writer import RecommendationWriter
+from callbacks.run_report import RunReport
+
+__all__ = ["BestCheckpoint", "RecommendationWriter", "RunReport"]

@@ -1,0 +1,66 @@
+"""RecommendationWriter: the recommendations of ``predict``, with the users' and items' own ids."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.utilities import rank_zero_info
+
+from zoo.recommender import Recommendations
+
+
+class RecommendationWriter(Callback):
+    """Writes ``recommendations.parquet``: user_id, rank, item_id, score; best items first, known items left out.
+
+    Args:
+        path: Where to; null: the run folder. With several processes each writes its own part, numbered.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._parts: list[pl.DataFrame] = []
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Choose the path on every process, as this asks all of them."""
+        if stage == "predict" and self.path is None:
+            self.path = Path(trainer.log_dir or ".") / "recommendations.parquet"
+
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Recommendations,
+        batch: Any,  # noqa: ANN401  Lightning's signature
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Put ids in the place of indexes."""
+        train = trainer.datamodule.train  # type: ignore[attr-defined]
+        users, items, scores = (tensor.cpu().numpy() for tensor in outputs)
+        count = items.shape[1]
+        rows = pl.DataFrame(
+            {
+                "user_id": train.user_ids[users].repeat(count).tolist(),
+                "rank": list(range(1, count + 1)) * len(users),
+                "item_id": train.item_ids[items.ravel()].tolist(),
+                "score": scores.ravel(),
+            },
+            schema_overrides={"rank": pl.Int32, "score": pl.Float32},
+        )
+        self._parts.append(rows.filter(pl.Series(items.ravel() >= 0)))
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the file, whole or not at all."""
+        assert self.path is not None
+        path = self.path
+        if trainer.world_size > 1:
+            path = path.with_name(f"{path.stem}-{trainer.global_rank:05d}{path.suffix}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp")
+        table = pl.concat(self._parts)
+        table.write_parquet(temporary)
+        temporary.rename(path)
+        self._parts.clear()
+        rank_zero_info(f"Recommendations for {table['user_id'].n_unique()} users: {path}")

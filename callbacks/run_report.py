@@ -1,0 +1,146 @@
+"""RunReport: what a run says of itself, on the terminal and in its folder."""
+
+import json
+import time
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.trainer.states import TrainerFn
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from zoo.metrics import METRICS
+from zoo.privacy.record import Guarantee, PrivacyRecord, rounded_up
+from zoo.release import Release
+
+NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
+
+
+class RunReport(Callback):
+    """Prints a summary of the data before training and one table at the end; keeps both in the run folder.
+
+    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release), ``metrics.json`` (figures of
+    validation and test, seconds, epochs, parameters, and the privacy of each release in one line).
+    """
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.facts: dict[str, Any] = {}
+        self._began = 0.0
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Choose the folder on every process, as this asks all of them."""
+        log_dir = trainer.log_dir
+        self.folder = Path(log_dir) if log_dir is not None and trainer.loggers else None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print and keep the summary of the data and the records of the releases."""
+        self._began = time.perf_counter()
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if trainer.is_global_zero:
+            Console().print(data_table(data.summary))
+        self._write(trainer, "data.json", data.summary)
+        self._write(trainer, "privacy.json", {name: r.record.to_dict() for name, r in data.releases.items()})
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep what training took."""
+        self.facts = {
+            "train_seconds": round(time.perf_counter() - self._began, 3),
+            "epochs": trainer.current_epoch,
+            "parameters": sum(p.numel() for p in pl_module.parameters()),
+        }
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the figures, unless this is the validation of an epoch."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._report(trainer, pl_module, "val")
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print and keep the test figures."""
+        self._report(trainer, pl_module, "test")
+
+    def _report(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        figures = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(f"{stage}/")}
+        report = {
+            "method": type(pl_module).__name__,
+            "seed": data.split_seed,
+            **self.facts,
+            "metrics": figures,
+            "privacy": {name: release.record.summary() for name, release in data.releases.items()},
+        }
+        if trainer.is_global_zero:
+            Console().print(result_table(type(pl_module).__name__, stage, figures, data.ks, data.releases))
+        self._write(trainer, "metrics.json" if stage == "test" else "validation.json", report)
+
+    def _write(self, trainer: Trainer, name: str, value: object) -> None:
+        if self.folder is None or not trainer.is_global_zero:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".{name}.tmp"
+        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        temporary.rename(self.folder / name)
+
+
+def data_table(summary: dict[str, Any]) -> Table:
+    """The data of a run, for the terminal."""
+    target = summary["target"]
+    table = Table(title=f"Data: target {target['domain']}, split {summary['split']}, seed {summary['seed']}")
+    for column in ("", "users", "items or width", "ratings", "density", "overlap"):
+        table.add_column(column, justify="left" if not column else "right")
+    table.add_row(
+        f"target {target['domain']}",
+        f"{target['users']:,}",
+        f"{target['items']:,}",
+        f"{target['ratings']:,}",
+        f"{target['density']:.2%}",
+        "",
+    )
+    for name, release in summary["releases"].items():
+        share = release["overlap"] / max(target["users"], 1)
+        table.add_row(
+            f"release of {name} ({release['kind']})",
+            f"{release['users']:,}",
+            f"{release['width']:,}",
+            "",
+            "",
+            f"{release['overlap']:,} ({share:.0%})",
+        )
+    table.caption = (
+        f"{summary['train_ratings']:,} ratings to train on, {summary['validation_cases']:,} validation and "
+        f"{summary['test_cases']:,} test cases; {summary['users_without_test_item']:,} users without a test item"
+    )
+    return table
+
+
+def result_table(
+    method: str, stage: str, figures: dict[str, float], ks: tuple[int, ...], releases: dict[str, Release]
+) -> Table:
+    """Accuracy and, beside it, what every release guarantees."""
+    table = Table(title=f"{method}: {'test' if stage == 'test' else 'validation'}", box=box.SIMPLE)
+    kinds = [kind for kind in ("sampled", "full") if any(key.startswith(f"{stage}/{kind}/") for key in figures)]
+    table.add_column("")
+    for kind in kinds:
+        table.add_column(kind, justify="right")
+    for column in ("release", "unit", "epsilon", "delta", "guarantee"):
+        table.add_column(column)
+    privacy = [(name, *privacy_cells(release.record)) for name, release in releases.items()] or [("none", *"----")]
+    names = [f"{name}@{k}" for k in ks for name in METRICS]
+    for name, record in zip_longest(names, privacy):
+        shown = [f"{figures[f'{stage}/{kind}/{name}']:.4f}" if name else "" for kind in kinds]
+        title = name.replace(name.split("@")[0], NAMES[name.split("@")[0]]) if name else ""
+        table.add_row(title, *shown, *(record or [""] * 5))
+    return table
+
+
+def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
+    """Unit, epsilon, delta and guarantee of a record, for a table; an epsilon only where it is proved."""
+    if record.guarantee is Guarantee.NONE:
+        return "-", "-", "-", f"none: {record.reason}"
+    assert record.epsilon is not None
+    assert record.delta is not None
+    return str(record.unit), rounded_up(record.epsilon), f"{float(rounded_up(record.delta)):g}", "proved"

@@ -1,0 +1,49 @@
+"""Imports point down: what may not be imported from where."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BOTTOM = {"pytorch_lightning", "zoo.release", "zoo.metrics", "zoo.publisher", "zoo.recommender", "zoo.publishers"}
+ABOVE = {"zoo.methods", "datamodules", "callbacks", "zoo.cli"}
+FORBIDDEN = {
+    "zoo/privacy": BOTTOM | ABOVE | {"torch", "zoo.nn", "zoo.ratings"},
+    "zoo/nn": BOTTOM | ABOVE | {"zoo.privacy"},
+    "zoo/ratings.py": BOTTOM | ABOVE | {"zoo.privacy"},
+    "zoo/sampling.py": BOTTOM | ABOVE | {"zoo.privacy"},
+    "zoo/batch.py": BOTTOM | ABOVE | {"zoo.privacy"},
+    "zoo/metrics.py": {"zoo.publisher", "zoo.recommender", "zoo.publishers"} | ABOVE,
+    "zoo/release.py": {"pytorch_lightning", "zoo.publisher", "zoo.recommender", "zoo.publishers"} | ABOVE,
+    "zoo/publisher.py": {"pytorch_lightning", "zoo.recommender", "zoo.publishers"} | ABOVE,
+    "zoo/recommender.py": {"zoo.publisher", "zoo.publishers"} | ABOVE,
+    "zoo/publishers": {"zoo.recommender", "zoo.methods", "datamodules", "callbacks", "zoo.cli"},
+    "zoo/methods": {"zoo.publisher", "zoo.publishers", "datamodules", "callbacks", "zoo.cli"},
+    "datamodules": {"zoo.publisher", "zoo.publishers", "zoo.recommender", "zoo.methods", "callbacks", "zoo.cli"},
+    "callbacks": {"zoo.methods", "zoo.publishers", "zoo.cli"},
+}
+
+
+def imported(file: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("place", FORBIDDEN)
+def test_imports_point_down(place: str) -> None:
+    path = ROOT / place
+    files = [path] if path.suffix else sorted(path.rglob("*.py"))
+    assert files, f"{place} is gone: mend this test"
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {name}"
+        for file in files
+        for name in sorted(imported(file))
+        if any(name == taboo or name.startswith(taboo + ".") for taboo in FORBIDDEN[place])
+    ]
+    assert not wrong, wrong

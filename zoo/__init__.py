@@ -1,0 +1,53 @@
+"""CDR Zoo: privacy-preserving cross-domain recommendation.
+
+The imports below are the list of what the zoo exports: to add a method, add its line. They are read, not run, and each
+module is imported when its name is first asked for, so that ``import zoo`` and a bare ``--help`` stay quick.
+"""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.methods.dmf import DMF as DMF
+    from zoo.methods.ease import EASE as EASE
+    from zoo.methods.popularity import Popularity as Popularity
+    from zoo.methods.pricdr import PriCDR as PriCDR
+    from zoo.methods.pricdr_sym import PriCDRSym as PriCDRSym
+    from zoo.publisher import Publisher as Publisher
+    from zoo.publishers.controls import Noise as Noise
+    from zoo.publishers.controls import Nothing as Nothing
+    from zoo.publishers.controls import Shuffled as Shuffled
+    from zoo.publishers.plaintext import Plaintext as Plaintext
+    from zoo.publishers.projection import JLT as JLT
+    from zoo.ratings import Ratings as Ratings
+    from zoo.recommender import Recommender as Recommender
+    from zoo.release import Release as Release
+
+__version__ = "0.1.0"
+
+
+def imported_names(file: Path) -> dict[str, str]:
+    """Name and module of everything that a Python file imports by ``from module import name``, without running it."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom) and node.module)
+    return {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+_HOMES = {name: module for name, module in imported_names(Path(__file__)).items() if module.startswith("zoo.")}
+
+#: Exported recommenders and publishers, with the module of each.
+METHODS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.methods.")}
+PUBLISHERS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.publishers.")}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  any exported name
+    """Import an exported name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'zoo' has no attribute {name!r}; it exports {sorted(_HOMES)}.")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,74 @@
+"""``python -m zoo``: a front without heavy imports, then the command that is asked for."""
+
+import ast
+import sys
+from pathlib import Path
+
+import zoo
+
+HELP = """usage: python -m zoo COMMAND [options]
+
+Privacy-preserving cross-domain recommendation: a source party publishes once, a target party trains on the release.
+
+commands:
+  fit        train at the target; publishes first where all data are at one place; ends by testing the best checkpoint
+  validate   figures of a checkpoint on the validation items
+  test       figures of a checkpoint on the test items
+  predict    recommendations of a checkpoint, as Parquet
+  publish    write the release of a source party
+  list       methods, publishers, datamodules and configs
+
+examples:
+  python -m zoo fit --config configs/pricdr/quickstart.yaml
+  python -m zoo publish --config configs/pricdr/douban.yaml --out releases/book
+  python -m zoo fit --config configs/pricdr/douban.yaml --data.releases.book releases/book
+  python -m zoo predict --config runs/PriCDR/version_0/config.yaml --ckpt_path runs/PriCDR/version_0/checkpoints/best.ckpt
+
+Options of a command:  python -m zoo fit --help            Of a class:  python -m zoo fit --model.help PriCDR
+"""
+
+
+def first_line(file: Path, name: str) -> str:
+    """First line of a class's docstring, read without importing it."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return (ast.get_docstring(node) or "").split("\n")[0]
+    return ""
+
+
+def listing() -> str:
+    """Methods, publishers, datamodules and configs, one line each."""
+    root = Path(zoo.__file__).parent.parent
+    modules = zoo.imported_names(root / "datamodules" / "__init__.py")
+    datamodules = {name: home for name, home in modules.items() if home.rsplit(".")[-1] == name.lower()}
+    lines = []
+    for title, homes in (("methods", zoo.METHODS), ("publishers", zoo.PUBLISHERS), ("datamodules", datamodules)):
+        lines.append(f"{title}:")
+        for name, home in sorted(homes.items()):
+            file = root / (home.replace(".", "/") + ".py")
+            lines.append(f"  {name:<12} {first_line(file, name)}")
+    configs = sorted((root / "configs").rglob("*.yaml"))
+    lines.append("configs:")
+    for config in configs:
+        comment = config.read_text(encoding="utf-8").split("\n", 1)[0]
+        lines.append(f"  {config.relative_to(root)!s:<36} {comment.lstrip('# ') if comment.startswith('#') else ''}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Answer at once what needs no training library; hand everything else to the command line proper."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments in (["-h"], ["--help"]):
+        print(HELP, end="")
+    elif arguments == ["list"]:
+        print(listing())
+    elif arguments == ["--version"]:
+        print(zoo.__version__)
+    else:
+        from zoo.cli import main as command_line
+
+        command_line()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,363 @@
+"""The command line: LightningCLI configured, not rebuilt."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser, Namespace
+from pytorch_lightning import LightningDataModule, LightningModule, Trainer
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from pytorch_lightning.loggers import CSVLogger, Logger
+from pytorch_lightning.utilities.seed import isolate_rng
+
+import zoo
+from callbacks import BestCheckpoint, RecommendationWriter, RunReport
+from datamodules import CrossDomainDataModule
+from datamodules.base import COMMON, write_users
+from zoo.publisher import Publisher
+from zoo.recommender import Recommender, ReleaseMismatchError
+
+#: Carries what rank 0 prepared (releases, list of users) to the processes that Lightning's launcher starts.
+HANDOVER = "ZOO_HANDOVER"
+#: Words of one command, which are no part of an experiment.
+COMMAND_WORDS = ("ckpt_path", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")
+
+
+class UsageError(ValueError):
+    """A command that cannot be carried out as it was given."""
+
+
+class ZooTrainer(Trainer):
+    """The trainer, with the commands that need a model's and a datamodule's settings."""
+
+    def publish(
+        self, model: LightningModule, datamodule: LightningDataModule, out: Path, source: str | None = None
+    ) -> None:
+        """Write the release of a source party; needs that party's data alone.
+
+        Args:
+            model: The recommender of the experiment; not used.
+            datamodule: Reads the source domain.
+            out: Folder to write; must not exist.
+            source: Which source domain, where the experiment has several.
+        """
+        raise UsageError("publish is a command of the command line: python -m zoo publish --config FILE --out FOLDER")
+
+
+class SaveExperiment(SaveConfigCallback):
+    """Saves the experiment as ``config.yaml`` in the run folder, without the words of one command.
+
+    Every command accepts the saved file: after publishing it names the releases, so it is the target's form.
+    """
+
+    folder: str | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Ask for the folder on every process, then save on the first."""
+        self.folder = trainer.log_dir if trainer.loggers else None
+        if stage == "fit":
+            super().setup(trainer, pl_module, stage)
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Write the file, whole or not at all."""
+        if self.folder is None:
+            return
+        config = self.config.clone()
+        for word in COMMAND_WORDS:
+            config.pop(word, None)
+        path = Path(self.folder) / self.config_filename
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp")
+        self.parser.save(config, str(temporary), skip_none=False, overwrite=True, multifile=False, skip_validation=True)
+        temporary.rename(path)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Keep the publisher's settings, as plain values, to refuse others later."""
+        checkpoint["publisher"] = _plain(self.config.get("publisher"))
+
+
+class ZooCLI(LightningCLI):
+    """``fit``, ``validate``, ``test``, ``predict`` and ``publish`` on one file that serves both parties."""
+
+    model: Recommender
+    datamodule: CrossDomainDataModule
+
+    def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401  LightningCLI's own
+        defaults: dict[str, Any] = {
+            "model_class": Recommender,
+            "datamodule_class": CrossDomainDataModule,
+            "trainer_class": ZooTrainer,
+            "trainer_defaults": {"callbacks": [RunReport()], "log_every_n_steps": 1, "enable_model_summary": False},
+            "save_config_callback": SaveExperiment,
+            "save_config_kwargs": {"save_to_log_dir": False},
+            "seed_everything_default": 0,
+            "subclass_mode_model": True,
+            "subclass_mode_data": True,
+            "auto_configure_optimizers": False,
+            "parser_kwargs": {
+                "description": "Train, evaluate, publish: privacy-preserving cross-domain recommendation."
+            },
+        }
+        super().__init__(**(defaults | kwargs))
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Lightning's commands and ours, with the arguments that the command line does not offer."""
+        return {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The publisher, parsed and checked but made only by who publishes; checkpoint and recommendations."""
+        parser.add_subclass_arguments(
+            Publisher, "publisher", required=False, instantiate=False, help="What the source party releases, and how."
+        )
+        parser.set_defaults({"publisher": None})
+        parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(RecommendationWriter, "recommendations")
+
+    # Settings, and what may not differ from them.
+
+    def settings(self) -> Namespace:
+        """The parsed settings of the command at hand."""
+        settings: Namespace = self.config[self.config.subcommand] if "subcommand" in self.config else self.config
+        return settings
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:  # noqa: ANN401  LightningCLI's own
+        """Parse, and remember what was asked for: a checkpoint's hyperparameters are about to take its place."""
+        super().parse_arguments(parser, args)
+        self.asked = self.settings().get("model")
+        self.asked = self.asked.clone() if self.asked is not None else None
+
+    def before_instantiate_classes(self) -> None:
+        """Refuse a checkpoint that would change what a guarantee rests on; name other changes."""
+        kept = self.settings().get("model")
+        if not self.settings().get("ckpt_path") or self.asked is None or kept is None:
+            return
+        asked, kept = _flat(_plain(self.asked)), _flat(_plain(kept))
+        kept = {key.replace("dict_kwargs.", "init_args."): value for key, value in kept.items()}
+        changed = {key: (asked[key], kept[key]) for key in asked.keys() & kept.keys() if asked[key] != kept[key]}
+        if not changed:
+            return
+        listed = "; ".join(
+            f"{key}: asked {ours!r}, checkpoint {theirs!r}" for key, (ours, theirs) in sorted(changed.items())
+        )
+        bearing = {f"init_args.{name}" for name in _class_of(asked["class_path"]).guarantee_bearing}
+        if "class_path" in changed or bearing & {".".join(key.split(".")[:2]) for key in changed}:
+            raise UsageError(
+                f"The checkpoint would change the method or what its guarantee rests on ({listed}). Train anew."
+            )
+        sys.stderr.write(f"The checkpoint's own settings are used where they differ: {listed}.\n")
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:  # noqa: ANN401  LightningCLI's own
+        """The trainer, with a CSV log always first: other loggers are added to it, never put in its place."""
+        trainer = self._get(self.config_init, "trainer")
+        asked, root = trainer.get("logger"), trainer.get("default_root_dir")
+        if asked is not False:
+            others = [asked] if isinstance(asked, Logger) else list(asked) if isinstance(asked, Iterable) else []
+            if not any(isinstance(logger, CSVLogger) for logger in others):
+                others.insert(0, CSVLogger(save_dir=str(root or "runs"), name=type(self.model).__name__))
+            kwargs["logger"] = sorted(others, key=lambda logger: not isinstance(logger, CSVLogger))
+        if trainer.get("gradient_clip_val") and self.model.guarantee_bearing:
+            raise UsageError(
+                f"trainer.gradient_clip_val is {trainer.get('gradient_clip_val')}, and {type(self.model).__name__} clips "
+                "each user's gradient itself; a second clip would void its accounting. Leave it out."
+            )
+        return super().instantiate_trainer(**kwargs)
+
+    # Publishing.
+
+    def make_publisher(self) -> Publisher:
+        """The publisher of the settings, made here and nowhere else.
+
+        Raises:
+            UsageError: If the settings name none.
+        """
+        settings = self.settings().get("publisher")
+        if settings is None:
+            raise UsageError(
+                "No publisher in the settings, so nothing can be published here. Set `publisher` (python -m zoo list shows "
+                "them), or pass the release that the source party made: --data.releases.NAME PATH."
+            )
+        parser = ArgumentParser(exit_on_error=False)  # its own: Lightning's instantiators stay out
+        parser.add_subclass_arguments(Publisher, "publisher")
+        made: Publisher = parser.instantiate_classes(parser.parse_object({"publisher": settings})).publisher
+        return made
+
+    def publish(
+        self, model: LightningModule, datamodule: CrossDomainDataModule, out: Path, source: str | None = None
+    ) -> None:
+        """Write the release of one source domain and print what it guarantees."""
+        names = datamodule.sources
+        if source is None and len(names) != 1:
+            raise UsageError(f"This experiment has the sources {list(names)}; say which is yours: --source NAME.")
+        name = source or names[0]
+        if Path(out).exists():
+            raise FileExistsError(
+                f"{out} exists, and a release is never overwritten. Choose another path or remove it."
+            )
+        publisher = self.make_publisher()
+        release = publisher.publish(datamodule.source(name), name)
+        release.save(out)
+        print(f"{release.record}\n\nRelease of {name!r} ({release.kind}, {release.num_users:,} users): {out}")
+
+    # Which release, for every command.
+
+    def before_fit(self) -> None:
+        """Find the releases, or publish them here; work out the users in common where that is asked for."""
+        data, ckpt = self.datamodule, self.settings().get("ckpt_path")
+        kept = self._kept(ckpt)
+        missing = self._missing()
+        if not kept and (missing or data.users == COMMON):
+            if HANDOVER in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
+                self._take(json.loads(os.environ[HANDOVER]))
+            else:
+                self._prepare(missing)
+        self._name_inputs()
+
+    def _prepare(self, missing: list[str]) -> None:
+        self._refuse_processes_from_outside()
+        data = self.datamodule
+        if self.trainer.loggers and self.trainer.log_dir is not None:
+            folder = Path(self.trainer.log_dir).resolve()
+            logger = self.trainer.loggers[0]
+            assert isinstance(logger, CSVLogger)
+            _ = logger.experiment  # makes the folder before anything lies in it
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="zoo-"))
+        publisher = self.make_publisher() if missing else None
+        if data.users == COMMON:
+            data.users = str(write_users(data.common_users(), folder / "users.csv"))
+        for name in missing:
+            assert publisher is not None
+            with isolate_rng():  # the same random stream as a run that is handed the release
+                release = publisher.publish(data.source(name), name)
+            data.release_paths[name] = release.save(folder / "releases" / name)
+        paths = {name: str(path) for name, path in data.release_paths.items()}
+        os.environ[HANDOVER] = json.dumps({"paths": paths, "users": data.users})
+
+    def _refuse_processes_from_outside(self) -> None:
+        connector = self.trainer._accelerator_connector
+        environment = connector.cluster_environment
+        outside = environment is not None and environment.creates_processes_externally and self.trainer.world_size > 1
+        if outside or self.trainer.num_nodes > 1:
+            raise UsageError(
+                "These processes were started from outside (torchrun, SLURM, several nodes), so none of them is alone to "
+                "publish or to work out users in common. Run `python -m zoo publish` first and pass --data.releases.NAME "
+                "PATH, and --data.users FILE in the place of 'common'."
+            )
+
+    def after_fit(self) -> None:
+        """Test the chosen checkpoint once, and end with the table."""
+        os.environ.pop(HANDOVER, None)
+        dry: bool | int = self.trainer.fast_dev_run  # type: ignore[attr-defined]  # set when it is made
+        if dry or self.trainer.interrupted or not len(self.datamodule.test.users):
+            return
+        kept = self.trainer.checkpoint_callback
+        best = kept.best_model_path if isinstance(kept, BestCheckpoint) else ""
+        self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best or None, verbose=False)
+        if self.trainer.is_global_zero and self.trainer.loggers:
+            print(f"Run folder: {self.trainer.log_dir}")
+
+    def before_validate(self) -> None:
+        """Find the releases; never publish, which would spend the budget again and change the data."""
+        self._kept(self.settings().get("ckpt_path"))
+        self._name_inputs()
+
+    before_test = before_predict = before_validate
+
+    def _missing(self) -> list[str]:
+        return [
+            name for name in self.datamodule.sources if self.model.reads and name not in self.datamodule.release_paths
+        ]
+
+    def _kept(self, ckpt: str | None) -> bool:
+        """Take over releases and users of the checkpoint, if there is one; refuse another publisher than its own."""
+        if not ckpt or not Path(ckpt).is_file():
+            if ckpt:
+                raise FileNotFoundError(
+                    f"No checkpoint at {ckpt}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
+                )
+            return False
+        checkpoint = torch.load(ckpt, map_location="cpu", weights_only=True)
+        if "zoo" not in checkpoint:
+            raise UsageError(f"{ckpt} is no checkpoint of this project.")
+        asked, made = _plain(self.settings().get("publisher")), checkpoint.get("publisher")
+        if asked and made and _flat(asked) != _flat(made):
+            differing = sorted(k for k in {*_flat(asked), *_flat(made)} if _flat(asked).get(k) != _flat(made).get(k))
+            raise UsageError(
+                f"The settings ask for another publisher than the checkpoint was trained with; these differ: {differing}. "
+                "A checkpoint keeps its releases: use the run's own config, or train anew."
+            )
+        self._take({"paths": checkpoint["zoo"]["paths"], "users": checkpoint["zoo"]["users"]})
+        return True
+
+    def _take(self, inputs: dict[str, Any]) -> None:
+        for name, path in inputs["paths"].items():
+            self.datamodule.release_paths.setdefault(name, Path(path))
+        if self.datamodule.users == COMMON:
+            self.datamodule.users = inputs["users"]
+
+    def _name_inputs(self) -> None:
+        """Name the inputs in the settings, so that the saved config is the target's form of the experiment."""
+        arguments = self.settings().data.init_args
+        paths = {name: str(path) for name, path in self.datamodule.release_paths.items()}
+        arguments.releases = paths or None
+        arguments.users = self.datamodule.users
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  any parsed value
+    """The same as plain dictionaries, lists, strings and numbers."""
+    if isinstance(value, Namespace):
+        value = value.as_dict()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        value = value.value
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401  any plain value
+    """Dotted keys of nested dictionaries."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {k: v for key, item in value.items() for k, v in _flat(item, f"{prefix}.{key}".lstrip(".")).items()}
+
+
+def _class_of(path: str) -> type[Recommender]:
+    module, name = path.rsplit(".", 1)
+    found: type[Recommender] = getattr(__import__(module, fromlist=[name]), name)
+    return found
+
+
+def import_names() -> None:
+    """Import every exported class: one that is imported can be named without its module."""
+    for name in [*zoo.METHODS, *zoo.PUBLISHERS]:
+        getattr(zoo, name)
+
+
+def main() -> None:
+    """Run the command that ``sys.argv`` holds; a refusal ends with its message and no traceback.
+
+    Set ``ZOO_TRACEBACK=1`` to see where it comes from.
+    """
+    import_names()
+    # Hardware that is not there and products that are not used; warnings and errors stay.
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
+    try:
+        ZooCLI()
+    except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
+        if os.environ.get("ZOO_TRACEBACK"):
+            raise
+        sys.exit(f"{type(error).__name__}: {error}")

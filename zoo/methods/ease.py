@@ -1,0 +1,70 @@
+"""EASE: a linear item-item model in closed form, the strongest simple control."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.batch import Batch
+from zoo.recommender import Outputs, Recommender, Sizes
+
+
+class EASE(Recommender):
+    """Embarrassingly shallow autoencoder: an item-item matrix with an empty diagonal, solved at once.
+
+    Minimises ``||X - X B||^2 + l2 ||B||^2`` with ``diag(B) = 0`` over the 0/1 matrix ``X`` of training ratings:
+    with ``P = (X'X + l2 I)^-1``, ``B_ij = -P_ij / P_jj`` off the diagonal. Target only; on the Douban Book -> Music
+    task it stands above most published cross-domain results, so every gain is shown beside it.
+
+    Memory is one dense items x items matrix (float64 while solving): 20,000 items are 3.2 GB.
+
+    Reference: Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, WWW 2019, equation 8.
+
+    Args:
+        l2: Weight of the squared norm; larger for sparser data.
+        max_items: Refuse catalogues larger than this before memory runs out.
+
+    Raises:
+        ValueError: If ``l2`` is not positive.
+    """
+
+    batches = "once"
+
+    weights: Tensor
+
+    def __init__(self, l2: float = 300.0, max_items: int = 30_000) -> None:
+        super().__init__()
+        if l2 <= 0:
+            raise ValueError(f"l2 must be positive, or the matrix cannot be inverted; got {l2}.")
+        self.l2, self.max_items = l2, max_items
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the item-item buffer."""
+        if sizes["num_items"] > self.max_items:
+            raise ValueError(
+                f"EASE needs a dense matrix of items x items; {sizes['num_items']} items are more than max_items = "
+                f"{self.max_items}. Raise max_items if there is memory for {8 * sizes['num_items'] ** 2 / 2**30:.0f} GiB, "
+                "or filter rare items out."
+            )
+        self.register_buffer("weights", torch.zeros(sizes["num_items"], sizes["num_items"]))
+
+    def step(self, batch: Batch) -> Outputs:
+        """Solve for the item-item matrix."""
+        rows = self.target_rows
+        index = torch.stack([torch.repeat_interleave(rows.counts()), rows.items])
+        matrix = torch.sparse_coo_tensor(index, rows.weights.double(), (rows.num_rows, rows.width), device=self.device)
+        gram = torch.sparse.mm(matrix.T, matrix).to_dense()
+        gram.diagonal().add_(self.l2)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+        weights = inverse / -inverse.diagonal()
+        weights.fill_diagonal_(0)
+        self.weights.copy_(weights)
+        return {}
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Scores of given items, shape ``(batch, candidates)``."""
+        return self.score_all(users).gather(1, items)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """A user's row times the item-item matrix, shape ``(batch, num_items)``."""
+        bags = self.target_rows.bags(users)
+        return F.embedding_bag(bags.items, self.weights, bags.offsets, mode="sum", per_sample_weights=bags.weights)

@@ -1,0 +1,37 @@
+"""Popularity: the control that every method must beat."""
+
+import torch
+from torch import Tensor
+
+from zoo.batch import Batch
+from zoo.recommender import Outputs, Recommender, Sizes
+
+
+class Popularity(Recommender):
+    """Ranks items by how many users rated them in training, the same for everybody.
+
+    Target only, closed form: one pass over the training ratings, nothing to tune. A cross-domain method that does not
+    beat it has learned nothing about anybody.
+    """
+
+    batches = "once"
+    scores_cold_users = True
+
+    popularity: Tensor
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the item scores' buffer."""
+        self.register_buffer("popularity", torch.zeros(sizes["num_items"]))
+
+    def step(self, batch: Batch) -> Outputs:
+        """Count."""
+        self.popularity.copy_(self.item_counts)
+        return {}
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Item counts, shape ``(batch, candidates)``."""
+        return self.popularity[items]
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Item counts, shape ``(batch, num_items)``."""
+        return self.popularity.expand(len(users), -1)

@@ -1,0 +1,120 @@
+"""PriCDR: a private release of the source's rows helps a two-tower model on the target."""
+
+from collections.abc import Sequence
+
+import torch
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+
+from zoo.batch import Batch
+from zoo.nn.autoencoder import AlignedSources
+from zoo.nn.losses import all_items_loss
+from zoo.nn.towers import TwoTowers
+from zoo.recommender import Outputs, Recommender, Sizes
+
+
+class PriCDR(Recommender):
+    """HeteroCDR, the recommender of PriCDR: an autoencoder on the release, DMF on the target, aligned user by user.
+
+    The loss of a batch of users is the squared error of their decoded release rows, plus binary cross-entropy over all
+    target items, plus ``alignment_weight`` times the squared distance between source code and target factor of each
+    user who has both. It reads releases and target ratings, so whatever is done here costs no further privacy.
+
+    A user without target history is scored with the source code in place of the target factor; with ``transfer_weight``
+    above 0 the code is also trained for that, by cross-entropy of its own scores on users who have both.
+
+    Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
+    Recommendation*, WWW 2022, section 4.2, equations 4 to 8.
+
+    Departures: the logit is ``scale`` times the cosine (see ``DMF``; 1 is as released). Alignment is row by row as in
+    equation 7, where the released code aligns everybody with everybody. The cross-entropy has the minus sign that
+    equation 6 is printed without and is taken from logits, as the logarithm of a cosine is not defined below 0.
+    ``transfer_weight`` is not in the paper, which scores no cold user.
+
+    Args:
+        dims: Widths of the towers and of the encoder; the last is that of the factors.
+        scale: Factor on the cosine.
+        alignment_weight: Weight of the alignment.
+        transfer_weight: Weight of the cross-entropy of the source code's own scores; 0 is as published.
+        source_dropout: Probability of leaving out an entry of a release row while training.
+        input_dropout: Probability of leaving out an entry of a target row while training.
+        lr: Step size of Adam.
+        weight_decay: L2 weight in Adam.
+
+    Raises:
+        ValueError: If a width or the scale is not positive, or a weight is negative.
+    """
+
+    reads = frozenset({"rows", "ratings"})
+    scores_cold_users = True
+    exposes = frozenset({"user_factors", "item_factors"})
+
+    def __init__(
+        self,
+        dims: Sequence[int] = (500, 200),
+        scale: float = 10.0,
+        alignment_weight: float = 100.0,
+        transfer_weight: float = 0.0,
+        source_dropout: float = 0.5,
+        input_dropout: float = 0.0,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not dims or min(dims) < 1 or scale <= 0:
+            raise ValueError(
+                f"dims must be widths of at least 1 and scale positive; got dims {list(dims)}, scale {scale}."
+            )
+        if min(alignment_weight, transfer_weight) < 0:
+            raise ValueError(f"Weights must not be negative; got {alignment_weight} and {transfer_weight}.")
+        self.dims, self.scale = tuple(dims), scale
+        self.alignment_weight, self.transfer_weight = alignment_weight, transfer_weight
+        self.source_dropout, self.input_dropout = source_dropout, input_dropout
+        self.lr, self.weight_decay = lr, weight_decay
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the towers, and one autoencoder per source."""
+        widths = {name: source["width"] for name, source in sizes["sources"].items()}
+        self.source_side = AlignedSources(widths, self.dims, self.source_dropout)
+        self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, self.input_dropout)
+
+    def step(self, batch: Batch) -> Outputs:
+        """Reconstruction, prediction, alignment and transfer; each summed over the batch."""
+        users = self.towers.users(self.target_rows, batch.users)
+        items = self.towers.items(self.target_columns)
+        observed = self.target_rows.bags(batch.users)
+        reconstruction, alignment, code, present = self.source_side.losses(self.all_source_rows(batch.users), users)
+        loss = all_items_loss(self.towers.logits(users, items), observed)
+        loss = loss + reconstruction + self.alignment_weight * alignment
+        if self.transfer_weight:
+            logits = self.towers.logits(code, items) * present[:, None]  # an absent user's logits are a constant 0
+            loss = loss + self.transfer_weight * all_items_loss(logits, observed)
+        return {"loss": loss, "user_factors": users, "item_factors": items}
+
+    def user_factors(self, users: Tensor) -> Tensor:
+        """Target factors of users (batch,), source codes where there is no target history."""
+        factors = self.towers.users(self.target_rows, users)
+        cold = self.target_rows.counts()[users] == 0
+        if bool(cold.any()):
+            code, _ = self.source_side.mean_code(self.all_source_rows(users), factors)
+            factors = torch.where(cold[:, None], code, factors)
+        return factors
+
+    def prepare_scoring(self) -> None:
+        """Keep the factors of all items."""
+        self.kept["items"] = self.towers.items(self.target_columns)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Scaled cosines with given items, shape ``(batch, candidates)``."""
+        return self.towers.paired_logits(self.user_factors(users), self._items()[items])
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Scaled cosines with all items, shape ``(batch, num_items)``."""
+        return self.towers.logits(self.user_factors(users), self._items())
+
+    def _items(self) -> Tensor:
+        return self.kept["items"] if self.kept else self.towers.items(self.target_columns)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Adam."""
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)

@@ -1,0 +1,113 @@
+"""Controls: releases that cannot help, to show what a real one is worth."""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+
+from zoo.privacy.events import NonPrivateEvent, NoOpEvent, PrivacyEvent
+from zoo.privacy.record import unprotected_record
+from zoo.publisher import Publisher
+from zoo.ratings import Ratings
+from zoo.release import Release
+from zoo.sampling import distinct_items, hash_ids
+
+
+class Nothing(Publisher):
+    """A release of no user at all: every target user is without a row. The method without its source.
+
+    Args:
+        kind: What the release pretends to be, so that any method can read it.
+    """
+
+    def __init__(self, kind: Literal["rows", "ratings"] = "rows") -> None:
+        self.kind = kind
+
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """No user, width 1."""
+        if self.kind == "rows":
+            tensors = {"rows": torch.zeros(0, 1)}
+        else:
+            index = torch.zeros(0, dtype=torch.int64)
+            tensors = {
+                "starts": torch.zeros(1, dtype=torch.int64),
+                "items": index,
+                "weights": torch.zeros(0),
+                "num_items": torch.ones(1, dtype=torch.int64),
+            }
+        record = unprotected_record("Nothing", "control: nothing is released", source.applied)
+        return Release(self.kind, domain, tensors, source.user_ids[:0], record, (NoOpEvent(),))
+
+    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
+        """Nothing is spent."""
+        return [NoOpEvent()]
+
+
+class Noise(Publisher):
+    """Another publisher's release of redrawn ratings: same users, shape, scale and noise, nothing of any person.
+
+    Every user has the mean number of items, drawn uniformly. Research only: it reads the set of users and the mean, and
+    claims no guarantee.
+
+    Args:
+        of: The publisher whose release is imitated.
+        seed: Of the redrawn ratings.
+    """
+
+    def __init__(self, of: Publisher, seed: int = 0) -> None:
+        self.of, self.seed = of, seed
+
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """The release of ``of`` on redrawn ratings."""
+        release = self.of.publish(self.redraw(source), domain)
+        record = release.record.without_guarantee("control: the ratings were redrawn at random")
+        return replace(release, record=record, ledger=(NonPrivateEvent(),))
+
+    def redraw(self, source: Ratings) -> Ratings:
+        """Ratings in which every user has the mean number of items, drawn uniformly without replacement."""
+        count = max(1, round(source.num_ratings / source.num_users))
+        nobody = np.zeros(source.num_users + 1, dtype=np.int64)
+        items = distinct_items(
+            hash_ids(source.user_ids), count, source.num_items, (nobody, nobody[:0]), seed=self.seed, phase="noise"
+        )
+        starts = np.arange(source.num_users + 1) * items.shape[1]
+        ones = np.ones(items.size, dtype=np.float32)
+        matrix = csr_array((ones, items.ravel(), starts), shape=source.matrix.shape)
+        return Ratings(matrix, source.user_ids, source.item_ids, source.applied)
+
+    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
+        """No guarantee: the mean number of items is read from the data."""
+        return [NonPrivateEvent()]
+
+
+class Shuffled(Publisher):
+    """Another publisher's release with its users permuted so that nobody keeps a row: right rows, wrong people.
+
+    The permutation is post-processing, so the record is that of ``of``.
+
+    Args:
+        of: The publisher whose release is shuffled.
+        seed: Of the permutation.
+
+    Raises:
+        ValueError: When publishing fewer than two users.
+    """
+
+    def __init__(self, of: Publisher, seed: int = 0) -> None:
+        self.of, self.seed = of, seed
+
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """The release of ``of`` under other ids."""
+        release = self.of.publish(source, domain)
+        if release.num_users < 2:
+            raise ValueError(f"Shuffling needs at least two users, the release has {release.num_users}.")
+        order = np.random.default_rng(self.seed).permutation(release.num_users)
+        ids = np.empty_like(release.user_ids)
+        ids[order] = release.user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
+        return replace(release, user_ids=ids)
+
+    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
+        """What ``of`` spends."""
+        return self.of.plan(num_users, num_items)

@@ -1,0 +1,368 @@
+"""Recommender: what every method shares. Ceremony only; no science lives here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import torch
+from pytorch_lightning import LightningModule
+from pytorch_lightning.utilities import rank_zero_warn
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+
+from zoo.batch import Batch, PredictBatch, RankingBatch
+from zoo.metrics import RankingMetrics, Ties, rank_counts
+from zoo.nn.rows import Bags, LinkedRows, SparseRows
+from zoo.ratings import Ratings
+from zoo.release import Release
+
+Sizes = dict[str, Any]
+Outputs = dict[str, Tensor]
+Penalty = Callable[[Outputs], Tensor]
+
+#: The figure by which a run's checkpoint is chosen.
+SELECTION_METRIC = "val/ndcg@10"
+#: Two ways of counting ties that differ by more than this are both reported.
+TIES_TOLERANCE = 1e-4
+
+
+class ReleaseMismatchError(RuntimeError):
+    """A checkpoint meets other data or another release than it was trained on."""
+
+
+class Recommendations(NamedTuple):
+    """Best unseen items of a batch of users, best first.
+
+    Attributes:
+        users: Shape ``(batch,)``.
+        items: Shape ``(batch, k)``; -1 where a user has fewer unseen items than that.
+        scores: Logits, shape ``(batch, k)``.
+    """
+
+    users: Tensor
+    items: Tensor
+    scores: Tensor
+
+
+class TargetData(Protocol):
+    """What a recommender reads of the datamodule, after its ``setup``."""
+
+    sizes: Sizes
+    digests: dict[str, str]
+    train: Ratings
+    releases: dict[str, Release]
+    links: dict[str, Tensor]
+    release_paths: Mapping[str, Any]
+    users: str
+    ks: tuple[int, ...]
+    ties: Ties
+    full_ranking: bool
+    sampled_ranking: bool
+    top_k: int
+
+
+class Recommender(LightningModule, ABC):
+    """Base of all methods: scoring, ranking evaluation, penalties, checkpoints.
+
+    A method stores its arguments in the constructor, makes its networks in :meth:`build` from the sizes of the data,
+    and says in :meth:`step` what one batch costs. Nothing is built from data before ``setup``, so both parties can
+    make every object.
+
+    Attributes:
+        batches: What one training batch holds. ``users``: users whose whole rows are read; ``pairs``: user, item and
+            label; ``triples``: user, observed and unobserved item; ``once``: all users in one batch, one batch an
+            epoch (closed forms).
+        num_negatives: Sampled items for each observed one, where ``batches`` is ``pairs``.
+        reads: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
+        scores_cold_users: Whether ``score`` means something for a user without target history. If not, such users are
+            ranked by the item counts of the training ratings.
+        exposes: Names of the tensors that ``step`` returns beside the loss, for penalties.
+        guarantee_bearing: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
+    """
+
+    batches: Literal["users", "pairs", "triples", "once"] = "users"
+    num_negatives: int = 1
+    reads: ClassVar[frozenset[str]] = frozenset()
+    scores_cold_users: ClassVar[bool] = False
+    exposes: ClassVar[frozenset[str]] = frozenset()
+    guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
+
+    target_rows: SparseRows
+    target_columns: SparseRows
+    item_counts: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.save_hyperparameters()  # those of the concrete class: Lightning walks up the constructors
+        self.sizes: Sizes | None = None
+        self.sources = nn.ModuleDict()
+        self.kept: dict[str, Tensor] = {}
+        self._penalties: dict[str, dict[str, Penalty]] = {}
+        self._rng: Tensor | None = None
+
+    # What a method says.
+
+    @abstractmethod
+    def build(self, sizes: Sizes) -> None:
+        """Make the networks from the sizes of the data: ``num_users``, ``num_items``, ``sources[name]["width"]``."""
+
+    @abstractmethod
+    def step(self, batch: Batch) -> Outputs:
+        """``loss`` and what ``exposes`` names. A closed form solves into its buffers and returns nothing."""
+
+    @abstractmethod
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Logits of given items, shape ``(batch, candidates)``, for users (batch,) and items (batch, candidates)."""
+
+    @abstractmethod
+    def score_all(self, users: Tensor) -> Tensor:
+        """Logits of all items for users (batch,), shape ``(batch, num_items)``."""
+
+    def prepare_scoring(self) -> None:
+        """Called before an evaluation or prediction epoch: what is put into ``kept`` lasts until its end."""
+
+    # Building and reading data.
+
+    def configure_model(self) -> None:
+        """Build the networks once the datamodule knows the sizes."""
+        if self._trainer is not None:  # load_from_checkpoint calls this too, before on_load_checkpoint
+            self._build_once(self.data.sizes)
+
+    def _build_once(self, sizes: Sizes) -> None:
+        if self.sizes is None:
+            self.sizes = sizes
+            self.build(sizes)
+        elif self.sizes != sizes:
+            raise ReleaseMismatchError(
+                f"The networks were built for {self.sizes}, the data at hand have {sizes}. Use the data and the "
+                "releases that this checkpoint was trained on, or train anew."
+            )
+
+    @property
+    def data(self) -> TargetData:
+        """The datamodule of the trainer at hand."""
+        data: TargetData = self.trainer.datamodule  # type: ignore[attr-defined]
+        return data
+
+    def setup(self, stage: str) -> None:
+        """Read the target's ratings and the releases into buffers."""
+        if self.batches == "once" and self.trainer.world_size > 1:
+            raise ValueError(
+                f"{type(self).__name__} is solved in one step by one process; got {self.trainer.world_size} processes. "
+                "Set trainer.devices to 1."
+            )
+        self.read_data(self.data)
+
+    def read_data(self, data: TargetData) -> None:
+        """Keep what scoring needs beside the weights as non-persistent buffers.
+
+        Called by ``setup``; call it by hand after ``load_from_checkpoint`` to score without a trainer.
+        """
+        self.target_rows = SparseRows.of(data.train)
+        self.target_columns = SparseRows.of(data.train.transpose())
+        counts = torch.bincount(self.target_rows.items, minlength=data.train.num_items)
+        self.register_buffer("item_counts", counts.float(), persistent=False)
+        self.sources = nn.ModuleDict()
+        if self.reads:
+            for name, release in data.releases.items():
+                self._check_kind(name, release.kind)
+                self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
+        names = [f"{stage}_{kind}" for stage in ("val", "test") for kind in ("sampled", "full")]
+        self.metrics = nn.ModuleDict({name: RankingMetrics(data.ks, data.ties) for name in names})
+        # Rows are the same on every rank and are not trained: nothing to broadcast before each forward pass.
+        self._ddp_params_and_buffers_to_ignore = [
+            name for name, _ in self.named_buffers() if name not in self.state_dict()
+        ]
+
+    def _check_kind(self, name: str, kind: str) -> None:
+        if kind not in self.reads:
+            raise TypeError(
+                f"{type(self).__name__} reads releases of kind {sorted(self.reads)}; the release of {name!r} is of kind "
+                f"{kind!r}. Choose a publisher that makes one of these kinds."
+            )
+
+    def source_rows(self, name: str, users: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of users (batch,) in a release, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""
+        rows: tuple[Tensor, Tensor] = self._linked(name).dense(users)
+        return rows
+
+    def all_source_rows(self, users: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """What :meth:`source_rows` gives, for every source."""
+        return {name: self.source_rows(name, users) for name in self.sources}
+
+    def source_bags(self, name: str, users: Tensor) -> tuple[Bags, Tensor]:
+        """The same rows for ``embedding_bag``."""
+        bags: tuple[Bags, Tensor] = self._linked(name).bags(users)
+        return bags
+
+    def _linked(self, name: str) -> LinkedRows:
+        linked = self.sources[name]
+        assert isinstance(linked, LinkedRows)
+        return linked
+
+    # Training.
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+        """The method's loss and the penalties that callbacks have added to it."""
+        outputs = self.step(batch)
+        if "loss" not in outputs:
+            self.trainer.should_stop = True  # solved: another epoch would solve the same again
+            return None
+        loss = outputs["loss"] + self.penalties(outputs)
+        self.log("train/loss", loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=len(batch[0]))
+        return loss
+
+    def add_penalty(self, name: str, fn: Penalty, to: str = "loss") -> None:
+        """Add a term to a loss of the method; a callback calls this in its ``setup``.
+
+        Args:
+            name: Name in the log; a second penalty of that name takes the place of the first.
+            fn: From the outputs of ``step`` to a scalar, or to one value per row where the loss is per user.
+            to: Which loss; a method with one loss calls it ``loss``.
+        """
+        self._penalties.setdefault(to, {})[name] = fn
+
+    def penalties(self, outputs: Outputs, to: str = "loss") -> Tensor:
+        """Sum of the penalties added to a loss, logged one by one."""
+        total = torch.zeros((), device=self.device)
+        for name, fn in self._penalties.get(to, {}).items():
+            value = fn(outputs)
+            self.log(f"train/penalty/{name}", value.mean(), on_step=False, on_epoch=True)
+            total = total + value
+        return total
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """None: a closed form has no optimiser; every other method says its own."""
+        return None
+
+    # Evaluation.
+
+    def ranking_scores(self, users: Tensor) -> Tensor:
+        """Logits of all items (batch, num_items), item counts in place of those that mean nothing."""
+        return self._without_cold(users, self.score_all(users), self.item_counts.expand(len(users), -1))
+
+    def can_score(self, users: Tensor) -> Tensor:
+        """For which users (batch,) the method's scores mean something, as a mask.
+
+        Users with target history; where ``scores_cold_users``, also those with a row in some release, or everybody if
+        the method reads no release.
+        """
+        if self.scores_cold_users and not self.reads:
+            return torch.ones_like(users, dtype=torch.bool)
+        known = self.target_rows.counts()[users] > 0
+        if self.scores_cold_users:
+            for name in self.sources:
+                known = known | (self._linked(name).links[users] >= 0)
+        return known
+
+    def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
+        return torch.where(self.can_score(users)[:, None], scores, counts.to(scores.dtype))
+
+    def _rank(self, stage: str, batch: RankingBatch) -> None:
+        users, positives, candidates, seen_rows, seen_items = batch
+        valid = candidates >= 0
+        listed = torch.cat([positives[:, None], candidates.clamp(min=0)], dim=1)
+        if self.data.full_ranking:
+            scores = self.ranking_scores(users)
+            allowed = torch.ones_like(scores, dtype=torch.bool)
+            allowed[seen_rows, seen_items] = False
+            allowed.scatter_(1, positives[:, None], False)
+            own = scores.gather(1, positives[:, None]).squeeze(1)
+            self._metric(stage, "full").update(*rank_counts(own, scores, allowed))
+            scores = scores.gather(1, listed)
+        else:
+            scores = self._without_cold(users, self.score(users, listed), self.item_counts[listed])
+        if self.data.sampled_ranking:
+            self._metric(stage, "sampled").update(*rank_counts(scores[:, 0], scores[:, 1:], valid))
+
+    def _metric(self, stage: str, kind: str) -> RankingMetrics:
+        metric = self.metrics[f"{stage}_{kind}"]
+        assert isinstance(metric, RankingMetrics)
+        return metric
+
+    def _log_ranking(self, stage: str) -> None:
+        figures: dict[str, Tensor] = {}
+        kinds = {"sampled": self.data.sampled_ranking, "full": self.data.full_ranking}  # the same on every process
+        for name in (name for name, asked in kinds.items() if asked):
+            metric = self._metric(stage, name)
+            values, pessimistic = metric.compute(), metric.pessimistic()
+            figures |= {f"{stage}/{name}/{key}": value for key, value in values.items()}
+            if any(abs(float(values[key] - pessimistic[key])) > TIES_TOLERANCE for key in values):
+                figures |= {f"{stage}/{name}/pessimistic/{key}": value for key, value in pessimistic.items()}
+                if stage == "test":
+                    rank_zero_warn(f"{name} ranking has many ties: the scores may have collapsed or saturated.")
+            metric.reset()
+        if stage == "val":
+            chosen = "sampled" if kinds["sampled"] else "full"
+            self.log(SELECTION_METRIC, figures[f"val/{chosen}/ndcg@10"], prog_bar=True, sync_dist=True)
+        self.log_dict(figures, sync_dist=True)
+
+    def on_validation_epoch_start(self) -> None:
+        """Let the method keep what scoring needs."""
+        self.prepare_scoring()
+
+    on_test_epoch_start = on_predict_epoch_start = on_validation_epoch_start
+
+    def validation_step(self, batch: RankingBatch, batch_idx: int) -> None:
+        """Rank the validation items of a batch of users."""
+        self._rank("val", batch)
+
+    def test_step(self, batch: RankingBatch, batch_idx: int) -> None:
+        """Rank the test items of a batch of users."""
+        self._rank("test", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the ranking figures of the validation items."""
+        self.kept = {}
+        self._log_ranking("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log the ranking figures of the test items."""
+        self.kept = {}
+        self._log_ranking("test")
+
+    def on_predict_epoch_end(self) -> None:
+        """Forget what was kept for scoring."""
+        self.kept = {}
+
+    def predict_step(self, batch: PredictBatch, batch_idx: int) -> Recommendations:
+        """The best unseen items of a batch of users."""
+        scores = self.ranking_scores(batch.users).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        scores[batch.seen_rows, batch.seen_items] = -torch.inf
+        best, items = scores.topk(min(self.data.top_k, scores.shape[1]), dim=1)
+        return Recommendations(batch.users, items.masked_fill(best == -torch.inf, -1), best)
+
+    # Checkpoints.
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep sizes, digests of the data, release paths and torch's random state; plain values and tensors only."""
+        checkpoint["zoo"] = {
+            "sizes": self.sizes,
+            "digests": self.data.digests,
+            "rng": torch.get_rng_state(),
+            "paths": {name: str(path) for name, path in self.data.release_paths.items()},
+            "users": self.data.users,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build from the checkpoint's sizes, or refuse a checkpoint that belongs to other data or releases."""
+        kept = checkpoint["zoo"]
+        self._build_once(kept["sizes"])
+        self._rng = kept["rng"]
+        if self._trainer is None:
+            return
+        digests = self.data.digests
+        if differing := sorted(k for k in {*digests, *kept["digests"]} if digests.get(k) != kept["digests"].get(k)):
+            raise ReleaseMismatchError(
+                f"The checkpoint was trained on other data or releases than those at hand; these differ: {differing}. "
+                f"Its releases lay at {kept['paths'] or 'no path'}: pass them with --data.releases.NAME PATH, with the "
+                "run's own config and seed, or train anew."
+            )
+
+    def on_train_start(self) -> None:
+        """Continue the random stream of the checkpoint, so that a resumed run equals an unbroken one."""
+        if self._rng is not None:
+            torch.set_rng_state(self._rng.cpu())
+            self._rng = None
