@@ -1,10 +1,13 @@
 """Tiny data sets under the names that the configs use, written once for the whole suite."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+from zoo.cli import ZooCLI, import_names
 
 torch.set_num_threads(1)
 
@@ -55,3 +58,17 @@ def zoo_data(tiny_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ZOO_DATA", str(tiny_root))
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
     return tiny_root
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ZooCLI]:
+    """Runs a command in a folder of its own, as ``python -m zoo`` would."""
+    import_names()
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> ZooCLI:
+        monkeypatch.setattr("sys.argv", ["zoo", *map(str, arguments)])
+        monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+        return ZooCLI()
+
+    return run

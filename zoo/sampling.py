@@ -179,7 +179,8 @@ class _Pool:
             self.weights /= max(float(self.weights.sum()), 1e-300)
             self.cumulative = np.asarray(np.cumsum(self.weights), dtype=np.float64)
             # np.bincount adds in row order, so a user's share does not depend on who else is there.
-            self.share = 1.0 - np.bincount(rows, self.weights[places], minlength=num_users)
+            taken = np.bincount(rows, self.weights[places], minlength=num_users)
+            self.share = np.asarray(1.0 - taken, dtype=np.float64)
 
     def draw(self, keys: Keys) -> Integers:
         """Gives one position per key, with replacement."""

@@ -49,10 +49,8 @@ class EASE(Recommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Solve for the item-item matrix."""
-        rows = self.target_rows
-        index = torch.stack([torch.repeat_interleave(rows.counts()), rows.items])
-        matrix = torch.sparse_coo_tensor(index, rows.weights.double(), (rows.num_rows, rows.width), device=self.device)
-        gram = torch.sparse.mm(matrix.T, matrix).to_dense()
+        rows = self.data.train.matrix.astype("float64")
+        gram = torch.from_numpy((rows.T @ rows).toarray()).to(self.device)
         gram.diagonal().add_(self.l2)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
         weights = inverse / -inverse.diagonal()

@@ -1,0 +1,60 @@
+"""Every config, whole, through the command line on tiny data."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from zoo.cli import ZooCLI
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if "benchmarks" not in path.parts)
+SMALL = {
+    "PriCDR": ["--model.dims", "[8, 4]"],
+    "PriCDRSym": ["--model.dims", "[8, 4]"],
+    "DMF": ["--model.dims", "[8, 4]"],
+    "Synthetic": ["--data.num_users", "24", "--data.num_items", "30", "--data.ratings_per_user", "6"],
+    "JLT": ["--publisher.num_components", "8"],
+}
+
+
+def small(config: Path) -> list[str]:
+    """Arguments that make a config tiny."""
+    settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+    classes = [settings[key]["class_path"] for key in ("model", "data", "publisher") if settings.get(key)]
+    return [argument for name in classes for argument in SMALL.get(name, [])] + ["--trainer.max_epochs", "2"]
+
+
+@pytest.mark.usefixtures("zoo_data")
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: str(path.relative_to(ROOT / "configs")))
+def test_a_config_trains_tests_and_predicts(config: Path, cli: Callable[..., ZooCLI], tmp_path: Path) -> None:
+    folder = Path(str(cli("fit", "--config", config, *small(config)).trainer.log_dir)).resolve()
+    assert folder.parent.parent == tmp_path / "runs"
+    report = json.loads((folder / "metrics.json").read_text())
+    assert 0 <= report["metrics"]["test/sampled/ndcg@10"] <= 1
+    assert 0 <= report["metrics"]["test/full/hit_rate@10"] <= 1
+    for name in ("config.yaml", "metrics.csv", "data.json", "privacy.json", "checkpoints/best.ckpt"):
+        assert (folder / name).is_file(), name
+
+    run = ("--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
+    again = cli("test", *run).trainer.callback_metrics
+    for key, value in report["metrics"].items():
+        assert float(again[key]) == pytest.approx(value, abs=1e-6), key
+
+    predicted = cli("predict", *run, "--recommendations.path", tmp_path / "best.parquet", "--data.top_k", 4)
+    table, data = pl.read_parquet(tmp_path / "best.parquet"), predicted.datamodule
+    assert table["user_id"].n_unique() == data.train.num_users
+    assert set(table["item_id"]) <= set(data.train.item_ids)
+    assert table.group_by("user_id").len()["len"].max() == 4
+    known = data.read(data.target).select("user_id", "item_id")
+    assert table.join(known, on=["user_id", "item_id"], how="semi").is_empty()
+    scores = table.group_by("user_id", maintain_order=True).agg(pl.col("score"))["score"].to_list()
+    assert all(row == sorted(row, reverse=True) for row in scores)
+
+
+def test_every_config_says_what_it_is() -> None:
+    for config in CONFIGS:
+        assert config.read_text(encoding="utf-8").startswith("# "), config

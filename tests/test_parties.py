@@ -1,0 +1,160 @@
+"""One file serves both parties: publish alone, train alone, or both in one process, with the same result."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from zoo.cli import UsageError, ZooCLI
+from zoo.recommender import ReleaseMismatchError
+from zoo.release import Release
+
+CONFIG = Path(__file__).parent.parent / "configs" / "pricdr" / "douban.yaml"
+TINY = ("--model.dims", "[8, 4]", "--trainer.max_epochs", "2", "--publisher.num_components", "8")
+REPEATABLE = ("--publisher.noise_seed", "3")
+
+Command = Callable[..., ZooCLI]
+
+
+@pytest.fixture
+def source_data(zoo_data: Path, tmp_path: Path) -> Path:
+    """A place where the target's files do not exist."""
+    return _only(zoo_data, "book", tmp_path / "at the source")
+
+
+@pytest.fixture
+def target_data(zoo_data: Path, tmp_path: Path) -> Path:
+    """A place where the source's files do not exist."""
+    return _only(zoo_data, "music", tmp_path / "at the target")
+
+
+def _only(root: Path, domain: str, folder: Path) -> Path:
+    folder.mkdir()
+    for file in (root / "douban-book-music").glob(f"{domain}*.csv"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    tensors: dict[str, torch.Tensor] = checkpoint["state_dict"]
+    return tensors
+
+
+def run_folder(done: ZooCLI) -> Path:
+    return Path(str(done.trainer.log_dir)).resolve()
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_two_parties_get_the_model_of_one_place(
+    cli: Command, source_data: Path, target_data: Path, tmp_path: Path
+) -> None:
+    together = run_folder(cli("fit", "--config", CONFIG, *TINY, *REPEATABLE))
+
+    cli("publish", "--config", CONFIG, *TINY, *REPEATABLE, "--data.root", source_data, "--out", tmp_path / "book")
+    release = ("--data.releases.book", tmp_path / "book")
+    apart = run_folder(cli("fit", "--config", CONFIG, *TINY, "--data.root", target_data, *release))
+
+    assert Release.load(together / "releases" / "book").digest == Release.load(tmp_path / "book").digest
+    ours, theirs = weights(together), weights(apart)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    reports = [json.loads((folder / "metrics.json").read_text())["metrics"] for folder in (together, apart)]
+    assert reports[0] == reports[1]
+
+
+def test_the_run_config_is_the_targets_form(cli: Command, zoo_data: Path, target_data: Path) -> None:
+    together = run_folder(cli("fit", "--config", CONFIG, *TINY))
+    saved = yaml.safe_load((together / "config.yaml").read_text())
+    assert saved["data"]["init_args"]["releases"] == {"book": str(together / "releases" / "book")}
+    assert "ckpt_path" not in saved
+    again = cli("fit", "--config", together / "config.yaml", "--data.root", target_data)
+    assert weights(run_folder(again)).keys() == weights(together).keys()
+    assert zoo_data.exists()
+
+
+def test_nothing_of_the_source_is_read_after_publishing(cli: Command, zoo_data: Path, tmp_path: Path) -> None:
+    root = tmp_path / "both"
+    shutil.copytree(zoo_data / "douban-book-music", root)
+    together = run_folder(cli("fit", "--config", CONFIG, *TINY, "--data.root", root))
+    for file in root.glob("book*"):
+        file.unlink()
+    checkpoint = together / "checkpoints" / "best.ckpt"
+    tested = cli("test", "--config", together / "config.yaml", "--ckpt_path", checkpoint)
+    assert "test/full/ndcg@10" in tested.trainer.callback_metrics
+    resumed = cli(
+        "fit", "--config", CONFIG, *TINY, "--data.root", root, "--ckpt_path", together / "checkpoints" / "last.ckpt"
+    )
+    assert resumed.datamodule.release_paths == {"book": together / "releases" / "book"}
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_each_source_is_a_release(cli: Command, tmp_path: Path) -> None:
+    two = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right, third]")
+    arguments = ("--model", "PriCDR", *two, "--data.evaluation.split", "random2", "--data.missing_users", "zero")
+    publisher = ("--publisher", "JLT", "--publisher.epsilon", "4", "--publisher.num_components", "8")
+    with pytest.raises(UsageError, match=r"sources \['right', 'third'\]; say which is yours: --source NAME"):
+        cli("publish", *arguments, *publisher, "--out", tmp_path / "x")
+    releases: list[object] = []
+    for name in ("right", "third"):
+        cli("publish", *arguments, *publisher, "--source", name, "--out", tmp_path / name)
+        releases += [f"--data.releases.{name}", tmp_path / name]
+    done = cli("fit", *arguments, *releases, "--model.dims", "[8, 4]", "--trainer.max_epochs", "1")
+    report = json.loads((run_folder(done) / "metrics.json").read_text())
+    assert sorted(report["privacy"]) == ["right", "third"]
+    assert all(line == "rating, eps 4.00, delta 1e-05, proved" for line in report["privacy"].values())
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_users_in_common_are_worked_out_once_and_named(cli: Command) -> None:
+    arguments = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right]")
+    more = ("--data.users", "common", "--data.evaluation.split", "cold_start", "--publisher", "Plaintext")
+    done = cli("fit", "--model", "PriCDR", "--model.dims", "[8, 4]", *arguments, *more, "--trainer.max_epochs", "1")
+    folder = run_folder(done)
+    assert (folder / "users.csv").read_text().split() == ["user_id", *sorted(f"u{i}" for i in range(12, 20))]
+    tested = cli("test", "--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
+    assert tested.datamodule.train.num_users == 8
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_checkpoint_keeps_its_release(cli: Command, tmp_path: Path) -> None:
+    together = run_folder(cli("fit", "--config", CONFIG, *TINY))
+    cli("publish", "--config", CONFIG, *TINY, "--out", tmp_path / "other")
+    checkpoint = ("--ckpt_path", together / "checkpoints" / "best.ckpt")
+    with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\].*pass them with --data.releases.NAME"):
+        cli("test", "--config", CONFIG, *TINY, *checkpoint, "--data.releases.book", tmp_path / "other")
+    with pytest.raises(ReleaseMismatchError, match=r"these differ: \['music'\]"):
+        cli("test", "--config", together / "config.yaml", *checkpoint, "--data.evaluation.split", "random2")
+    with pytest.raises(UsageError, match=r"another publisher than the checkpoint.*\['init_args.epsilon'\]"):
+        cli("test", "--config", CONFIG, *TINY, *checkpoint, "--publisher.epsilon", "4")
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_commands_on_a_checkpoint_never_publish(cli: Command) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No release of \['book'\].*--data.releases.book PATH"):
+        cli("test", "--config", CONFIG, *TINY)
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_target_without_release_or_publisher_is_told(cli: Command) -> None:
+    with pytest.raises(UsageError, match=r"No publisher in the settings.*--data.releases.NAME PATH"):
+        cli("fit", "--config", CONFIG, "--publisher", "null")
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_release_is_never_overwritten(cli: Command, tmp_path: Path) -> None:
+    (tmp_path / "book").mkdir()
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        cli("publish", "--config", CONFIG, *TINY, "--out", tmp_path / "book")
+    assert list((tmp_path / "book").iterdir()) == []
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_target_only_method_asks_for_no_release(cli: Command) -> None:
+    done = cli("fit", "--config", CONFIG, "--model", "EASE", "--publisher", "null")
+    assert not (run_folder(done) / "releases").exists()
+    assert json.loads((run_folder(done) / "privacy.json").read_text()) == {}
