@@ -1,6 +1,8 @@
 """EASE: a linear item-item model in closed form, the strongest simple control."""
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -49,8 +51,8 @@ class EASE(Recommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Solve for the item-item matrix."""
-        rows = self.data.train.matrix.astype("float64")
-        gram = torch.from_numpy((rows.T @ rows).toarray()).to(self.device)
+        rows = csr_array(self.data.train.matrix, dtype=np.float64)
+        gram = torch.from_numpy(csr_array(rows.T @ rows).toarray()).to(self.device)
         gram.diagonal().add_(self.l2)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
         weights = inverse / -inverse.diagonal()

@@ -76,10 +76,8 @@ class JLT(Publisher):
         self.calibration, self.relation = calibration, Relation(relation)
         self.rating_range, self.clip = rating_range, clip
         self.centre, self.seed, self.noise_seed = centre, seed, noise_seed
-        if calibration == "max":  # the matrix is known once the items are; check the rest now
-            self._projection(delta or 1e-5, largest_norm=1.0)
-        else:
-            self._projection(delta or 1e-5)
+        # Refuse bad settings now, before data are opened; the matrix, and with it its longest column, comes later.
+        self._projection(1e-5 if delta is None else delta, largest_norm=1.0 if calibration == "max" else None)
 
     def _projection(self, delta: float, largest_norm: float | None = None) -> ProjectionPlan:
         return plan_projection(

@@ -1,0 +1,205 @@
+"""What every exported method must do; a method is tested here by being exported."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+
+import zoo
+from datamodules import Evaluation, Synthetic
+from zoo import Noise, Plaintext, Recommender
+from zoo.recommender import ReleaseMismatchError
+
+ROOT = Path(__file__).parent.parent.parent
+NAMES = sorted(zoo.METHODS)
+#: Widths that keep a method tiny; one that is not named here is made with its defaults.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "DMF": {"dims": (8, 4)},
+    "PriCDR": {"dims": (8, 4)},
+    "PriCDRSym": {"dims": (8, 4)},
+}
+
+Make = Callable[..., tuple[Recommender, Synthetic]]
+
+
+@pytest.fixture(params=NAMES)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes the method, and tiny data with a plaintext release for whoever reads one."""
+    released: dict[str, Path] = {}
+
+    def build(release: str = "right", **settings: Any) -> tuple[Recommender, Synthetic]:  # noqa: ANN401
+        sizes = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
+        if not released:
+            source = Synthetic(**sizes).source("book")
+            released["right"] = Plaintext().publish(source, "book").save(tmp_path / "right")
+            released["wrong"] = Noise(Plaintext()).publish(source, "book").save(tmp_path / "wrong")
+        seed_everything(5)
+        method: Recommender = getattr(zoo, request.param)(**ARGUMENTS.get(request.param, {}))
+        return method, Synthetic(**(sizes | settings), releases={"book": released[release]})
+
+    return build
+
+
+def trainer(folder: Path, *callbacks: Callback, epochs: int = 3, **settings: Any) -> Trainer:  # noqa: ANN401
+    return Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[ModelCheckpoint(folder, filename="last", save_top_k=1, enable_version_counter=False), *callbacks],
+        **settings,
+    )
+
+
+@pytest.fixture
+def trained(make: Make, tmp_path: Path) -> tuple[Recommender, Synthetic, Trainer]:
+    method, data = make()
+    run = trainer(tmp_path / "run")
+    run.fit(method, datamodule=data)
+    return method, data, run
+
+
+def test_the_constructor_builds_nothing(make: Make) -> None:
+    method, _ = make()
+    assert list(method.parameters()) == []
+    assert method.sizes is None
+
+
+def test_it_says_what_it_is(make: Make) -> None:
+    method, _ = make()
+    name = type(method).__name__
+    assert method.batches in ("users", "pairs", "triples", "once")
+    assert type(method).__doc__
+    assert list((ROOT / "configs").rglob("*.yaml"))
+    module = zoo.METHODS[name].rsplit(".", 1)[1]
+    assert (ROOT / "docs" / "methods" / f"{module}.md").is_file(), "a method has a page"
+    configs = [path.read_text() for path in (ROOT / "configs").rglob("*.yaml")]
+    assert any(f"class_path: {name}\n" in text for text in configs), "a method has a config"
+
+
+def test_scores_of_given_items_are_those_of_all_items(trained: tuple[Recommender, Synthetic, Trainer]) -> None:
+    method, data, _ = trained
+    method.eval()
+    users = torch.tensor([3, 0, 39, 3])
+    with torch.no_grad():
+        scores = method.score_all(users)
+        assert scores.shape == (4, data.train.num_items)
+        assert torch.isfinite(scores).all()
+        items = torch.tensor([[0, 5], [29, 1], [2, 2], [7, 8]]).clamp(max=data.train.num_items - 1)
+        assert torch.allclose(method.score(users, items), scores.gather(1, items), atol=1e-5)
+
+
+def test_exposed_tensors_are_returned(trained: tuple[Recommender, Synthetic, Trainer]) -> None:
+    method, data, _ = trained
+    if method.batches == "once":
+        assert not method.exposes
+        return
+    outputs = method.step(next(iter(data.train_dataloader())))
+    assert set(outputs) == {"loss", *method.exposes}
+    assert outputs["loss"].ndim == 0
+
+
+def test_a_penalty_is_added_to_the_loss(make: Make, tmp_path: Path) -> None:
+    method, data = make()
+    if method.batches == "once":
+        pytest.skip("a closed form has no loss")
+    losses = []
+
+    def penalty(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        losses.append(float(outputs["loss"]))
+        return 0 * outputs["loss"] + 7.0
+
+    method.add_penalty("seven", penalty)
+    run = trainer(tmp_path / "run", epochs=1, limit_train_batches=1)
+    run.fit(method, datamodule=data)
+    assert float(run.callback_metrics["train/loss"]) == pytest.approx(losses[-1] + 7.0, rel=1e-5)
+    assert float(run.callback_metrics["train/penalty/seven"]) == 7.0
+
+
+def test_ranking_figures_are_logged(trained: tuple[Recommender, Synthetic, Trainer]) -> None:
+    _, _, run = trained
+    for key in ("val/ndcg@10", "val/sampled/hit_rate@10", "val/full/mrr@5"):
+        assert 0 <= float(run.callback_metrics[key]) <= 1
+
+
+class StopInside(Callback):
+    """Saves a checkpoint inside the second epoch and stops."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self.path, self.step = path, step
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+            trainer.should_stop = True
+            trainer.limit_val_batches = 0
+
+
+@pytest.mark.parametrize("stop", [4, 6, None], ids=["inside an epoch", "at its last batch", "after it"])
+def test_a_resumed_run_equals_an_unbroken_one(make: Make, tmp_path: Path, stop: int | None) -> None:
+    method, data = make()
+    if method.batches == "once":
+        pytest.skip("a closed form has nothing to resume")
+    trainer(tmp_path / "whole").fit(method, datamodule=data)
+    halted, data = make()
+    if stop is None:
+        checkpoint = tmp_path / "halted" / "last.ckpt"
+        trainer(tmp_path / "halted", epochs=2).fit(halted, datamodule=data)
+    else:
+        checkpoint = tmp_path / "halt.ckpt"
+        trainer(tmp_path / "halted", StopInside(checkpoint, stop), max_steps=stop).fit(halted, datamodule=data)
+    torch.manual_seed(99)
+    resumed, data = make()
+    torch.manual_seed(123)
+    trainer(tmp_path / "resumed").fit(resumed, datamodule=data, ckpt_path=checkpoint)
+    ours, theirs = method.state_dict(), resumed.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_loaded_checkpoint_scores_the_same(trained: tuple[Recommender, Synthetic, Trainer], tmp_path: Path) -> None:
+    method, data, _ = trained
+    loaded = type(method).load_from_checkpoint(tmp_path / "run" / "last.ckpt", weights_only=True)
+    loaded.read_data(data)
+    users = torch.arange(data.train.num_users)
+    with torch.no_grad():
+        assert torch.equal(loaded.eval().score_all(users), method.eval().score_all(users))
+
+
+def test_another_release_is_refused(
+    make: Make, trained: tuple[Recommender, Synthetic, Trainer], tmp_path: Path
+) -> None:
+    method, data = make("wrong")
+    run = trainer(tmp_path / "other", epochs=4)
+    if not method.reads:
+        run.test(method, datamodule=data, ckpt_path=tmp_path / "run" / "last.ckpt", verbose=False)
+        assert "test/sampled/ndcg@10" in run.callback_metrics
+        return
+    with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\]"):
+        run.test(method, datamodule=data, ckpt_path=tmp_path / "run" / "last.ckpt")
+
+
+def test_another_split_is_refused(make: Make, trained: tuple[Recommender, Synthetic, Trainer], tmp_path: Path) -> None:
+    method, data = make(seed=2, evaluation=Evaluation(split="random2"))
+    with pytest.raises(ReleaseMismatchError, match=r"Use the data|these differ"):
+        trainer(tmp_path / "other").test(method, datamodule=data, ckpt_path=tmp_path / "run" / "last.ckpt")
+
+
+def test_users_without_history_are_ranked(make: Make, tmp_path: Path) -> None:
+    method, data = make(evaluation=Evaluation(split="cold_start"))
+    run = trainer(tmp_path / "run", epochs=1)
+    run.fit(method, datamodule=data)
+    run.test(method, datamodule=data, verbose=False)
+    method.eval()
+    cold = data.test.users
+    assert (method.target_rows.counts()[cold] == 0).all()
+    with torch.no_grad():
+        scores = method.ranking_scores(cold)
+    by_counts = torch.equal(scores, method.item_counts.expand(len(cold), -1))
+    assert by_counts != (method.scores_cold_users and bool(method.reads))

@@ -1,0 +1,119 @@
+"""What every exported publisher must do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import zoo
+from tests.samples import some_ratings
+from zoo import JLT, Noise, Nothing, Plaintext, Publisher, Ratings, Release, Shuffled
+from zoo.privacy.accounting import Accountant
+from zoo.privacy.events import ComposedEvent, NonPrivateEvent, NoOpEvent
+from zoo.privacy.record import Guarantee
+
+MAKERS: dict[str, Callable[[], Publisher]] = {
+    "JLT": lambda: JLT(epsilon=4.0, num_components=5, noise_seed=1),
+    "Noise": lambda: Noise(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
+    "Nothing": lambda: Nothing(),
+    "Plaintext": lambda: Plaintext(),
+    "Shuffled": lambda: Shuffled(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
+}
+
+
+def binary() -> Ratings:
+    ratings = some_ratings(density=0.5)
+    ratings.matrix.data[:] = 1
+    return Ratings(ratings.matrix, ratings.user_ids, ratings.item_ids, ("split random2",))
+
+
+def test_every_publisher_is_tested_here() -> None:
+    assert set(MAKERS) == set(zoo.PUBLISHERS)
+
+
+@pytest.fixture(params=sorted(zoo.PUBLISHERS))
+def publisher(request: pytest.FixtureRequest) -> Publisher:
+    return MAKERS[request.param]()
+
+
+def test_a_release_survives_its_file(publisher: Publisher, tmp_path: Path) -> None:
+    release = publisher.publish(binary(), "book")
+    loaded = Release.load(release.save(tmp_path / "book"))
+    assert loaded.digest == release.digest
+    assert loaded.record == release.record
+    assert loaded.ledger == release.ledger
+    assert all(torch.equal(loaded.tensors[name], release.tensors[name]) for name in release.tensors)
+
+
+def test_the_plan_is_what_is_spent(publisher: Publisher) -> None:
+    ratings = binary()
+    planned = Accountant().compose(ComposedEvent(tuple(publisher.plan(ratings.num_users, ratings.num_items))))
+    spent = Accountant().compose(ComposedEvent(publisher.publish(ratings, "book").ledger))
+    assert planned.epsilon(1e-5) == spent.epsilon(1e-5)
+
+
+def test_publishing_is_repeatable_with_a_noise_seed(publisher: Publisher) -> None:
+    assert publisher.publish(binary(), "book").digest == publisher.publish(binary(), "book").digest
+
+
+def test_no_epsilon_without_a_guarantee(publisher: Publisher) -> None:
+    record = publisher.publish(binary(), "book").record
+    assert record.guarantee is Guarantee.NONE, (
+        "none of these may claim anything: their noise is seeded, or there is none"
+    )
+    assert record.epsilon is None
+    assert "epsilon" not in str(record)
+    assert record.summary().startswith("none (")
+
+
+def test_the_record_says_what_was_done_before(publisher: Publisher) -> None:
+    assert any("split random2" in text for text in publisher.publish(binary(), "book").record.assumptions)
+
+
+def test_the_data_are_left_as_they_were(publisher: Publisher) -> None:
+    ratings = binary()
+    before = ratings.digest()
+    publisher.publish(ratings, "book")
+    assert ratings.digest() == before
+
+
+def test_shuffling_leaves_nobody_a_row() -> None:
+    ratings = binary()
+    plain, shuffled = Plaintext().publish(ratings, "book"), Shuffled(Plaintext()).publish(ratings, "book")
+    assert sorted(shuffled.user_ids) == sorted(plain.user_ids)
+    assert not (shuffled.user_ids == plain.user_ids).any()
+    assert torch.equal(shuffled.tensors["items"], plain.tensors["items"])
+
+
+def test_shuffling_one_user_is_refused() -> None:
+    one = Ratings(binary().matrix[:1], np.array(["u"]), binary().item_ids)
+    with pytest.raises(ValueError, match="at least two users, the release has 1"):
+        Shuffled(Plaintext()).publish(one, "book")
+
+
+def test_noise_keeps_shape_and_mean_and_nothing_else() -> None:
+    ratings = binary()
+    control = Noise(Plaintext()).publish(ratings, "book")
+    counts = control.tensors["starts"].diff()
+    assert (counts == round(ratings.num_ratings / ratings.num_users)).all()
+    assert control.width == ratings.num_items
+    assert list(control.user_ids) == list(ratings.user_ids)
+    assert (
+        control.record.reason == "the ratings are handed over as they are; control: the ratings were redrawn at random"
+    )
+    other = Ratings(ratings.matrix[::-1], ratings.user_ids, ratings.item_ids)
+    assert torch.equal(Noise(Plaintext()).publish(other, "book").tensors["items"], control.tensors["items"])
+
+
+@pytest.mark.parametrize("kind", ["rows", "ratings"])
+def test_nothing_is_released_in_either_kind(kind: str) -> None:
+    release = Nothing(kind).publish(binary(), "book")  # type: ignore[arg-type]
+    assert (release.kind, release.num_users, release.width) == (kind, 0, 1)
+    assert release.ledger == (NoOpEvent(),)
+
+
+def test_handing_over_the_ratings_costs_everything() -> None:
+    assert Plaintext().plan(9, 7) == [NonPrivateEvent()]
+    assert Accountant().compose(NonPrivateEvent()).epsilon(0.1) == float("inf")

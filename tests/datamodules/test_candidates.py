@@ -1,0 +1,185 @@
+"""Candidate lists: distinct, never the user's own, the same whoever else is there."""
+
+import logging
+
+import numpy as np
+import polars as pl
+import pytest
+
+from datamodules.candidates import HeldOut, candidates
+from datamodules.protocol import PAIR, Split, cold_start, random2, ratio
+from datamodules.tables import SCHEMA
+from zoo.ratings import Ratings
+
+
+def made(num_users: int = 30, num_items: int = 60, per_user: int = 8) -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"u{user}", f"i{item:02d}", 1.0, None)
+        for user in range(num_users)
+        for item in rng.choice(num_items, per_user, replace=False)
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def matrix(table: pl.DataFrame, split: Split) -> Ratings:
+    ids = (table[name].unique().sort() for name in PAIR)
+    return Ratings.from_table(split.train, *ids)
+
+
+TABLE = made()
+SPLIT = random2(TABLE, 1)
+TRAIN = matrix(TABLE, SPLIT)
+
+
+def lists(held: HeldOut, train: Ratings) -> dict[str, list[str]]:
+    return {
+        str(train.user_ids[user]): [str(train.item_ids[item]) for item in row if item >= 0]
+        for user, row in zip(held.users, held.candidates, strict=True)
+    }
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_negatives_are_distinct_known_to_train_and_never_the_users_own(weighted: bool) -> None:
+    for split in (SPLIT, cold_start(TABLE, 0.4, 1)):
+        train = matrix(TABLE, split)
+        own: dict[str, set[str]] = {}
+        for user, item in TABLE.select(PAIR).iter_rows():
+            own.setdefault(user, set()).add(item)
+        seen = set(split.train["item_id"])
+        for held in candidates(train, split, 0, count=20, weighted=weighted):
+            assert held.candidates.shape == (len(held.users), 20)
+            for user, items in lists(held, train).items():
+                assert len(set(items)) == 20
+                assert not set(items) & own[user]
+                assert set(items) <= seen
+
+
+def test_cases_are_the_held_out_rows() -> None:
+    for held, part in zip(candidates(TRAIN, SPLIT, 0, count=5), (SPLIT.validation, SPLIT.test), strict=True):
+        assert TRAIN.user_ids[held.users].tolist() == part["user_id"].to_list()
+        assert TRAIN.item_ids[held.items].tolist() == part["item_id"].to_list()
+
+
+def test_phases_differ_unless_shared() -> None:
+    apart, shared = candidates(TRAIN, SPLIT, 0, count=20), candidates(TRAIN, SPLIT, 0, count=20, shared=True)
+    assert lists(apart.validation, TRAIN) != lists(apart.test, TRAIN)
+    assert lists(shared.validation, TRAIN) == lists(shared.test, TRAIN)
+
+
+def test_the_seed_chooses_the_lists() -> None:
+    one, again, two = (candidates(TRAIN, SPLIT, seed, count=20).test.candidates for seed in (1, 1, 2))
+    assert (one == again).all()
+    assert not (one == two).all(axis=1).any()
+
+
+def test_a_users_list_does_not_depend_on_who_else_is_evaluated() -> None:
+    whole = lists(candidates(TRAIN, SPLIT, 0, count=20).test, TRAIN)
+    some = SPLIT._replace(test=SPLIT.test.reverse().head(7), hidden=SPLIT.test.reverse().tail(-7))
+    for user, items in lists(candidates(TRAIN, some, 0, count=20).test, TRAIN).items():
+        assert items == whole[user]
+
+
+def test_several_held_out_items_of_a_user_share_one_list() -> None:
+    split = ratio(TABLE, (0.5, 0.25, 0.25), 1)
+    test = candidates(matrix(TABLE, split), split, 0, count=10).test
+    first, second = np.flatnonzero(test.users == test.users[0])
+    assert test.items[first] != test.items[second]
+    assert (test.candidates[first] == test.candidates[second]).all()
+
+
+def test_too_few_negatives_are_all_used_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        test = candidates(TRAIN, SPLIT, 0, count=99).test
+    seen = set(SPLIT.train["item_id"])
+    for user, items in lists(test, TRAIN).items():
+        assert set(items) == seen - set(TABLE.filter(pl.col("user_id") == user)["item_id"])
+    assert "test: 30 of 30 users have fewer than 99 negatives; all are used" in caplog.text
+
+
+def test_weighted_lists_prefer_popular_items() -> None:
+    popular = pl.DataFrame([(f"p{n}", "i00", 1.0, None) for n in range(300)], schema=SCHEMA, orient="row")
+    table = pl.concat([TABLE, popular])
+    split = random2(table, 1)
+    train = matrix(table, split)
+    hits = [
+        sum(
+            "i00" in items
+            for items in lists(candidates(train, split, 0, count=3, weighted=weighted).test, train).values()
+        )
+        for weighted in (False, True)
+    ]
+    # 24 users may draw the item in three draws: each with a chance of about 1/17 if uniform, above 0.9 if weighted
+    # (it has 300 of some 480 ratings). Either bound is missed with probability below 1e-4; fixed seed.
+    assert hits[0] < 10
+    assert hits[1] > 12
+
+
+def test_an_empty_phase_has_no_cases() -> None:
+    held = candidates(TRAIN, SPLIT._replace(validation=SPLIT.train.clear()), 0, count=5).validation
+    assert (held.users.shape, held.candidates.shape) == ((0,), (0, 5))
+
+
+def test_rows_that_train_does_not_know_are_refused() -> None:
+    train = Ratings.from_table(SPLIT.train.filter(pl.col("user_id") != "u3"), item_ids=TRAIN.item_ids)
+    with pytest.raises(
+        ValueError, match="1 of 30 validation rows have a user or item that the training ratings do not"
+    ):
+        candidates(train, SPLIT, 0)
+    with pytest.raises(ValueError, match="at least 1 negative, got count=0"):
+        candidates(TRAIN, SPLIT, 0, count=0)
+
+
+def test_held_out_sizes_must_fit() -> None:
+    with pytest.raises(ValueError, match="one user, one item and one row of candidates each"):
+        HeldOut(np.arange(2), np.arange(2), np.zeros((3, 4), dtype=np.int64))
+
+
+# Lists that ship with the data
+
+
+def shipped(count: int = 4) -> pl.DataFrame:
+    drawn = lists(candidates(TRAIN, SPLIT, 9, count=count).test, TRAIN)
+    return pl.DataFrame([(u, i) for u, items in drawn.items() for i in items], schema=PAIR, orient="row")
+
+
+def test_given_lists_serve_both_phases_in_their_order() -> None:
+    negatives = shipped()
+    expected = {
+        str(user[0]): rows["item_id"].to_list() for user, rows in negatives.group_by("user_id", maintain_order=True)
+    }
+    for held in candidates(TRAIN, SPLIT, 0, negatives=negatives):
+        assert lists(held, TRAIN) == expected
+
+
+def test_given_lists_of_unequal_length_are_padded() -> None:
+    test = candidates(TRAIN, SPLIT, 0, negatives=shipped()[1:]).test
+    assert test.candidates.shape == (30, 4)
+    assert (test.candidates < 0).sum() == 1
+
+
+def test_given_lists_of_people_who_are_not_evaluated_do_no_harm() -> None:
+    strangers = pl.DataFrame({"user_id": ["nobody"], "item_id": ["nothing"]})
+    test = candidates(TRAIN, SPLIT, 0, negatives=pl.concat([shipped(), strangers])).test
+    assert (test.candidates >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.with_columns(item_id=pl.lit("??")), "120 have an unknown item"),
+        (lambda rows: pl.concat([rows, SPLIT.train.select(PAIR).head(2)]), "2 are the user's own items"),
+        (lambda rows: pl.concat([rows, SPLIT.test.select(PAIR).head(1)]), "1 are the user's own items"),
+        (lambda rows: pl.concat([rows, rows.head(3)]), "3 are repeated"),
+        (lambda rows: rows.filter(pl.col("user_id") != "u1"), "1 of 30 users with a held-out item have none"),
+    ],
+    ids=["unknown", "train", "test", "repeated", "lacking"],
+)
+def test_given_lists_that_do_not_fit_are_refused(change: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        candidates(TRAIN, SPLIT, 0, negatives=change(shipped()))  # type: ignore[operator]
+
+
+def test_given_lists_cannot_be_weighted() -> None:
+    with pytest.raises(ValueError, match="leave weighted=False"):
+        candidates(TRAIN, SPLIT, 0, negatives=shipped(), weighted=True)

@@ -1,0 +1,80 @@
+"""Planted domains: the link is there to be found, and without it there is nothing to find."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from datamodules.planted import planted_domains
+from zoo.ratings import Ratings
+
+SIZES = {"book": 150, "music": 120}
+
+
+def cold_hit_rates(link: float, seed: int) -> tuple[float, float]:
+    """Share of the ratings of 100 unseen users among ten items: by ridge regression from the source, by popularity."""
+    tables = planted_domains(SIZES, 400, link, 1.0, seed)
+    users = np.array(sorted(set(tables["book"]["user_id"])))
+    source, target = (Ratings.from_table(tables[name], user_ids=users).matrix.toarray() for name in SIZES)
+    mean_source, mean_target = source[:300].mean(0), target[:300].mean(0)
+    centred = source[:300] - mean_source
+    gram = centred.T @ centred + 30 * np.eye(centred.shape[1])
+    slope = np.linalg.solve(gram, centred.T @ (target[:300] - mean_target))
+    rates = []
+    for scores in ((source[300:] - mean_source) @ slope + mean_target, np.tile(mean_target, (100, 1))):
+        top = np.argsort(-scores, axis=1)[:, :10]
+        rates.append(float(np.take_along_axis(target[300:], top, axis=1).sum() / target[300:].sum()))
+    return rates[0], rates[1]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_full_link_carries_taste_to_users_the_target_has_never_seen(seed: int) -> None:
+    ridge, popularity = cold_hit_rates(1.0, seed)
+    assert ridge > popularity + 0.05
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_without_a_link_the_source_says_nothing(seed: int) -> None:
+    ridge, popularity = cold_hit_rates(0.0, seed)
+    assert ridge < popularity + 0.02
+
+
+def test_tables_have_the_form_of_files() -> None:
+    for name, table in planted_domains(SIZES, 30, 0.5, 1.0, 0, ratings_per_user=7).items():
+        assert dict(table.schema) == {
+            "user_id": pl.String,
+            "item_id": pl.String,
+            "rating": pl.Float64,
+            "timestamp": pl.Int64,
+        }
+        assert table["rating"].unique().to_list() == [1.0]
+        assert table["item_id"].str.starts_with(f"{name}-").all()
+        assert set(table.group_by("user_id").len()["len"]) == {7}
+        assert not table.select("user_id", "item_id").is_duplicated().any()
+
+
+@pytest.mark.parametrize(("overlap", "both"), [(1.0, 50), (0.4, 20), (0.0, 0)])
+def test_overlap_is_the_share_of_a_domains_users_who_are_in_every_domain(overlap: float, both: int) -> None:
+    book, music = (set(table["user_id"]) for table in planted_domains(SIZES, 50, 0.5, overlap, 0).values())
+    assert (len(book), len(music), len(book & music)) == (50, 50, both)
+
+
+def test_a_seed_is_a_world() -> None:
+    one, again, two = (planted_domains(SIZES, 20, 0.5, 1.0, seed)["book"] for seed in (1, 1, 2))
+    assert one.equals(again)
+    assert not one.equals(two)
+
+
+@pytest.mark.parametrize(
+    ("link", "overlap", "num_users", "ratings", "message"),
+    [
+        (1.5, 1.0, 20, 5, r"link and overlap must lie in \[0, 1\]; got 1\.5"),
+        (0.5, -0.1, 20, 5, r"got 0\.5 and -0\.1"),
+        (0.5, 1.0, 1, 5, "got 1 users"),
+        (0.5, 1.0, 20, 120, "fewer ratings per user than items; got 20 users, 120 ratings"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(
+    link: float, overlap: float, num_users: int, ratings: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        planted_domains(SIZES, num_users, link, overlap, 0, ratings_per_user=ratings)

@@ -1,0 +1,365 @@
+"""Filters and splits: each rule on tables small enough to check by eye, and against slow references."""
+
+import random
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from hypothesis import given as forall
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from datamodules.protocol import (
+    PAIR,
+    Split,
+    binarise,
+    cold_start,
+    common_users,
+    describe,
+    filter_counts,
+    given,
+    keep_items_with,
+    keep_users,
+    keep_users_with,
+    latest1,
+    latest2,
+    random2,
+    ratio,
+    rebuild_douban,
+)
+from datamodules.tables import SCHEMA
+from zoo.ratings import Ratings
+
+Rows = list[tuple[str, str]]
+
+
+def table_of(pairs: Rows, times: list[int | None] | None = None, ratings: list[float] | None = None) -> pl.DataFrame:
+    rows = [
+        (user, item, ratings[at] if ratings else 1.0, times[at] if times else None)
+        for at, (user, item) in enumerate(pairs)
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def pairs_of(table: pl.DataFrame) -> Rows:
+    return list(table.select(PAIR).iter_rows())
+
+
+def items_by_user(table: pl.DataFrame) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for user, item in pairs_of(table):
+        found.setdefault(user, []).append(item)
+    return found
+
+
+# Three users with five, two and one item, in ten rows (one of them repeated twice).
+TEN = table_of(
+    [("a", i) for i in "vwxyz"] + [("b", "x"), ("b", "y"), ("c", "z"), ("a", "v"), ("a", "v")],
+    times=[5, 1, 2, 9, 3, 7, 7, 1, 6, 4],
+)
+
+pairs = st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("uvwxyz")), min_size=1, max_size=30)
+SPLITS: dict[str, Callable[[pl.DataFrame], Split]] = {
+    "random2": lambda table: random2(table, 3),
+    "latest1": latest1,
+    "latest2": latest2,
+    "ratio": lambda table: ratio(table, (0.6, 0.2, 0.2), 3),
+    "temporal": lambda table: ratio(table, (0.6, 0.2, 0.2), temporal=True),
+    "given": lambda table: given(table, None, table.unique("user_id", keep="first", maintain_order=True), 3),
+}
+
+
+# Filters
+
+
+def test_a_threshold_keeps_what_reaches_it_as_ones() -> None:
+    table = table_of([("a", "x"), ("a", "y"), ("b", "x")], ratings=[2.5, 3.0, 5.0])
+    kept = binarise(table, 3)
+    assert (pairs_of(kept), kept["rating"].to_list()) == ([("a", "y"), ("b", "x")], [1.0, 1.0])
+    assert binarise(table, None)["rating"].to_list() == [1.0, 1.0, 1.0]
+
+
+def test_a_threshold_that_nothing_reaches_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"None of 10 ratings reaches the threshold 3; the highest is 1\.0"):
+        binarise(TEN, 3)
+    with pytest.raises(ValueError, match="A threshold is a finite number, or None for all rows, got nan"):
+        binarise(TEN, float("nan"))
+
+
+def test_minimums_count_rows() -> None:
+    assert set(keep_users_with(TEN, 2)["user_id"]) == {"a", "b"}
+    assert set(keep_items_with(TEN, 2)["item_id"]) == {"v", "x", "y", "z"}
+    assert keep_users_with(TEN, 1).equals(TEN)
+
+
+@pytest.mark.parametrize("keep", [keep_users_with, keep_items_with])
+def test_a_minimum_below_one_is_refused(keep: Callable[[pl.DataFrame, int], pl.DataFrame]) -> None:
+    with pytest.raises(ValueError, match=r"are 1 or more, got 0"):
+        keep(TEN, 0)
+
+
+def test_a_list_of_users_cuts_the_table() -> None:
+    assert set(keep_users(TEN, ["b", "c", "nobody"])["user_id"]) == {"b", "c"}
+
+
+def test_one_pass_counts_users_then_cuts_then_counts_items() -> None:
+    # w and z fall with their only other holders; a is then below the minimum of users, which one pass leaves alone.
+    table = table_of([("a", "w"), ("a", "x"), ("b", "x"), ("b", "y"), ("c", "w"), ("d", "x"), ("d", "w")])
+    kept = filter_counts(table, 2, 2, users=["a", "b", "c"])
+    assert pairs_of(kept) == [("a", "x"), ("b", "x")]
+
+
+def test_nothing_left_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 9 rows per user and 1 per item are too much"):
+        filter_counts(TEN, 9)
+    with pytest.raises(ValueError, match="among the 1 given users"):
+        filter_counts(TEN, 3, users=["b"])
+
+
+def slow_filter(rows: Rows, min_user: int, min_item: int, users: set[str]) -> Rows:
+    """Drops one offending row at a time until none offends: the largest part that meets all conditions."""
+    rows = list(rows)
+    while True:
+        for user, item in rows:
+            mine, others = sum(u == user for u, _ in rows), sum(i == item for _, i in rows)
+            if user not in users or mine < min_user or others < min_item:
+                rows.remove((user, item))
+                break
+        else:
+            return rows
+
+
+@forall(pairs, st.integers(1, 3), st.integers(1, 3), st.sets(st.sampled_from("abcde"), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_iterated_filter_agrees_with_dropping_row_by_row(
+    rows: Rows, min_user: int, min_item: int, users: set[str]
+) -> None:
+    rows = list(dict.fromkeys(rows))
+    expected = slow_filter(rows, min_user, min_item, users)
+    if expected:
+        kept = filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
+        assert pairs_of(kept) == expected
+    else:
+        with pytest.raises(ValueError, match="No row is left"):
+            filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
+
+
+def test_common_users_pass_in_every_domain() -> None:
+    other = table_of([("c", "1"), ("c", "2"), ("b", "1"), ("b", "2"), ("d", "1")])
+    assert common_users({"x": TEN, "y": other}) == ["b", "c"]
+    assert common_users({"x": TEN, "y": other}, 2) == ["b"]
+
+
+def test_no_common_user_is_refused_with_counts() -> None:
+    with pytest.raises(ValueError, match=r"users who do in one: x 3, y 1"):
+        common_users({"x": TEN, "y": table_of([("q", "1")])})
+    with pytest.raises(ValueError, match="at least one domain"):
+        common_users({})
+
+
+def test_the_douban_rule_in_small() -> None:
+    # Six people with the same six items in both domains pass; one with five good ratings in Music does not.
+    people, items = [f"u{n}" for n in range(7)], [f"i{n}" for n in range(6)]
+    rows = [(user, item) for user in people for item in items] + [("u0", "rare")]
+    book = table_of(rows, ratings=[4.0] * len(rows))
+    music = table_of(rows, ratings=[2.0 if row == ("u6", "i0") else 3.0 for row in rows])
+    kept_book, kept_music = rebuild_douban(book, music)
+    assert set(kept_book["user_id"]) == set(people[:6])
+    assert (kept_book.height, kept_music.height) == (36, 36)
+    assert (set(kept_book["rating"]), set(kept_music["rating"])) == ({4.0}, {3.0})
+
+
+# Splits
+
+
+@pytest.mark.parametrize("name", SPLITS)
+@forall(rows=pairs)
+@settings(max_examples=30, deadline=None)
+def test_no_pair_leaks_and_none_is_lost(name: str, rows: Rows) -> None:
+    split = SPLITS[name](table_of(rows))
+    parts = [pairs_of(part) for part in split]
+    assert sorted(pair for part in parts for pair in part) == sorted(set(rows))
+    assert all(part.schema == SCHEMA for part in split)
+
+
+@pytest.mark.parametrize("name", ["random2", "ratio", "given"])
+@forall(rows=pairs, shuffle=st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_a_users_random_split_ignores_row_order_and_other_users(name: str, rows: Rows, shuffle: random.Random) -> None:
+    rows = list(dict.fromkeys(rows))
+    test = table_of(rows).unique("user_id", keep="first", maintain_order=True)
+
+    def split(some: Rows) -> Split:
+        if name != "given":
+            return SPLITS[name](table_of(some))
+        return given(table_of(some), None, test.filter(pl.col("user_id").is_in([user for user, _ in some])), 3)
+
+    alone = [pair for pair in rows if pair[0] == rows[0][0]]
+    shuffle.shuffle(alone)
+    for part, whole in zip(split(alone), split(rows), strict=True):
+        assert set(pairs_of(part)) == {pair for pair in pairs_of(whole) if pair[0] == rows[0][0]}
+
+
+def test_random2_serves_the_test_before_validation_and_train_before_both() -> None:
+    split = random2(TEN, 0)
+    assert sorted((user, len(items)) for user, items in items_by_user(split.train).items()) == [
+        ("a", 3),
+        ("b", 1),
+        ("c", 1),
+    ]
+    assert set(split.validation["user_id"]) == {"a"}
+    assert sorted(split.test["user_id"]) == ["a", "b"]
+
+
+def test_random2_depends_on_the_seed() -> None:
+    table = table_of([(f"u{n}", f"i{m}") for n in range(50) for m in range(20)])
+    one, again, two = random2(table, 1), random2(table, 1), random2(table, 2)
+    assert one.test.equals(again.test)
+    assert len(set(pairs_of(one.test)) & set(pairs_of(two.test))) < 25
+
+
+def test_users_of_equal_length_do_not_lose_the_same_position() -> None:
+    # Uniform over 20 positions, 400 users: a count of 45 or more at one place has probability below 1e-5 (union bound
+    # over the places, binomial tail); fixed seed.
+    table = table_of([(f"u{n}", f"i{m}") for n in range(400) for m in range(20)])
+    counts = random2(table, 1).test["item_id"].value_counts()["count"]
+    assert len(counts) == 20
+    assert counts.max() < 45  # type: ignore[operator]
+
+
+def slow_latest(table: pl.DataFrame, number: int) -> tuple[Rows, Rows]:
+    """(validation, test) of the latest splits: walk each user's rows from the latest back, skipping items seen."""
+    validation, test = [], []
+    rows = list(enumerate(table.iter_rows(named=True)))
+    for user in dict.fromkeys(table["user_id"]):
+        mine = [(row["timestamp"] or 0, at, row["item_id"]) for at, row in rows if row["user_id"] == user]
+        items = list(dict.fromkeys(item for _, _, item in sorted(mine, reverse=True)))
+        if len(items) > 1:
+            test.append((user, items[0]))
+        if len(items) > 2 and number == 2:
+            validation.append((user, items[1]))
+    return validation, test
+
+
+@forall(pairs, st.lists(st.integers(0, 4), min_size=30, max_size=30), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_latest_splits_agree_with_walking_back(rows: Rows, times: list[int], timed: bool) -> None:
+    table = table_of(rows, times=list(times[: len(rows)]) if timed else None)
+    for number, split in ((1, latest1(table)), (2, latest2(table))):
+        validation, test = slow_latest(table, number)
+        assert sorted(pairs_of(split.validation)) == sorted(validation)
+        assert sorted(pairs_of(split.test)) == sorted(test)
+
+
+def test_latest_by_time_with_ties_in_row_order() -> None:
+    split = latest2(TEN)
+    assert sorted(pairs_of(split.test)) == [("a", "y"), ("b", "y")]
+    assert pairs_of(split.validation) == [("a", "v")]
+    assert sorted(pairs_of(split.train)) == [("a", "w"), ("a", "x"), ("a", "z"), ("b", "x"), ("c", "z")]
+
+
+def test_an_earlier_repeat_of_the_held_out_item_leaves_train() -> None:
+    split = latest1(table_of([("a", "x"), ("a", "y"), ("a", "x")]))
+    assert (pairs_of(split.train), pairs_of(split.test)) == ([("a", "y")], [("a", "x")])
+    assert split.validation.is_empty()
+
+
+@pytest.mark.parametrize("split", [latest1, latest2, lambda table: ratio(table, temporal=True)])
+def test_times_on_some_rows_only_are_refused(split: Callable[[pl.DataFrame], Split]) -> None:
+    with pytest.raises(ValueError, match="1 of 2 rows have no timestamp"):
+        split(table_of([("a", "x"), ("a", "y")], times=[1, None]))
+
+
+@pytest.mark.parametrize(
+    ("length", "shares", "sizes"),
+    [
+        (1, (0.8, 0.1, 0.1), (1, 0, 0)),
+        (2, (0.8, 0.1, 0.1), (1, 0, 1)),
+        (3, (0.8, 0.1, 0.1), (1, 1, 1)),
+        (19, (0.8, 0.1, 0.1), (17, 1, 1)),
+        (20, (0.8, 0.1, 0.1), (16, 2, 2)),
+        (100, (0.42, 0.29, 0.29), (42, 29, 29)),
+        (3, (0.1, 0.1, 0.8), (1, 0, 2)),
+        (10, (0.8, 0.0, 0.2), (8, 0, 2)),
+    ],
+)
+@pytest.mark.parametrize("temporal", [True, False])
+def test_ratio_rounds_down_but_holds_one_out(
+    length: int, shares: tuple[float, float, float], sizes: tuple[int, int, int], temporal: bool
+) -> None:
+    split = ratio(table_of([("a", f"i{n:03d}") for n in range(length)]), shares, temporal=temporal)
+    assert tuple(part.height for part in split[:3]) == sizes
+
+
+def test_temporal_ratio_goes_from_train_over_validation_to_test() -> None:
+    split = ratio(table_of([("a", f"i{n}") for n in range(10)]), (0.6, 0.2, 0.2), temporal=True)
+    assert [items_by_user(part)["a"] for part in split[:3]] == [
+        ["i0", "i1", "i2", "i3", "i4", "i5"],
+        ["i6", "i7"],
+        ["i8", "i9"],
+    ]
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.1, 0.2), (0.0, 0.5, 0.5), (1.2, -0.1, -0.1), (0.5, 0.5)])
+def test_shares_that_are_none_are_refused(shares: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="three numbers from 0 to 1 with sum 1"):
+        ratio(TEN, shares)
+
+
+def test_given_rows_are_taken_out() -> None:
+    split = given(TEN, table_of([("a", "w")]), table_of([("b", "y"), ("a", "z")]), 0)
+    assert pairs_of(split.validation) == [("a", "w")]
+    assert sorted(pairs_of(split.test)) == [("a", "z"), ("b", "y")]
+    assert sorted(pairs_of(split.train)) == [("a", "v"), ("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")]
+
+
+def test_without_validation_rows_one_is_drawn_where_two_are_left() -> None:
+    split = given(TEN, None, table_of([("b", "y"), ("a", "z")]), 0)
+    assert list(items_by_user(split.validation)) == ["a"]
+    assert split.validation.height == 1
+    assert set(pairs_of(split.validation)).isdisjoint(pairs_of(split.test))
+
+
+def test_given_rows_must_be_in_the_table_and_apart() -> None:
+    with pytest.raises(ValueError, match=r"1 of 2 test rows are not in the table, the first is \('q', 'z'\)"):
+        given(TEN, None, table_of([("a", "z"), ("q", "z")]), 0)
+    with pytest.raises(ValueError, match="1 of 1 validation rows are not in the table"):
+        given(TEN, table_of([("q", "z")]), table_of([("a", "z")]), 0)
+    with pytest.raises(ValueError, match="1 rows are in both"):
+        given(TEN, table_of([("a", "z")]), table_of([("a", "z")]), 0)
+
+
+COLD = table_of([(f"u{n}", f"i{m}") for n in range(25) for m in range(n % 4 + 1)])
+
+
+def test_cold_users_leave_train_with_all_their_rows() -> None:
+    split = cold_start(COLD, 0.4, 1)
+    train, validation, test = (set(part["user_id"]) for part in split[:3])
+    assert (len(train), len(validation), len(test)) == (15, 5, 5)
+    assert len(train | validation | test) == 25
+    assert (split.validation.height, split.test.height) == (5, 5)
+    assert set(split.hidden["user_id"]) <= validation | test
+    assert sorted(pair for part in split for pair in pairs_of(part)) == sorted(pairs_of(COLD))
+
+
+def test_cold_start_ignores_row_order_and_follows_the_seed() -> None:
+    split, shuffled = cold_start(COLD, 0.4, 1), cold_start(COLD.sample(fraction=1, shuffle=True, seed=4), 0.4, 1)
+    assert all(set(pairs_of(one)) == set(pairs_of(two)) for one, two in zip(split, shuffled, strict=True))
+    assert set(cold_start(COLD, 0.4, 2).test["user_id"]) != set(split.test["user_id"])
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_a_cold_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="above 0 and below 1"):
+        cold_start(COLD, share, 1)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.99])
+def test_a_cold_share_that_empties_a_part_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="does not leave one for each of train, validation and test"):
+        cold_start(COLD, share, 1)
+
+
+def test_description_is_plain_numbers() -> None:
+    ratings = Ratings.from_table(table_of([("a", "x"), ("a", "y"), ("b", "x")]))
+    assert describe(ratings) == {"users": 2, "items": 2, "ratings": 3, "density": 0.75}
