@@ -65,7 +65,7 @@ class Cell:
             "class_path": "pytorch_lightning.loggers.CSVLogger",
             "init_args": {"save_dir": str(self.root), "name": self.folder.parent.name, "version": self.folder.name},
         }
-        quiet = ["--trainer.enable_progress_bar", "false", "--checkpoint.save_last", "false"]
+        quiet = ["--trainer.enable_progress_bar", "false", "--checkpoint.keep_last", "false"]
         return ["--seed_everything", str(self.seed), "--trainer.logger", json.dumps(logger), *quiet]
 
 

@@ -1,4 +1,4 @@
-"""BestCheckpoint: one checkpoint per run, chosen on validation."""
+"""BestCheckpoint: one checkpoint per run, chosen on validation, and the last one to go on from."""
 
 import shutil
 from pathlib import Path
@@ -16,36 +16,40 @@ class BestCheckpoint(ModelCheckpoint):
     Where the protocol has no validation set (``latest1``), the last epoch is kept as ``best``.
 
     Args:
-        save_last: Whether to keep the last epoch too, to go on from.
+        keep_last: Whether to keep the last epoch too, to go on from.
     """
 
-    def __init__(self, save_last: bool = True) -> None:
-        super().__init__(
-            filename="best", monitor=SELECTION_METRIC, mode="max", save_last=save_last, enable_version_counter=False
-        )
-        self._fitting = False
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from the best epoch of the run that is resumed; a checkpoint that is only scored carries nothing over."""
-        best = Path(state_dict["best_model_path"])
-        if self.dirpath is None or not self._fitting:
-            return
-        if not best.is_file():
-            super().load_state_dict(state_dict | {"dirpath": self.dirpath})
-            return
-        own = Path(self.dirpath) / best.name
-        if own.resolve() != best.resolve():
-            own.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(best, own)  # an own copy: a better epoch replaces it, and the old run stays as it was
-        paths = {"dirpath": self.dirpath, "best_model_path": str(own), "kth_best_model_path": str(own)}
-        scores = dict.fromkeys([str(own)], state_dict["best_model_score"])
-        super().load_state_dict(state_dict | paths | {"best_k_models": scores, "last_model_path": ""})
+    def __init__(self, keep_last: bool = True) -> None:
+        super().__init__(filename="best", monitor=SELECTION_METRIC, mode="max", enable_version_counter=False)
+        self.keep_last = keep_last
+        self._stage = ""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder, and choose nothing where there is no validation set."""
-        self._fitting = stage == "fit"
-        if trainer.log_dir is not None and self.dirpath is None:
-            self.dirpath = str(Path(trainer.log_dir) / "checkpoints")
+        self._stage = stage
+        if trainer.log_dir is None or not trainer.loggers:  # a dry run: nothing is saved, and no folder made
+            return
+        self.dirpath = str(Path(trainer.log_dir) / "checkpoints")
         if not trainer.datamodule.val_dataloader():  # type: ignore[attr-defined]
             self.monitor = None
         super().setup(trainer, pl_module, stage)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep this epoch as the last one, whether or not it is the best."""
+        super().on_train_epoch_end(trainer, pl_module)
+        if self.keep_last and self.dirpath is not None:
+            trainer.save_checkpoint(Path(self.dirpath) / "last.ckpt")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the best epoch of the run that is resumed; one that is only scored carries nothing over."""
+        if self.dirpath is None or self._stage != "fit":
+            return
+        best, own = Path(state_dict["best_model_path"]), Path(self.dirpath) / "best.ckpt"
+        state = state_dict | {"dirpath": self.dirpath}
+        if best.is_file():
+            if own.resolve() != best.resolve():
+                own.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(best, own)  # an own copy: a better epoch replaces it, and the old run stays as it was
+            state |= {"best_model_path": str(own), "kth_best_model_path": str(own)}
+            state["best_k_models"] = {str(own): state_dict["best_model_score"]}
+        super().load_state_dict(state)

@@ -104,9 +104,8 @@ class ZooCLI(LightningCLI):
             "subclass_mode_model": True,
             "subclass_mode_data": True,
             "auto_configure_optimizers": False,
-            "parser_kwargs": {
-                "description": "Train, evaluate, publish: privacy-preserving cross-domain recommendation."
-            },
+            # A key is written whole: `--trainer.max_epoch` is a typo, not a short form.
+            "parser_kwargs": {"allow_abbrev": False},
         }
         super().__init__(**(defaults | kwargs))
 
@@ -172,6 +171,13 @@ class ZooCLI(LightningCLI):
                 "each user's gradient itself; a second clip would void its accounting. Leave it out."
             )
         return super().instantiate_trainer(**kwargs)
+
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        """A checkpoint is read as tensors and plain values unless somebody asks for more."""
+        arguments = super()._prepare_subcommand_kwargs(subcommand)
+        if arguments.get("weights_only", False) is None:
+            arguments["weights_only"] = True
+        return arguments
 
     # Publishing.
 
@@ -263,9 +269,12 @@ class ZooCLI(LightningCLI):
             return
         kept = self.trainer.checkpoint_callback
         best = kept.best_model_path if isinstance(kept, BestCheckpoint) else ""
-        self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best or None, verbose=False)
+        self.trainer.test(
+            self.model, datamodule=self.datamodule, ckpt_path=best or None, weights_only=True, verbose=False
+        )
+        folder = self.trainer.log_dir  # asks every process, so not inside the branch below
         if self.trainer.is_global_zero and self.trainer.loggers:
-            print(f"Run folder: {self.trainer.log_dir}")
+            print(f"Run folder: {folder}")
 
     def before_validate(self) -> None:
         """Find the releases; never publish, which would spend the budget again and change the data."""

@@ -211,7 +211,9 @@ class Recommender(LightningModule, ABC):
             self.trainer.should_stop = True  # solved: another epoch would solve the same again
             return None
         loss = outputs["loss"] + self.penalties(outputs)
-        self.log("train/loss", loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=len(batch[0]))
+        self.log(
+            "train/loss", loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=len(batch[0]), sync_dist=True
+        )
         return loss
 
     def add_penalty(self, name: str, fn: Penalty, to: str = "loss") -> None:
@@ -229,7 +231,7 @@ class Recommender(LightningModule, ABC):
         total = torch.zeros((), device=self.device)
         for name, fn in self._penalties.get(to, {}).items():
             value = fn(outputs)
-            self.log(f"train/penalty/{name}", value.mean(), on_step=False, on_epoch=True)
+            self.log(f"train/penalty/{name}", value.mean(), on_step=False, on_epoch=True, sync_dist=True)
             total = total + value
         return total
 

@@ -87,7 +87,7 @@ def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, 
 
 def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
     edit(saved, lambda m: m["record"].update(epsilon=0.1, mu=None))
-    with pytest.raises(UnderstatedPrivacyError, match="states epsilon 0.1 .* its ledger gives 2"):
+    with pytest.raises(UnderstatedPrivacyError, match=r"states epsilon 0.1 .* its ledger gives 2"):
         Release.load(saved)
 
 
@@ -110,7 +110,7 @@ def test_a_manifest_that_is_no_honest_json_is_refused(saved: Path, text: str, me
 def test_truncated_tensors_are_refused(saved: Path, keep: int) -> None:
     whole = (saved / TENSORS).read_bytes()
     (saved / TENSORS).write_bytes(whole[:keep])
-    with pytest.raises(ReleaseError, match="cannot be read .* Ask the source party for it again"):
+    with pytest.raises(ReleaseError, match=r"cannot be read .* Ask the source party for it again"):
         Release.load(saved)
 
 
@@ -147,16 +147,16 @@ def test_compressed_rows_that_point_outside_are_refused(change: dict[str, torch.
 
 
 def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, saved: Path) -> None:
-    with pytest.raises(ReleaseError, match="is no release: it has no release.json"):
+    with pytest.raises(ReleaseError, match=r"is no release: it has no release.json"):
         Release.load(tmp_path / "absent")
     (saved / TENSORS).unlink()
-    with pytest.raises(ReleaseError, match="it has no tensors.safetensors. Ask the source party for the whole folder"):
+    with pytest.raises(ReleaseError, match=r"it has no tensors.safetensors. Ask the source party for the whole folder"):
         Release.load(saved)
 
 
 def test_a_pickle_is_never_read(saved: Path) -> None:
     torch.save({"rows": torch.zeros(9, 5)}, saved / TENSORS)
-    with pytest.raises(ReleaseError, match="cannot be read"):
+    with pytest.raises(ReleaseError, match=r"cannot be read"):
         Release.load(saved)
 
 

@@ -51,7 +51,8 @@ class EASE(Recommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Solve for the item-item matrix."""
-        rows = csr_array(self.data.train.matrix, dtype=np.float64)
+        ratings = self.data.train.matrix
+        rows = csr_array((ratings.data.astype(np.float64), ratings.indices, ratings.indptr), shape=ratings.shape)
         gram = torch.from_numpy(csr_array(rows.T @ rows).toarray()).to(self.device)
         gram.diagonal().add_(self.l2)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))

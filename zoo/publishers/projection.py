@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 
@@ -65,7 +67,7 @@ class JLT(Publisher):
         num_components: int = 400,
         delta: float | None = None,
         calibration: Calibration = "unit",
-        relation: Relation = Relation.CHANGE_ONE_RATING,
+        relation: Literal["change_one_rating", "zero_out_one_user", "replace_one_user"] = "change_one_rating",
         rating_range: float = 1.0,
         clip: float | None = None,
         centre: bool = True,

@@ -13,7 +13,6 @@ from zoo import JLT, Ratings
 from zoo.privacy.calibration import gauss_mu, mix_w, paper_w, unit_w
 from zoo.privacy.projection import projection_matrix
 from zoo.privacy.record import UnderstatedPrivacyError
-from zoo.privacy.relation import Relation
 
 
 def empty(users: int, items: int = 6) -> Ratings:
@@ -64,9 +63,7 @@ def test_the_papers_noise_states_what_it_gives() -> None:
 
 
 def test_users_are_protected_by_clipping() -> None:
-    publisher = JLT(
-        epsilon=8.0, num_components=400, calibration="gaussian", relation=Relation.REPLACE_ONE_USER, clip=1.0
-    )
+    publisher = JLT(epsilon=8.0, num_components=400, calibration="gaussian", relation="replace_one_user", clip=1.0)
     record = publisher.publish(binary(), "book").record
     assert (record.unit, record.clip, record.sensitivity) == ("user", 1.0, 2.0)
     assert publisher.projection(9, 7).w == pytest.approx(24.32, rel=1e-3)
@@ -80,7 +77,7 @@ def test_rows_are_centred_after_the_noise() -> None:
 def test_understating_is_noticed() -> None:
     release = JLT(epsilon=8.0, num_components=5).publish(binary(), "book")
     stronger = JLT(epsilon=1.0, num_components=5).publish(binary(), "book")
-    with pytest.raises(UnderstatedPrivacyError, match="states epsilon 1 at delta 1e-05, its ledger gives 8"):
+    with pytest.raises(UnderstatedPrivacyError, match=r"states epsilon 1 at delta 1e-05, its ledger gives 8"):
         stronger.record.check_against(release.ledger)
 
 

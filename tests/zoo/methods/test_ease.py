@@ -1,0 +1,37 @@
+"""EASE against the optimality conditions of its own problem."""
+
+import numpy as np
+import pytest
+from pytorch_lightning import Trainer
+
+from datamodules import Synthetic
+from zoo import EASE
+
+
+def solved(l2: float) -> tuple[EASE, Synthetic]:
+    data = Synthetic(num_users=30, num_items=15, ratings_per_user=6)
+    method = EASE(l2)
+    Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
+        method, datamodule=data
+    )
+    return method, data
+
+
+@pytest.mark.parametrize("l2", [0.5, 20.0])
+def test_the_gradient_vanishes_off_the_diagonal(l2: float) -> None:
+    method, data = solved(l2)
+    x, b = data.train.matrix.toarray().astype(float), method.weights.numpy().astype(float)
+    gradient = x.T @ (x @ b - x) + l2 * b
+    assert np.abs(np.diag(b)).max() == 0
+    off = ~np.eye(len(b), dtype=bool)
+    assert np.abs(gradient[off]).max() < 1e-4 * np.abs(x.T @ x).max()
+
+
+def test_a_catalogue_without_room_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"40000 items are more than max_items = 30000.*12 GiB"):
+        EASE().build({"num_items": 40_000})
+
+
+def test_l2_must_be_positive() -> None:
+    with pytest.raises(ValueError, match=r"l2 must be positive.*got 0"):
+        EASE(0)
