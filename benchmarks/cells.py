@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import resource
@@ -43,9 +44,17 @@ class Cell:
         return self.root / slug / f"seed-{self.seed}"
 
     def result(self) -> dict[str, Any] | None:
-        """What the finished run says of itself, or None."""
-        path = self.folder / "metrics.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        """What the finished run says of itself; None if there is none, or it was run with other settings."""
+        path, kept = self.folder / "metrics.json", self.folder / "cell.json"
+        if not path.is_file() or not kept.is_file() or kept.read_text(encoding="utf-8") != self._settings():
+            return None
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def _settings(self) -> str:
+        configs = [Path(text) for text in self.arguments if text.endswith(".yaml")]
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in configs]
+        return json.dumps({"arguments": self.arguments, "configs": digests}, indent=1)
 
     def run(self) -> dict[str, Any]:
         """Run it unless it is finished; a half-written folder is begun anew."""
@@ -55,6 +64,7 @@ class Cell:
         _fit([*self.arguments, *self._own_arguments()])
         for checkpoint in self.folder.glob("checkpoints/*.ckpt"):
             checkpoint.unlink()  # a table needs figures; a checkpoint is some 30 MB
+        (self.folder / "cell.json").write_text(self._settings(), encoding="utf-8")
         done = self.result()
         if done is None:
             raise RuntimeError(f"{self.folder} ended without metrics.json.")
@@ -114,12 +124,12 @@ def table(systems: dict[str, list[dict[str, Any]]], ranking: str) -> str:
     best = [max(row[i][0] for row in means.values()) for i in range(len(keys))]
     lines = ["| system | " + " | ".join(TITLES.values()) + " | seeds | seconds | epochs |", "|---|" + "---:|" * 9]
     for name, row in means.items():
-        runs = systems[name]
-        cells = []
+        runs, cells = systems[name], []
+        mark = " †" if runs[0]["ranked_by_item_counts"] else ""
         for (mean, sd), top in zip(row, best, strict=True):
             text = f"**{mean:.4f}**" if mean == top else f"{mean:.4f}"
             cells.append(text + (f" ±{sd:.4f}" if len(runs) > 1 else ""))
         seconds = statistics.mean(r["train_seconds"] for r in runs)
         epochs = statistics.mean(r["epochs"] for r in runs)
-        lines.append(f"| {name} | {' | '.join(cells)} | {len(runs)} | {seconds:.0f} | {epochs:.0f} |")
+        lines.append(f"| {name}{mark} | {' | '.join(cells)} | {len(runs)} | {seconds:.0f} | {epochs:.0f} |")
     return "\n".join(lines)

@@ -27,10 +27,11 @@ class BestCheckpoint(ModelCheckpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder, and choose nothing where there is no validation set."""
         self._stage = stage
-        if trainer.log_dir is None or not trainer.loggers:  # a dry run: nothing is saved, and no folder made
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]  # nothing is saved, so no folder is made
             return
-        self.dirpath = str(Path(trainer.log_dir) / "checkpoints")
-        if not trainer.datamodule.val_dataloader():  # type: ignore[attr-defined]
+        if trainer.log_dir is not None:
+            self.dirpath = str(Path(trainer.log_dir) / "checkpoints")
+        if not len(trainer.datamodule.validation.users):  # type: ignore[attr-defined]
             self.monitor = None
         super().setup(trainer, pl_module, stage)
 
@@ -38,7 +39,7 @@ class BestCheckpoint(ModelCheckpoint):
         """Keep this epoch as the last one, whether or not it is the best."""
         super().on_train_epoch_end(trainer, pl_module)
         if self.keep_last and self.dirpath is not None:
-            trainer.save_checkpoint(Path(self.dirpath) / "last.ckpt")
+            trainer.save_checkpoint(Path(self.dirpath) / "last.ckpt", weights_only=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from the best epoch of the run that is resumed; one that is only scored carries nothing over."""

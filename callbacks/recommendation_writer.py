@@ -6,9 +6,10 @@ from typing import Any
 import polars as pl
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.utilities import rank_zero_info
 
 from zoo.recommender import Recommendations
+
+SCHEMA = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32}
 
 
 class RecommendationWriter(Callback):
@@ -47,7 +48,7 @@ class RecommendationWriter(Callback):
                 "item_id": train.item_ids[items.ravel()].tolist(),
                 "score": scores.ravel(),
             },
-            schema_overrides={"rank": pl.Int32, "score": pl.Float32},
+            schema=SCHEMA,
         )
         self._parts.append(rows.filter(pl.Series(items.ravel() >= 0)))
 
@@ -59,8 +60,8 @@ class RecommendationWriter(Callback):
             path = path.with_name(f"{path.stem}-{trainer.global_rank:05d}{path.suffix}")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.tmp")
-        table = pl.concat(self._parts)
+        table = pl.concat([pl.DataFrame(schema=SCHEMA), *self._parts])  # a process may have had no user
         table.write_parquet(temporary)
         temporary.rename(path)
         self._parts.clear()
-        rank_zero_info(f"Recommendations for {table['user_id'].n_unique()} users: {path}")
+        print(f"Recommendations for {table['user_id'].n_unique():,} users: {path}")

@@ -11,6 +11,7 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.trainer.states import TrainerFn
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from zoo.metrics import METRICS
@@ -66,16 +67,23 @@ class RunReport(Callback):
     def _report(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         figures = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(f"{stage}/")}
+        cold = self._ranked_by_counts(pl_module, data.test if stage == "test" else data.validation)
         report = {
             "method": type(pl_module).__name__,
             "seed": data.split_seed,
             **self.facts,
+            "ranked_by_item_counts": cold,
             "metrics": figures,
             "privacy": {name: release.record.summary() for name, release in data.releases.items()},
         }
-        if trainer.is_global_zero:
-            Console().print(result_table(type(pl_module).__name__, stage, figures, data.ks, data.releases))
         self._write(trainer, "metrics.json" if stage == "test" else "validation.json", report)
+        if trainer.is_global_zero:
+            name = type(pl_module).__name__ + (f" ({cold} cases ranked by item counts)" if cold else "")
+            Console().print(result_table(name, stage, figures, data.ks, data.releases))
+
+    @staticmethod
+    def _ranked_by_counts(method: Any, cases: Any) -> int:  # noqa: ANN401  any recommender, any datamodule's cases
+        return int((~method.can_score(cases.users.to(method.device))).sum())
 
     def _write(self, trainer: Trainer, name: str, value: object) -> None:
         if self.folder is None or not trainer.is_global_zero:
@@ -134,13 +142,17 @@ def result_table(
         shown = [f"{figures[f'{stage}/{kind}/{name}']:.4f}" if name else "" for kind in kinds]
         title = name.replace(name.split("@")[0], NAMES[name.split("@")[0]]) if name else ""
         table.add_row(title, *shown, *(record or [""] * 5))
+    said = [f"{name}: no guarantee ({escape(str(r.record.reason))})" for name, r in releases.items() if r.record.reason]
+    if any("/pessimistic/" in key for key in figures):
+        said.append("many ties: scores may have collapsed or saturated; pessimistic figures in the run folder")
+    table.caption = "\n".join(said)
     return table
 
 
 def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
     """Unit, epsilon, delta and guarantee of a record, for a table; an epsilon only where it is proved."""
     if record.guarantee is Guarantee.NONE:
-        return "-", "-", "-", f"none: {record.reason}"
+        return "-", "-", "-", "none"
     assert record.epsilon is not None
     assert record.delta is not None
     return str(record.unit), rounded_up(record.epsilon), f"{float(rounded_up(record.delta)):g}", "proved"

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 import torch
 from pytorch_lightning import LightningDataModule
@@ -27,14 +26,12 @@ from datamodules.batches import (
 from datamodules.candidates import HeldOut, candidates
 from datamodules.protocol import PAIR, Split
 from datamodules.settings import Evaluation, Filters
+from datamodules.users import COMMON, OWN, read_users
 from zoo.batch import Batch, PredictBatch, RankingBatch
 from zoo.metrics import Ties
 from zoo.nn.rows import SparseRows
 from zoo.ratings import Ratings, index_of
 from zoo.release import Release
-
-#: The two words that `users` knows beside a path.
-OWN, COMMON = "own", "common"
 
 
 class MissingReleaseError(FileNotFoundError):
@@ -103,6 +100,7 @@ class CrossDomainDataModule(LightningDataModule):
         self.filters, self.evaluation = filters, evaluation
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
         self.seed = seed
+        self.users_worked_out = False  # whether the list of users comes from private ratings, in this very process
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
         self.releases: dict[str, Release] = {}
         self.links: dict[str, Tensor] = {}
@@ -164,7 +162,12 @@ class CrossDomainDataModule(LightningDataModule):
         return protocol.common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str) -> pl.DataFrame:
-        return protocol.binarise(self.read(name), self.filters.threshold)
+        table = self.read(name)
+        if self.evaluation.split == "given" and (held_out := self.read_held_out(name)) is not None:
+            # A file may or may not repeat its held-out rows; they count in the filters either way.
+            for part in (part for part in held_out if part is not None):
+                table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
+        return protocol.binarise(table, self.filters.threshold)
 
     def _filtered(self, name: str) -> tuple[pl.DataFrame, list[str]]:
         filters = self.filters
@@ -182,8 +185,15 @@ class CrossDomainDataModule(LightningDataModule):
         return table, [
             counted,
             f"users with at least {filters.min_user_ratings} and items with at least {filters.min_item_ratings} of them ({passes})",
-            "users of this domain" if self.users == OWN else "users cut to an agreed list",
+            self._said_of_users(),
         ]
+
+    def _said_of_users(self) -> str:
+        if self.users == OWN:
+            return "users and items are those that the ratings themselves name"
+        if self.users_worked_out:
+            return "users cut to those in common, worked out from all domains' ratings (research only)"
+        return "users cut to a list agreed on beforehand; items are those that the ratings themselves name"
 
     def _agreed_users(self) -> list[str] | None:
         if self.users == OWN:
@@ -193,15 +203,7 @@ class CrossDomainDataModule(LightningDataModule):
                 "users is 'common', which only `fit` can work out, where all domains are at hand. A party alone passes the "
                 "list of users that the parties agreed on beforehand: --data.users FILE (a run saves it as users.csv)."
             )
-        path = Path(self.users)
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"No list of users at {path.resolve()}. users must be 'own', 'common' or a CSV file with a column user_id."
-            )
-        listed = pl.read_csv(path, infer_schema=False)
-        if "user_id" not in listed.columns:
-            raise ValueError(f"{path} has the columns {listed.columns}; it needs a column user_id, one user a row.")
-        return listed["user_id"].drop_nulls().unique().sort().to_list()
+        return read_users(Path(self.users))
 
     def _split(self, name: str, table: pl.DataFrame) -> Split:
         e, seed = self.evaluation, self.split_seed
@@ -233,13 +235,20 @@ class CrossDomainDataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Read the target, hold out, draw candidates, read the releases that the method at hand wants."""
-        if not self.summary:
-            self._setup_target()
+        self.read_target()
         reads: frozenset[str] = getattr(getattr(self.trainer, "lightning_module", None), "reads", frozenset())
         if reads and not self.releases:
             self._setup_releases()
 
-    def _setup_target(self) -> None:
+    def read_target(self) -> None:
+        """Read the target, hold out and draw candidates; what `setup` does first, and once.
+
+        Raises:
+            FileNotFoundError: If this party does not have the target.
+            ValueError: If its files, the filters or the split leave nothing to train on or to test.
+        """
+        if self.summary:
+            return
         table, applied = self._filtered(self.target)
         split = self._split(self.target, table)
         self.train = self._matrix(split.train, table, [*applied, f"split {self.evaluation.split}"])
@@ -256,6 +265,12 @@ class CrossDomainDataModule(LightningDataModule):
         self.validation = self._cases(cases.validation, [split.train, split.hidden, split.validation])
         self.test = self._cases(cases.test, [split.train, split.hidden, split.validation, split.test])
         self.known = self._rows([table])
+        if not len(self.test.users) or not self.train.num_ratings:
+            raise ValueError(
+                f"The split {e.split!r} leaves {self.train.num_ratings} ratings to train on and {len(self.test.users)} test "
+                f"cases, of {table.height} ratings of {self.train.num_users} users. A user needs at least two ratings to be "
+                "tested; choose another split, or loosen the filters."
+            )
         self.summary = {
             "target": {"domain": self.target, **protocol.describe(self._matrix(table, table, ()))},
             "train_ratings": self.train.num_ratings,
@@ -288,9 +303,8 @@ class CrossDomainDataModule(LightningDataModule):
             )
         for name in self.sources:
             release = Release.load(self.release_paths[name])
-            links = index_of(release.user_ids, self.train.user_ids)
-            self._check_users(name, release, links)
-            self.releases[name], self.links[name] = release, torch.from_numpy(links.copy())
+            links = self.link_users(name, release, str(self.release_paths[name]))
+            self.releases[name], self.links[name] = release, links
             self.summary["releases"][name] = {
                 "kind": release.kind,
                 "users": release.num_users,
@@ -298,21 +312,37 @@ class CrossDomainDataModule(LightningDataModule):
                 "overlap": int((links >= 0).sum()),
             }
 
-    def _check_users(self, name: str, release: Release, links: np.ndarray) -> None:
+    def link_users(self, name: str, release: Release, path: str) -> Tensor:
+        """Row of each target user in a release, shape ``(num_users,)``, -1 for none.
+
+        Args:
+            name: Source that the release should be of.
+            release: Read, or just made.
+            path: What to call it in an error.
+
+        Raises:
+            UserMismatchError: If it is of another domain, or of other users than the target's.
+        """
+        if release.domain != name:
+            raise UserMismatchError(
+                f"{path} is the release of {release.domain!r}, not of {name!r}. Pass it as "
+                f"--data.releases.{release.domain}, or ask for the right one."
+            )
+        links = index_of(release.user_ids, self.train.user_ids)
         common, total = int((links >= 0).sum()), self.train.num_users
-        path = self.release_paths[name]
         if not release.num_users:  # the control that releases nobody
-            return
+            return torch.from_numpy(links.copy())
         if not common:
             raise UserMismatchError(
                 f"{path} covers {release.num_users} users, none of the target's {total}. Check that both parties name the "
-                f"same person by the same id (release: {release.user_ids[0]!r}, target: {self.train.user_ids[0]!r})."
+                f"same person by the same id (release: {str(release.user_ids[0])!r}, target: {str(self.train.user_ids[0])!r})."
             )
         if common < total and self.missing_users == "error":
             raise UserMismatchError(
                 f"{path} covers {release.num_users} users, the target has {total}; {total - common} of them have no row. "
                 "Publish again with --data.users FILE (an agreed list of users), or set --data.missing_users zero."
             )
+        return torch.from_numpy(links.copy())
 
     # What the recommender reads.
 
@@ -395,18 +425,3 @@ class CrossDomainDataModule(LightningDataModule):
             lambda users: predict_batch(self.known, users),
             self._share(),
         )
-
-
-def write_users(users: Sequence[str], path: Path) -> Path:
-    """Write an agreed list of users as a CSV file with the column user_id."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    pl.DataFrame({"user_id": list(users)}).write_csv(temporary)
-    return temporary.rename(path)
-
-
-def data_folder(root: Path | None, name: str) -> Path:
-    """Where a data set lies: ``root``, else ``$ZOO_DATA/<name>``, else ``data/<name>``."""
-    if root is not None:
-        return Path(root)
-    return Path(os.environ.get("ZOO_DATA", "data")) / name

@@ -152,10 +152,13 @@ def _given_lists(
     # A list of users may have cut the data: lists of people who are not evaluated do no harm.
     wanted = np.isin(users, cases)
     users, items = users[wanted], index_of(train.item_ids, negatives["item_id"])[wanted]
+    if gone := int((items < 0).sum()):
+        # Filters or a list of users have left nobody who has the item.
+        logger.warning("%d of %d given negatives are items that are filtered out; they are left out", gone, len(items))
+        users, items = users[items >= 0], items[items >= 0]
     problems = {
-        "have an unknown item": int((items < 0).sum()),
-        "are the user's own items": int(positives.hold(users, items)[items >= 0].sum()),
-        "are repeated": len(users) - len(np.unique(users * (train.num_items + 1) + items)),
+        "are the user's own items": int(positives.hold(users, items).sum()),
+        "are repeated": len(users) - len(np.unique(users * train.num_items + items)),
     }
     found = [f"{number} {what}" for what, number in problems.items() if number]
     lacking = len(np.setdiff1d(cases, users))

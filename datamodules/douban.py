@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from datamodules.base import OWN
 from datamodules.files import Files
 from datamodules.settings import Evaluation, Filters
+from datamodules.users import OWN
 
 OFFICIAL = Evaluation(split="given", shared_candidates=True)
 

@@ -6,9 +6,10 @@ from typing import Literal
 
 import polars as pl
 
-from datamodules.base import OWN, CrossDomainDataModule, data_folder
+from datamodules.base import CrossDomainDataModule
 from datamodules.settings import Evaluation, Filters
-from datamodules.tables import find_table, read_negatives, read_table
+from datamodules.tables import data_folder, find_table, read_negatives, read_table
+from datamodules.users import OWN
 
 
 class Files(CrossDomainDataModule):
@@ -64,15 +65,15 @@ class Files(CrossDomainDataModule):
         super().__init__(
             target,
             sources,
-            users,
-            missing_users,
-            filters,
-            evaluation,
-            batch_size,
-            evaluation_batch_size,
-            top_k,
-            seed,
-            releases,
+            users=users,
+            missing_users=missing_users,
+            filters=filters,
+            evaluation=evaluation,
+            batch_size=batch_size,
+            evaluation_batch_size=evaluation_batch_size,
+            top_k=top_k,
+            seed=seed,
+            releases=releases,
         )
         self.name: str = name
         self.root = root

@@ -36,7 +36,8 @@ class Evaluation:
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
         shares: For `ratio`: shares of train, validation and test.
         temporal: For `ratio`: hold out the latest items instead of random ones.
-        num_candidates: Sampled negatives per user; 0: full ranking only.
+        num_candidates: Sampled negatives per user; 0: full ranking only. Lists that ship with the data (`given`) take their
+            place, for validation and test alike.
         shared_candidates: One list of negatives for validation and test, as in PriCDR, instead of one each.
         weighted_candidates: Draw negatives by popularity instead of uniformly.
         full_ranking: Rank among all items as well.

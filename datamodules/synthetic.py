@@ -6,9 +6,10 @@ from typing import Literal
 
 import polars as pl
 
-from datamodules.base import OWN, CrossDomainDataModule
+from datamodules.base import CrossDomainDataModule
 from datamodules.planted import planted_domains
 from datamodules.settings import Evaluation, Filters
+from datamodules.users import OWN
 
 
 class Synthetic(CrossDomainDataModule):
@@ -59,15 +60,15 @@ class Synthetic(CrossDomainDataModule):
         super().__init__(
             target,
             sources,
-            users,
-            missing_users,
-            filters,
-            evaluation,
-            batch_size,
-            evaluation_batch_size,
-            top_k,
-            seed,
-            releases,
+            users=users,
+            missing_users=missing_users,
+            filters=filters,
+            evaluation=evaluation,
+            batch_size=batch_size,
+            evaluation_batch_size=evaluation_batch_size,
+            top_k=top_k,
+            seed=seed,
+            releases=releases,
         )
         self.num_users, self.num_items, self.ratings_per_user = num_users, num_items, ratings_per_user
         self.link, self.overlap, self.data_seed = link, overlap, data_seed

@@ -6,6 +6,8 @@ row order means something: it breaks ties in time, and where there are no times 
 
 import gzip
 import logging
+import os
+import zlib
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +16,13 @@ logger = logging.getLogger(__name__)
 
 SCHEMA = pl.Schema({"user_id": pl.String, "item_id": pl.String, "rating": pl.Float64, "timestamp": pl.Int64})
 ENDINGS = (".csv.gz", ".csv", ".tsv", ".tsv.gz", ".inter", ".inter.gz", ".parquet")
+
+
+def data_folder(root: Path | None, name: str) -> Path:
+    """Where a data set lies: ``root``, else ``$ZOO_DATA/<name>``, else ``data/<name>``."""
+    if root is not None:
+        return Path(root)
+    return Path(os.environ.get("ZOO_DATA", "data")) / name
 
 
 def find_table(folder: str | Path, domain: str) -> Path:
@@ -105,24 +114,28 @@ def _read(path: Path) -> pl.DataFrame:
     ending, packed = (endings or [""])[-1], path.suffix == ".gz"
     if ending not in {".csv", ".tsv", ".inter", ".parquet"} or (packed and ending == ".parquet"):
         raise ValueError(f"{path.name} has an ending that is not read; known are {', '.join(ENDINGS)}.")
-    if ending == ".parquet":
-        raw = pl.read_parquet(path)
-    else:
-        content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-        if not content.strip():
-            raise ValueError(f"{path} is empty: it needs a header line and at least one row.")
-        # RecBole writes no quotes, and a token may hold one.
-        raw = pl.read_csv(
-            content,
-            separator="," if ending == ".csv" else "\t",
-            infer_schema=False,
-            quote_char=None if ending == ".inter" else '"',
-        )
-        if ending == ".inter":
-            raw = raw.rename({name: name.split(":")[0] for name in raw.columns})
+    try:
+        raw = pl.read_parquet(path) if ending == ".parquet" else _read_text(path, ending, packed)
+    except (pl.exceptions.PolarsError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        what = str(error).split("\n", 1)[0]
+        raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
     if raw.is_empty():
         raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
     return raw
+
+
+def _read_text(path: Path, ending: str, packed: bool) -> pl.DataFrame:
+    """Gives the columns of a text file, all as strings."""
+    content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+    if not content.strip():
+        raise ValueError(f"{path} is empty: it needs a header line and at least one row.")
+    raw = pl.read_csv(
+        content,
+        separator="," if ending == ".csv" else "\t",
+        infer_schema=False,
+        quote_char=None if ending == ".inter" else '"',  # RecBole writes no quotes, and a token may hold one
+    )
+    return raw.rename({name: name.split(":")[0] for name in raw.columns}) if ending == ".inter" else raw
 
 
 def _need(raw: pl.DataFrame, columns: list[str], path: Path) -> None:

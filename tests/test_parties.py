@@ -135,8 +135,9 @@ def test_a_checkpoint_keeps_its_release(cli: Command, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("zoo_data")
 def test_commands_on_a_checkpoint_never_publish(cli: Command) -> None:
-    with pytest.raises(FileNotFoundError, match=r"No release of \['book'\].*--data.releases.book PATH"):
+    with pytest.raises(UsageError, match=r"test needs a trained model: --ckpt_path"):
         cli("test", "--config", CONFIG, *TINY)
+    assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("zoo_data")

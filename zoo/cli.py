@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterable
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import CSVLogger, Logger
@@ -23,12 +24,23 @@ from pytorch_lightning.utilities.seed import isolate_rng
 import zoo
 from callbacks import BestCheckpoint, RecommendationWriter, RunReport
 from datamodules import CrossDomainDataModule
-from datamodules.base import COMMON, write_users
+from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
+from zoo.release import Release
+from zoo.settings import differing, flat, plain
 
 #: Carries what rank 0 prepared (releases, list of users) to the processes that Lightning's launcher starts.
 HANDOVER = "ZOO_HANDOVER"
+#: Lies beside the releases that `fit` published: what made them.
+PUBLISHER = "publisher.json"
+#: What the libraries say of things that are meant: a closed form has no optimiser, latest1 no validation set.
+LIBRARY_CHATTER = (
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*configure_optimizers.* returned `None`.*",
+    ".*training_step.* returned `None`.*",
+    "Total length of `list` across ranks is zero.*",
+)
 #: Words of one command, which are no part of an experiment.
 COMMAND_WORDS = ("ckpt_path", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")
 
@@ -83,7 +95,7 @@ class SaveExperiment(SaveConfigCallback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep the publisher's settings, as plain values, to refuse others later."""
-        checkpoint["publisher"] = _plain(self.config.get("publisher"))
+        checkpoint["publisher"] = plain(self.config.get("publisher"))
 
 
 class ZooCLI(LightningCLI):
@@ -112,7 +124,10 @@ class ZooCLI(LightningCLI):
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
         """Lightning's commands and ours, with the arguments that the command line does not offer."""
-        return {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
+        commands = {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
+        for name in ("validate", "test"):
+            commands[name] = commands[name] | {"verbose"}  # the run's own report is the one table
+        return commands
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The publisher, parsed and checked but made only by who publishes; checkpoint and recommendations."""
@@ -141,7 +156,7 @@ class ZooCLI(LightningCLI):
         kept = self.settings().get("model")
         if not self.settings().get("ckpt_path") or self.asked is None or kept is None:
             return
-        asked, kept = _flat(_plain(self.asked)), _flat(_plain(kept))
+        asked, kept = flat(plain(self.asked)), flat(plain(kept))
         kept = {key.replace("dict_kwargs.", "init_args."): value for key, value in kept.items()}
         changed = {key: (asked[key], kept[key]) for key in asked.keys() & kept.keys() if asked[key] != kept[key]}
         if not changed:
@@ -177,6 +192,8 @@ class ZooCLI(LightningCLI):
         arguments = super()._prepare_subcommand_kwargs(subcommand)
         if arguments.get("weights_only", False) is None:
             arguments["weights_only"] = True
+        if subcommand in ("validate", "test"):
+            arguments["verbose"] = False
         return arguments
 
     # Publishing.
@@ -220,8 +237,16 @@ class ZooCLI(LightningCLI):
     def before_fit(self) -> None:
         """Find the releases, or publish them here; work out the users in common where that is asked for."""
         data, ckpt = self.datamodule, self.settings().get("ckpt_path")
+        self._refuse_stopping_on_nothing()
+        if self.model.reads and not data.sources:
+            raise UsageError(
+                f"{type(self.model).__name__} learns from releases, and this experiment names no source: --data.sources [NAME]. "
+                "DMF and EASE use the target alone."
+            )
         kept = self._kept(ckpt)
         missing = self._missing()
+        if not kept:
+            self._refuse_other_publisher()
         if not kept and (missing or data.users == COMMON):
             if HANDOVER in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
                 self._take(json.loads(os.environ[HANDOVER]))
@@ -232,23 +257,65 @@ class ZooCLI(LightningCLI):
     def _prepare(self, missing: list[str]) -> None:
         self._refuse_processes_from_outside()
         data = self.datamodule
+        publisher = self.make_publisher() if missing else None
+        users = data.common_users() if data.users == COMMON else None
+        with tempfile.TemporaryDirectory() as scratch:
+            if users is not None:
+                data.users, data.users_worked_out = str(write_users(users, Path(scratch) / "users.csv")), True
+            data.read_target()  # whatever is wrong with the target is said before anything is spent
+            releases = {name: self._published(publisher, name) for name in missing if publisher is not None}
+        folder = self._input_folder()
+        if users is not None:
+            data.users = str(write_users(users, folder / "users.csv"))
+        for name, release in releases.items():
+            data.release_paths[name] = release.save(folder / "releases" / name)
+        if releases:
+            settings = json.dumps(plain(self.settings().publisher), indent=1)
+            (folder / "releases" / PUBLISHER).write_text(settings + "\n", encoding="utf-8")
+        paths = {name: str(path) for name, path in data.release_paths.items()}
+        os.environ[HANDOVER] = json.dumps({"paths": paths, "users": data.users})
+
+    def _published(self, publisher: Publisher, name: str) -> Release:
+        with isolate_rng():  # the same random stream as a run that is handed the release
+            release = publisher.publish(self.datamodule.source(name), name)
+        self.datamodule.link_users(name, release, f"The release of {name!r} just made")
+        return release
+
+    def _input_folder(self) -> Path:
+        """The run folder; a temporary one where there is none."""
         if self.trainer.loggers and self.trainer.log_dir is not None:
             folder = Path(self.trainer.log_dir).resolve()
             logger = self.trainer.loggers[0]
             assert isinstance(logger, CSVLogger)
             _ = logger.experiment  # makes the folder before anything lies in it
-        else:
-            folder = Path(tempfile.mkdtemp(prefix="zoo-"))
-        publisher = self.make_publisher() if missing else None
-        if data.users == COMMON:
-            data.users = str(write_users(data.common_users(), folder / "users.csv"))
-        for name in missing:
-            assert publisher is not None
-            with isolate_rng():  # the same random stream as a run that is handed the release
-                release = publisher.publish(data.source(name), name)
-            data.release_paths[name] = release.save(folder / "releases" / name)
-        paths = {name: str(path) for name, path in data.release_paths.items()}
-        os.environ[HANDOVER] = json.dumps({"paths": paths, "users": data.users})
+            return folder
+        return Path(tempfile.mkdtemp(prefix="zoo-"))
+
+    def _refuse_stopping_on_nothing(self) -> None:
+        """Before anything is published: a protocol without validation set cannot stop early."""
+        evaluation = self.datamodule.evaluation
+        if evaluation.split != "latest1" and not (evaluation.split == "ratio" and evaluation.shares[1] == 0):
+            return
+        for callback in self.trainer.early_stopping_callbacks:
+            if str(callback.monitor).startswith("val/"):
+                raise UsageError(
+                    f"EarlyStopping watches {callback.monitor}, and the split {evaluation.split!r} has no validation set. "
+                    "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
+                )
+
+    def _refuse_other_publisher(self) -> None:
+        """A release that was published by `fit` keeps its settings beside it; others may not be asked for in vain."""
+        asked = plain(self.settings().get("publisher"))
+        for name, path in self.datamodule.release_paths.items():
+            beside = path.parent / PUBLISHER
+            if not asked or not beside.is_file():
+                continue
+            made = json.loads(beside.read_text(encoding="utf-8"))
+            if changed := differing(asked, made):
+                raise UsageError(
+                    f"The settings name a release of {name!r} that was published with another publisher; these differ: "
+                    f"{changed}. To publish anew, leave the release out (--data.releases null)."
+                )
 
     def _refuse_processes_from_outside(self) -> None:
         connector = self.trainer._accelerator_connector
@@ -267,8 +334,8 @@ class ZooCLI(LightningCLI):
         dry: bool | int = self.trainer.fast_dev_run  # type: ignore[attr-defined]  # set when it is made
         if dry or self.trainer.interrupted or not len(self.datamodule.test.users):
             return
-        kept = self.trainer.checkpoint_callback
-        best = kept.best_model_path if isinstance(kept, BestCheckpoint) else ""
+        (kept,) = (c for c in self.trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint))
+        best = kept.best_model_path
         self.trainer.test(
             self.model, datamodule=self.datamodule, ckpt_path=best or None, weights_only=True, verbose=False
         )
@@ -278,7 +345,11 @@ class ZooCLI(LightningCLI):
 
     def before_validate(self) -> None:
         """Find the releases; never publish, which would spend the budget again and change the data."""
-        self._kept(self.settings().get("ckpt_path"))
+        if not self._kept(self.settings().get("ckpt_path")):
+            raise UsageError(
+                f"{self.config.subcommand} needs a trained model: --ckpt_path runs/.../checkpoints/best.ckpt, with the run's "
+                "own config.yaml."
+            )
         self._name_inputs()
 
     before_test = before_predict = before_validate
@@ -296,14 +367,16 @@ class ZooCLI(LightningCLI):
                     f"No checkpoint at {ckpt}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
                 )
             return False
-        checkpoint = torch.load(ckpt, map_location="cpu", weights_only=True)
+        try:
+            checkpoint = torch.load(ckpt, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+            raise UsageError(f"{ckpt} is no checkpoint, or is damaged. A run keeps checkpoints/best.ckpt.") from error
         if "zoo" not in checkpoint:
             raise UsageError(f"{ckpt} is no checkpoint of this project.")
-        asked, made = _plain(self.settings().get("publisher")), checkpoint.get("publisher")
-        if asked and made and _flat(asked) != _flat(made):
-            differing = sorted(k for k in {*_flat(asked), *_flat(made)} if _flat(asked).get(k) != _flat(made).get(k))
+        asked, made = plain(self.settings().get("publisher")), checkpoint.get("publisher")
+        if asked and made and (changed := differing(asked, made)):
             raise UsageError(
-                f"The settings ask for another publisher than the checkpoint was trained with; these differ: {differing}. "
+                f"The settings ask for another publisher than the checkpoint was trained with; these differ: {changed}. "
                 "A checkpoint keeps its releases: use the run's own config, or train anew."
             )
         self._take({"paths": checkpoint["zoo"]["paths"], "users": checkpoint["zoo"]["users"]})
@@ -311,36 +384,19 @@ class ZooCLI(LightningCLI):
 
     def _take(self, inputs: dict[str, Any]) -> None:
         for name, path in inputs["paths"].items():
-            self.datamodule.release_paths.setdefault(name, Path(path))
+            self.datamodule.release_paths.setdefault(name, Path(path).resolve())
         if self.datamodule.users == COMMON:
             self.datamodule.users = inputs["users"]
 
     def _name_inputs(self) -> None:
         """Name the inputs in the settings, so that the saved config is the target's form of the experiment."""
-        arguments = self.settings().data.init_args
+        arguments, data = self.settings().data.init_args, self.datamodule
+        data.release_paths = {name: path.resolve() for name, path in data.release_paths.items()}
+        if data.users not in (OWN, COMMON):
+            data.users = str(Path(data.users).resolve())
         paths = {name: str(path) for name, path in self.datamodule.release_paths.items()}
         arguments.releases = paths or None
         arguments.users = self.datamodule.users
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401  any parsed value
-    """The same as plain dictionaries, lists, strings and numbers."""
-    if isinstance(value, Namespace):
-        value = value.as_dict()
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Enum):
-        value = value.value
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401  any plain value
-    """Dotted keys of nested dictionaries."""
-    if not isinstance(value, dict):
-        return {prefix: value}
-    return {k: v for key, item in value.items() for k, v in _flat(item, f"{prefix}.{key}".lstrip(".")).items()}
 
 
 def _class_of(path: str) -> type[Recommender]:
@@ -363,10 +419,11 @@ def main() -> None:
     import_names()
     # Hardware that is not there and products that are not used; warnings and errors stay.
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
+    for message in LIBRARY_CHATTER:
+        warnings.filterwarnings("ignore", message=message)
     try:
         ZooCLI()
-    except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
+    except (OSError, TypeError, ValueError, MisconfigurationException, ReleaseMismatchError) as error:
         if os.environ.get("ZOO_TRACEBACK"):
             raise
         sys.exit(f"{type(error).__name__}: {error}")

@@ -118,13 +118,13 @@ class RankingMetrics(Metric):
         self.cases += len(higher)
 
     def compute(self) -> dict[str, Tensor]:
-        """Means over the cases so far, keyed ``hit_rate@5``, ``ndcg@5``, ...; NaN when there was no case."""
-        return self._named(self.sums)
+        """Means over the cases so far; NaN when there was no case.
 
-    def pessimistic(self) -> dict[str, Tensor]:
-        """The same figures with every tie decided against the model."""
-        return self._named(self.pessimistic_sums)
+        Returns:
+            ``hit_rate@5``, ``ndcg@5``, ... and, with every tie decided against the model, ``pessimistic/hit_rate@5``, ...
+        """
+        return self._named("", self.sums) | self._named("pessimistic/", self.pessimistic_sums)
 
-    def _named(self, sums: Tensor) -> dict[str, Tensor]:
+    def _named(self, prefix: str, sums: Tensor) -> dict[str, Tensor]:
         means = (sums / self.cases).float()
-        return {f"{name}@{k}": means[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
+        return {f"{prefix}{name}@{k}": means[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from pytorch_lightning import LightningModule
-from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
@@ -100,7 +99,7 @@ class Recommender(LightningModule, ABC):
         self.sources = nn.ModuleDict()
         self.kept: dict[str, Tensor] = {}
         self._penalties: dict[str, dict[str, Penalty]] = {}
-        self._rng: Tensor | None = None
+        self._rng: list[Tensor] | None = None
 
     # What a method says.
 
@@ -289,12 +288,13 @@ class Recommender(LightningModule, ABC):
         kinds = {"sampled": self.data.sampled_ranking, "full": self.data.full_ranking}  # the same on every process
         for name in (name for name, asked in kinds.items() if asked):
             metric = self._metric(stage, name)
-            values, pessimistic = metric.compute(), metric.pessimistic()
-            figures |= {f"{stage}/{name}/{key}": value for key, value in values.items()}
-            if any(abs(float(values[key] - pessimistic[key])) > TIES_TOLERANCE for key in values):
-                figures |= {f"{stage}/{name}/pessimistic/{key}": value for key, value in pessimistic.items()}
-                if stage == "test":
-                    rank_zero_warn(f"{name} ranking has many ties: the scores may have collapsed or saturated.")
+            values = metric.compute()  # over all processes, so each of them decides and logs the same
+            expected = {key: value for key, value in values.items() if not key.startswith("pessimistic/")}
+            figures |= {f"{stage}/{name}/{key}": value for key, value in expected.items()}
+            if any(
+                abs(float(value - values[f"pessimistic/{key}"])) > TIES_TOLERANCE for key, value in expected.items()
+            ):
+                figures |= {f"{stage}/{name}/{key}": value for key, value in values.items()}
             metric.reset()
         if stage == "val":
             chosen = "sampled" if kinds["sampled"] else "full"
@@ -343,7 +343,7 @@ class Recommender(LightningModule, ABC):
         checkpoint["zoo"] = {
             "sizes": self.sizes,
             "digests": self.data.digests,
-            "rng": torch.get_rng_state(),
+            "rng": [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if self.device.type == "cuda" else [])],
             "paths": {name: str(path) for name, path in self.data.release_paths.items()},
             "users": self.data.users,
         }
@@ -366,5 +366,7 @@ class Recommender(LightningModule, ABC):
     def on_train_start(self) -> None:
         """Continue the random stream of the checkpoint, so that a resumed run equals an unbroken one."""
         if self._rng is not None:
-            torch.set_rng_state(self._rng.cpu())
+            torch.set_rng_state(self._rng[0].cpu())
+            if len(self._rng) > 1 and self.device.type == "cuda":
+                torch.cuda.set_rng_state(self._rng[1].cpu())
             self._rng = None

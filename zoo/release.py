@@ -21,8 +21,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from zoo.nn.rows import Bags, DenseRows, SparseRows, gather_bags, scatter_dense
-from zoo.privacy.events import PrivacyEvent, event_from_dict, event_to_dict
-from zoo.privacy.record import PrivacyRecord
+from zoo.privacy.accounting import UnsupportedEventError
+from zoo.privacy.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
+from zoo.privacy.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
 
 Kind = Literal["rows", "ratings"]
 
@@ -72,10 +73,20 @@ class Release:
         """Check everything, whether made here or read from a file."""
         if self.kind not in get_args(Kind):
             raise ReleaseError(f"Release kind must be one of {get_args(Kind)}, got {self.kind!r}.")
+        if not self.domain or (self.user_ids == "").any():
+            raise ReleaseError("A release must name its domain and each of its users; one of these names is empty.")
         if len(np.unique(self.user_ids)) != len(self.user_ids):
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
         check = {"rows": _check_rows, "ratings": _check_ratings}[self.kind]
         check(self.tensors, len(self.user_ids))
+        if self.record.guarantee is Guarantee.PROVED:
+            if self.kind == "ratings":
+                raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
+            if self.record.delta is not None and self.record.delta * max(self.num_users, 1) >= 1:
+                raise ReleaseError(
+                    f"delta {self.record.delta:g} is not below one over the {self.num_users} users, so the guarantee would "
+                    "hold for handing over one user's data whole."
+                )
         self.record.check_against(self.ledger)
 
     @property
@@ -179,8 +190,10 @@ class Release:
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)
             return cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger)
-        except ReleaseError as error:
-            raise ReleaseError(f"{path}: {error}") from error
+        except UnderstatedPrivacyError as error:
+            raise UnderstatedPrivacyError(f"{path}: {error}") from error
+        except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:
+            raise ReleaseError(f"{path}: {error} Ask the source party for the release again.") from error
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -195,10 +208,14 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once, parse_constant=refuse)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except ReleaseError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise ReleaseError(f"{path} is no JSON ({error}). Ask the source party for it again.") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
         raise ReleaseError(f"{path} names no schema; it is not the manifest of a release.")
+    if manifest["schema"] < 1:
+        raise ReleaseError(f"{path} has schema {manifest['schema']}; schemas count from 1.")
     if manifest["schema"] > SCHEMA:
         raise ReleaseError(
             f"{path} has schema {manifest['schema']}, this version reads up to {SCHEMA}. Upgrade cdr-zoo at this party."

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import zoo
-from tests.samples import some_ratings
+from tests.samples import binary
 from zoo import JLT, Noise, Nothing, Plaintext, Publisher, Ratings, Release, Shuffled
 from zoo.privacy.accounting import Accountant
 from zoo.privacy.events import ComposedEvent, NonPrivateEvent, NoOpEvent
@@ -21,12 +21,6 @@ MAKERS: dict[str, Callable[[], Publisher]] = {
     "Plaintext": lambda: Plaintext(),
     "Shuffled": lambda: Shuffled(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
 }
-
-
-def binary() -> Ratings:
-    ratings = some_ratings(density=0.5)
-    ratings.matrix.data[:] = 1
-    return Ratings(ratings.matrix, ratings.user_ids, ratings.item_ids, ("split random2",))
 
 
 def test_every_publisher_is_tested_here() -> None:

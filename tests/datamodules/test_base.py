@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
-from datamodules.base import MissingReleaseError, UserMismatchError, write_users
+from datamodules.base import MissingReleaseError, UserMismatchError
+from datamodules.users import write_users
 from zoo import Nothing, Plaintext
 
 READER = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)

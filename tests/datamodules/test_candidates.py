@@ -164,16 +164,22 @@ def test_given_lists_of_people_who_are_not_evaluated_do_no_harm() -> None:
     assert (test.candidates >= 0).all()
 
 
+def test_given_items_that_are_filtered_out_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    gone = shipped().unique("user_id").with_columns(item_id=pl.lit("gone"))
+    again = candidates(TRAIN, SPLIT, 0, negatives=pl.concat([shipped(), gone])).test
+    assert np.array_equal(again.candidates, candidates(TRAIN, SPLIT, 0, negatives=shipped()).test.candidates)
+    assert "30 of 150 given negatives are items that are filtered out" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows.with_columns(item_id=pl.lit("??")), "120 have an unknown item"),
         (lambda rows: pl.concat([rows, SPLIT.train.select(PAIR).head(2)]), "2 are the user's own items"),
         (lambda rows: pl.concat([rows, SPLIT.test.select(PAIR).head(1)]), "1 are the user's own items"),
         (lambda rows: pl.concat([rows, rows.head(3)]), "3 are repeated"),
         (lambda rows: rows.filter(pl.col("user_id") != "u1"), "1 of 30 users with a held-out item have none"),
     ],
-    ids=["unknown", "train", "test", "repeated", "lacking"],
+    ids=["train", "test", "repeated", "lacking"],
 )
 def test_given_lists_that_do_not_fit_are_refused(change: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):

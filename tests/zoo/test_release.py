@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.contracts.test_publishers import binary
+from tests.samples import binary
 from zoo import JLT, Plaintext, Release
 from zoo.privacy.record import UnderstatedPrivacyError
 from zoo.release import MANIFEST, TENSORS, ReleaseError

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from zoo.batch import Batch, PairBatch
 from zoo.nn.losses import all_items_loss
-from zoo.nn.towers import TwoTowers
+from zoo.nn.towers import TwoTowers, check_training
 from zoo.recommender import Outputs, Recommender, Sizes
 
 
@@ -37,7 +37,7 @@ class DMF(Recommender):
         weight_decay: L2 weight in Adam.
 
     Raises:
-        ValueError: If a width or the scale is not positive.
+        ValueError: If a width, the scale or the step size is not positive, or a dropout is outside [0, 1).
     """
 
     exposes = frozenset({"user_factors", "item_factors"})
@@ -57,6 +57,7 @@ class DMF(Recommender):
             raise ValueError(
                 f"dims must be widths of at least 1 and scale positive; got dims {list(dims)}, scale {scale}."
             )
+        check_training(lr=lr, weight_decay=weight_decay, dropouts={"input_dropout": input_dropout})
         self.dims, self.scale, self.loss, self.input_dropout = tuple(dims), scale, loss, input_dropout
         self.batches = "users" if loss == "all_items" else "pairs"
         self.num_negatives = num_negatives
@@ -95,4 +96,4 @@ class DMF(Recommender):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)

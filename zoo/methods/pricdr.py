@@ -9,7 +9,7 @@ from torch import Tensor
 from zoo.batch import Batch
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
-from zoo.nn.towers import TwoTowers
+from zoo.nn.towers import TwoTowers, check_training
 from zoo.recommender import Outputs, Recommender, Sizes
 
 
@@ -42,7 +42,7 @@ class PriCDR(Recommender):
         weight_decay: L2 weight in Adam.
 
     Raises:
-        ValueError: If a width or the scale is not positive, or a weight is negative.
+        ValueError: If a width, the scale or the step size is not positive, a weight is negative, or a dropout is outside [0, 1).
     """
 
     reads = frozenset({"rows", "ratings"})
@@ -67,6 +67,8 @@ class PriCDR(Recommender):
             )
         if min(alignment_weight, transfer_weight) < 0:
             raise ValueError(f"Weights must not be negative; got {alignment_weight} and {transfer_weight}.")
+        dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout}
+        check_training(lr=lr, weight_decay=weight_decay, dropouts=dropouts)
         self.dims, self.scale = tuple(dims), scale
         self.alignment_weight, self.transfer_weight = alignment_weight, transfer_weight
         self.source_dropout, self.input_dropout = source_dropout, input_dropout
@@ -117,4 +119,4 @@ class PriCDR(Recommender):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from zoo.batch import Batch
 from zoo.nn.autoencoder import AlignedSources, perceptron
 from zoo.nn.losses import all_items_loss
-from zoo.nn.towers import SparseTower
+from zoo.nn.towers import SparseTower, check_training
 from zoo.recommender import Outputs, Recommender, Sizes
 
 
@@ -36,7 +36,7 @@ class PriCDRSym(Recommender):
         weight_decay: L2 weight in Adam.
 
     Raises:
-        ValueError: If a width is not positive or the weight is negative.
+        ValueError: If a width or the step size is not positive, a weight is negative, or a dropout is outside [0, 1).
     """
 
     reads = frozenset({"rows", "ratings"})
@@ -57,6 +57,8 @@ class PriCDRSym(Recommender):
             raise ValueError(
                 f"dims must be widths of at least 1 and alignment_weight not negative; got {list(dims)}, {alignment_weight}."
             )
+        dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout}
+        check_training(lr=lr, weight_decay=weight_decay, dropouts=dropouts)
         self.dims, self.alignment_weight = tuple(dims), alignment_weight
         self.source_dropout, self.input_dropout = source_dropout, input_dropout
         self.lr, self.weight_decay = lr, weight_decay
@@ -103,4 +105,4 @@ class PriCDRSym(Recommender):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)

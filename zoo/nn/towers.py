@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -11,6 +10,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.rows import Bags, SparseRows
+
+
+def check_training(*, lr: float, weight_decay: float, dropouts: Mapping[str, float]) -> None:
+    """Refuse settings of a network's training that cannot be meant.
+
+    Raises:
+        ValueError: If lr is not positive, weight_decay is negative or a dropout is outside [0, 1).
+    """
+    if not lr > 0:
+        raise ValueError(f"lr must be positive, got {lr}; 0.001 is usual.")
+    if not weight_decay >= 0:
+        raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
+    for name, value in dropouts.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must lie in [0, 1), got {value}; 0 leaves nothing out.")
 
 
 class SparseLinear(nn.Module):
@@ -27,9 +41,9 @@ class SparseLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(in_dim, out_dim))
         self.bias = nn.Parameter(torch.empty(out_dim))
-        bound = 1 / math.sqrt(in_dim)
-        nn.init.uniform_(self.weight, -bound, bound)
-        nn.init.uniform_(self.bias, -bound, bound)
+        # Linear's own bounds are for dense rows; with a few dozen entries of thousands they leave the bias to speak alone.
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.zeros_(self.bias)
 
     def forward(self, bags: Bags) -> Tensor:
         """Shape ``(batch, out_dim)``."""

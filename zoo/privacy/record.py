@@ -147,6 +147,13 @@ class PrivacyRecord:
         missing = [name for name in ("unit", "relation", "epsilon", "delta") if getattr(self, name) is None]
         if missing:
             raise RecordError(f"A proved guarantee must state {', '.join(missing)}; without, use guarantee 'none'.")
+        if self.sensitivity is None or not self.sensitivity or not self.noise_scale or self.compositions < 1:
+            raise RecordError(
+                "A proved guarantee must state a positive sensitivity and noise_scale, and at least one composition; got "
+                f"{self.sensitivity}, {self.noise_scale} and {self.compositions}."
+            )
+        if self.unit is Unit.USER and self.clip is None:
+            raise RecordError("A proved guarantee for whole users must state the clip that bounds one user.")
         if self.noise_source != OS_ENTROPY:
             raise RecordError(
                 f"A proved guarantee needs noise from {OS_ENTROPY!r}, got {self.noise_source!r}. "
@@ -194,6 +201,11 @@ class PrivacyRecord:
         for event in ledger:
             accountant.compose(event)
         epsilon = accountant.epsilon(self.delta)
+        if epsilon == 0:
+            raise UnderstatedPrivacyError(
+                f"{self.mechanism}: the record claims a guarantee, and its ledger knows of no release that has one. Do not "
+                "use the release; ask the source party for one with its whole ledger."
+            )
         if epsilon > self.epsilon * (1 + _TOLERANCE):
             raise UnderstatedPrivacyError(
                 f"{self.mechanism}: the record states epsilon {self.epsilon:.6g} at delta {self.delta:.3g}, its ledger "

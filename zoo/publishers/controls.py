@@ -106,7 +106,8 @@ class Shuffled(Publisher):
         order = np.random.default_rng(self.seed).permutation(release.num_users)
         ids = np.empty_like(release.user_ids)
         ids[order] = release.user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
-        return replace(release, user_ids=ids)
+        inputs = {**release.record.public_inputs, "rows": "shuffled among the users (control)"}
+        return replace(release, user_ids=ids, record=replace(release.record, public_inputs=inputs))
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """What ``of`` spends."""

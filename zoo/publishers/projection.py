@@ -23,7 +23,10 @@ from zoo.publisher import Publisher
 from zoo.ratings import Ratings
 from zoo.release import Release
 
-ALWAYS_OPEN = ("who the users are", "how many items there are", "item means, if they are known from elsewhere")
+ALWAYS_OPEN = (
+    "the sets of users and items: a user or an item that one rating alone brings in shows",
+    "item means, if they are known from elsewhere",
+)
 
 
 class JLT(Publisher):
@@ -174,7 +177,7 @@ class JLT(Publisher):
         independent = (
             [] if plan.calibration in ("unit", "max") else ["the data were not chosen after seeing the projection"]
         )
-        return (bound, "the sets of users and items are public", *independent, *counted)
+        return (bound, "the sets of users and items are public, or treated as such", *independent, *counted)
 
     @staticmethod
     def _not_protected(plan: ProjectionPlan) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import chi2
 
-from tests.contracts.test_publishers import binary
+from tests.samples import binary
 from zoo import JLT, Ratings
 from zoo.privacy.calibration import gauss_mu, mix_w, paper_w, unit_w
 from zoo.privacy.projection import projection_matrix
