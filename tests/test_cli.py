@@ -222,4 +222,4 @@ def test_two_processes_give_the_figures_of_one(tmp_path: Path) -> None:
     theirs = json.loads((tmp_path / "runs" / "PriCDR" / "version_1" / "metrics.json").read_text())["metrics"]
     for key in (key for key in ours if "pessimistic" not in key):  # reported only where ties are many
         assert ours[key] == pytest.approx(theirs[key], abs=1e-6), key
-    assert sorted(p.name for p in (folder / "releases").iterdir()) == ["book"]
+    assert sorted(p.name for p in (folder / "releases").iterdir()) == ["book", "publisher.json"]

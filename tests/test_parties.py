@@ -159,3 +159,70 @@ def test_a_target_only_method_asks_for_no_release(cli: Command) -> None:
     done = cli("fit", "--config", CONFIG, "--model", "EASE", "--publisher", "null")
     assert not (run_folder(done) / "releases").exists()
     assert json.loads((run_folder(done) / "privacy.json").read_text()) == {}
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -> None:
+    together = run_folder(cli("fit", "--config", CONFIG, *TINY))
+    with pytest.raises(UsageError, match=r"published with another publisher; these differ: \['init_args.epsilon'\]"):
+        cli("fit", "--config", together / "config.yaml", "--publisher.epsilon", "1")
+    again = cli("fit", "--config", together / "config.yaml", "--publisher.epsilon", "1", "--data.releases", "null")
+    report = json.loads((run_folder(again) / "metrics.json").read_text())
+    assert report["privacy"] == {"book": "rating, eps 1.00, delta 1e-05, proved"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data.evaluation.split", "latest1"), "split 'latest1' has no validation set"),
+        (("--data.filters.min_item_ratings", "21"), "No row is left"),
+        (("--data.filters.threshold", "6"), "None of .* ratings reaches the threshold 6"),
+        (("--data.target", "film"), "No ratings of 'film'"),
+        (("--data.sources", "[]"), "PriCDR learns from releases, and this experiment names no source"),
+    ],
+)
+@pytest.mark.usefixtures("zoo_data")
+def test_nothing_is_published_for_a_target_that_cannot_be_used(
+    cli: Command, arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        cli("fit", "--config", CONFIG, *TINY, *arguments)
+    assert not list(Path().rglob("release.json"))
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_users_that_do_not_fit_are_found_before_a_release_is_kept(cli: Command) -> None:
+    two = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right]")
+    split = ("--data.evaluation.split", "random2")
+    with pytest.raises(
+        ValueError, match="The release of 'right' just made covers 20 users, the target has 20; 12 of them"
+    ):
+        cli("fit", "--config", CONFIG, *TINY, *two, *split)
+    assert not list(Path().rglob("release.json"))
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_without_validation_the_last_epoch_is_kept(cli: Command) -> None:
+    latest = ("--data.evaluation.split", "latest1", "--trainer.callbacks", "null")
+    folder = run_folder(cli("fit", "--config", CONFIG, *TINY, *latest))
+    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+    assert best["epoch"] == 1
+    assert "test/full/ndcg@10" in json.loads((folder / "metrics.json").read_text())["metrics"]
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_second_checkpoint_callback_does_not_choose(cli: Command) -> None:
+    own = json.dumps({"class_path": "pytorch_lightning.callbacks.ModelCheckpoint", "init_args": {"dirpath": "own"}})
+    done = cli("fit", "--config", CONFIG, *TINY, "--trainer.callbacks+", own)
+    best = run_folder(done) / "checkpoints" / "best.ckpt"
+    tested = cli("test", "--config", run_folder(done) / "config.yaml", "--ckpt_path", best).trainer.callback_metrics
+    report = json.loads((run_folder(done) / "metrics.json").read_text())["metrics"]
+    assert report["test/full/ndcg@10"] == pytest.approx(float(tested["test/full/ndcg@10"]), abs=1e-6)
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_an_agreed_list_cuts_both_parties_and_the_given_split(cli: Command, tmp_path: Path) -> None:
+    (tmp_path / "agreed.csv").write_text("user_id\n" + "\n".join(f"u{i}" for i in range(3, 15)) + "\n")
+    done = cli("fit", "--config", CONFIG, *TINY, "--data.users", tmp_path / "agreed.csv")
+    summary = json.loads((run_folder(done) / "data.json").read_text())
+    assert (summary["target"]["users"], summary["test_cases"], summary["releases"]["book"]["users"]) == (12, 12, 12)

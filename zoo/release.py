@@ -124,11 +124,7 @@ class Release:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of tensors, ids and record: two releases are the same if it is."""
-        total = hashlib.sha256(json.dumps(self._manifest(), sort_keys=True).encode())
-        for name in sorted(self.tensors):
-            total.update(name.encode())
-            total.update(self.tensors[name].contiguous().numpy().tobytes())
-        return total.hexdigest()
+        return hashlib.sha256(json.dumps(self._manifest(), sort_keys=True).encode()).hexdigest()
 
     def _manifest(self) -> dict[str, Any]:
         return {
@@ -138,6 +134,7 @@ class Release:
             "record": self.record.to_dict(),
             "ledger": [event_to_dict(event) for event in self.ledger],
             "user_ids": self.user_ids.tolist(),
+            "sha256": {name: _sha256(tensor) for name, tensor in sorted(self.tensors.items())},
         }
 
     def save(self, path: Path | str) -> Path:
@@ -185,6 +182,11 @@ class Release:
             raise ReleaseError(
                 f"{path / TENSORS} cannot be read ({error}). Ask the source party for it again."
             ) from error
+        if manifest["sha256"] != {name: _sha256(tensor) for name, tensor in tensors.items()}:
+            raise ReleaseError(
+                f"{path / TENSORS} does not hold what {MANIFEST} says it does (SHA-256). It was damaged or replaced on the "
+                "way: ask the source party for the whole folder again."
+            )
         try:
             record = PrivacyRecord.from_dict(manifest["record"])
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
@@ -220,7 +222,15 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise ReleaseError(
             f"{path} has schema {manifest['schema']}, this version reads up to {SCHEMA}. Upgrade cdr-zoo at this party."
         )
-    types = {"schema": int, "kind": str, "domain": str, "record": dict, "ledger": list, "user_ids": list}
+    types = {
+        "schema": int,
+        "kind": str,
+        "domain": str,
+        "record": dict,
+        "ledger": list,
+        "user_ids": list,
+        "sha256": dict,
+    }
     if manifest.keys() != types.keys():
         raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
     for key, kind in types.items():
@@ -229,6 +239,12 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not all(isinstance(user, str) for user in manifest["user_ids"]):
         raise ReleaseError(f"{path}: user ids must be strings.")
     return manifest
+
+
+def _sha256(tensor: Tensor) -> str:
+    return hashlib.sha256(
+        f"{tensor.dtype} {list(tensor.shape)} ".encode() + tensor.contiguous().numpy().tobytes()
+    ).hexdigest()
 
 
 def _expect(tensors: Mapping[str, Tensor], dtypes: Mapping[str, torch.dtype]) -> None:

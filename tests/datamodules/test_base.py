@@ -188,3 +188,38 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 def test_bad_evaluation_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Evaluation(**settings)
+
+
+def test_held_out_rows_may_or_may_not_be_repeated_in_the_main_file(zoo_data: Path, tmp_path: Path) -> None:
+    for file in (zoo_data / "partly").glob("left*.csv"):
+        (tmp_path / file.name).write_text(file.read_text())
+    given, reader = Evaluation(split="given"), SimpleNamespace(reads=frozenset())
+    whole = attach(files(root=tmp_path, evaluation=given), reader)
+    whole.setup("fit")
+    held = {
+        line.rsplit(",", 2)[0]
+        for part in ("valid", "test")
+        for line in (tmp_path / f"left_{part}.csv").read_text().split()[1:]
+    }
+    lines = (tmp_path / "left.csv").read_text().split()
+    (tmp_path / "left.csv").write_text("\n".join(line for line in lines if line.rsplit(",", 2)[0] not in held) + "\n")
+    apart = attach(files(root=tmp_path, evaluation=given), reader)
+    apart.setup("fit")
+    assert whole.digests == apart.digests
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_split_that_leaves_nobody_to_test_is_refused() -> None:
+    nobody = Evaluation(split="ratio", shares=(1.0, 0.0, 0.0))
+    with pytest.raises(
+        ValueError, match=r"leaves 180 ratings to train on and 0 test cases, of 180 ratings of 20 users"
+    ):
+        attach(files(evaluation=nobody), SimpleNamespace(reads=frozenset())).setup("fit")
+
+
+@pytest.mark.usefixtures("zoo_data")
+def test_a_release_of_another_source_is_refused(tmp_path: Path) -> None:
+    paths = published(files(sources=("third",)), tmp_path)
+    data = attach(files(missing_users="zero", releases={"right": paths["third"]}))
+    with pytest.raises(UserMismatchError, match="is the release of 'third', not of 'right'"):
+        data.setup("fit")

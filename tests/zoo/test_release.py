@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tests.samples import binary
 from zoo import JLT, Plaintext, Release
 from zoo.privacy.record import UnderstatedPrivacyError
-from zoo.release import MANIFEST, TENSORS, ReleaseError
+from zoo.release import MANIFEST, TENSORS, ReleaseError, _sha256
 
 
 @pytest.fixture
@@ -77,6 +77,14 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m["record"].update(epsilon=-1.0), "epsilon"),
         (lambda m: m["record"].update(surprise=1), "unknown fields"),
         (lambda m: m["ledger"][0].update(type="FreeLunchEvent"), "Unknown event 'FreeLunchEvent'"),
+        (lambda m: m.update(ledger=[]), "its ledger knows of no release"),
+        (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "its ledger knows of no release"),
+        (lambda m: m["record"].update(unit="user", relation="replace_one_user"), "must state the clip"),
+        (lambda m: m["record"].update(noise_scale=0.0), "positive sensitivity and noise_scale"),
+        (lambda m: m["record"].update(compositions=0), "at least one composition"),
+        (lambda m: m["record"].update(delta=0.5), "is not below one over the 9 users"),
+        (lambda m: m.update(domain=""), "one of these names is empty"),
+        (lambda m: m.update(schema=0), "schemas count from 1"),
     ],
 )
 def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
@@ -127,7 +135,17 @@ def test_truncated_tensors_are_refused(saved: Path, keep: int) -> None:
 )
 def test_tensors_of_another_shape_are_refused(saved: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
     save_file(tensors, saved / TENSORS)
+    honest = {name: _sha256(tensor) for name, tensor in tensors.items()}
+    edit(saved, lambda m: m.update(sha256=honest))
     with pytest.raises(ReleaseError, match=message):
+        Release.load(saved)
+
+
+def test_a_flipped_bit_is_noticed(saved: Path) -> None:
+    content = bytearray((saved / TENSORS).read_bytes())
+    content[-3] ^= 1
+    (saved / TENSORS).write_bytes(bytes(content))
+    with pytest.raises(ReleaseError, match=r"does not hold what release.json says it does"):
         Release.load(saved)
 
 

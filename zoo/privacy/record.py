@@ -346,7 +346,8 @@ def rounded_up(value: float) -> str:
     if value == 0:
         return "0.00"
     exact = Decimal(value) * (1 - Decimal(_TOLERANCE))
-    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING):f}"
+    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
+    return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # .9996 has become 1.000, which is 1.00
 
 
 def _read_text(name: str, value: object) -> str:
