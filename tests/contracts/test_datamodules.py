@@ -1,0 +1,94 @@
+"""What every exported datamodule must do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import datamodules
+from datamodules import CrossDomainDataModule, Evaluation
+from tests.datamodules.test_base import READER, attach
+from zoo import Plaintext
+
+NAMES = sorted(
+    name
+    for name in datamodules.__all__
+    if isinstance(getattr(datamodules, name), type)
+    and issubclass(getattr(datamodules, name), CrossDomainDataModule)
+    and name != "CrossDomainDataModule"
+)
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "Files": {
+        "name": "douban-book-music",
+        "target": "music",
+        "sources": ("book",),
+        "evaluation": Evaluation(split="random2"),
+    },
+    "Synthetic": {"num_users": 24, "num_items": 30, "ratings_per_user": 6},
+}
+
+
+@pytest.fixture(params=NAMES)
+def data(request: pytest.FixtureRequest, zoo_data: Path, tmp_path: Path) -> CrossDomainDataModule:
+    """The datamodule with a plaintext release of its source."""
+    kind, settings = getattr(datamodules, request.param), ARGUMENTS.get(request.param, {})
+    assert zoo_data.exists()
+    party: CrossDomainDataModule = kind(**settings)
+    (source,) = party.sources
+    path = Plaintext().publish(party.source(source), source).save(tmp_path / source)
+    made = attach(kind(**settings, releases={source: path}))
+    made.setup("fit")
+    return made
+
+
+def test_sizes_are_plain_and_right(data: CrossDomainDataModule) -> None:
+    assert json.loads(json.dumps(data.sizes)) == data.sizes
+    assert (data.sizes["num_users"], data.sizes["num_items"]) == (data.train.num_users, data.train.num_items)
+
+
+def test_summary_is_plain(data: CrossDomainDataModule) -> None:
+    assert json.loads(json.dumps(data.summary)) == data.summary
+    assert data.summary["users_without_test_item"] == 0
+
+
+def test_what_is_held_out_is_not_learned_from(data: CrossDomainDataModule) -> None:
+    for cases in (data.validation, data.test):
+        users, items = cases.users.numpy(), cases.items.numpy()
+        assert not data.train.is_positive(users, items).any()
+        listed = cases.candidates.numpy()
+        assert not (listed == items[:, None]).any()
+        rows = np.broadcast_to(users[:, None], listed.shape)
+        assert not data.train.is_positive(rows, listed).any()
+        assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in listed)
+
+
+def test_setup_twice_changes_nothing(data: CrossDomainDataModule) -> None:
+    before, digests = data.train, data.digests
+    data.setup("test")
+    assert data.train is before
+    assert data.digests == digests
+
+
+def test_links_name_the_same_person(data: CrossDomainDataModule) -> None:
+    ((name, release),) = data.releases.items()
+    links = data.links[name].numpy()
+    assert (release.user_ids[links] == data.train.user_ids).all()
+
+
+def test_batches_cover_the_training_ratings(data: CrossDomainDataModule) -> None:
+    users = torch.cat([batch.users for batch in data.train_dataloader()])
+    assert sorted(users.tolist()) == sorted(set(data.train.pairs()[0].tolist()))
+    assert data.trainer is not None
+    data.trainer.lightning_module.batches = "pairs"  # type: ignore[assignment]
+    pairs = list(data.train_dataloader())
+    READER.batches = "users"
+    positives = sum(int(batch.labels.sum()) for batch in pairs)  # type: ignore[union-attr]
+    assert positives == data.train.num_ratings
+
+
+def test_an_unknown_domain_is_refused(data: CrossDomainDataModule) -> None:
+    with pytest.raises(ValueError, match="'film' is no source of this experiment"):
+        data.source("film")

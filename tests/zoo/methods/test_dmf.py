@@ -1,0 +1,65 @@
+"""DMF: its two losses against dense references, and a pattern that it must learn."""
+
+from typing import TypeVar
+
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from torch.nn import functional as F
+
+from datamodules import Synthetic
+from zoo import DMF, Popularity, Recommender
+from zoo.batch import PairBatch, UserBatch
+
+Method = TypeVar("Method", bound=Recommender)
+
+
+def fitted(method: Method, epochs: int) -> tuple[Method, Trainer]:
+    trainer = Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(method, datamodule=Synthetic(num_users=120, num_items=60, seed=0))
+    return method, trainer
+
+
+def test_all_items_are_learned_from_as_on_the_dense_matrix() -> None:
+    seed_everything(0)
+    method, _ = fitted(DMF(dims=(8, 4), scale=3.0), 0)
+    users = torch.tensor([5, 0, 119])
+    logits = 3 * F.cosine_similarity(
+        method.towers.users(method.target_rows, users)[:, None],
+        method.towers.items(method.target_columns)[None],
+        dim=-1,
+    )
+    dense = F.binary_cross_entropy_with_logits(logits, method.target_rows.dense(users), reduction="sum")
+    assert torch.allclose(method.step(UserBatch(users))["loss"], dense, rtol=1e-4)
+
+
+def test_pairs_are_learned_from_with_their_labels() -> None:
+    seed_everything(0)
+    method, _ = fitted(DMF(dims=(8, 4), loss="sampled"), 0)
+    assert method.batches == "pairs"
+    users, items, labels = torch.tensor([1, 2, 3]), torch.tensor([7, 7, 0]), torch.tensor([1.0, 0.0, 1.0])
+    logits = method.score_all(users).gather(1, items[:, None]).squeeze(1)
+    expected = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    assert torch.allclose(method.step(PairBatch(users, items, labels))["loss"], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["all_items", "sampled"])
+def test_planted_tastes_are_learned(loss: str) -> None:
+    """Tastes are strong in these data: whoever learns them is well above the item counts."""
+    seed_everything(0)
+    _, trainer = fitted(DMF(dims=(32, 16), loss=loss, lr=3e-3), 40)  # type: ignore[arg-type]
+    _, counts = fitted(Popularity(), 1)
+    learned, popular = (float(t.callback_metrics["val/full/ndcg@10"]) for t in (trainer, counts))
+    assert learned > 1.3 * popular
+
+
+def test_bad_settings_are_refused() -> None:
+    for settings, message in (
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"input_dropout": 1.0}, r"input_dropout must lie in \[0, 1\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            DMF(**settings)  # type: ignore[arg-type]
