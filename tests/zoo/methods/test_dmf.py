@@ -53,13 +53,17 @@ def test_planted_tastes_are_learned(loss: str) -> None:
     _, trainer = fitted(DMF(dims=(32, 16), loss=loss, lr=3e-3), 40)  # type: ignore[arg-type]
     _, counts = fitted(Popularity(), 1)
     learned, popular = (float(t.callback_metrics["val/full/ndcg@10"]) for t in (trainer, counts))
-    assert learned > 1.3 * popular
+    assert learned > 1.2 * popular
 
 
-def test_bad_settings_are_refused() -> None:
-    for settings, message in (
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
         ({"lr": 0.0}, "lr must be positive"),
         ({"input_dropout": 1.0}, r"input_dropout must lie in \[0, 1\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            DMF(**settings)  # type: ignore[arg-type]
+        ({"weight_decay": -1.0}, "weight_decay must not be negative"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DMF(**settings)
