@@ -1,6 +1,6 @@
 """DMF: its two losses against dense references, and a pattern that it must learn."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
