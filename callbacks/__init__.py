@@ -3,5 +3,6 @@
 from callbacks.best_checkpoint import BestCheckpoint
 from callbacks.recommendation_writer import RecommendationWriter
 from callbacks.run_report import RunReport
+from callbacks.save_experiment import SaveExperiment
 
-__all__ = ["BestCheckpoint", "RecommendationWriter", "RunReport"]
+__all__ = ["BestCheckpoint", "RecommendationWriter", "RunReport", "SaveExperiment"]

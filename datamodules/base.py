@@ -24,22 +24,15 @@ from datamodules.batches import (
     predict_batch,
 )
 from datamodules.candidates import HeldOut, candidates
+from datamodules.links import MissingReleaseError, link_users
 from datamodules.protocol import PAIR, Split
 from datamodules.settings import Evaluation, Filters
 from datamodules.users import COMMON, OWN, read_users
 from zoo.batch import Batch, PredictBatch, RankingBatch
 from zoo.metrics import Ties
 from zoo.nn.rows import SparseRows
-from zoo.ratings import Ratings, index_of
+from zoo.ratings import Ratings
 from zoo.release import Release
-
-
-class MissingReleaseError(FileNotFoundError):
-    """The target was asked to train without the release of a source."""
-
-
-class UserMismatchError(ValueError):
-    """The users of the target and of a release do not fit."""
 
 
 class CrossDomainDataModule(LightningDataModule):
@@ -313,36 +306,8 @@ class CrossDomainDataModule(LightningDataModule):
             }
 
     def link_users(self, name: str, release: Release, path: str) -> Tensor:
-        """Row of each target user in a release, shape ``(num_users,)``, -1 for none.
-
-        Args:
-            name: Source that the release should be of.
-            release: Read, or just made.
-            path: What to call it in an error.
-
-        Raises:
-            UserMismatchError: If it is of another domain, or of other users than the target's.
-        """
-        if release.domain != name:
-            raise UserMismatchError(
-                f"{path} is the release of {release.domain!r}, not of {name!r}. Pass it as "
-                f"--data.releases.{release.domain}, or ask for the right one."
-            )
-        links = index_of(release.user_ids, self.train.user_ids)
-        common, total = int((links >= 0).sum()), self.train.num_users
-        if not release.num_users:  # the control that releases nobody
-            return torch.from_numpy(links.copy())
-        if not common:
-            raise UserMismatchError(
-                f"{path} covers {release.num_users} users, none of the target's {total}. Check that both parties name the "
-                f"same person by the same id (release: {str(release.user_ids[0])!r}, target: {str(self.train.user_ids[0])!r})."
-            )
-        if common < total and self.missing_users == "error":
-            raise UserMismatchError(
-                f"{path} covers {release.num_users} users, the target has {total}; {total - common} of them have no row. "
-                "Publish again with --data.users FILE (an agreed list of users), or set --data.missing_users zero."
-            )
-        return torch.from_numpy(links.copy())
+        """Row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.links`."""
+        return link_users(self.train.user_ids, name, release, path, missing_is_error=self.missing_users == "error")
 
     # What the recommender reads.
 

@@ -21,6 +21,7 @@ FORBIDDEN = {
     "zoo/publishers": {"zoo.recommender", "zoo.methods", "datamodules", "callbacks", "zoo.cli"},
     "zoo/methods": {"zoo.publisher", "zoo.publishers", "datamodules", "callbacks", "zoo.cli"},
     "datamodules": {"zoo.publisher", "zoo.publishers", "zoo.recommender", "zoo.methods", "callbacks", "zoo.cli"},
+    "zoo/settings.py": BOTTOM | ABOVE,
     "callbacks": {"zoo.methods", "zoo.publishers", "zoo.cli"},
 }
 

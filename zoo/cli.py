@@ -17,12 +17,12 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import LightningDataModule, LightningModule, Trainer
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, Logger
 from pytorch_lightning.utilities.seed import isolate_rng
 
 import zoo
-from callbacks import BestCheckpoint, RecommendationWriter, RunReport
+from callbacks import BestCheckpoint, RecommendationWriter, RunReport, SaveExperiment
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
@@ -41,8 +41,6 @@ LIBRARY_CHATTER = (
     ".*training_step.* returned `None`.*",
     "Total length of `list` across ranks is zero.*",
 )
-#: Words of one command, which are no part of an experiment.
-COMMAND_WORDS = ("ckpt_path", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")
 
 
 class UsageError(ValueError):
@@ -64,38 +62,6 @@ class ZooTrainer(Trainer):
             source: Which source domain, where the experiment has several.
         """
         raise UsageError("publish is a command of the command line: python -m zoo publish --config FILE --out FOLDER")
-
-
-class SaveExperiment(SaveConfigCallback):
-    """Saves the experiment as ``config.yaml`` in the run folder, without the words of one command.
-
-    Every command accepts the saved file: after publishing it names the releases, so it is the target's form.
-    """
-
-    folder: str | None = None
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Ask for the folder on every process, then save on the first."""
-        self.folder = trainer.log_dir if trainer.loggers else None
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
-
-    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Write the file, whole or not at all."""
-        if self.folder is None:
-            return
-        config = self.config.clone()
-        for word in COMMAND_WORDS:
-            config.pop(word, None)
-        path = Path(self.folder) / self.config_filename
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        self.parser.save(config, str(temporary), skip_none=False, overwrite=True, multifile=False, skip_validation=True)
-        temporary.rename(path)
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keep the publisher's settings, as plain values, to refuse others later."""
-        checkpoint["publisher"] = plain(self.config.get("publisher"))
 
 
 class ZooCLI(LightningCLI):

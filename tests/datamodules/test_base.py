@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
-from datamodules.base import MissingReleaseError, UserMismatchError
+from datamodules.links import MissingReleaseError, UserMismatchError
 from datamodules.users import write_users
 from zoo import Nothing, Plaintext
 
