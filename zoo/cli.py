@@ -392,4 +392,7 @@ def main() -> None:
     except (OSError, TypeError, ValueError, MisconfigurationException, ReleaseMismatchError) as error:
         if os.environ.get("ZOO_TRACEBACK"):
             raise
-        sys.exit(f"{type(error).__name__}: {error}")
+        cause: BaseException = error
+        while cause.__cause__ is not None and str(cause).startswith("Does not validate"):
+            cause = cause.__cause__  # what the class itself said, without the parser's account of its attempts
+        sys.exit(f"{type(cause).__name__}: {cause}")
