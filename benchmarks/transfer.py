@@ -73,7 +73,8 @@ class Task:
         """Name and arguments of every system with one seed."""
         for method in ("Popularity", "EASE", "DMF"):
             yield method, ("--model", method, "--publisher", "null")
-        yield "PriCDRSym, JLT eps 8", ("--model", "PriCDRSym", "--publisher", json.dumps(PUBLISHERS["JLT eps 8"]))
+        symmetric = ("--model", "PriCDRSym", "--model.alignment_weight", "1")
+        yield "PriCDRSym, JLT eps 8", (*symmetric, "--publisher", json.dumps(PUBLISHERS["JLT eps 8"]))
         for variant, (settings, publishers) in self.variants.items():
             for name in publishers:
                 drawn = ("--publisher.seed", str(seed)) if name.startswith(("Noise", "Shuffled")) else ()

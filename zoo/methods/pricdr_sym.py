@@ -25,7 +25,8 @@ class PriCDRSym(Recommender):
 
     Departures: the paper describes the variant in one sentence, and the released code has it disabled. As there, the
     decoder's logits are trained by binary cross-entropy over all items and one embedding per user is added to both
-    codes before they are rectified; unlike there, alignment is row by row as in equation 7.
+    codes before they are rectified; unlike there, alignment is row by row as in equation 7. Its weight is 1, not the 100 of
+    PriCDR: nothing here is normalised, so 100 draws all codes to zero and leaves the item counts.
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.
@@ -46,7 +47,7 @@ class PriCDRSym(Recommender):
     def __init__(
         self,
         dims: Sequence[int] = (500, 200),
-        alignment_weight: float = 100.0,
+        alignment_weight: float = 1.0,
         source_dropout: float = 0.5,
         input_dropout: float = 0.5,
         lr: float = 1e-3,
