@@ -112,7 +112,7 @@ def test_a_penalty_is_added_to_the_loss(make: Make, tmp_path: Path) -> None:
     losses = []
 
     def penalty(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        losses.append(float(outputs["loss"]))
+        losses.append(float(outputs["loss"].detach()))
         return 0 * outputs["loss"] + 7.0
 
     method.add_penalty("seven", penalty)
