@@ -200,6 +200,7 @@ class Release:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        """Refuse a repeated key: of two values JSON would silently take the last."""
         keys = [key for key, _ in pairs]
         if len(set(keys)) != len(keys):
             raise ReleaseError(f"{path} holds a key twice: {sorted({k for k in keys if keys.count(k) > 1})}.")
