@@ -3,21 +3,9 @@
 import json
 import time
 
-import numpy as np
-from cells import peak_memory
-from scipy.sparse import csr_array
+from generated import generated, peak_memory
 
-from zoo import JLT, Ratings
-
-
-def generated(num_users: int, num_items: int, each: int) -> Ratings:
-    """Binary ratings with about `each` items a user, drawn uniformly."""
-    rng = np.random.default_rng(0)
-    items = np.sort(rng.integers(num_items, size=(num_users, each)), axis=1)
-    keep = np.concatenate([np.ones((num_users, 1), bool), np.diff(items, axis=1) > 0], axis=1)
-    starts = np.concatenate([[0], np.cumsum(keep.sum(1))])
-    matrix = csr_array((np.ones(int(keep.sum()), dtype=np.float32), items[keep], starts), shape=(num_users, num_items))
-    return Ratings(matrix, np.arange(num_users), np.arange(num_items))
+from zoo import JLT
 
 
 def main() -> None:

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from zoo.methods.popularity import Popularity as Popularity
     from zoo.methods.pricdr import PriCDR as PriCDR
     from zoo.methods.pricdr_sym import PriCDRSym as PriCDRSym
+    from zoo.methods.user_knn import UserKNN as UserKNN
     from zoo.publisher import Publisher as Publisher
     from zoo.publishers.controls import Noise as Noise
     from zoo.publishers.controls import Nothing as Nothing
+    from zoo.publishers.controls import Partial as Partial
     from zoo.publishers.controls import Shuffled as Shuffled
     from zoo.publishers.plaintext import Plaintext as Plaintext
     from zoo.publishers.projection import JLT as JLT
+    from zoo.publishers.rows import FlippedRows as FlippedRows
+    from zoo.publishers.rows import NoisyRows as NoisyRows
+    from zoo.publishers.sparse_projection import SJLT as SJLT
     from zoo.ratings import Ratings as Ratings
     from zoo.recommender import Recommender as Recommender
     from zoo.release import Release as Release

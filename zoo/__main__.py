@@ -16,12 +16,16 @@ commands:
   test       figures of a checkpoint on the test items
   predict    recommendations of a checkpoint, as Parquet
   publish    write the release of a source party
+  benchmark  run a grid of experiments, in parallel, resumable
+  report     tables, tests and figures of a benchmark's runs
+  privacy    plan a budget, show a release's record, audit a mechanism, draw its curve
   list       methods, publishers, datamodules and configs
 
 examples:
   python -m zoo fit --config configs/pricdr/quickstart.yaml
   python -m zoo publish --config configs/pricdr/douban.yaml --out releases/book
   python -m zoo fit --config configs/pricdr/douban.yaml --data.releases.book releases/book
+  python -m zoo benchmark --config configs/benchmarks/smoke.yaml
   python -m zoo predict --config runs/PriCDR/version_0/config.yaml --ckpt_path runs/PriCDR/version_0/checkpoints/best.ckpt
 
 Options of a command:  python -m zoo fit --help            Of a class:  python -m zoo fit --model.help PriCDR
@@ -64,6 +68,18 @@ def main() -> None:
         print(listing())
     elif arguments == ["--version"]:
         print(zoo.__version__)
+    elif arguments[0] == "benchmark":
+        from zoo.benchmark.command import main as benchmark
+
+        benchmark(arguments[1:])
+    elif arguments[0] == "report":
+        from zoo.report.command import main as report
+
+        report(arguments[1:])
+    elif arguments[0] == "privacy":
+        from zoo.assurance.command import main as privacy
+
+        privacy(arguments[1:])
     else:
         from zoo.cli import main as command_line
 

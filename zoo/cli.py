@@ -22,7 +22,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger
 from pytorch_lightning.utilities.seed import isolate_rng
 
 import zoo
-from callbacks import BestCheckpoint, RecommendationWriter, RunReport, SaveExperiment
+from callbacks import BestCheckpoint, CaseWriter, RecommendationWriter, RunReport, SaveExperiment
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
@@ -75,7 +75,11 @@ class ZooCLI(LightningCLI):
             "model_class": Recommender,
             "datamodule_class": CrossDomainDataModule,
             "trainer_class": ZooTrainer,
-            "trainer_defaults": {"callbacks": [RunReport()], "log_every_n_steps": 1, "enable_model_summary": False},
+            "trainer_defaults": {
+                "callbacks": [RunReport(), CaseWriter()],
+                "log_every_n_steps": 1,
+                "enable_model_summary": False,
+            },
             "save_config_callback": SaveExperiment,
             "save_config_kwargs": {"save_to_log_dir": False},
             "seed_everything_default": 0,

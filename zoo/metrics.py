@@ -117,6 +117,11 @@ class RankingMetrics(Metric):
         self.sums += ranking_values(higher, equal, self.ks).sum(2) if self.ties == "expected" else pessimistic
         self.cases += len(higher)
 
+    def cases_of(self, higher: Tensor, equal: Tensor) -> dict[str, Tensor]:
+        """Each figure of each case, float32, shape ``(cases,)``, by the name that its mean has in ``compute``."""
+        values = ranking_values(higher, equal, self.ks, self.ties).float()
+        return {f"{name}@{k}": values[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
+
     def compute(self) -> dict[str, Tensor]:
         """Means over the cases so far; NaN when there was no case.
 

@@ -1,10 +1,28 @@
 """Publisher: turns one domain's ratings into a release, at the party that owns them."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
+from zoo.privacy.audit import Audit
 from zoo.privacy.events import PrivacyEvent
+from zoo.privacy.record import PrivacyRecord
 from zoo.ratings import Ratings
 from zoo.release import Release
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The public sizes of ratings that nobody has opened; what a record needs to know of them.
+
+    Attributes:
+        num_users: Public number of users.
+        num_items: Public number of items.
+        applied: What was done to the ratings before; nothing is known of it yet.
+    """
+
+    num_users: int
+    num_items: int
+    applied: tuple[str, ...] = ()
 
 
 class Publisher(ABC):
@@ -31,3 +49,16 @@ class Publisher(ABC):
             num_users: Public number of users; the default delta depends on it.
             num_items: Public number of items.
         """
+
+    @abstractmethod
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """The record that a release of so many users and items would carry, from public settings: opens no data.
+
+        Args:
+            num_users: Public number of users; the default delta depends on it.
+            num_items: Public number of items.
+        """
+
+    def audits(self) -> list[Audit]:
+        """Tests of the claim on the code that makes it, with the settings at hand; none for what claims nothing."""
+        return []

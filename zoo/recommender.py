@@ -261,22 +261,32 @@ class Recommender(LightningModule, ABC):
     def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
         return torch.where(self.can_score(users)[:, None], scores, counts.to(scores.dtype))
 
-    def _rank(self, stage: str, batch: RankingBatch) -> None:
+    def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
+        """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
         users, positives, candidates, seen_rows, seen_items = batch
         valid = candidates >= 0
         listed = torch.cat([positives[:, None], candidates.clamp(min=0)], dim=1)
+        figures: dict[str, Tensor] = {}
         if self.data.full_ranking:
             scores = self.ranking_scores(users)
             allowed = torch.ones_like(scores, dtype=torch.bool)
             allowed[seen_rows, seen_items] = False
             allowed.scatter_(1, positives[:, None], False)
             own = scores.gather(1, positives[:, None]).squeeze(1)
-            self._metric(stage, "full").update(*rank_counts(own, scores, allowed))
+            figures |= self._count(stage, "full", *rank_counts(own, scores, allowed))
             scores = scores.gather(1, listed)
         else:
             scores = self._without_cold(users, self.score(users, listed), self.item_counts[listed])
         if self.data.sampled_ranking:
-            self._metric(stage, "sampled").update(*rank_counts(scores[:, 0], scores[:, 1:], valid))
+            figures |= self._count(stage, "sampled", *rank_counts(scores[:, 0], scores[:, 1:], valid))
+        return figures
+
+    def _count(self, stage: str, kind: str, higher: Tensor, equal: Tensor) -> dict[str, Tensor]:
+        metric = self._metric(stage, kind)
+        metric.update(higher, equal)
+        if stage != "test":
+            return {}
+        return {f"{kind}/{name}": values for name, values in metric.cases_of(higher, equal).items()}
 
     def _metric(self, stage: str, kind: str) -> RankingMetrics:
         metric = self.metrics[f"{stage}_{kind}"]
@@ -311,9 +321,14 @@ class Recommender(LightningModule, ABC):
         """Rank the validation items of a batch of users."""
         self._rank("val", batch)
 
-    def test_step(self, batch: RankingBatch, batch_idx: int) -> None:
-        """Rank the test items of a batch of users."""
-        self._rank("test", batch)
+    def test_step(self, batch: RankingBatch, batch_idx: int) -> dict[str, Tensor]:
+        """Rank the test items of a batch of users; what is known of each case, for callbacks."""
+        users = batch.users
+        linked = torch.zeros_like(users, dtype=torch.bool)
+        for name in self.sources:
+            linked = linked | (self._linked(name).links[users] >= 0)
+        known = {"users": users, "items": batch.positives, "train_items": self.target_rows.counts()[users]}
+        return known | {"linked": linked} | self._rank("test", batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log the ranking figures of the validation items."""

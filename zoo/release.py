@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,24 +16,21 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from zoo.lazy_rows import LazyRows
 from zoo.nn.rows import Bags, DenseRows, SparseRows, gather_bags, scatter_dense
 from zoo.privacy.accounting import UnsupportedEventError
 from zoo.privacy.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
 from zoo.privacy.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
+from zoo.privacy.selection import chosen_among
+from zoo.release_files import MANIFEST as MANIFEST
+from zoo.release_files import TENSORS as TENSORS
+from zoo.release_files import ReleaseError as ReleaseError
+from zoo.release_files import all_finite, read_manifest, read_tensors, tensor_digest
 
 Kind = Literal["rows", "ratings"]
-
-SCHEMA = 1
-MANIFEST = "release.json"
-TENSORS = "tensors.safetensors"
-
-
-class ReleaseError(ValueError):
-    """A release that is damaged, of another schema, or not what its kind promises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +39,20 @@ class Release:
 
     Kinds and their tensors:
 
-    * ``rows``: ``rows`` (users, width), float32.
+    * ``rows``: noisy rows, ``rows`` (users, width) in float32; or kept sparse, as ``ratings`` are.
     * ``ratings``: ``starts`` (users + 1,), ``items`` (entries,) and ``weights`` (entries,): compressed rows as they
       are, and ``num_items`` (1,).
 
     A file from another party is untrusted input: it is safetensors and JSON, never a pickle, and everything in it is
     checked against its kind before it is used. Reading a release costs no privacy, whatever is done with it.
 
+    A release too large to hold is lazy: its rows are made while `save` writes them, which can happen once (a second time
+    would draw other noise). Whoever asks for its tensors instead has them made in memory, once.
+
     Attributes:
         kind: What the tensors are.
         domain: Name of the source domain.
-        tensors: By name, on the CPU.
+        tensors: By name, on the CPU; `LazyRows` for rows that are not made yet.
         user_ids: Whose row each is, shape ``(users,)``. The ids themselves say who is a user of the source.
         record: What was protected, for whom, how strongly, and what was not.
         ledger: The events that the record's epsilon is computed from.
@@ -77,8 +77,11 @@ class Release:
             raise ReleaseError("A release must name its domain and each of its users; one of these names is empty.")
         if len(np.unique(self.user_ids)) != len(self.user_ids):
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
-        check = {"rows": _check_rows, "ratings": _check_ratings}[self.kind]
-        check(self.tensors, len(self.user_ids))
+        if isinstance(self.tensors, LazyRows):
+            _check_shape((self.tensors.num_users, self.tensors.width), len(self.user_ids))
+        else:
+            check = _check_compressed if self.sparse else _check_rows
+            check(self.tensors, len(self.user_ids))
         if self.record.guarantee is Guarantee.PROVED:
             if self.kind == "ratings":
                 raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
@@ -95,13 +98,33 @@ class Release:
         return len(self.user_ids)
 
     @property
+    def sparse(self) -> bool:
+        """Whether the rows are kept compressed; what is not in them reads as 0."""
+        return self.kind == "ratings" or "starts" in self.tensors
+
+    @property
     def width(self) -> int:
         """Width of a row."""
-        return int(self.tensors["num_items"]) if self.kind == "ratings" else self.tensors["rows"].shape[1]
+        if isinstance(self.tensors, LazyRows):
+            return self.tensors.width
+        return int(self.tensors["num_items"]) if self.sparse else self.tensors["rows"].shape[1]
+
+    @property
+    def lazy(self) -> bool:
+        """Whether the rows are not in memory: not made yet, or made and written."""
+        return isinstance(self.tensors, LazyRows) and not self.tensors.in_memory
+
+    def realised(self) -> Release:
+        """The same release with its tensors in memory; the one made first and this one hold the same rows.
+
+        Raises:
+            ReleaseError: If it is lazy and was written already; then read it with `load`.
+        """
+        return replace(self, tensors={"rows": self.tensors["rows"]}) if isinstance(self.tensors, LazyRows) else self
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,) of the release, dense, shape ``(batch, width)``; fill one batch, not all users."""
-        if self.kind == "rows":
+        if not self.sparse:
             return self.tensors["rows"][index]
         return scatter_dense(self.bags(index), self.width)
 
@@ -109,39 +132,69 @@ class Release:
         """Rows ``index`` (batch,) for ``torch.nn.functional.embedding_bag``.
 
         Raises:
-            TypeError: If this kind is not kept sparse.
+            TypeError: If the rows are not kept sparse.
         """
-        if self.kind == "rows":
+        if not self.sparse:
             raise TypeError("Dense rows have no sparse form; read them with rows().")
         return gather_bags(self.tensors["starts"], self.tensors["items"], self.tensors["weights"], index)
 
+    def tensors_of(self, index: Tensor) -> dict[str, Tensor]:
+        """The tensors of a release of the users ``index`` (users,) alone."""
+        if not self.sparse:
+            return {"rows": self.tensors["rows"][index]}
+        bags = self.bags(index)
+        starts = torch.cat([bags.offsets, torch.tensor([len(bags.items)])])
+        return {
+            "starts": starts,
+            "items": bags.items,
+            "weights": bags.weights,
+            "num_items": self.tensors["num_items"],
+        }
+
     def device_rows(self) -> SparseRows | DenseRows:
         """The rows as a module whose buffers follow a model's device."""
-        if self.kind == "rows":
+        if not self.sparse:
             return DenseRows(self.tensors["rows"])
         return SparseRows(self.tensors["starts"], self.tensors["items"], self.tensors["weights"], self.width)
 
+    def chosen_among(self, others: Sequence[Release]) -> Release:
+        """The same release, with a record that counts the others among which it was chosen by results."""
+        accounts = [(other.record, other.ledger) for other in others]
+        record, ledger = chosen_among((self.record, self.ledger), accounts)
+        return replace(self, record=record, ledger=ledger)
+
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of tensors, ids and record: two releases are the same if it is."""
+        """SHA-256 of tensors, ids and record: two releases are the same if it is, in one file or in several.
+
+        Raises:
+            ReleaseError: If the release is lazy and not saved yet.
+        """
         return hashlib.sha256(json.dumps(self._manifest(), sort_keys=True).encode()).hexdigest()
 
-    def _manifest(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
+    def _manifest(self, shards: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        about = {
+            "schema": 1 if shards is None else 2,
             "kind": self.kind,
             "domain": self.domain,
             "record": self.record.to_dict(),
             "ledger": [event_to_dict(event) for event in self.ledger],
             "user_ids": self.user_ids.tolist(),
-            "sha256": {name: _sha256(tensor) for name, tensor in sorted(self.tensors.items())},
         }
+        if shards is not None:
+            return {**about, "shards": shards}
+        if isinstance(self.tensors, LazyRows):
+            return {**about, "sha256": {"rows": self.tensors.digest}}
+        return {**about, "sha256": {name: tensor_digest(tensor) for name, tensor in sorted(self.tensors.items())}}
 
     def save(self, path: Path | str) -> Path:
         """Write the release as a folder, whole or not at all.
 
+        Rows that are not made yet are made now and written to several files, which `load` puts together again.
+
         Raises:
             FileExistsError: If there is something at ``path``; a release is never overwritten.
+            ReleaseError: If the rows were made and written before.
         """
         path = Path(path)
         if path.exists():
@@ -151,42 +204,34 @@ class Release:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         try:
-            (folder / MANIFEST).write_text(json.dumps(self._manifest(), indent=1, allow_nan=False), encoding="utf-8")
-            save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, folder / TENSORS)
-            for entry, mode in ((folder, 0o755), (folder / MANIFEST, 0o644), (folder / TENSORS, 0o644)):
-                entry.chmod(mode)  # temporary folders are private to their owner; a release is to be handed over
+            if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
+                manifest = self._manifest(self.tensors.write(folder))
+            else:
+                manifest = self._manifest()
+                save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, folder / TENSORS)
+            (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, allow_nan=False), encoding="utf-8")
+            for file in folder.iterdir():
+                file.chmod(0o644)  # temporary folders are private to their owner; a release is to be handed over
+            folder.chmod(0o755)
             os.rename(folder, path)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        if isinstance(self.tensors, LazyRows):
+            self.tensors.written(path)
         return path
 
     @classmethod
     def load(cls, path: Path | str) -> Release:
-        """Read a release and check all of it.
+        """Read a release and check all of it. In memory there are never more than its tensors and one file besides.
 
         Raises:
             ReleaseError: If it is missing, truncated, of a newer schema, or not what its kind promises.
             UnderstatedPrivacyError: If its record states less epsilon than its ledger gives.
         """
         path = Path(path)
-        for name in (MANIFEST, TENSORS):
-            if not (path / name).is_file():
-                raise ReleaseError(
-                    f"{path} is no release: it has no {name}. Ask the source party for the whole folder."
-                )
-        manifest = _read_manifest(path / MANIFEST)
-        try:
-            tensors = load_file(path / TENSORS)
-        except (SafetensorError, OSError, ValueError) as error:
-            raise ReleaseError(
-                f"{path / TENSORS} cannot be read ({error}). Ask the source party for it again."
-            ) from error
-        if manifest["sha256"] != {name: _sha256(tensor) for name, tensor in tensors.items()}:
-            raise ReleaseError(
-                f"{path / TENSORS} does not hold what {MANIFEST} says it does (SHA-256). It was damaged or replaced on the "
-                "way: ask the source party for the whole folder again."
-            )
+        manifest = read_manifest(path)
+        tensors = read_tensors(path, manifest)
         try:
             record = PrivacyRecord.from_dict(manifest["record"])
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
@@ -198,74 +243,27 @@ class Release:
             raise ReleaseError(f"{path}: {error} Ask the source party for the release again.") from error
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        """Refuse a repeated key: of two values JSON would silently take the last."""
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) != len(keys):
-            raise ReleaseError(f"{path} holds a key twice: {sorted({k for k in keys if keys.count(k) > 1})}.")
-        return dict(pairs)
-
-    def refuse(constant: str) -> float:
-        raise ReleaseError(f"{path} holds {constant}, which is no JSON number.")
-
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once, parse_constant=refuse)
-    except ReleaseError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise ReleaseError(f"{path} is no JSON ({error}). Ask the source party for it again.") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
-        raise ReleaseError(f"{path} names no schema; it is not the manifest of a release.")
-    if manifest["schema"] < 1:
-        raise ReleaseError(f"{path} has schema {manifest['schema']}; schemas count from 1.")
-    if manifest["schema"] > SCHEMA:
-        raise ReleaseError(
-            f"{path} has schema {manifest['schema']}, this version reads up to {SCHEMA}. Upgrade cdr-zoo at this party."
-        )
-    types = {
-        "schema": int,
-        "kind": str,
-        "domain": str,
-        "record": dict,
-        "ledger": list,
-        "user_ids": list,
-        "sha256": dict,
-    }
-    if manifest.keys() != types.keys():
-        raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
-    for key, kind in types.items():
-        if not isinstance(manifest[key], kind):
-            raise ReleaseError(f"{path}: {key} must be a {kind.__name__}, got {type(manifest[key]).__name__}.")
-    if not all(isinstance(user, str) for user in manifest["user_ids"]):
-        raise ReleaseError(f"{path}: user ids must be strings.")
-    return manifest
-
-
-def _sha256(tensor: Tensor) -> str:
-    return hashlib.sha256(
-        f"{tensor.dtype} {list(tensor.shape)} ".encode() + tensor.contiguous().numpy().tobytes()
-    ).hexdigest()
-
-
 def _expect(tensors: Mapping[str, Tensor], dtypes: Mapping[str, torch.dtype]) -> None:
     if tensors.keys() != dtypes.keys():
         raise ReleaseError(f"The tensors must be exactly {sorted(dtypes)}, got {sorted(tensors)}.")
     for name, dtype in dtypes.items():
         if tensors[name].dtype != dtype:
             raise ReleaseError(f"Tensor {name!r} must be {dtype}, got {tensors[name].dtype}.")
-        if dtype.is_floating_point and not bool(torch.isfinite(tensors[name]).all()):
+        if dtype.is_floating_point and not all_finite(tensors[name]):
             raise ReleaseError(f"Tensor {name!r} holds NaN or infinite values; a release must be finite.")
 
 
 def _check_rows(tensors: Mapping[str, Tensor], num_users: int) -> None:
     _expect(tensors, {"rows": torch.float32})
-    rows = tensors["rows"]
-    if rows.ndim != 2 or len(rows) != num_users or not 1 <= rows.shape[1] <= 2**31:
-        raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {tuple(rows.shape)}.")
+    _check_shape(tuple(tensors["rows"].shape), num_users)
 
 
-def _check_ratings(tensors: Mapping[str, Tensor], num_users: int) -> None:
+def _check_shape(shape: tuple[int, ...], num_users: int) -> None:
+    if len(shape) != 2 or shape[0] != num_users or not 1 <= shape[1] <= 2**31:
+        raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {shape}.")
+
+
+def _check_compressed(tensors: Mapping[str, Tensor], num_users: int) -> None:
     _expect(
         tensors,
         {"starts": torch.int64, "items": torch.int64, "weights": torch.float32, "num_items": torch.int64},

@@ -9,16 +9,33 @@ import torch
 
 import zoo
 from tests.samples import binary
-from zoo import JLT, Noise, Nothing, Plaintext, Publisher, Ratings, Release, Shuffled
+from zoo import (
+    JLT,
+    SJLT,
+    FlippedRows,
+    Noise,
+    NoisyRows,
+    Nothing,
+    Partial,
+    Plaintext,
+    Publisher,
+    Ratings,
+    Release,
+    Shuffled,
+)
 from zoo.privacy.accounting import Accountant
 from zoo.privacy.events import ComposedEvent, NonPrivateEvent, NoOpEvent
 from zoo.privacy.record import Guarantee
 
 MAKERS: dict[str, Callable[[], Publisher]] = {
+    "FlippedRows": lambda: FlippedRows(epsilon=4.0, noise_seed=1),
     "JLT": lambda: JLT(epsilon=4.0, num_components=5, noise_seed=1),
     "Noise": lambda: Noise(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
+    "NoisyRows": lambda: NoisyRows(epsilon=4.0, noise_seed=1),
     "Nothing": lambda: Nothing(),
+    "Partial": lambda: Partial(JLT(epsilon=4.0, num_components=5, noise_seed=1), share=0.5),
     "Plaintext": lambda: Plaintext(),
+    "SJLT": lambda: SJLT(epsilon=4.0, num_components=5, noise_seed=1),
     "Shuffled": lambda: Shuffled(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
 }
 

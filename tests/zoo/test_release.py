@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from tests.samples import binary
 from zoo import JLT, Plaintext, Release
 from zoo.privacy.record import UnderstatedPrivacyError
-from zoo.release import MANIFEST, TENSORS, ReleaseError, _sha256
+from zoo.release import MANIFEST, TENSORS, ReleaseError
+from zoo.release_files import tensor_digest
 
 
 @pytest.fixture
@@ -65,7 +66,8 @@ def test_rows_and_bags_agree() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(schema=2), "has schema 2, this version reads up to 1. Upgrade"),
+        (lambda m: m.update(schema=3), "has schema 3, this version reads up to 2. Upgrade"),
+        (lambda m: m.update(schema=2), r"must hold exactly .*'shards'"),
         (lambda m: m.pop("schema"), "names no schema"),
         (lambda m: m.pop("ledger"), "must hold exactly"),
         (lambda m: m.update(extra=1), "must hold exactly"),
@@ -128,6 +130,7 @@ def test_truncated_tensors_are_refused(saved: Path, keep: int) -> None:
         ({"rows": torch.full((9, 5), torch.nan)}, "holds NaN or infinite"),
         ({"rows": torch.full((9, 5), torch.inf)}, "holds NaN or infinite"),
         ({"rows": torch.zeros(9, 5, dtype=torch.float64)}, "must be torch.float32"),
+        ({"rows": torch.zeros(9, 5, dtype=torch.bfloat16)}, "must be torch.float32"),
         ({"rows": torch.zeros(9)}, r"must have shape \(9, width >= 1\), got \(9,\)"),
         ({"rows": torch.zeros(9, 0)}, r"must have shape"),
         ({"columns": torch.zeros(9, 5)}, r"must be exactly \['rows'\]"),
@@ -135,7 +138,7 @@ def test_truncated_tensors_are_refused(saved: Path, keep: int) -> None:
 )
 def test_tensors_of_another_shape_are_refused(saved: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
     save_file(tensors, saved / TENSORS)
-    honest = {name: _sha256(tensor) for name, tensor in tensors.items()}
+    honest = {name: tensor_digest(tensor) for name, tensor in tensors.items()}
     edit(saved, lambda m: m.update(sha256=honest))
     with pytest.raises(ReleaseError, match=message):
         Release.load(saved)

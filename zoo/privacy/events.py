@@ -17,6 +17,7 @@ _MAX_DEPTH = 16
 _MAX_COUNT = 2**53
 _MAX_DIM = 2**31
 _MULTIPLIERS = (1e-100, 1e100)
+_SMALLEST_RATE = 1e-12
 
 
 class EventError(ValueError):
@@ -87,6 +88,91 @@ class GaussianProjectionEvent(PrivacyEvent):
 
 
 @dataclass(frozen=True)
+class PoissonSampledGaussianEvent(PrivacyEvent):
+    """One step of DP-SGD: a sum over users, each in it independently with probability ``rate``, with Gaussian noise.
+
+    Who was in the sum stays secret. Means something for whole users alone: of a zeroed-out user nothing is in the sum,
+    a replaced one may move it by twice the clip norm. The accountant counts that, so the event is the same under both.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise over the L2 norm that one user's part of the sum is clipped to
+            (not over the sensitivity, which is twice that under ``replace_one_user``); dimensionless.
+        rate: Probability of each user to be in the sum, independent of all others.
+    """
+
+    relations: ClassVar[frozenset[Relation]] = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
+
+    noise_multiplier: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no sensible positive number, and a rate that is no probability."""
+        _check_multiplier(self.noise_multiplier)
+        if not _SMALLEST_RATE <= self.rate <= 1:
+            raise EventError(f"rate must lie in [{_SMALLEST_RATE}, 1], got {self.rate!r}; for none use NoOpEvent.")
+
+
+@dataclass(frozen=True)
+class RandomisedResponseEvent(PrivacyEvent):
+    """One bit, reported wrongly with a known probability whatever it is; the change at hand moves this bit alone.
+
+    A change that moves k bits is this event k times. Costs ``ln((1 - p)/p)`` with no delta, and that is tight.
+
+    Attributes:
+        flip_probability: Of a wrong report; more than 0, less than 1/2.
+    """
+
+    flip_probability: float
+
+    def __post_init__(self) -> None:
+        """Refuse a probability at which the report is certain or says nothing."""
+        if not _MULTIPLIERS[0] <= self.flip_probability < 0.5:
+            raise EventError(
+                f"flip_probability must lie in [{_MULTIPLIERS[0]}, 0.5), got {self.flip_probability!r}. A report without "
+                "flips is a NonPrivateEvent, one that ignores the bit a NoOpEvent."
+            )
+
+
+@dataclass(frozen=True)
+class LaplaceEvent(PrivacyEvent):
+    """One release of a vector with independent Laplace noise on every coordinate.
+
+    Means the same under every relation, because the sensitivity is measured under the relation at hand. Costs the
+    inverse of the multiplier, with no delta.
+
+    Attributes:
+        noise_multiplier: Scale of the noise over the L1 sensitivity; dimensionless. The scale is the standard deviation
+            over the square root of 2.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no sensible positive number."""
+        _check_multiplier(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class PureEvent(PrivacyEvent):
+    """One release of which no more is known than that it costs epsilon, with no delta, under the relation at hand.
+
+    Attributes:
+        epsilon: What it costs at most.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        """Refuse an epsilon that is no sensible positive number."""
+        low, high = _MULTIPLIERS
+        if not low <= self.epsilon <= high:
+            raise EventError(
+                f"epsilon must lie in [{low}, {high}], got {self.epsilon!r}. "
+                "A release that costs everything is a NonPrivateEvent, one that costs nothing a NoOpEvent."
+            )
+
+
+@dataclass(frozen=True)
 class SelfComposedEvent(PrivacyEvent):
     """The same event several times, with fresh noise each time.
 
@@ -131,6 +217,10 @@ _EVENTS: dict[str, type[PrivacyEvent]] = {
         NonPrivateEvent,
         GaussianEvent,
         GaussianProjectionEvent,
+        PoissonSampledGaussianEvent,
+        RandomisedResponseEvent,
+        LaplaceEvent,
+        PureEvent,
         SelfComposedEvent,
         ComposedEvent,
     )

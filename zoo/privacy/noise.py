@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 import numpy as np
@@ -18,15 +19,26 @@ Shape = int | tuple[int, ...]
 OS_ENTROPY = "os entropy"
 SEEDED = "seeded noise"
 
-_CHUNK = 2**20  # uniforms in memory at a time
+_CHUNK = 2**16  # words worked on at a time: few enough to stay in a processor's cache
+_FEW = 2**18  # words that are not worth a second thread
+_THREADS = 4  # at most; as many as there are processors
+
 _NOISE_STREAM = 1
 _PUBLIC_STREAM = 2
+#: Streams of `public_uniforms` for the parts of a sparse-aware projection; never change these numbers.
+MASK_STREAM, SIGN_STREAM = 3, 4
 
 
-def _philox(seed: int, stream: int) -> Callable[[int], Words]:
+def _philox(seed: int, *stream: int, offset: int = 0) -> Callable[[int], Words]:
+    """Words of a counter-based generator, from word ``offset`` of its stream on: what comes before is not computed."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"A seed must be an integer of at least 0, got {seed!r}.")
-    bits = np.random.Philox(np.random.SeedSequence(int(seed), spawn_key=(stream,)))
+    if offset < 0:
+        raise ValueError(f"An offset must be at least 0, got {offset!r}.")
+    bits = np.random.Philox(np.random.SeedSequence(int(seed), spawn_key=stream))
+    blocks, rest = divmod(int(offset), 4)  # one step of the counter makes four words
+    bits.advance(blocks)
+    bits.random_raw(rest)
 
     def draw(count: int) -> Words:
         return np.asarray(bits.random_raw(count), dtype=np.uint64)
@@ -46,7 +58,14 @@ def _uniforms(words: Words) -> Floats:
     return uniforms
 
 
-def public_normals(seed: int, shape: Shape) -> Floats:
+def _normals(words: Words) -> Floats:
+    """The inverse normal cdf of a uniform for each word."""
+    values = _uniforms(words)
+    ndtri(values, out=values)
+    return values
+
+
+def public_normals(seed: int, shape: Shape, offset: int = 0) -> Floats:
     """Standard normals from a public seed, float64, the same everywhere (to the last digits of the cdf's inverse).
 
     For what everybody may know, such as a projection. Never for noise that protects somebody: use a `NoiseSource`,
@@ -55,12 +74,29 @@ def public_normals(seed: int, shape: Shape) -> Floats:
     Args:
         seed: At least 0.
         shape: Of the result.
+        offset: Values of the stream before the first: a part of a large array is computed on its own, bit for bit.
 
     Raises:
-        ValueError: If the seed is negative or no integer.
+        ValueError: If seed or offset is negative or no integer.
     """
-    draw = _philox(seed, _PUBLIC_STREAM)
-    return _fill(shape, 1, lambda count: np.asarray(ndtri(_uniforms(draw(count)))))
+    draw = _philox(seed, _PUBLIC_STREAM, offset=offset)
+    return _fill(shape, 1, lambda count: _normals(draw(count)))
+
+
+def public_uniforms(seed: int, shape: Shape, *stream: int, offset: int = 0) -> Floats:
+    """Uniforms strictly inside (0, 1) from a public seed, float64, the same everywhere; never for noise.
+
+    Args:
+        seed: At least 0.
+        shape: Of the result.
+        stream: Which of the seed's streams, such as `SIGN_STREAM`; further numbers name streams within it.
+        offset: Values of the stream before the first.
+
+    Raises:
+        ValueError: If seed or offset is negative or no integer.
+    """
+    draw = _philox(seed, *stream, offset=offset)
+    return _fill(shape, 1, lambda count: _uniforms(draw(count)))
 
 
 class NoiseSource:
@@ -109,10 +145,13 @@ class NoiseSource:
         uniforms behind a released value, which is how floating-point noise was broken (Mironov, CCS 2012; Holohan &
         Braghin, ESORICS 2021, Section 4). This hardens and does not prove.
 
+        Entropy of the operating system is drawn and transformed on several threads: it has no order to keep.
+
         Args:
             shape: Of the result. Memory beside the result is bounded, whatever the shape.
         """
-        return _fill(shape, 4, self._quarter_sums)
+        threads = min(_THREADS, _processors()) if self._draw is _operating_system else 1
+        return _fill(shape, 4, self._quarter_sums, threads)
 
     def integers(self, high: int, shape: Shape) -> npt.NDArray[np.int64]:
         """Integers from 0 to ``high - 1``, all exactly equally likely: words that would favour some are drawn again.
@@ -134,9 +173,12 @@ class NoiseSource:
         return result.reshape(shape)
 
     def _quarter_sums(self, count: int) -> Floats:
-        normals = np.asarray(ndtri(_uniforms(self._draw(4 * count)))).reshape(count, 4)
-        total: Floats = normals[:, 0] + normals[:, 1] + normals[:, 2] + normals[:, 3]
-        return total / 2
+        normals = _normals(self._draw(4 * count)).reshape(count, 4)
+        total: Floats = normals[:, 0] + normals[:, 1]
+        total += normals[:, 2]
+        total += normals[:, 3]
+        total /= 2
+        return total
 
     def __repr__(self) -> str:
         return f"NoiseSource({self.label})"
@@ -145,14 +187,29 @@ class NoiseSource:
         raise TypeError("A NoiseSource cannot be copied or saved: the same noise would be used twice. Make a new one.")
 
 
-def _fill(shape: Shape, words_per_value: int, make: Callable[[int], Floats]) -> Floats:
-    """Values in the order of the stream, made in chunks; the chunks' size does not change them."""
+def _processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _fill(shape: Shape, words_per_value: int, make: Callable[[int], Floats], threads: int = 1) -> Floats:
+    """Values made in chunks, whose size does not change them: in the order of the stream, or on threads if it has none."""
     total = math.prod(shape) if isinstance(shape, tuple) else shape
     result = np.empty(total, dtype=np.float64)
     chunk = max(1, _CHUNK // words_per_value)
-    for start in range(0, total, chunk):
+
+    def piece(start: int) -> None:
         stop = min(start + chunk, total)
         result[start:stop] = make(stop - start)
+
+    starts = range(0, total, chunk)
+    if threads > 1 and total * words_per_value > _FEW:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(piece, starts):
+                pass
+    else:
+        for start in starts:
+            piece(start)
     return result.reshape(shape)
 
 
@@ -180,5 +237,7 @@ def round_to_grid(values: Floats, sigma: float) -> Floats:
         ValueError: If sigma is out of range.
     """
     spacing = grid(sigma)
-    rounded: Floats = np.rint(values / spacing) * spacing
+    rounded: Floats = values / spacing
+    np.rint(rounded, out=rounded)
+    rounded *= spacing
     return rounded

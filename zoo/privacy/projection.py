@@ -12,6 +12,7 @@ Arrays are users x items here, so a release is ``(R M^T + w N) / sqrt(dim)`` wit
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -21,13 +22,17 @@ from scipy.sparse import csr_array
 
 from zoo.privacy.calibration import check_dim, check_sensitivity, gauss_mu, max_w, mix_epsilon, mix_w, paper_w
 from zoo.privacy.events import GaussianEvent, GaussianProjectionEvent, PrivacyEvent
-from zoo.privacy.noise import NoiseSource, public_normals, round_to_grid
+from zoo.privacy.noise import NoiseSource, round_to_grid
+from zoo.privacy.public_matrix import MATRIX_BYTES, GaussianMatrix, GivenMatrix, PublicMatrix
+from zoo.privacy.public_matrix import column_norms as column_norms
+from zoo.privacy.public_matrix import unit_columns as unit_columns
 from zoo.privacy.relation import Relation, Unit
 
 Floats = npt.NDArray[np.float64]
 Calibration = Literal["unit", "gaussian", "max", "paper"]
 
 _CHUNK = 2**20  # published numbers made at a time
+_LARGE_CHUNK = 2**26  # the same where M is computed anew for each chunk
 
 
 @dataclass(frozen=True)
@@ -178,41 +183,27 @@ def gaussian_projection(dim: int, num_items: int, seed: int) -> Floats:
     Raises:
         ValueError: If an argument is out of range.
     """
-    check_dim(dim)
-    if num_items < 1:
-        raise ValueError(f"num_items must be at least 1, got {num_items!r}. It is the public number of items.")
-    return public_normals(seed, (num_items, dim)).T
+    return GaussianMatrix(dim, num_items, seed).transposed().T
 
 
-def column_norms(projection: Floats) -> Floats:
-    """L2 norm of each column of a matrix ``(dim, items)``, shape ``(items,)``."""
-    norms: Floats = np.sqrt(np.einsum("di,di->i", projection, projection))
-    return norms
-
-
-def unit_columns(projection: Floats) -> Floats:
-    """A matrix ``(dim, items)`` with its columns rescaled to norm ``sqrt(dim)``.
-
-    Raises:
-        ValueError: If a column is zero or not finite, and so has no direction.
-    """
-    norms = column_norms(projection)
-    bad = np.flatnonzero(~((norms > 0) & np.isfinite(norms)))
-    if len(bad):
-        raise ValueError(
-            f"Column {bad[0]} of the projection has norm {norms[bad[0]]} and no direction. Use another seed."
-        )
-    return projection * (math.sqrt(len(projection)) / norms)
-
-
-def projection_matrix(calibration: Calibration, dim: int, num_items: int, seed: int) -> Floats:
-    """The public matrix of a calibration, shape ``(dim, items)``: Gaussian, for ``unit`` with rescaled columns.
+def public_matrix(
+    calibration: Calibration, dim: int, num_items: int, seed: int, *, matrix_bytes: int = MATRIX_BYTES
+) -> GaussianMatrix:
+    """The public matrix of a calibration: Gaussian, for ``unit`` with rescaled columns; blocks where it is large.
 
     Raises:
         ValueError: If an argument is out of range.
     """
-    projection = gaussian_projection(dim, num_items, seed)
-    return unit_columns(projection) if calibration == "unit" else projection
+    return GaussianMatrix(dim, num_items, seed, unit=calibration == "unit", matrix_bytes=matrix_bytes)
+
+
+def projection_matrix(calibration: Calibration, dim: int, num_items: int, seed: int) -> Floats:
+    """The same as an array, shape ``(dim, items)``, whatever its size.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    return public_matrix(calibration, dim, num_items, seed).transposed().T
 
 
 def clip_rows(rows: csr_array, clip: float) -> csr_array:
@@ -255,7 +246,12 @@ def _canonical(rows: csr_array) -> csr_array:
 
 
 def project(
-    rows: csr_array, projection: Floats, w: float, noise: NoiseSource, *, users_per_chunk: int | None = None
+    rows: csr_array,
+    projection: Floats | PublicMatrix,
+    w: float,
+    noise: NoiseSource,
+    *,
+    users_per_chunk: int | None = None,
 ) -> Floats:
     """``(R M^T + w N) / sqrt(dim)``, rounded to the public grid of its noise; shape ``(users, dim)``, float64.
 
@@ -267,36 +263,53 @@ def project(
         rows: R, shape ``(users, items)``, bounded.
         projection: M, shape ``(dim, items)``, public.
         w: Standard deviation of the noise on ``R M^T``.
-        noise: Where N comes from; drawn user by user, so the chunks' size changes nothing.
+        noise: Where N comes from; drawn user by user, so neither the chunks' size nor M's blocks change it.
         users_per_chunk: Users worked on at a time; None bounds the memory.
 
     Raises:
         ValueError: If the shapes do not match or w is not positive.
     """
-    dim, num_items = projection.shape
-    if rows.shape[1] != num_items:
-        raise ValueError(
-            f"The rows have {rows.shape[1]} items, the projection {num_items}; they must be the same items."
-        )
-    _check_noise(w)
-    chunk = max(1, _CHUNK // dim) if users_per_chunk is None else users_per_chunk
-    scale = math.sqrt(dim)
-    columns = np.ascontiguousarray(projection.T)
-    rows = rows.astype(np.float64)
-    result = np.empty((rows.shape[0], dim), dtype=np.float64)
-    for start in range(0, rows.shape[0], chunk):
-        stop = min(start + chunk, rows.shape[0])
-        noisy = rows[start:stop] @ columns + w * noise.normal((stop - start, dim))
-        result[start:stop] = round_to_grid(noisy / scale, w / scale)
+    matrix = projection if isinstance(projection, PublicMatrix) else GivenMatrix(projection)
+    _check_product(rows, matrix, w)
+    result = np.empty((rows.shape[0], matrix.dim), dtype=np.float64)
+    for start, stop in _chunks(rows.shape[0], matrix, users_per_chunk):
+        result[start:stop] = _noisy(rows[start:stop].astype(np.float64), matrix, w, noise)
     return result
 
 
-def _check_noise(w: float) -> None:
+def _chunks(num_users: int, matrix: PublicMatrix, users_per_chunk: int | None) -> Iterator[tuple[int, int]]:
+    """Ranges of users worked on at a time: more where the matrix is computed anew for each."""
+    numbers = _CHUNK if matrix.fits else _LARGE_CHUNK
+    step = max(1, numbers // matrix.dim) if users_per_chunk is None else users_per_chunk
+    for start in range(0, num_users, step):
+        yield start, min(start + step, num_users)
+
+
+def _noisy(rows: csr_array, matrix: PublicMatrix, w: float, noise: NoiseSource) -> Floats:
+    """What `project` says, for one chunk."""
+    scale = math.sqrt(matrix.dim)
+    noisy = matrix.times(rows)
+    step = max(1, _CHUNK // matrix.dim)
+    for start in range(0, len(noisy), step):
+        part = noisy[start : start + step]
+        part += w * noise.normal(part.shape)
+        part /= scale
+        part[...] = round_to_grid(part, w / scale)
+    return noisy
+
+
+def _check_product(rows: csr_array, matrix: PublicMatrix, w: float) -> None:
+    if rows.shape[1] != matrix.num_items:
+        raise ValueError(
+            f"The rows have {rows.shape[1]} items, the projection {matrix.num_items}; they must be the same items."
+        )
     if not (w > 0 and math.isfinite(w)):
         raise ValueError(f"w must be a positive finite number, got {w!r}. Take it from plan_projection.")
 
 
-def release_rows(rows: csr_array, plan: ProjectionPlan, seed: int, noise: NoiseSource) -> tuple[Floats, PrivacyEvent]:
+def release_rows(
+    rows: csr_array, plan: ProjectionPlan, seed: int, noise: NoiseSource, *, matrix: PublicMatrix | None = None
+) -> tuple[Floats, PrivacyEvent]:
     """One release as planned: bounds the rows, projects them, adds the noise; and the event that happened.
 
     Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity`` before projection. Whatever is
@@ -307,6 +320,7 @@ def release_rows(rows: csr_array, plan: ProjectionPlan, seed: int, noise: NoiseS
         plan: From `plan_projection`.
         seed: Public seed of the projection.
         noise: Where the noise comes from.
+        matrix: M, where it is another than the Gaussian one of the seed.
 
     Returns:
         The rows ``(users, dim)``, float64, and the event for the ledger.
@@ -314,18 +328,59 @@ def release_rows(rows: csr_array, plan: ProjectionPlan, seed: int, noise: NoiseS
     Raises:
         ValueError: If the matrix has longer columns than the plan allows for, or a value is not finite.
     """
-    projection = projection_matrix(plan.calibration, plan.dim, rows.shape[1], seed)
+    matrix = matrix or public_matrix(plan.calibration, plan.dim, rows.shape[1], seed)
+    result = np.empty((rows.shape[0], plan.dim), dtype=np.float64)
+    start = 0
+    for chunk in release_chunks(rows, plan, matrix, noise):
+        result[start : start + len(chunk)] = chunk
+        start += len(chunk)
+    return result, plan.event
+
+
+def release_chunks(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> Iterator[Floats]:
+    """The rows of one release as planned, some users at a time and in their order; taken to the end, it is one release.
+
+    Protects what `release_rows` says, with the same sensitivity, and the same may be done with what it yields. Going
+    through it draws the noise: twice is two releases.
+
+    Args:
+        rows: Ratings, shape ``(users, items)``.
+        plan: From `plan_projection`.
+        matrix: M, public, with the plan's width and columns no longer than it allows for.
+        noise: Where the noise comes from.
+
+    Returns:
+        Rows ``(some users, dim)``, float64; a user's row does not depend on how users are divided.
+
+    Raises:
+        ValueError: If the matrix does not go with rows or plan, or, once it is gone through, a value is not finite.
+    """
+    _check_product(rows, matrix, plan.w)
+    if matrix.dim != plan.dim:
+        raise ValueError(f"The projection has width {matrix.dim}, the plan {plan.dim}. Plan with the same width.")
     if plan.largest_norm is not None:
-        longest = float(column_norms(projection).max())
+        longest = float(matrix.column_norms().max())
         if longest > plan.largest_norm * (1 + 1e-12):
             raise ValueError(
                 f"The projection's longest column has norm {longest:.6g}, the plan allows {plan.largest_norm:.6g}. "
                 "Plan with the same seed, width and number of items."
             )
-    if plan.clip is not None:
-        bounded = clip_rows(rows, plan.clip)
-    elif plan.rating_range is not None:
-        bounded = clamp_ratings(rows, plan.rating_range)
-    else:
+    if plan.clip is None and plan.rating_range is None:
         raise ValueError("The plan bounds neither users nor ratings; make it with plan_projection.")
-    return project(bounded, projection, plan.w, noise), plan.event
+    users = _chunks(rows.shape[0], matrix, None)
+    return (_noisy(bounded_rows(rows[start:stop], plan), matrix, plan.w, noise) for start, stop in users)
+
+
+def bounded_rows(rows: csr_array, plan: ProjectionPlan) -> csr_array:
+    """Rows ``(users, items)`` bounded as a plan says: users clipped or ratings clamped, float64.
+
+    Afterwards one change under ``plan.relation`` moves them by at most ``plan.sensitivity`` (L2). Not to be released.
+
+    Raises:
+        ValueError: If the plan bounds nothing, or a value is not finite.
+    """
+    if plan.clip is not None:
+        return clip_rows(rows, plan.clip)
+    if plan.rating_range is not None:
+        return clamp_ratings(rows, plan.rating_range)
+    raise ValueError("The plan bounds neither users nor ratings; make it with plan_projection.")

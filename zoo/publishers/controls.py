@@ -7,12 +7,16 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from zoo.privacy.audit import Audit
 from zoo.privacy.events import NonPrivateEvent, NoOpEvent, PrivacyEvent
-from zoo.privacy.record import unprotected_record
+from zoo.privacy.record import PrivacyRecord, unprotected_record
 from zoo.publisher import Publisher
 from zoo.ratings import Ratings
 from zoo.release import Release
-from zoo.sampling import distinct_items, hash_ids
+from zoo.sampling import distinct_items, hash_ids, mix
+
+#: Why controls guarantee nothing.
+NOTHING, REDRAWN = "control: nothing is released", "control: the ratings were redrawn at random"
 
 
 class Nothing(Publisher):
@@ -37,12 +41,16 @@ class Nothing(Publisher):
                 "weights": torch.zeros(0),
                 "num_items": torch.ones(1, dtype=torch.int64),
             }
-        record = unprotected_record("Nothing", "control: nothing is released", source.applied)
+        record = unprotected_record("Nothing", NOTHING, source.applied)
         return Release(self.kind, domain, tensors, source.user_ids[:0], record, (NoOpEvent(),))
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """Nothing is spent."""
         return [NoOpEvent()]
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """Nothing is released."""
+        return unprotected_record("Nothing", NOTHING, ())
 
 
 class Noise(Publisher):
@@ -62,7 +70,7 @@ class Noise(Publisher):
     def publish(self, source: Ratings, domain: str) -> Release:
         """The release of ``of`` on redrawn ratings."""
         release = self.of.publish(self.redraw(source), domain)
-        record = release.record.without_guarantee("control: the ratings were redrawn at random")
+        record = release.record.without_guarantee(REDRAWN)
         return replace(release, record=record, ledger=(NonPrivateEvent(),))
 
     def redraw(self, source: Ratings) -> Ratings:
@@ -80,6 +88,10 @@ class Noise(Publisher):
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """No guarantee: the mean number of items is read from the data."""
         return [NonPrivateEvent()]
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """That of ``of`` without its guarantee."""
+        return self.of.forecast(num_users, num_items).without_guarantee(REDRAWN)
 
 
 class Shuffled(Publisher):
@@ -112,3 +124,57 @@ class Shuffled(Publisher):
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """What ``of`` spends."""
         return self.of.plan(num_users, num_items)
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """That of ``of``."""
+        return self.of.forecast(num_users, num_items)
+
+    def audits(self) -> list[Audit]:
+        """Those of ``of``."""
+        return self.of.audits()
+
+
+class Partial(Publisher):
+    """Another publisher's release for a share of its users: what a smaller overlap between the parties is worth.
+
+    Who is left out is drawn from the ids and a public seed, so dropping rows is post-processing and the record is that of
+    ``of``. The target then needs ``missing_users: zero``.
+
+    Args:
+        of: The publisher whose release is cut.
+        share: Share of the users who keep their row, above 0 and at most 1.
+        seed: Of the draw.
+
+    Raises:
+        ValueError: If the share is out of range.
+    """
+
+    def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
+        if not 0 < share <= 1:
+            raise ValueError(f"share must lie in (0, 1], got {share}. To release nobody, take Nothing.")
+        self.of, self.share, self.seed = of, share, seed
+
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """The release of ``of`` without the rows of the others."""
+        release = self.of.publish(source, domain)
+        order = np.argsort(mix(self.seed, "partial", hash_ids(release.user_ids)), kind="stable")
+        kept = np.sort(order[: max(1, round(self.share * release.num_users))])
+        inputs = {**release.record.public_inputs, "share of the users": self.share}
+        return replace(
+            release,
+            tensors=release.tensors_of(torch.from_numpy(kept)),
+            user_ids=release.user_ids[kept],
+            record=replace(release.record, public_inputs=inputs),
+        )
+
+    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
+        """What ``of`` spends."""
+        return self.of.plan(num_users, num_items)
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """That of ``of``."""
+        return self.of.forecast(num_users, num_items)
+
+    def audits(self) -> list[Audit]:
+        """Those of ``of``."""
+        return self.of.audits()

@@ -4,7 +4,7 @@ import torch
 
 from zoo.privacy.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.record import PrivacyRecord, unprotected_record
-from zoo.publisher import Publisher
+from zoo.publisher import Grid, Publisher
 from zoo.ratings import Ratings
 from zoo.release import Release
 
@@ -22,10 +22,14 @@ class Plaintext(Publisher):
         tensors = {"starts": starts, "items": items, "weights": weights, "num_items": torch.tensor([source.num_items])}
         return Release("ratings", domain, tensors, source.user_ids, self.record(source), (NonPrivateEvent(),))
 
-    def record(self, source: Ratings) -> PrivacyRecord:
+    def record(self, source: Ratings | Grid) -> PrivacyRecord:
         """What the release says of itself."""
         return unprotected_record("Plaintext", "the ratings are handed over as they are", source.applied)
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """Everything."""
         return [NonPrivateEvent()]
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """No guarantee."""
+        return self.record(Grid(num_users, num_items))

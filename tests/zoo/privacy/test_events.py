@@ -11,19 +11,28 @@ from zoo.privacy.events import (
     EventError,
     GaussianEvent,
     GaussianProjectionEvent,
+    LaplaceEvent,
     NonPrivateEvent,
     NoOpEvent,
+    PoissonSampledGaussianEvent,
     PrivacyEvent,
+    PureEvent,
+    RandomisedResponseEvent,
     SelfComposedEvent,
     event_from_dict,
     event_to_dict,
 )
+from zoo.privacy.relation import Relation
 
 leaves = st.one_of(
     st.just(NoOpEvent()),
     st.just(NonPrivateEvent()),
     st.builds(GaussianEvent, st.floats(1e-3, 1e3)),
     st.builds(GaussianProjectionEvent, st.floats(1e-3, 1e3), st.integers(1, 5000)),
+    st.builds(PoissonSampledGaussianEvent, st.floats(1e-3, 1e3), st.floats(1e-9, 1)),
+    st.builds(RandomisedResponseEvent, st.floats(1e-15, 0.49)),
+    st.builds(LaplaceEvent, st.floats(1e-3, 1e3)),
+    st.builds(PureEvent, st.floats(1e-3, 1e3)),
 )
 events = st.recursive(
     leaves,
@@ -54,6 +63,10 @@ def test_the_written_form_stays_readable() -> None:
             {"type": "GaussianProjectionEvent", "noise_multiplier": 75.2, "dim": 400},
             {"type": "NoOpEvent"},
             {"type": "NonPrivateEvent"},
+            {"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.5, "rate": 0.25},
+            {"type": "RandomisedResponseEvent", "flip_probability": 0.125},
+            {"type": "LaplaceEvent", "noise_multiplier": 0.5},
+            {"type": "PureEvent", "epsilon": 3.0},
         ],
     }
     event = ComposedEvent(
@@ -62,6 +75,10 @@ def test_the_written_form_stays_readable() -> None:
             GaussianProjectionEvent(75.2, 400),
             NoOpEvent(),
             NonPrivateEvent(),
+            PoissonSampledGaussianEvent(1.5, 0.25),
+            RandomisedResponseEvent(0.125),
+            LaplaceEvent(0.5),
+            PureEvent(3.0),
         )
     )
     assert event_from_dict(written) == event
@@ -100,11 +117,37 @@ def test_an_unknown_class_is_not_written() -> None:
         ({"type": "SelfComposedEvent", "event": {"type": "NoOpEvent"}, "count": True}, "count must be an integer"),
         ({"type": "SelfComposedEvent", "event": 3, "count": 2}, "must be a mapping, got int"),
         ({"type": "ComposedEvent", "events": {"type": "NoOpEvent"}}, "events must be a list, got dict"),
+        ({"type": "RandomisedResponseEvent", "flip_probability": 0.5}, r"must lie in \[1e-100, 0.5\), got 0.5.*NoOp"),
+        ({"type": "RandomisedResponseEvent", "flip_probability": 0.0}, r"got 0\.0\. A report without flips"),
+        ({"type": "RandomisedResponseEvent", "flip_probability": float("nan")}, "finite number of ordinary size"),
+        (
+            {"type": "RandomisedResponseEvent", "flip_probability": "0.1"},
+            "flip_probability must be a number, got '0.1'",
+        ),
+        (
+            {"type": "RandomisedResponseEvent", "flip_probability": False},
+            "flip_probability must be a number, got False",
+        ),
+        ({"type": "RandomisedResponseEvent"}, r"exactly the fields \['flip_probability'\], got \[\]"),
+        ({"type": "LaplaceEvent", "noise_multiplier": 0.0}, r"noise_multiplier must lie in .*, got 0\.0"),
+        ({"type": "LaplaceEvent", "noise_multiplier": 1.0, "rate": 0.5}, "exactly the fields"),
+        ({"type": "PureEvent", "epsilon": 0.0}, r"epsilon must lie in .*, got 0\.0.* costs nothing a NoOpEvent"),
+        ({"type": "PureEvent", "epsilon": -3.0}, r"epsilon must lie in .*, got -3\.0"),
+        ({"type": "PureEvent", "epsilon": float("inf")}, "finite number of ordinary size"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.0}, "exactly the fields"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.0, "rate": 0}, r"rate must lie in .*, got 0\.0"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.0, "rate": 1.01}, r"rate must lie in .*1\.01"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 0.0, "rate": 0.1}, "noise_multiplier must lie in"),
     ],
 )
 def test_hostile_descriptions_are_refused(values: object, match: str) -> None:
     with pytest.raises(EventError, match=match):
         event_from_dict(values)  # type: ignore[arg-type]
+
+
+def test_a_sampled_step_means_something_for_users_alone() -> None:
+    assert PoissonSampledGaussianEvent.relations == {Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER}
+    assert RandomisedResponseEvent.relations == LaplaceEvent.relations == PureEvent.relations == set(Relation)
 
 
 def test_deep_nesting_is_refused() -> None:

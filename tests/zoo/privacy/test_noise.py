@@ -1,4 +1,5 @@
 import copy
+import itertools
 import math
 import pickle
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, kstest, norm
 
 from zoo.privacy import noise as module
-from zoo.privacy.noise import NoiseSource, grid, public_normals, round_to_grid
+from zoo.privacy.noise import SIGN_STREAM, NoiseSource, grid, public_normals, public_uniforms, round_to_grid
 
 # Statistical tests run on fixed seeds; each states the probability that a correct source with a fresh seed fails.
 
@@ -106,6 +107,45 @@ def test_public_normals_are_the_same_everywhere() -> None:
     np.testing.assert_allclose(
         public_normals(0, 3), [1.4983914231467161, -0.03880881692326596, 0.4784381644968121], rtol=1e-13
     )
+
+
+@given(offset=st.integers(0, 300), count=st.integers(1, 200))
+def test_a_part_of_the_public_stream_is_computed_on_its_own(offset: int, count: int) -> None:
+    assert (public_normals(3, count, offset) == public_normals(3, 500)[offset : offset + count]).all()
+    uniforms = public_uniforms(3, 500, SIGN_STREAM)
+    assert (public_uniforms(3, count, SIGN_STREAM, offset=offset) == uniforms[offset : offset + count]).all()
+
+
+def test_a_part_far_into_the_public_stream_costs_nothing() -> None:
+    assert not np.isin(public_normals(3, 1000, 2**60), public_normals(3, 1000)).any()
+    with pytest.raises(ValueError, match="An offset must be at least 0, got -1"):
+        public_normals(3, 1, -1)
+
+
+def test_public_streams_differ() -> None:
+    streams = [public_uniforms(3, 1000, *stream) for stream in ((SIGN_STREAM,), (SIGN_STREAM, 0), (SIGN_STREAM, 1))]
+    assert not any(np.isin(one, other).any() for one, other in itertools.combinations(streams, 2))
+
+
+def test_threads_draw_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Kolmogorov and variance at 1e-9 each: also safe on fresh entropy. A chunk drawn twice would repeat its values.
+    monkeypatch.setattr(module, "_processors", lambda: 4)
+    values = NoiseSource.os().normal((3, 100_000))
+    assert kstest(values.ravel(), "norm").pvalue > 1e-9
+    low, high = chi2.ppf([5e-10, 1 - 5e-10], values.size)
+    assert low < float((values**2).sum()) < high
+    assert len(np.unique(values)) == values.size
+    assert module._processors() == 4
+
+
+def test_a_failure_on_a_thread_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(count: int) -> bytes:
+        raise OSError("no entropy")
+
+    monkeypatch.setattr(module, "_processors", lambda: 4)
+    monkeypatch.setattr(module.os, "urandom", fail)
+    with pytest.raises(OSError, match="no entropy"):
+        NoiseSource.os().normal(200_000)
 
 
 def test_a_source_cannot_be_copied_or_saved() -> None:

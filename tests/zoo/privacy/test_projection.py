@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -22,17 +23,13 @@ from zoo.privacy.projection import (
     plan_projection,
     project,
     projection_matrix,
+    public_matrix,
+    release_chunks,
     release_rows,
     unit_columns,
 )
 
 Floats = npt.NDArray[np.float64]
-
-
-def svd_lift(ratings: Floats, w: float) -> Floats:
-    """The published form's lifted matrix (items x users); for comparison alone, it protects nobody if items < users."""
-    left, values, right = np.linalg.svd(ratings, full_matrices=False)
-    return left @ np.diag(np.sqrt(values**2 + w**2)) @ right
 
 
 def sparse(seed: int, users: int, items: int, density: float = 0.2) -> csr_array:
@@ -48,19 +45,6 @@ class Silence(NoiseSource):
 
     def normal(self, shape: int | tuple[int, ...]) -> Floats:
         return np.zeros(shape)
-
-
-@pytest.mark.parametrize("items", [30, 12])
-def test_the_published_lift_adds_noise_in_every_direction_of_tall_data(items: int) -> None:
-    ratings = np.random.default_rng(items).integers(0, 2, (items, 12)).astype(float)
-    lifted = svd_lift(ratings, 3.0)
-    assert abs(lifted.T @ lifted - (ratings.T @ ratings + 9.0 * np.eye(12))).max() < 1e-10
-
-
-def test_the_published_lift_misses_directions_when_users_outnumber_items() -> None:
-    ratings = np.random.default_rng(8).integers(0, 2, (8, 12)).astype(float)
-    lifted = svd_lift(ratings, 3.0)
-    assert abs(lifted.T @ lifted - (ratings.T @ ratings + 9.0 * np.eye(12))).max() > 1
 
 
 @pytest.mark.parametrize("items", [9, 4])
@@ -118,6 +102,24 @@ def test_chunks_do_not_change_the_release() -> None:
     whole = project(rows, matrix, 2.0, NoiseSource.seeded(7))
     for chunk in (1, 5, 100):
         assert (project(rows, matrix, 2.0, NoiseSource.seeded(7), users_per_chunk=chunk) == whole).all()
+
+
+def test_a_release_in_chunks_is_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, rows = plan_projection(epsilon=2.0, delta=1e-5, dim=8), sparse(6, 23, 40)
+    whole, event = release_rows(rows, plan, 1, NoiseSource.seeded(7))
+    monkeypatch.setattr("zoo.privacy.projection._CHUNK", 5 * 8)
+    chunks = list(release_chunks(rows, plan, public_matrix("unit", 8, 40, 1), NoiseSource.seeded(7)))
+    assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
+    assert (np.concatenate(chunks) == whole).all()
+    assert event == plan.event
+
+
+def test_chunks_are_refused_before_any_is_made() -> None:
+    plan, matrix = plan_projection(epsilon=2.0, delta=1e-5, dim=8), public_matrix("unit", 8, 40, 1)
+    with pytest.raises(ValueError, match="The rows have 5 items, the projection 40"):
+        release_chunks(sparse(0, 2, 5), plan, matrix, Silence())
+    with pytest.raises(ValueError, match="bounds neither users nor ratings; make it with plan_projection"):
+        release_chunks(sparse(0, 2, 40), replace(plan, rating_range=None), matrix, Silence())
 
 
 def test_the_release_lies_on_the_public_grid() -> None:

@@ -1,6 +1,7 @@
-"""JLT: the noise it adds, the record it writes, what it refuses."""
+"""JLT: the noise it adds, the record it writes, what it refuses, and the paper's form."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,15 @@ from scipy.stats import chi2
 from tests.samples import binary
 from zoo import JLT, Ratings
 from zoo.privacy.calibration import gauss_mu, mix_w, paper_w, unit_w
-from zoo.privacy.projection import projection_matrix
+from zoo.privacy.events import NonPrivateEvent
+from zoo.privacy.projection import Calibration, projection_matrix
 from zoo.privacy.record import UnderstatedPrivacyError
+from zoo.publishers.projected import _warn_once
+
+
+def wide() -> Ratings:
+    """More items than users."""
+    return Ratings(binary().matrix[:4], binary().user_ids[:4], binary().item_ids)
 
 
 def empty(users: int, items: int = 6) -> Ratings:
@@ -118,3 +126,65 @@ def test_ratings_beyond_the_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"lie in \[1, 5\], beyond \[0, 1\].*filters.threshold"):
         JLT(epsilon=1.0).publish(ratings, "book")
     assert JLT(epsilon=1.0, rating_range=5.0).publish(ratings, "book").record.sensitivity == 5.0
+
+
+def test_the_papers_form_states_what_it_gives_where_it_holds() -> None:
+    """Items at least users: the law of noise with the paper's w, and a secret M."""
+    publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        release = publisher.publish(wide(), "book")
+    record, ours = (
+        release.record,
+        JLT(epsilon=8.0, num_components=20, calibration="paper").publish(wide(), "book").record,
+    )
+    assert (record.guarantee, record.epsilon, record.requested_epsilon) == ("proved", ours.epsilon, 8.0)
+    assert record.epsilon is not None
+    assert record.epsilon < 0.2
+    assert release.ledger == tuple(publisher.plan(4, 7))
+    assert "projection_seed" not in record.public_inputs, "M is secret"
+    assert not any("after seeing the projection" in text for text in record.assumptions)
+    assert "the paper's epsilon 8; the proved one is above" in str(record)
+    assert publisher.publish(wide(), "book").digest != release.digest
+
+
+def test_the_papers_form_protects_nobody_where_users_outnumber_items() -> None:
+    _warn_once.cache_clear()
+    publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True)
+    with pytest.warns(UserWarning, match="JLT with paper_faithful protects nobody here: the lift of 7 items misses"):
+        release = publisher.publish(binary(), "book")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        publisher.publish(binary(), "book")  # once a run
+    record = release.record
+    assert (record.guarantee, record.epsilon, record.delta, record.mu, record.requested_epsilon) == (
+        "none",
+        *[None] * 4,
+    )
+    assert record.reason == "the lift of 7 items misses directions of 9 users, and the rows show which"
+    assert "epsilon" not in str(record)
+    assert release.ledger == tuple(publisher.plan(9, 7)) == (NonPrivateEvent(),)
+
+
+def test_the_papers_form_lies_in_the_row_space_of_the_ratings() -> None:
+    """What makes the record say none: components outside the space of the 7 items have probability 0."""
+    rows = JLT(epsilon=8.0, num_components=50, paper_faithful=True).publish(binary(), "book").tensors["rows"].double()
+    centred = binary().matrix.toarray() - binary().matrix.toarray().mean(axis=0)
+    space = np.linalg.svd(centred.T, full_matrices=False)[2]
+    outside = rows.numpy() - space.T @ (space @ rows.numpy())
+    assert np.linalg.norm(outside) < 1e-3 * np.linalg.norm(rows.numpy())
+
+
+def test_seeded_noise_has_no_guarantee_in_the_papers_form_either() -> None:
+    publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True, noise_seed=1)
+    release = publisher.publish(wide(), "book")
+    assert release.record.summary() == "none (seeded noise)"
+    assert publisher.publish(wide(), "book").digest == release.digest
+
+
+@pytest.mark.parametrize("calibration", ["gaussian", "max", "best"])
+def test_the_papers_form_takes_the_papers_noise(calibration: Calibration) -> None:
+    with pytest.raises(ValueError, match=f"takes the paper's noise, and calibration is '{calibration}'. Leave out one"):
+        JLT(epsilon=1.0, calibration=calibration, paper_faithful=True)
+    with pytest.raises(ValueError, match="Use calibration 'gaussian'"):
+        JLT(epsilon=1.0, relation="zero_out_one_user", clip=1.0, paper_faithful=True)

@@ -1,0 +1,86 @@
+"""Releases too large to hold: made while they are saved, and the same as in memory."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.samples import binary
+from zoo import JLT, SJLT, Noise, Partial, Release, Shuffled
+from zoo.cli import ZooCLI
+from zoo.privacy.noise import grid
+from zoo.privacy.projection import public_matrix
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every release is too large to hold."""
+    monkeypatch.setattr("zoo.publishers.projected.LAZY_BYTES", 0)
+
+
+@pytest.mark.parametrize("centre", [True, False])
+@pytest.mark.parametrize("shard_bytes", [1, 80, 120, 10**6])
+@pytest.mark.parametrize("of", [JLT, SJLT])
+def test_a_large_release_is_that_of_the_same_noise_in_memory(
+    of: type[JLT | SJLT], shard_bytes: int, centre: bool, large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zoo.lazy_rows.SHARD_BYTES", shard_bytes)
+    publisher = of(epsilon=8.0, num_components=5, noise_seed=3, centre=centre)
+    release = publisher.publish(binary(), "book")
+    assert release.lazy
+    loaded = Release.load(release.save(tmp_path / "book"))
+    monkeypatch.setattr("zoo.publishers.projected.LAZY_BYTES", 10**6)
+    eager = publisher.publish(binary(), "book")
+    assert not eager.lazy
+    assert loaded.digest == release.digest == eager.digest
+    assert torch.equal(loaded.tensors["rows"], eager.tensors["rows"])
+    assert len(list((tmp_path / "book").glob("*.safetensors"))) == {1: 9, 80: 3, 120: 2, 10**6: 1}[shard_bytes]
+
+
+def test_a_matrix_too_large_to_hold_gives_the_same_release(
+    large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows may round to a neighbouring point of the grid, for sums over items are added up in blocks."""
+    publisher = JLT(epsilon=8.0, num_components=5, noise_seed=3, centre=False)
+    whole = publisher.publish(binary(), "book").realised()
+    monkeypatch.setattr(JLT, "matrix", lambda self, items: public_matrix("unit", 5, items, 0, matrix_bytes=120))
+    assert not publisher.matrix(7).fits
+    blocks = Release.load(publisher.publish(binary(), "book").save(tmp_path / "book"))
+    step = grid(float(blocks.record.noise_scale or 0))
+    assert float((blocks.tensors["rows"] - whole.tensors["rows"]).abs().max()) <= step
+    assert blocks.record == whole.record
+
+
+def test_a_large_release_is_refused_where_a_small_one_is(large: None) -> None:
+    ratings = binary()
+    ratings.matrix.data[0] = 5
+    with pytest.raises(ValueError, match=r"lie in \[1, 5\], beyond \[0, 1\]"):
+        JLT(epsilon=1.0, num_components=5).publish(ratings, "book")
+
+
+def test_controls_and_choice_take_large_releases(large: None, tmp_path: Path) -> None:
+    jlt = JLT(epsilon=8.0, num_components=5)
+    for number, control in enumerate((Noise(jlt), Shuffled(jlt), Partial(jlt, share=0.5))):
+        release = control.publish(binary(), "book")
+        assert Release.load(release.save(tmp_path / str(number))).digest == release.digest
+    chosen = jlt.publish(binary(), "book").chosen_among([jlt.publish(binary(), "book")])
+    assert chosen.record.epsilon is not None
+    assert chosen.record.epsilon > 8
+    assert Release.load(chosen.save(tmp_path / "chosen")).record == chosen.record
+
+
+def test_the_command_line_publishes_and_trains_with_large_releases(
+    large: None, zoo_data: Path, cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, small = (
+        Path(__file__).parents[3] / "configs" / "pricdr" / "douban.yaml",
+        ("--publisher.num_components", "8"),
+    )
+    cli("publish", "--config", config, *small, "--out", "published")
+    assert "guarantee      proved" in capsys.readouterr().out
+    assert (Path("published") / "tensors-00001.safetensors").is_file()
+    run = cli("fit", "--config", config, *small, "--model.dims", "[8, 4]", "--trainer.max_epochs", "1")
+    (used,) = Path(str(run.trainer.log_dir)).glob("releases/*/release.json")
+    assert json.loads(used.read_text())["schema"] == 2

@@ -1,0 +1,138 @@
+"""Worst pairs of rows without projection, `zoo.privacy.row_noise`: one cell that is 0 or 1, or a whole user's row."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from zoo.privacy.audit import Audit
+from zoo.privacy.audit_pairs import row_residuals, row_worlds
+from zoo.privacy.noise import NoiseSource
+from zoo.privacy.relation import Relation, Unit
+from zoo.privacy.row_noise import (
+    FlipPlan,
+    NoisePlan,
+    flipped_rows,
+    noisy_rows,
+    noisy_rows_above,
+    plan_flips,
+    plan_noise,
+)
+
+Floats = npt.NDArray[np.float64]
+
+_ITEMS = 6
+_CELL = 2  # the item whose rating differs; others are rated on both data sets
+_USER_ITEMS = 4  # of a user who is changed: twice as long as the clip of 1 allows
+
+
+def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
+    """Audit of Gaussian noise on rows; of the cells above a threshold, if the plan has one.
+
+    For one rating the score is the noisy value of its cell, for one user the sum over the cells that differ. A cell
+    that is not above the threshold has no value, which counts as the least. Two clipped rows of ones are at most
+    ``sqrt(2)`` clips apart, so of what replacing a user may move that share of a half is all there is to see.
+
+    Args:
+        name: For a table.
+        plan: From `plan_noise`; one with a threshold for ratings alone.
+
+    Raises:
+        ValueError: If the plan has a threshold and protects users.
+    """
+    if plan.relation.unit is Unit.USER:
+        return _noisy_user_audit(name, plan)
+    row0, row1 = _rows_of_a_cell()
+    worlds = row_worlds(lambda rows, noise: _noisy_cell(rows, plan, noise), row0, row1, lambda cell: cell[:, 0], _ITEMS)
+    if plan.threshold is not None:
+        return Audit(name, plan.epsilon, plan.delta, worlds, mu=plan.mu)
+    residuals = row_residuals(lambda rows, noise: _floats(noisy_rows(rows, plan, noise)), row1, row1)
+    return Audit(name, plan.epsilon, plan.delta, worlds, mu=plan.mu, residuals=residuals, sigma=plan.sigma)
+
+
+def _noisy_user_audit(name: str, plan: NoisePlan) -> Audit:
+    if plan.threshold is not None or plan.clip is None:
+        raise ValueError(f"Audit {name!r}: of users, all cells are audited. Plan without a threshold.")
+    row0, row1 = np.zeros(2 * _USER_ITEMS), np.zeros(2 * _USER_ITEMS)
+    row1[:_USER_ITEMS] = 1.0
+    attained = plan.mu
+    if plan.relation is Relation.REPLACE_ONE_USER:
+        row0[_USER_ITEMS:] = 1.0
+        attained = plan.mu / math.sqrt(2)
+
+    def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
+        return _floats(noisy_rows(rows, plan, noise))
+
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        row_worlds(mechanism, row0, row1, lambda published: published @ (row1 - row0), len(row0)),
+        mu=plan.mu,
+        attained=attained,
+        residuals=row_residuals(mechanism, row1, row1 * min(1.0, plan.clip / math.sqrt(_USER_ITEMS))),
+        sigma=plan.sigma,
+    )
+
+
+def flipped_rows_audit(name: str, plan: FlipPlan) -> Audit:
+    """Audit of flipped cells: whether one cell is reported, and kept. The claim has no delta and is attained.
+
+    Args:
+        name: For a table.
+        plan: From `plan_flips`.
+    """
+
+    def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
+        return _floats(flipped_rows(rows, plan, noise)[:, [_CELL]].toarray())
+
+    worlds = row_worlds(mechanism, *_rows_of_a_cell(), lambda cell: cell[:, 0], _ITEMS)
+    return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon)
+
+
+def row_noise_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
+    """Audits of noisy and flipped rows, whole and sparse, for ratings and users.
+
+    Args:
+        epsilon: The claim.
+        delta: In (0, 1); of the noisy rows.
+    """
+    users = {relation: relation.value.replace("_", " ") for relation in Relation if relation.unit is Unit.USER}
+    noisy = {
+        "NoisyRows": plan_noise(epsilon=epsilon, delta=delta),
+        "NoisyRows above a threshold": plan_noise(epsilon=epsilon, delta=delta, threshold=0.5),
+    } | {
+        f"NoisyRows, {name}": plan_noise(epsilon=epsilon, delta=delta, relation=relation, clip=1.0)
+        for relation, name in users.items()
+    }
+    flipped = {
+        name: plan_flips(epsilon=epsilon, num_users=1, num_items=_ITEMS, keep=keep)
+        for name, keep in {"FlippedRows": 1.0, "FlippedRows, half kept": 0.5}.items()
+    }
+    return [
+        *(noisy_rows_audit(name, plan) for name, plan in noisy.items()),
+        *(flipped_rows_audit(name, plan) for name, plan in flipped.items()),
+    ]
+
+
+def _rows_of_a_cell() -> tuple[Floats, Floats]:
+    """Rows that differ in one cell; of the others some are ones on both."""
+    row0 = np.array([1.0, 0.0, 0.0, 0.0, 1.0, 0.0])
+    row1 = row0.copy()
+    row1[_CELL] = 1.0
+    return row0, row1
+
+
+def _noisy_cell(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Floats:
+    """The noisy value of the cell that differs, least where it was not kept; shape ``(users, 1)``."""
+    if plan.threshold is None:
+        return _floats(noisy_rows(rows, plan, noise)[:, [_CELL]])
+    values = noisy_rows_above(rows, plan, noise)[:, [_CELL]].toarray()
+    return np.where(values > 0, values, -math.inf)
+
+
+def _floats(values: npt.NDArray[np.float32]) -> Floats:
+    return np.asarray(values, dtype=np.float64)

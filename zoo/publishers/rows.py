@@ -1,0 +1,285 @@
+"""Rows without projection: the 0/1 matrix itself, with Gaussian noise or with its cells flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from zoo.privacy.audit import Audit
+from zoo.privacy.audit_rows import flipped_rows_audit, noisy_rows_audit
+from zoo.privacy.events import PrivacyEvent
+from zoo.privacy.noise import NoiseSource, grid
+from zoo.privacy.record import Guarantee, Plain, PrivacyRecord, default_delta
+from zoo.privacy.relation import Relation, Unit
+from zoo.privacy.row_noise import (
+    FlipPlan,
+    NoisePlan,
+    flipped_rows,
+    noisy_rows,
+    noisy_rows_above,
+    plan_flips,
+    plan_noise,
+)
+from zoo.publisher import Grid, Publisher
+from zoo.ratings import Ratings
+from zoo.release import Release
+
+ALWAYS_OPEN = (
+    "the sets of users and items: a user or an item that one rating alone brings in shows",
+    "held-out items of this domain, where they are used to evaluate",
+)
+
+_SMALL = 2**24  # cells up to which a release is kept dense: 64 MiB
+_LARGEST = 2**30  # cells up to which every one can be released: 4 GiB
+
+# Of a threshold that hardly anything passes, or a share of which hardly anything is left, an audit would see nothing.
+_AUDITED_THRESHOLD, _AUDITED_KEEP = 0.5, 0.5
+
+
+class NoisyRows(Publisher):
+    """The 0/1 matrix with Gaussian noise on every cell: ``R + sigma N``; of a large one, the cells above a threshold.
+
+    Who is protected: one rating (a cell of the matrix, its presence included) or, with ``relation`` on users, all of
+    one user's data. Neighbours: ``change_one_rating``; ``zero_out_one_user`` or ``replace_one_user``. Sensitivity, L2: 1
+    for a rating; ``clip`` for zero-out, twice that for replacement. Afterwards: anything, as often as wanted; leaving
+    out what is not above the threshold is such a thing already.
+
+    Not from a paper of cross-domain recommendation: what JLT gives up for its narrower rows. For ratings, `FlippedRows`
+    tells more at the same epsilon, and with no delta.
+
+    Args:
+        epsilon: Privacy loss.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        threshold: Standard deviations of the noise above which a value is kept, at least 0, e.g. 2.0; what is not kept
+            reads as 0. Null: all values are, which takes four bytes for every user and item.
+        relation: `change_one_rating`, `zero_out_one_user` or `replace_one_user`.
+        clip: L2 norm that users' rows are clipped to; for users only.
+        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
+            it can subtract the noise: the record then says `guarantee: none`.
+
+    Raises:
+        ValueError: If an argument is out of range or does not go with the others.
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float | None = None,
+        threshold: float | None = None,
+        relation: Literal["change_one_rating", "zero_out_one_user", "replace_one_user"] = "change_one_rating",
+        clip: float | None = None,
+        noise_seed: int | None = None,
+    ) -> None:
+        self.epsilon, self.delta, self.threshold = epsilon, delta, threshold
+        self.relation, self.clip, self.noise_seed = Relation(relation), clip, noise_seed
+        self._noise(1e-5 if delta is None else delta, threshold)  # refuse bad settings now, before data are opened
+
+    def _noise(self, delta: float, threshold: float | None) -> NoisePlan:
+        return plan_noise(
+            epsilon=self.epsilon, delta=delta, relation=self.relation, clip=self.clip, threshold=threshold
+        )
+
+    def noise(self, num_users: int, num_items: int) -> NoisePlan:
+        """How much noise, and what it proves; from public settings alone.
+
+        Raises:
+            ValueError: If there is no user or item, delta is not below one over the number of users, or the matrix is
+                too large to be released whole.
+        """
+        _check_sizes(num_users, num_items)
+        delta = default_delta(num_users) if self.delta is None else self.delta
+        if delta >= 1 / num_users:
+            raise ValueError(
+                f"delta {delta:g} is not below one over the {num_users} users, at which handing over one user's data whole "
+                f"would count as private. Take {default_delta(num_users):g} or less, or leave it out."
+            )
+        if self.threshold is None and num_users * num_items > _LARGEST:
+            raise ValueError(
+                f"All values of {num_users} users and {num_items} items would take {num_users * num_items / 2**28:.0f} GiB. "
+                "Set threshold, e.g. 2.0, so that only the larger ones are released."
+            )
+        return self._noise(delta, self.threshold)
+
+    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
+        """One Gaussian release."""
+        return [self.noise(num_users, num_items).event]
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """The record that a release would carry."""
+        plan = self.noise(num_users, num_items)
+        return self._record(Grid(num_users, num_items), plan, NoiseSource.of(self.noise_seed))
+
+    def audits(self) -> list[Audit]:
+        """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
+        whole = self.threshold is None or self.relation.unit is Unit.USER
+        threshold = None if whole else min(self.threshold or 0.0, _AUDITED_THRESHOLD)
+        return [noisy_rows_audit("NoisyRows", self._noise(1e-5 if self.delta is None else self.delta, threshold))]
+
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """Noisy rows of all users.
+
+        Raises:
+            ValueError: If a rating is not 1, or there is no user or item.
+        """
+        _check_binary(source, domain)
+        plan = self.noise(source.num_users, source.num_items)
+        noise = NoiseSource.of(self.noise_seed)
+        if plan.threshold is None or source.num_users * source.num_items <= _SMALL:
+            tensors = {"rows": torch.from_numpy(noisy_rows(source.matrix, plan, noise))}
+        else:
+            tensors = _compressed(noisy_rows_above(source.matrix, plan, noise))
+        return Release("rows", domain, tensors, source.user_ids, self._record(source, plan, noise), (plan.event,))
+
+    @staticmethod
+    def _record(source: Ratings | Grid, plan: NoisePlan, noise: NoiseSource) -> PrivacyRecord:
+        kept = {} if plan.threshold is None else {"threshold": plan.threshold}
+        clipped = [] if plan.clip is None else [f"rows are clipped to an L2 norm of {plan.clip:g} before the noise"]
+        group = "several ratings of one user together: k of them cost sqrt(k) times mu"
+        return PrivacyRecord(
+            mechanism="NoisyRows",
+            guarantee=Guarantee.PROVED if noise.private else Guarantee.NONE,
+            noise_source=noise.label,
+            unit=plan.relation.unit,
+            relation=plan.relation,
+            epsilon=plan.epsilon if noise.private else None,
+            delta=plan.delta if noise.private else None,
+            mu=plan.mu if noise.private else None,
+            sensitivity=plan.sensitivity,
+            sensitivity_norm="L2",
+            clip=plan.clip,
+            noise_scale=plan.sigma,
+            public_inputs=_inputs("NoisyRows", source, {"sigma": plan.sigma, "grid": grid(plan.sigma), **kept}),
+            assumptions=(*_assumptions(source), *clipped),
+            not_protected=ALWAYS_OPEN if plan.relation.unit is Unit.USER else (*ALWAYS_OPEN, group),
+            reason=None if noise.private else "seeded noise",
+        )
+
+
+class FlippedRows(Publisher):
+    """The 0/1 matrix with every cell flipped at random (randomised response); of a large one, a share of the ones.
+
+    Who is protected: one rating (a cell of the matrix, its presence included). Neighbours: ``change_one_rating``.
+    Sensitivity, L1: 1. Costs epsilon with no delta, and exactly so: all draws are from integers. Afterwards: anything,
+    as often as wanted; keeping a share of the reported ones is such a thing already.
+
+    Not from a paper of cross-domain recommendation. Whatever another mechanism tells of one cell at the same epsilon
+    can be made from its flip (Kairouz, Oh & Viswanath, *The Composition Theorem for Differential Privacy*, ICML 2015),
+    so it tells more of ratings than Gaussian noise does. By the same token it tells more of a user's ratings together:
+    whole users are protected but as so many ratings, k times epsilon, where `NoisyRows` costs sqrt(k) times its mu.
+
+    Args:
+        epsilon: Privacy loss.
+        keep: Share of the reported ones that are released, above 0 and at most 1. Null: 1, or as much less as brings the
+            ones that were zeros down to 2^23 on average; it depends on epsilon and the numbers of users and items.
+        noise_seed: Null: draws from the operating system. A number makes the release repeatable, and anybody who knows
+            it can undo the flips: the record then says `guarantee: none`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    def __init__(self, epsilon: float, keep: float | None = None, noise_seed: int | None = None) -> None:
+        self.epsilon, self.keep, self.noise_seed = epsilon, keep, noise_seed
+        plan_flips(epsilon=epsilon, num_users=1, num_items=1, keep=keep)  # refuse bad settings before data are opened
+
+    def flips(self, num_users: int, num_items: int) -> FlipPlan:
+        """How many flips, how much is kept, and what it proves; from public settings alone.
+
+        Raises:
+            ValueError: If there is no user or item.
+        """
+        _check_sizes(num_users, num_items)
+        return plan_flips(epsilon=self.epsilon, num_users=num_users, num_items=num_items, keep=self.keep)
+
+    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
+        """One flip, for one rating moves one cell."""
+        return [self.flips(num_users, num_items).event]
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """The record that a release would carry."""
+        plan = self.flips(num_users, num_items)
+        return self._record(Grid(num_users, num_items), plan, NoiseSource.of(self.noise_seed))
+
+    def audits(self) -> list[Audit]:
+        """One rating in two worlds, with at least half of the reported ones kept."""
+        keep = max(self.keep or 1.0, _AUDITED_KEEP)
+        plan = plan_flips(epsilon=self.epsilon, num_users=1, num_items=1, keep=keep)
+        return [flipped_rows_audit("FlippedRows", plan)]
+
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """Flipped rows of all users.
+
+        Raises:
+            ValueError: If a rating is not 1, or there is no user or item.
+        """
+        _check_binary(source, domain)
+        plan = self.flips(source.num_users, source.num_items)
+        noise = NoiseSource.of(self.noise_seed)
+        rows = flipped_rows(source.matrix, plan, noise)
+        small = source.num_users * source.num_items <= _SMALL
+        tensors = {"rows": torch.from_numpy(rows.toarray())} if small else _compressed(rows)
+        return Release("rows", domain, tensors, source.user_ids, self._record(source, plan, noise), (plan.event,))
+
+    @staticmethod
+    def _record(source: Ratings | Grid, plan: FlipPlan, noise: NoiseSource) -> PrivacyRecord:
+        p = plan.flip_probability
+        drawn: dict[str, Plain] = {"flip_probability": p, "keep": plan.keep, "draws": "exact, from integers"}
+        return PrivacyRecord(
+            mechanism="FlippedRows",
+            guarantee=Guarantee.PROVED if noise.private else Guarantee.NONE,
+            noise_source=noise.label,
+            unit=Unit.RATING,
+            relation=Relation.CHANGE_ONE_RATING,
+            epsilon=plan.epsilon if noise.private else None,
+            delta=0.0 if noise.private else None,
+            sensitivity=1.0,
+            sensitivity_norm="L1",
+            noise_scale=(p * (1 - p)) ** 0.5,
+            public_inputs=_inputs("FlippedRows", source, drawn),
+            assumptions=_assumptions(source),
+            not_protected=(*ALWAYS_OPEN, "several ratings of one user together: k of them cost k times as much"),
+            reason=None if noise.private else "seeded noise",
+        )
+
+
+def _check_sizes(num_users: int, num_items: int) -> None:
+    if num_users < 1 or num_items < 1:
+        raise ValueError(
+            f"There must be users and items to release rows of, got {num_users} and {num_items}. Give the public sets of both, "
+            "not those that occur in the data."
+        )
+
+
+def _check_binary(source: Ratings, domain: str) -> None:
+    if not source.binary:
+        data = source.matrix.data
+        raise ValueError(
+            f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1, so a cell is no bit. Set "
+            "filters.threshold (ratings then count as 1), or publish with JLT and its rating_range."
+        )
+
+
+def _compressed(rows: csr_array) -> dict[str, Tensor]:
+    return {
+        "starts": torch.from_numpy(rows.indptr).long(),
+        "items": torch.from_numpy(rows.indices).long(),
+        "weights": torch.from_numpy(rows.data),
+        "num_items": torch.tensor([rows.shape[1]]),
+    }
+
+
+def _inputs(mechanism: str, source: Ratings | Grid, drawn: Mapping[str, Plain]) -> dict[str, Plain]:
+    """What everybody may know, and whoever denoises the rows has to."""
+    return {"mechanism": mechanism, **drawn, "num_users": source.num_users, "num_items": source.num_items}
+
+
+def _assumptions(source: Ratings | Grid) -> tuple[str, ...]:
+    return (
+        "a rating counts as 1, its absence as 0",
+        "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data",
+        *(f"done to the data before, and not accounted for: {step}" for step in source.applied),
+    )

@@ -1,0 +1,209 @@
+"""Files of a release: the manifest, the tensors in one file or in several, and the distrust with which they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+MANIFEST = "release.json"
+TENSORS = "tensors.safetensors"
+SCHEMA = 2
+"""The newest schema. 1: all tensors in one file. 2: dense rows in several files, of some users each."""
+
+_FIELDS: dict[str, type] = {"schema": int, "kind": str, "domain": str, "record": dict, "ledger": list, "user_ids": list}
+_PLACES: dict[int, dict[str, type]] = {1: {"sha256": dict}, 2: {"shards": list}}
+_FINITE = 2**22  # values checked at a time
+
+
+class ReleaseError(ValueError):
+    """A release that is damaged, of another schema, or not what its kind promises."""
+
+
+def shard_name(number: int) -> str:
+    """Name of a file of rows, counted from 1."""
+    return f"tensors-{number:05d}.safetensors"
+
+
+def header(dtype: torch.dtype, shape: Sequence[int]) -> bytes:
+    """What a tensor's digest begins with: its type and shape."""
+    return f"{dtype} {list(shape)} ".encode()
+
+
+def raw(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor of any type, not copied if it is contiguous."""
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().data
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """SHA-256 of a tensor's type, shape and bytes."""
+    digest = hashlib.sha256(header(tensor.dtype, tensor.shape))
+    digest.update(raw(tensor))
+    return digest.hexdigest()
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no value is NaN or infinite; looks at a part at a time."""
+    return all(bool(torch.isfinite(part).all()) for part in torch.split(tensor.flatten(), _FINITE))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a release's folder, every field there and of its type.
+
+    Raises:
+        ReleaseError: If it is missing, no JSON, of another schema, or lacks a field or has one too many.
+    """
+    path = folder / MANIFEST
+    _must_exist(folder, MANIFEST)
+
+    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        """Refuse a repeated key: of two values JSON would silently take the last."""
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) != len(keys):
+            raise ReleaseError(f"{path} holds a key twice: {sorted({k for k in keys if keys.count(k) > 1})}.")
+        return dict(pairs)
+
+    def refuse(constant: str) -> float:
+        raise ReleaseError(f"{path} holds {constant}, which is no JSON number.")
+
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once, parse_constant=refuse)
+    except ReleaseError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ReleaseError(f"{path} is no JSON ({error}). Ask the source party for it again.") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
+        raise ReleaseError(f"{path} names no schema; it is not the manifest of a release.")
+    _check_fields(path, manifest)
+    return manifest
+
+
+def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
+    if manifest["schema"] < 1:
+        raise ReleaseError(f"{path} has schema {manifest['schema']}; schemas count from 1.")
+    if manifest["schema"] > SCHEMA:
+        raise ReleaseError(
+            f"{path} has schema {manifest['schema']}, this version reads up to {SCHEMA}. Upgrade cdr-zoo at this party."
+        )
+    types = {**_FIELDS, **_PLACES[manifest["schema"]]}
+    if manifest.keys() != types.keys():
+        raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
+    for key, kind in types.items():
+        if not isinstance(manifest[key], kind):
+            raise ReleaseError(f"{path}: {key} must be a {kind.__name__}, got {type(manifest[key]).__name__}.")
+    if not all(isinstance(user, str) for user in manifest["user_ids"]):
+        raise ReleaseError(f"{path}: user ids must be strings.")
+
+
+def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors that a manifest of either schema names, and no others.
+
+    Raises:
+        ReleaseError: If a file is missing, truncated, superfluous, or does not hold what the manifest says.
+    """
+    if manifest["schema"] == 1:
+        _must_exist(folder, TENSORS)
+        tensors = _load(folder / TENSORS)
+        if manifest["sha256"] != {name: tensor_digest(tensor) for name, tensor in tensors.items()}:
+            raise _damaged(folder / TENSORS)
+        return tensors
+    return {"rows": _read_shards(folder, manifest["shards"], len(manifest["user_ids"]))}
+
+
+def _read_shards(folder: Path, shards: Sequence[Any], num_users: int) -> Tensor:
+    """Rows of all files, one after the other in one tensor; nothing is allocated before every file's size fits."""
+    ranges = _check_shards(folder, shards, num_users)
+    width = 0
+    for number, (start, stop) in enumerate(ranges, 1):
+        shape = _shape(folder / shard_name(number))
+        width = width or shape[1]
+        if shape != (stop - start, width):
+            raise ReleaseError(
+                f"{folder / shard_name(number)} holds rows of shape {shape}, where users {start} to {stop} of width {width} "
+                "belong. Ask the source party for the whole folder again."
+            )
+    rows = torch.empty(num_users, width)
+    for number, (start, stop) in enumerate(ranges, 1):
+        path = folder / shard_name(number)
+        rows[start:stop] = _load(path)["rows"]
+        if shards[number - 1]["sha256"] != {"rows": tensor_digest(rows[start:stop])}:
+            raise _damaged(path)
+    return rows
+
+
+def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> list[tuple[int, int]]:
+    """The users of each file: files are numbered, users follow one another and add up, and no file is there besides."""
+    path, ranges, done = folder / MANIFEST, [], 0
+    for number, shard in enumerate(shards, 1):
+        if not isinstance(shard, dict) or shard.keys() != {"file", "users", "sha256"}:
+            raise ReleaseError(f"{path}: each shard must name its file, users and sha256, and nothing else.")
+        if shard["file"] != shard_name(number):
+            raise ReleaseError(f"{path}: shard {number} must be {shard_name(number)}, got {str(shard['file'])[:80]!r}.")
+        users = shard["users"]
+        if not (isinstance(users, list) and len(users) == 2 and all(type(user) is int for user in users)):
+            raise ReleaseError(
+                f"{path}: the users of {shard_name(number)} must be two integers, got {str(users)[:80]}."
+            )
+        if users[0] != done or users[1] <= done:
+            raise ReleaseError(
+                f"{path}: the users of {shard_name(number)} must begin at {done} and be at least one, got {users[0]} to "
+                f"{users[1]}: shards may neither overlap nor leave anybody out."
+            )
+        done = users[1]
+        ranges.append((users[0], users[1]))
+    if not ranges or done != num_users:
+        raise ReleaseError(f"{path}: the shards hold rows of {done} users, and {num_users} ids are named.")
+    for number in range(1, len(ranges) + 1):
+        _must_exist(folder, shard_name(number))
+    found = {file.name for file in folder.glob("*.safetensors")}
+    if extra := sorted(found - {shard_name(number) for number in range(1, len(ranges) + 1)}):
+        raise ReleaseError(f"{folder} holds {extra}, which {MANIFEST} does not name. Ask for the whole folder again.")
+    return ranges
+
+
+def _shape(path: Path) -> tuple[int, int]:
+    """Shape of a file's rows, from its header, which the library checks against the file's size."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            if names != ["rows"]:
+                raise ReleaseError(f"{path}: the tensors must be exactly ['rows'], got {sorted(names)}.")
+            rows = file.get_slice("rows")
+            shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
+    except (SafetensorError, OSError, ValueError) as error:
+        if isinstance(error, ReleaseError):
+            raise
+        raise _unreadable(path, error) from error
+    if dtype != "F32" or len(shape) != 2 or shape[1] < 1:
+        raise ReleaseError(f"{path}: rows must be float32 of shape (users, width >= 1), got {dtype} of shape {shape}.")
+    return shape
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _must_exist(folder: Path, name: str) -> None:
+    if not (folder / name).is_file():
+        raise ReleaseError(f"{folder} is no release: it has no {name}. Ask the source party for the whole folder.")
+
+
+def _unreadable(path: Path, error: Exception) -> ReleaseError:
+    return ReleaseError(f"{path} cannot be read ({error}). Ask the source party for it again.")
+
+
+def _damaged(path: Path) -> ReleaseError:
+    return ReleaseError(
+        f"{path} does not hold what {MANIFEST} says it does (SHA-256). It was damaged or replaced on the "
+        "way: ask the source party for the whole folder again."
+    )
