@@ -1,8 +1,9 @@
 """Callbacks: they add, log, count and stop; leaving one out never costs a guarantee."""
 
 from callbacks.best_checkpoint import BestCheckpoint
+from callbacks.case_writer import CaseWriter
 from callbacks.recommendation_writer import RecommendationWriter
 from callbacks.run_report import RunReport
 from callbacks.save_experiment import SaveExperiment
 
-__all__ = ["BestCheckpoint", "RecommendationWriter", "RunReport", "SaveExperiment"]
+__all__ = ["BestCheckpoint", "CaseWriter", "RecommendationWriter", "RunReport", "SaveExperiment"]

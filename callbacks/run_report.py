@@ -1,6 +1,8 @@
 """RunReport: what a run says of itself, on the terminal and in its folder."""
 
 import json
+import resource
+import sys
 import time
 from itertools import zip_longest
 from pathlib import Path
@@ -18,14 +20,16 @@ from zoo.metrics import METRICS
 from zoo.privacy.record import Guarantee, PrivacyRecord, rounded_up
 from zoo.release import Release
 
+_MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
 
 
 class RunReport(Callback):
     """Prints a summary of the data before training and one table at the end; keeps both in the run folder.
 
-    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release), ``metrics.json`` (figures of
-    validation and test, seconds, epochs, parameters, and the privacy of each release in one line).
+    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release), ``metrics.json`` (figures of the
+    test, seconds, epochs, parameters, peak memory of the process in MiB, and for each release its bytes and its privacy in
+    one line).
     """
 
     def __init__(self) -> None:
@@ -74,6 +78,8 @@ class RunReport(Callback):
             **self.facts,
             "ranked_by_item_counts": cold,
             "metrics": figures,
+            "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
+            "release_bytes": {name: folder_bytes(data.release_paths[name]) for name in data.releases},
             "privacy": {name: release.record.summary() for name, release in data.releases.items()},
         }
         self._write(trainer, "metrics.json" if stage == "test" else "validation.json", report)
@@ -92,6 +98,11 @@ class RunReport(Callback):
         temporary = self.folder / f".{name}.tmp"
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
         temporary.rename(self.folder / name)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of the files of a folder: what crosses the border when a release is handed over."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
 def data_table(summary: dict[str, Any]) -> Table:

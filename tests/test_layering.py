@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BOTTOM = {"pytorch_lightning", "zoo.release", "zoo.metrics", "zoo.publisher", "zoo.recommender", "zoo.publishers"}
-ABOVE = {"zoo.methods", "datamodules", "callbacks", "zoo.cli"}
+ABOVE = {"zoo.methods", "datamodules", "callbacks", "zoo.cli", "zoo.benchmark", "zoo.report"}
 FORBIDDEN = {
     "zoo/privacy": BOTTOM | ABOVE | {"torch", "zoo.nn", "zoo.ratings"},
     "zoo/nn": BOTTOM | ABOVE | {"zoo.privacy"},
@@ -18,11 +18,15 @@ FORBIDDEN = {
     "zoo/release.py": {"pytorch_lightning", "zoo.publisher", "zoo.recommender", "zoo.publishers"} | ABOVE,
     "zoo/publisher.py": {"pytorch_lightning", "zoo.recommender", "zoo.publishers"} | ABOVE,
     "zoo/recommender.py": {"zoo.publisher", "zoo.publishers"} | ABOVE,
-    "zoo/publishers": {"zoo.recommender", "zoo.methods", "datamodules", "callbacks", "zoo.cli"},
-    "zoo/methods": {"zoo.publisher", "zoo.publishers", "datamodules", "callbacks", "zoo.cli"},
-    "datamodules": {"zoo.publisher", "zoo.publishers", "zoo.recommender", "zoo.methods", "callbacks", "zoo.cli"},
+    "zoo/publishers": {"zoo.recommender"} | ABOVE,
+    "zoo/methods": {"zoo.publisher", "zoo.publishers"} | ABOVE - {"zoo.methods"},
+    "datamodules": {"zoo.publisher", "zoo.publishers", "zoo.recommender"} | ABOVE - {"datamodules"},
     "zoo/settings.py": BOTTOM | ABOVE,
-    "callbacks": {"zoo.methods", "zoo.publishers", "zoo.cli"},
+    "callbacks": {"zoo.publishers"} | ABOVE - {"datamodules", "callbacks"},
+    "zoo/cli.py": {"zoo.methods", "zoo.publishers", "zoo.benchmark", "zoo.report"},
+    "zoo/benchmark": {"zoo.methods", "zoo.publishers", "zoo.report"},
+    "zoo/report": {"torch", "pytorch_lightning", "zoo.metrics", "zoo.release"}
+    | ABOVE - {"zoo.benchmark", "zoo.report"},
 }
 
 

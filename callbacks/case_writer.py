@@ -1,0 +1,68 @@
+"""CaseWriter: the test figures of every held-out case, for paired tests and slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch.distributed as dist
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
+
+CASES = "test_cases.parquet"
+
+
+class CaseWriter(Callback):
+    """Writes ``test_cases.parquet`` to the run folder: one row per held-out case of the test.
+
+    Columns: ``user_id``, ``item_id``, ``train_items`` (the user's training items), ``linked`` (whether some release has
+    a row of the user) and the figures, ``sampled/hit_rate@5`` and so on. Rows are sorted by user and item, so that two
+    runs on one split can be compared row by row.
+    """
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._parts: list[pl.DataFrame] = []
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Choose the folder on every process, as this asks all of them."""
+        log_dir = trainer.log_dir
+        self._folder = Path(log_dir) if log_dir is not None and trainer.loggers else None
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin anew."""
+        self._parts.clear()
+
+    def on_test_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,  # noqa: ANN401  what test_step returns: a dictionary of tensors
+        batch: Any,  # noqa: ANN401  Lightning's signature
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep the figures of a batch, under the users' and items' own ids."""
+        if self._folder is None:
+            return
+        train = trainer.datamodule.train  # type: ignore[attr-defined]
+        columns = {name: tensor.cpu().numpy() for name, tensor in outputs.items()}
+        users, items = columns.pop("users"), columns.pop("items")
+        ids = {"user_id": train.user_ids[users].tolist(), "item_id": train.item_ids[items].tolist()}
+        self._parts.append(pl.DataFrame(ids | columns))
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Gather what the processes have and write the file, whole or not at all."""
+        if self._folder is None:
+            return
+        parts: list[list[pl.DataFrame]] = [self._parts]
+        if trainer.world_size > 1:
+            parts = [[] for _ in range(trainer.world_size)]
+            dist.all_gather_object(parts, self._parts)
+        tables = [table for part in parts for table in part]
+        if trainer.is_global_zero and tables:
+            temporary = self._folder / f".{CASES}.tmp"
+            pl.concat(tables).sort("user_id", "item_id").write_parquet(temporary)
+            temporary.rename(self._folder / CASES)
+        self._parts = []

@@ -1,0 +1,154 @@
+"""CaseWriter: what is known of every held-out case, beside the means over them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from callbacks.case_writer import CASES
+from zoo import Release
+from zoo.cli import ZooCLI
+
+ROOT = Path(__file__).parents[2]
+QUICK = ROOT / "configs" / "pricdr" / "quickstart.yaml"
+TINY = (
+    *("--data.num_users", "24", "--data.num_items", "30", "--data.ratings_per_user", "6"),
+    *("--model.dims", "[8, 4]", "--trainer.max_epochs", "2"),
+)
+HALF = ("--publisher", '{"class_path": "Partial", "init_args": {"of": "Plaintext", "share": 0.5}}')
+KNOWN = {"user_id": pl.String, "item_id": pl.String, "train_items": pl.Int64, "linked": pl.Boolean}
+
+Command = Callable[..., ZooCLI]
+
+
+def fit(cli: Command, *arguments: object) -> tuple[Any, Path]:
+    """A run and its folder."""
+    done = cli("fit", "--config", QUICK, *TINY, "--publisher.num_components", "8", *arguments)
+    return done.datamodule, Path(str(done.trainer.log_dir))
+
+
+def figures(folder: Path) -> dict[str, float]:
+    metrics: dict[str, float] = json.loads((folder / "metrics.json").read_text())["metrics"]
+    return {key.removeprefix("test/"): value for key, value in metrics.items() if "pessimistic" not in key}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--data.evaluation.split", "cold_start"),
+        ("--data.evaluation.split", "ratio"),
+        ("--data.evaluation.num_candidates", "0"),
+        ("--data.evaluation.full_ranking", "false", "--data.evaluation.ties", "pessimistic"),
+        ("--data.evaluation_batch_size", "5", "--data.evaluation.ks", "[1, 10]"),
+    ],
+)
+def test_there_is_one_row_for_each_case_and_their_means_are_the_figures(
+    cli: Command, arguments: tuple[str, ...]
+) -> None:
+    data, folder = fit(cli, *arguments)
+    cases, means = pl.read_parquet(folder / CASES), figures(folder)
+    assert len(cases) == len(data.test.users) > 1
+    assert {**cases.schema} == KNOWN | dict.fromkeys(means, pl.Float32)
+    for name, mean in means.items():
+        assert cases[name].cast(pl.Float64).mean() == pytest.approx(mean, abs=1e-6), name
+        assert cases[name].is_between(0, 1).all()
+    assert not list(folder.glob(".*"))
+
+
+def test_cases_are_named_by_the_targets_own_ids(cli: Command) -> None:
+    data, folder = fit(cli)
+    cases = pl.read_parquet(folder / CASES)
+    pairs = list(zip(cases["user_id"], cases["item_id"], strict=True))
+    train = data.train
+    tested = zip(data.test.users.tolist(), data.test.items.tolist(), strict=True)
+    assert pairs == sorted((str(train.user_ids[user]), str(train.item_ids[item])) for user, item in tested)
+    observed = set(data.read("music").select("user_id", "item_id").iter_rows())
+    assert set(pairs) <= observed
+    row_of = {user: row for row, user in enumerate(train.user_ids)}
+    column_of = {item: column for column, item in enumerate(train.item_ids)}
+    assert not any(train.matrix[row_of[user], column_of[item]] for user, item in pairs), "no case was trained on"
+
+
+@pytest.mark.parametrize("split", ["latest2", "ratio", "cold_start"])
+def test_training_items_are_counted_for_each_user(cli: Command, split: str) -> None:
+    data, folder = fit(cli, "--data.evaluation.split", split)
+    counts = dict(zip(data.train.user_ids.tolist(), data.train.matrix.astype(bool).sum(axis=1).tolist(), strict=True))
+    cases = pl.read_parquet(folder / CASES)
+    assert cases["train_items"].to_list() == [counts[user] for user in cases["user_id"]]
+    assert (cases["train_items"] == 0).all() == (split == "cold_start")
+
+
+def test_who_has_a_row_in_the_release_is_linked(cli: Command) -> None:
+    data, folder = fit(cli, *HALF, "--data.missing_users", "zero")
+    release = Release.load(folder / "releases" / "book")
+    assert release.num_users == 12
+    cases = pl.read_parquet(folder / CASES)
+    assert cases["linked"].to_list() == [user in set(release.user_ids) for user in cases["user_id"]]
+    assert cases["linked"].sum() == data.summary["releases"]["book"]["overlap"] == 12
+
+
+def test_everybody_is_linked_to_a_whole_release(cli: Command) -> None:
+    _, folder = fit(cli)
+    assert pl.read_parquet(folder / CASES)["linked"].all()
+
+
+def test_any_release_with_a_row_links_a_user(cli: Command) -> None:
+    sources = ("--data.sources", '["book", "film"]', "--data.missing_users", "zero", "--data.overlap", "0.25")
+    _, folder = fit(cli, *sources)
+    known = {user for name in ("book", "film") for user in Release.load(folder / "releases" / name).user_ids}
+    cases = pl.read_parquet(folder / CASES)
+    assert cases["linked"].to_list() == [user in known for user in cases["user_id"]]
+    assert 0 < cases["linked"].sum() < len(cases)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--model", "DMF", "--model.dims", "[8, 4]"), ("--publisher", "Nothing")],
+    ids=["none read", "of nobody"],
+)
+def test_nobody_is_linked_without_a_release(cli: Command, arguments: tuple[str, ...]) -> None:
+    done = cli("fit", "--config", QUICK, *TINY, *arguments)
+    assert not pl.read_parquet(Path(str(done.trainer.log_dir)) / CASES)["linked"].any()
+
+
+def test_testing_the_checkpoint_again_gives_the_same_cases(cli: Command) -> None:
+    _, folder = fit(cli)
+    again = cli("test", "--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
+    assert_frame_equal(pl.read_parquet(Path(str(again.trainer.log_dir)) / CASES), pl.read_parquet(folder / CASES))
+
+
+def test_cases_of_two_methods_can_be_compared_row_by_row(cli: Command) -> None:
+    _, folder = fit(cli)
+    other = Path(str(cli("fit", "--config", QUICK, *TINY, "--publisher", "Plaintext").trainer.log_dir))
+    ours, theirs = (pl.read_parquet(path / CASES) for path in (folder, other))
+    assert_frame_equal(ours.select(list(KNOWN)), theirs.select(list(KNOWN)))
+
+
+def test_nothing_is_written_without_a_run_folder(cli: Command, tmp_path: Path) -> None:
+    cli("fit", "--config", QUICK, *TINY, "--trainer.logger", "false")
+    assert not list(tmp_path.rglob(CASES))
+
+
+@pytest.mark.processes
+def test_two_processes_write_the_cases_of_one(cli: Command, tmp_path: Path) -> None:
+    """The same checkpoint, scored by two processes and by one."""
+    # Three batches, which two processes share unevenly.
+    small = ("--publisher.num_components", "8", "--data.evaluation_batch_size", "9", "--trainer.max_epochs", "1")
+    two = ("--trainer.devices", "2", "--trainer.strategy", "ddp")
+    command = [sys.executable, "-m", "zoo", "fit", "--config", str(QUICK), *TINY, *small, *two]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=240, capture_output=True)
+    folder = tmp_path / "runs" / "PriCDR" / "version_0"
+    best = ("--ckpt_path", folder / "checkpoints" / "best.ckpt")
+    alone = ("--trainer.devices", "1", "--trainer.strategy", "auto")
+    again = cli("test", "--config", folder / "config.yaml", *best, *alone).trainer.log_dir
+    ours, theirs = pl.read_parquet(folder / CASES), pl.read_parquet(Path(str(again)) / CASES)
+    assert len(ours) == 24
+    assert_frame_equal(ours, theirs, abs_tol=1e-6)
+    assert not list(folder.glob(".*"))

@@ -1,0 +1,305 @@
+"""The tables: who may stand beside whom, what is bold, and that no epsilon is shown lower than it is."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.zoo.report.fabricate import Record, a_run, full_only, in_memory, line_of, proved, unproved
+from zoo.benchmark.grid import Row
+from zoo.privacy.relation import Relation
+from zoo.report import tables
+from zoo.report.gains import EASE, NOISE, NOTHING, Gain
+from zoo.report.results import MEASURES, RANKINGS, Line, Results
+from zoo.report.tables import Table
+
+TASK = "book-music"
+UNPROVED = "No release, or a release that guarantees nothing"
+
+
+def named(table: Table) -> dict[str, dict[str, str]]:
+    """Rows by name, cells by column."""
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    return {row[0].removesuffix(" †"): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+
+
+def number(cell: str) -> float:
+    return float(cell.split(" ")[0].strip("*"))
+
+
+def with_records(line: Line, name: str, records: list[Record]) -> Line:
+    """The runs of a row under another name and with other releases."""
+    made = tuple(
+        dataclasses.replace(run, records={"book": record}) for run, record in zip(line.runs, records, strict=False)
+    )
+    return Line(dataclasses.replace(line.row, system=name, release="R"), made)
+
+
+# Who stands beside whom.
+
+
+@pytest.mark.parametrize("task", [TASK, "cold"])
+@pytest.mark.parametrize("ranking", RANKINGS)
+def test_private_rows_stand_only_beside_rows_of_the_same_guarantee(results: Results, task: str, ranking: str) -> None:
+    seen = []
+    for table in tables.figure_tables(results, task, ranking):
+        for name, cells in named(table).items():
+            line = line_of(results, task, name)
+            seen.append(name)
+            if table.title == UNPROVED:
+                assert line.guarantee is None
+                assert "epsilon" not in cells
+            else:
+                assert table.title == f"Guarantee for {line.guarantee}"
+                assert number(cells["epsilon"]) == line.epsilon
+    assert sorted(seen) == sorted(line.name for line in results.lines[task]), "each row stands in one table"
+
+
+def test_kinds_of_guarantee_have_tables_of_their_own(results: Results) -> None:
+    titles = [table.title for table in tables.figure_tables(results, TASK, "full")]
+    assert titles == [
+        UNPROVED,
+        "Guarantee for one rating (change one rating), delta 1e-05",
+        "Guarantee for one user (replace one user), delta 1e-05",
+        "Guarantee for one user (replace one user), delta 1e-06",
+    ]
+
+
+record = st.one_of(
+    st.none(), st.tuples(st.sampled_from([0.5, 4.0]), st.sampled_from([1e-5, 1e-6]), st.sampled_from(list(Relation)))
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(records=st.lists(record, min_size=1, max_size=6))
+def test_whatever_the_releases_are_no_table_mixes_guarantees(
+    results: Results, records: list[tuple[float, float, Relation] | None]
+) -> None:
+    base = line_of(results, TASK, "Searched, JLT")
+    plain = [unproved() if r is None else proved(*r) for r in records]
+    lines = [with_records(base, f"S{i}", [r]) for i, r in enumerate(plain)]
+    kinds: dict[str, set[object]] = {}
+    made = tables.figure_tables(in_memory(lines), TASK, "sampled")
+    for table in made:
+        for name in named(table):
+            r = plain[int(name.removeprefix("S").removesuffix(", R"))]
+            kinds.setdefault(table.title, set()).add((r["unit"], r["relation"], r["delta"]))
+    assert len(made) == len(kinds), "no table is empty and no title occurs twice"
+    assert sum(len(table.rows) for table in made) == len(lines)
+    for title, kind in kinds.items():
+        assert len(kind) == 1
+        assert (title == UNPROVED) == (kind == {(None, None, None)})
+
+
+def test_a_ranking_that_was_not_asked_for_has_no_table(tmp_path: Path) -> None:
+    results = full_only(tmp_path)
+    assert len(tables.figure_tables(results, TASK, "full")) == 4
+    assert tables.figure_tables(results, TASK, "sampled") == []
+
+
+# Figures.
+
+
+@pytest.mark.parametrize("ranking", RANKINGS)
+def test_cells_are_mean_and_spread_over_seeds(results: Results, ranking: str) -> None:
+    for table in tables.figure_tables(results, TASK, ranking):
+        for name, cells in named(table).items():
+            line = line_of(results, TASK, name)
+            assert cells["seeds"] == str(len(line.runs))
+            for measure in MEASURES:
+                mean, _, spread = cells[tables.metric(measure)].replace("**", "").partition(" ±")
+                assert mean == f"{line.mean(ranking, measure):.4f}"
+                assert spread == ("" if len(line.runs) == 1 else f"{line.sd(ranking, measure):.4f}")
+
+
+def test_one_seed_has_no_spread(results: Results) -> None:
+    cells = named(tables.figure_tables(results, TASK, "full")[0])
+    assert not any("±" in cell for name in ("Popularity", "EASE") for cell in cells[name].values())
+    assert all("±" in cells["DMF"][tables.metric(measure)] for measure in MEASURES)
+
+
+@pytest.mark.parametrize("task", [TASK, "cold"])
+def test_the_best_mean_of_a_column_is_bold_and_no_other(results: Results, task: str) -> None:
+    for ranking in RANKINGS:
+        for table in tables.figure_tables(results, task, ranking):
+            lines = {name: line_of(results, task, name) for name in named(table)}
+            for measure in MEASURES:
+                means = {name: line.mean(ranking, measure) for name, line in lines.items()}
+                cells = {name: row[tables.metric(measure)] for name, row in named(table).items()}
+                bold = {name for name, cell in cells.items() if "**" in cell}
+                assert bold == {name for name, mean in means.items() if mean == max(means.values())}
+                assert all(re.fullmatch(r"\*\*\d\.\d{4}\*\*( ±\d\.\d{4})?", cells[name]) for name in bold)
+
+
+def test_equal_means_are_bold_together(results: Results) -> None:
+    ease = line_of(results, "cold", "EASE")
+    twin = Line(dataclasses.replace(ease.row, system="Twin"), ease.runs)
+    [table] = tables.figure_tables(in_memory([ease, twin], "cold"), "cold", "full")
+    assert all(cell.startswith("**") for row in table.rows for cell in row[1:-1])
+
+
+def test_rows_ranked_by_item_counts_are_marked(results: Results) -> None:
+    for ranking in RANKINGS:
+        first, *others = tables.figure_tables(results, "cold", ranking)
+        assert [row[0] for row in first.rows if "†" in row[0]] == ["EASE †"]
+        assert first.notes == ["† ranks some users by item counts, because its scores mean nothing for them."]
+        assert all(table.notes == [] and "†" not in str(table.rows) for table in others)
+    assert all(table.notes == [] for table in tables.figure_tables(results, TASK, "full"))
+
+
+# Epsilon.
+
+
+@settings(max_examples=80, deadline=None)
+@given(epsilon=st.floats(1e-4, 1e5), other=st.floats(1e-4, 1e5))
+def test_an_epsilon_is_never_shown_lower(results: Results, epsilon: float, other: float) -> None:
+    line = with_records(line_of(results, TASK, "DMF"), "S", [proved(epsilon), proved(other)])
+    [table] = tables.figure_tables(in_memory([line]), TASK, "full")
+    [said] = tables.guarantee_table([line]).rows
+    match = re.search(r"epsilon ([\d.]+): proved", said[1])
+    assert match is not None
+    for shown in (float(named(table)["S, R"]["epsilon"]), float(match[1])):
+        assert max(epsilon, other) * (1 - 1e-8) <= shown <= max(epsilon, other) * 1.01
+
+
+def test_what_releases_guarantee_is_said_of_every_row(results: Results) -> None:
+    table = tables.guarantee_table(results.lines[TASK])
+    said = {name: cells["guarantee"] for name, cells in named(table).items()}
+    assert list(said) == [line.name for line in results.lines[TASK]]
+    assert said["EASE"] == "no release"
+    assert said["PriCDR, Plaintext"] == "none (the ratings are handed over as they are)"
+    assert said["PriCDR, Noise (JLT eps 8)"] == "none (control: the ratings were redrawn at random)"
+    assert said["PriCDR, JLT eps 8"] == "one rating (change one rating), delta 1e-05, epsilon 8.00: proved"
+    assert said["Whole users, smaller delta"] == "one user (replace one user), delta 1e-06, epsilon 5.00: proved"
+    for line in results.lines[TASK]:
+        assert ("epsilon" in said[line.name]) == (line.guarantee is not None)
+
+
+# Differences.
+
+
+@pytest.mark.parametrize("ranking", RANKINGS)
+@pytest.mark.parametrize("task", [TASK, "cold"])
+def test_the_table_of_gains_has_every_difference_once(
+    results: Results, found: list[Gain], ranking: str, task: str
+) -> None:
+    own = [g for g in found if (g.task, g.ranking, g.measure) == (task, ranking, "ndcg@10")]
+    table = tables.gain_table(results.lines[task], own, ranking, "ndcg@10")
+    assert table.title == f"NDCG@10, {RANKINGS[ranking]}"
+    order = [line.name for line in results.lines[task] if any(g.line is line for g in own)]
+    assert [row[0] for row in table.rows] == order
+    assert not [name for name in order if "Noise" in name]
+    gain_of = {(g.line.name, g.against): g for g in own}
+    assert len(gain_of) == len(own)
+    for row in table.rows:
+        for i, against in enumerate((NOISE, EASE, NOTHING)):
+            difference, users, seeds = row[1 + 3 * i : 4 + 3 * i]
+            gain = gain_of.get((row[0], against))
+            if gain is None:
+                assert (difference, users, seeds) == ("-", "-", "-")
+                continue
+            low, high = gain.users.low, gain.users.high
+            assert difference == f"{gain.users.difference:+.4f} [{low:+.4f}, {high:+.4f}]"
+            assert shown_p(users) == pytest.approx(max(gain.users_holm, 0.001), abs=5.1e-4)
+            assert ("**" in users) == (gain.users_holm < 0.05)
+            assert (seeds == "-") == (gain.seeds_holm is None)
+            if gain.seeds_holm is not None:
+                assert shown_p(seeds) == pytest.approx(max(gain.seeds_holm, 0.001), abs=5.1e-4)
+                assert ("**" in seeds) == (gain.seeds_holm < 0.05)
+
+
+def shown_p(cell: str) -> float:
+    return float(cell.strip("*").removeprefix("<"))
+
+
+def test_rows_of_other_figures_are_left_out(results: Results, found: list[Gain]) -> None:
+    assert tables.gain_table(results.lines[TASK], [], "full", "ndcg@10").rows == []
+    hits = [g for g in found if (g.task, g.measure) == (TASK, "hit_rate@10")]
+    assert tables.gain_table(results.lines[TASK], hits, "full", "ndcg@10").rows == []
+    assert tables.gain_table(results.lines[TASK], hits, "full", "hit_rate@10").title == "HR@10, all items"
+
+
+# Slices.
+
+
+def test_slices_of_training_items_part_the_cases(results: Results) -> None:
+    [table] = tables.slice_tables(results.lines[TASK])
+    assert table.title == "Training items of the user: NDCG@10, 1 + 99 candidates"
+    assert len(table.columns) == 7
+    assert [row[0] for row in table.rows] == [line.name for line in results.lines[TASK]]
+    for row in table.rows:
+        assert sum(int(cell.split("(")[1].rstrip(")")) for cell in row[1:]) == 60
+
+
+def test_overlap_is_told_only_where_both_kinds_of_users_exist(results: Results) -> None:
+    [table] = tables.slice_tables(results.lines["cold"])  # and nobody there has a training item
+    assert table.title == "Overlap: NDCG@10, 1 + 99 candidates"
+    assert table.columns == ["row", "in the release", "not in the release"]
+    linked = [line.name for line in results.lines["cold"] if line.row.release not in ("", "Nothing")]
+    assert [row[0] for row in table.rows] == linked
+    for row in table.rows:
+        assert sum(int(cell.split("(")[1].rstrip(")")) for cell in row[1:]) in (60, 61), "per seed, rounded"
+
+
+def test_slices_are_of_all_items_where_there_are_no_candidates(tmp_path: Path) -> None:
+    [table] = tables.slice_tables(full_only(tmp_path).lines["cold"])
+    assert table.title == "Overlap: NDCG@10, all items"
+
+
+def test_a_slice_without_a_case_is_a_dash(results: Results) -> None:
+    warm, cold = line_of(results, TASK, "DMF"), line_of(results, "cold", "EASE")
+    [table] = tables.slice_tables([warm, cold])
+    rows = named(table)
+    assert [rows["EASE"][column] for column in table.columns[2:]] == ["- (0)"] * 5
+    assert rows["EASE"]["no training item"].endswith("(60)")
+
+
+# Cost.
+
+
+def test_cost_is_a_mean_over_seeds(results: Results) -> None:
+    table = tables.cost_table(results.lines[TASK])
+    assert table.columns == [
+        *(
+            "row",
+            "seconds of training",
+            "seconds in all",
+            "epochs",
+            "parameters",
+            "peak MiB",
+            "bytes released",
+            "trials",
+        )
+    ]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert list(rows) == [line.name for line in results.lines[TASK]]
+    assert rows["EASE"] == ["2.0", "10.0", "3", "1,234", "400", "0", "-"]
+    assert rows["DMF"] == ["3.0", "10.0", "4", "1,234", "401", "0", "-"]
+    assert rows["PriCDR, Plaintext"] == ["3.0", "10.0", "4", "1,234", "401", "1,000", "-"]
+    assert rows["Searched, JLT"] == ["2.0", "110.0", "3", "1,234", "400", "1,000", "7"]
+
+
+def test_bytes_of_all_sources_are_released() -> None:
+    more: dict[str, Any] = {"train_seconds": 0.25, "epochs": 1, "parameters": 10**6, "peak_memory": 2048}
+    run = a_run(records={"book": proved(), "movie": proved()})
+    run.report.update(more, release_bytes={"book": 1500, "movie": 2500})
+    [row] = tables.cost_table([Line(Row("music", "S", "R"), (run,))]).rows
+    assert row == ["S, R", "0.2", "1.0", "1", "1,000,000", "2,048", "4,000", "-"]
+
+
+# Shapes.
+
+
+def test_tables_are_rectangular(results: Results, found: list[Gain]) -> None:
+    for task, lines in results.lines.items():
+        made = [table for ranking in RANKINGS for table in tables.figure_tables(results, task, ranking)]
+        own = [gain for gain in found if gain.task == task]
+        made += [tables.gain_table(lines, own, "full", "ndcg@10"), tables.guarantee_table(lines)]
+        made += [*tables.slice_tables(lines), tables.arithmetic_table(results, task), tables.cost_table(lines)]
+        for table in made:
+            assert {len(row) for row in table.rows} <= {len(table.columns)}
+            assert all(isinstance(cell, str) and cell for row in table.rows for cell in row)

@@ -1,0 +1,374 @@
+"""What a benchmark compares: tasks x systems x releases x epsilons x seeds, read from one YAML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+#: What a search may set: nothing that changes who is tested on what, or what the source publishes of.
+SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
+#: Publishers whose draw is part of the control: it follows the seed of the cell.
+DRAWN = ("Noise", "Shuffled")
+
+
+#: A key that means nothing is refused; a number in quotes is no number.
+STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class BenchmarkError(ValueError):
+    """A benchmark that cannot be run as its file has it."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class PublishedTask:
+    """Where the papers' figures for a task stand.
+
+    Args:
+        dataset: As in the table of published figures.
+        source: The source domain there.
+        target: The target domain there.
+    """
+
+    dataset: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, config=STRICT)
+class Task:
+    """Data, and what is asked of them.
+
+    Args:
+        title: Heading of its tables.
+        settings: Dotted settings that make the task out of a config, such as ``data.target``.
+        published: The same task in the papers, where there is one.
+    """
+
+    title: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    published: PublishedTask | None = None
+
+
+@dataclass(frozen=True, config=STRICT)
+class Released:
+    """What a system is given to learn from; one row for each epsilon, and one for the noise control of each.
+
+    Args:
+        publisher: Its settings: a class name, or class_path and init_args.
+        label: What rows call it; by default the class name.
+        epsilons: One row each; empty: the publisher as it is.
+        tasks: Which tasks it is run on; null: all of the system's.
+        noise_control: Add the same release made of redrawn ratings (`Noise`) as a row of its own, of which the gain is told.
+        published_as: Name in the papers' tables, where this is what they ran.
+        reason: Why our figure and the paper's may differ.
+    """
+
+    publisher: str | dict[str, Any]
+    label: str = ""
+    epsilons: list[float] = field(default_factory=list)
+    tasks: list[str] | None = None
+    noise_control: bool = True
+    published_as: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Range:
+    """Values that a hyperparameter search may choose from: `low` to `high`, or `choices`.
+
+    Args:
+        low: Lowest value.
+        high: Highest value.
+        log: Search on a logarithmic scale.
+        integer: Whole numbers only.
+        choices: Values to choose from instead, of any kind.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    integer: bool = False
+    choices: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse a range that says nothing."""
+        if self.choices:
+            wrong = self.low is not None or self.high is not None or self.log or self.integer
+        else:
+            low, high = self.low, self.high
+            wrong = low is None or high is None or not (math.isfinite(low) and math.isfinite(high) and low < high)
+            wrong = wrong or (self.log and (low or 0) <= 0)
+            wrong = wrong or (self.integer and any(value != round(value or 0) for value in (low, high)))
+        if wrong:
+            raise BenchmarkError(
+                f"A searched setting needs finite low < high (low > 0 where log, whole numbers where integer), or choices; got "
+                f"low {self.low}, high {self.high}, log {self.log}, integer {self.integer}, choices {self.choices}."
+            )
+
+
+@dataclass(frozen=True, config=STRICT)
+class Search:
+    """A hyperparameter search inside every cell of a system, on validation alone.
+
+    Args:
+        trials: How many settings are tried.
+        parameters: Dotted settings and what they may be. A setting of the publisher makes every trial a release of its
+            own: all of them are then counted in the record of the one that is used.
+    """
+
+    trials: int
+    parameters: dict[str, Range]
+
+    def __post_init__(self) -> None:
+        """Refuse a search of nothing."""
+        if self.trials < 1 or not self.parameters:
+            raise BenchmarkError(
+                f"A search needs at least one trial and one parameter; got {self.trials} and {list(self.parameters)}."
+            )
+        if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
+            raise BenchmarkError(
+                f"A search may set {', '.join(SEARCHABLE)}; got {unknown}. Others change the data that trials are compared on."
+            )
+
+    @property
+    def touches_source(self) -> bool:
+        """Whether every trial publishes anew."""
+        return any(name == "publisher" or name.startswith("publisher.") for name in self.parameters)
+
+
+@dataclass(frozen=True, config=STRICT)
+class System:
+    """A recommender as it is compared.
+
+    Args:
+        config: The experiment it is run with; paths are relative to the folder that the command is run in.
+        settings: Dotted settings that differ from the config.
+        releases: What it is given; empty: it learns from the target alone.
+        seeds: Of this system; null: those of the benchmark. One seed for what no seed changes.
+        tasks: Which tasks it is run on; null: all.
+        search: A hyperparameter search inside every cell.
+        published_as: Name in the papers' tables, for a system without release.
+        reason: Why our figure and the paper's may differ.
+    """
+
+    config: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    releases: list[Released] = field(default_factory=list)
+    seeds: list[int] | None = None
+    tasks: list[str] | None = None
+    search: Search | None = None
+    published_as: str = ""
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the tables: one system with one release on one task, over its seeds.
+
+    Attributes:
+        task: Key of the task.
+        system: Key of the system.
+        release: What it is given, in words; empty for nothing.
+        control: ``noise`` for the noise control of another row, ``control`` for the others, empty for what is compared.
+        of: For a noise control: the release that it imitates.
+        epsilon: The epsilon asked of the publisher.
+        publisher: Settings of the publisher.
+        published_as: Name in the papers' tables.
+        reason: Why our figure and the paper's may differ.
+    """
+
+    task: str
+    system: str
+    release: str = ""
+    control: Literal["", "noise", "control"] = ""
+    of: str = ""
+    epsilon: float | None = None
+    publisher: dict[str, Any] | None = None
+    published_as: str = ""
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the line is called."""
+        return f"{self.system}, {self.release}" if self.release else self.system
+
+
+@dataclass(frozen=True, config=STRICT)
+class Benchmark:
+    """A grid of experiments.
+
+    Args:
+        title: Heading of the report.
+        tasks: By a short key.
+        systems: By the name that their rows bear.
+        seeds: Of splits, candidates, networks, batches and the draws of controls.
+        about: A paragraph for the report: what is compared, on whom, how.
+    """
+
+    title: str
+    tasks: dict[str, Task]
+    systems: dict[str, System]
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what would make no cell, or two of one name."""
+        for what, there in (("tasks", self.tasks), ("systems", self.systems), ("seeds", self.seeds)):
+            if not there:
+                raise BenchmarkError(f"A benchmark needs {what}, and this one has none.")
+        for name, system in self.systems.items():
+            seeds = self.seeds if system.seeds is None else system.seeds
+            if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+                raise BenchmarkError(f"Seeds must be distinct numbers from 0 on; {name} has {seeds}.")
+            asked = {*(system.tasks or []), *(task for r in system.releases for task in r.tasks or [])}
+            if unknown := sorted(asked - self.tasks.keys()):
+                raise BenchmarkError(
+                    f"{name} is to run on {unknown}, which are no tasks; there are {list(self.tasks)}."
+                )
+            if not system.config.is_file():
+                raise BenchmarkError(
+                    f"No config at {system.config} for {name}. Paths are relative to the folder that the command is run in: "
+                    "run it in the project's own."
+                )
+        if not list(self.rows()):
+            raise BenchmarkError("No system runs on any task, so there is nothing to run.")
+        for name in [*self.tasks, *self.systems, *(row.release for row in self.rows() if row.release)]:
+            if not slug(name):
+                raise BenchmarkError(f"{name!r} names a folder of runs, and needs a letter or a digit for that.")
+        lines = [f"{row.task}: {row.name}" for row in self.rows()]
+        if repeated := sorted({line for line in lines if lines.count(line) > 1}):
+            raise BenchmarkError(f"Several rows are called {repeated}; give their releases different labels.")
+
+    def rows(self) -> Iterator[Row]:
+        """Every line of every task, in the order of the file."""
+        for task in self.tasks:
+            for name, system in self.systems.items():
+                if system.tasks is not None and task not in system.tasks:
+                    continue
+                if not system.releases:
+                    yield Row(task, name, published_as=system.published_as, reason=system.reason)
+                for released in system.releases:
+                    if released.tasks is None or task in released.tasks:
+                        yield from _rows(task, name, released)
+
+    def seeds_of(self, row: Row) -> list[int]:
+        """Seeds that a row is run with."""
+        own = self.systems[row.system].seeds
+        return self.seeds if own is None else own
+
+    def arguments(self, row: Row, seed: int) -> list[str]:
+        """Arguments of ``python -m zoo fit`` for one cell, but for its folder."""
+        system = self.systems[row.system]
+        arguments = ["--config", str(system.config)]
+        for settings in (self.tasks[row.task].settings, system.settings):
+            for key, value in settings.items():
+                arguments += as_argument(key, value)
+        if row.publisher is not None:
+            arguments += as_argument("publisher", _with_seed(row.publisher, seed))
+        return [*arguments, "--seed_everything", str(seed)]
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, its rows among them."""
+        rows = [{**dataclasses.asdict(row), "seeds": self.seeds_of(row)} for row in self.rows()]
+        kept: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(self), "rows": rows}, default=str))
+        return kept
+
+
+def slug(text: str) -> str:
+    """A name as a folder: lower case, letters, digits, dots and single dashes."""
+    words = "".join(c if c.isalnum() or c == "." else " " for c in text.lower()).split()
+    return "-".join(word.strip(".") for word in words if word.strip("."))
+
+
+def as_argument(key: str, value: Any) -> list[str]:  # noqa: ANN401  any setting
+    """A dotted setting as the command line takes it."""
+    return [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+
+
+def _rows(task: str, system: str, released: Released) -> Iterator[Row]:
+    given = released.publisher
+    publisher: dict[str, Any] = {"class_path": given} if isinstance(given, str) else dict(given)
+    if "class_path" not in publisher:
+        raise BenchmarkError(f"A publisher is a class name, or class_path and init_args; got {given}.")
+    kind = str(publisher["class_path"]).rsplit(".", 1)[-1]
+    is_control = kind in (*DRAWN, "Nothing")
+    epsilons: list[float] | list[None] = released.epsilons or [None]
+    for epsilon in epsilons:
+        label, settings = released.label or kind, publisher
+        if epsilon is not None:
+            label = f"{label} eps {epsilon:g}"
+            settings = {**publisher, "init_args": {**(publisher.get("init_args") or {}), "epsilon": epsilon}}
+        yield Row(
+            task,
+            system,
+            label,
+            "control" if is_control else "",
+            epsilon=epsilon,
+            publisher=settings,
+            published_as=released.published_as,
+            reason=released.reason,
+        )
+        if released.noise_control and not is_control:
+            noise = {"class_path": "Noise", "init_args": {"of": settings}}
+            yield Row(task, system, f"Noise ({label})", "noise", of=label, epsilon=epsilon, publisher=noise)
+
+
+def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
+    if str(publisher["class_path"]).rsplit(".", 1)[-1] not in DRAWN:
+        return publisher
+    return {**publisher, "init_args": {"seed": seed, **(publisher.get("init_args") or {})}}
+
+
+class _Once(yaml.SafeLoader):
+    """YAML in which a key may be given once: of two values the last would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping, refused if a key occurs twice."""
+        keys = [key.value for key, _ in node.value]
+        if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{repeated} given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_benchmark(path: Path) -> Benchmark:
+    """The benchmark of a YAML file.
+
+    Raises:
+        BenchmarkError: If the file is missing, no YAML, or says something that a benchmark does not know.
+    """
+    if not path.is_file():
+        raise BenchmarkError(f"No benchmark at {path}. Those that are shipped lie in configs/benchmarks.")
+    try:
+        settings = yaml.load(path.read_text(encoding="utf-8"), Loader=_Once)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BenchmarkError(f"{path} is no YAML: {error}") from error
+    if not isinstance(settings, dict):
+        raise BenchmarkError(f"{path} holds no settings of a benchmark.")
+    try:
+        return TypeAdapter(Benchmark).validate_json(json.dumps(settings))
+    except ValidationError as error:
+        raise BenchmarkError(f"{path}: {_said(error)}") from error
+    except TypeError as error:  # a date, or a key that is no text
+        raise BenchmarkError(f"{path} holds a value that is no text, number, list or mapping: {error}.") from error
+
+
+def _said(error: ValidationError) -> str:
+    """Where the file is wrong and how, one sentence for each place."""
+    places = []
+    for found in error.errors():
+        cause = found.get("ctx", {}).get("error")
+        where = ".".join(str(part) for part in found["loc"])
+        message = str(cause) if isinstance(cause, ValueError) else f"{found['msg']}; got {found['input']!r}."
+        if found["type"] == "unexpected_keyword_argument":
+            message = "no such setting."
+        places.append(f"{where}: {message}" if where else message)
+    return " ".join(places)

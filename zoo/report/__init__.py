@@ -1,0 +1,1 @@
+"""What a benchmark's runs say, as tables, figures and pages."""

@@ -1,0 +1,76 @@
+"""``python -m zoo report``: what a benchmark's runs say."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from zoo.report.figures import curves
+from zoo.report.files import gains_csv, results_csv
+from zoo.report.gains import gains
+from zoo.report.page import context, render
+from zoo.report.results import Results, ResultsError, read_results
+
+#: Written by hand, put at the top of the page.
+NOTES = "notes.md"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    made = argparse.ArgumentParser(
+        prog="python -m zoo report",
+        description="Tables, paired tests, curves, slices and cost of a benchmark's finished runs, as Markdown (README.md), CSV "
+        "(results.csv, gains.csv), figures (SVG) and one self-contained HTML page (report.html).",
+        epilog=f"What stands in {NOTES} of the output folder is put at the top of the page.",
+    )
+    made.add_argument(
+        "runs", type=Path, metavar="RUNS", help="folder of a benchmark's runs, such as runs/benchmarks/smoke"
+    )
+    made.add_argument("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
+    return made
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command; a refusal ends with its message."""
+    options = parser().parse_args(arguments)
+    console = Console()
+    try:
+        with console.status("Reading runs and testing differences ..."):
+            results = read_results(options.runs)
+            written = write_report(results, options.out)
+    except (ResultsError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    for path in written:
+        console.print(str(path), soft_wrap=True)
+    if results.finished < results.cells:
+        console.print(f"{results.finished} of {results.cells} cells are finished; the report says so.")
+
+
+def write_report(results: Results, out: Path) -> list[Path]:
+    """Write every file of the report; each is whole or not there.
+
+    Returns:
+        The files, the pages last.
+    """
+    found = gains(results)
+    notes = out / NOTES
+    name, config = results.benchmark["name"], results.benchmark["config"]
+    commands = [
+        f"python -m zoo benchmark --config {config}",
+        f"python -m zoo report runs/benchmarks/{name} --out {out if not out.is_absolute() else 'report/'}",
+    ]
+    values = context(results, found, commands, notes.read_text(encoding="utf-8") if notes.is_file() else "")
+    files = {"results.csv": results_csv(results), "gains.csv": gains_csv(found)}
+    for task in results.lines:
+        files |= {f"{figure}.svg": svg for figure, svg in curves(results, task).items()}
+    files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
+    out.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        temporary = out / f".{file}.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.rename(out / file)
+    return [out / file for file in files]

@@ -1,0 +1,109 @@
+"""Privacy-utility curves, as SVG that is the same for the same runs."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from zoo.report.gains import EASE
+from zoo.report.results import RANKINGS, Guarantee, Line, Results
+
+#: Distinguishable also without colour vision (Okabe and Ito).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+#: Rows without guarantee that are drawn as levels: what stands without a release, and what plain ratings give.
+REFERENCES = {
+    "Popularity": ("0.65", "-"),
+    EASE: ("0.35", "--"),
+    "Nothing": ("0.35", "-."),
+    "Plaintext": ("0.0", ":"),
+}
+
+
+def curves(results: Results, task: str) -> dict[str, str]:
+    """One figure for each kind of guarantee on a task, NDCG@10 against epsilon, by a name for its file."""
+    groups: dict[Guarantee, list[Line]] = {}
+    for line in results.lines[task]:
+        if line.guarantee is not None and line.row.control == "":
+            groups.setdefault(line.guarantee, []).append(line)
+    return {
+        f"{task}-{g.unit}-{g.relation}-{g.delta:.0e}".replace("_", "-"): _curve(results, task, g, lines)
+        for g, lines in groups.items()
+    }
+
+
+def _curve(results: Results, task: str, guarantee: Guarantee, lines: Sequence[Line]) -> str:
+    rankings = [r for r in RANKINGS if f"{r}/ndcg@10" in lines[0].cases.columns]
+    figure = Figure(figsize=(5.2 * len(rankings), 3.8), layout="constrained")
+    for axes, ranking in zip(figure.subplots(1, len(rankings), squeeze=False)[0], rankings, strict=True):
+        _draw(axes, results, lines, ranking)
+        axes.set_title(RANKINGS[ranking], fontsize=10)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.suptitle(f"{results.benchmark['tasks'][task]['title']}: {guarantee}", fontsize=10)
+    return _svg(figure)
+
+
+def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> None:
+    series: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        series.setdefault((line.row.system, line.row.release.split(" eps ")[0]), []).append(line)
+    for colour, ((system, release), own) in zip(_cycled(len(series)), series.items(), strict=True):
+        _errorbar(axes, own, own, ranking, colour, f"{system}, {release}")
+        noise = [(line, control) for line in own if (control := results.noise_of(line)) is not None]
+        if noise:
+            where, controls = zip(*noise, strict=True)
+            _errorbar(axes, where, controls, ranking, colour, f"{system}, {release}: its noise control", faint=True)
+    for line in results.lines[lines[0].row.task]:
+        if style := REFERENCES.get(line.row.release or line.row.system):
+            axes.axhline(
+                line.mean(ranking, "ndcg@10"), color=style[0], linestyle=style[1], linewidth=1, label=line.name
+            )
+    axes.set_xscale("log")
+    asked = sorted({line.epsilon for line in lines if line.epsilon})
+    axes.set_xticks(asked, [f"{epsilon:.2g}" for epsilon in asked], minor=False)
+    axes.minorticks_off()
+    axes.set_xlabel("epsilon, proved")
+    axes.set_ylabel("NDCG@10")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _errorbar(
+    axes: Axes, where: Sequence[Line], lines: Sequence[Line], ranking: str, colour: str, label: str, faint: bool = False
+) -> None:
+    points = sorted(
+        (at.epsilon or 0.0, line.mean(ranking, "ndcg@10"), line.sd(ranking, "ndcg@10"))
+        for at, line in zip(where, lines, strict=True)
+    )
+    x, y, sd = zip(*points, strict=True)
+    axes.errorbar(
+        x,
+        y,
+        [0.0 if math.isnan(s) else s for s in sd],
+        color=colour,
+        marker="x" if faint else "o",
+        markersize=4,
+        linewidth=1,
+        linestyle=":" if faint else "-",
+        alpha=0.6 if faint else 1.0,
+        capsize=2,
+        label=label,
+    )
+
+
+def _cycled(count: int) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(count)]
+
+
+def _svg(figure: Figure) -> str:
+    """Without a date, and with element names that depend on nothing but the drawing."""
+    file = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "cdr-zoo", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)

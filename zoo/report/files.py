@@ -1,0 +1,90 @@
+"""Figures of a report as CSV, for whoever goes on counting."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+
+from zoo.report.gains import Gain
+from zoo.report.results import MEASURES, RANKINGS, Line, Results
+
+
+def results_csv(results: Results) -> str:
+    """One line per row of the benchmark: what it is, what it guarantees, every figure, and its cost."""
+    return _csv([_result(line) for lines in results.lines.values() for line in lines])
+
+
+def _result(line: Line) -> dict[str, object]:
+    guarantee = line.guarantee
+    found: dict[str, object] = {
+        "task": line.row.task,
+        "system": line.row.system,
+        "release": line.row.release,
+        "control": line.row.control,
+        "method": line.runs[0].report["method"],
+        "published_as": line.row.published_as,
+        "guarantee": "proved" if guarantee else "none" if line.row.release else "no release",
+        "unit": guarantee.unit if guarantee else "",
+        "relation": guarantee.relation if guarantee else "",
+        "delta": guarantee.delta if guarantee else "",
+        "epsilon": line.epsilon if guarantee else "",
+        "seeds": len(line.runs),
+        "cases": round(line.average(lambda r: len(r.cases))),
+    }
+    for ranking in RANKINGS:
+        for measure in MEASURES:
+            found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
+            found[f"{ranking}/{measure} sd"] = _number(line.sd(ranking, measure))
+    return found | {
+        "ranked_by_item_counts": round(line.average(lambda r: r.report["ranked_by_item_counts"])),
+        "train_seconds": round(line.average(lambda r: r.report["train_seconds"]), 1),
+        "cell_seconds": round(line.average(lambda r: r.cell_seconds), 1),
+        "epochs": round(line.average(lambda r: r.report["epochs"]), 1),
+        "parameters": round(line.average(lambda r: r.report["parameters"])),
+        "peak_mib": round(line.average(lambda r: r.report["peak_memory"])),
+        "bytes_released": round(line.average(lambda r: sum(r.report["release_bytes"].values()))),
+        "trials": max(run.tuned for run in line.runs),
+    }
+
+
+def gains_csv(found: Sequence[Gain]) -> str:
+    """One line per row, control and figure: the difference and both tests, corrected and not."""
+    rows = []
+    for gain in found:
+        users, seeds = gain.users, gain.seeds
+        rows.append(
+            {
+                "task": gain.task,
+                "row": gain.line.name,
+                "against": gain.against,
+                "figure": f"{gain.ranking}/{gain.measure}",
+                "difference": _number(users.difference),
+                "low": _number(users.low),
+                "high": _number(users.high),
+                "users": users.pairs,
+                "users_better": users.better,
+                "p_users": f"{users.p_value:.3g}",
+                "p_users_holm": f"{gain.users_holm:.3g}",
+                "seeds": seeds.pairs if seeds else "",
+                "seeds_better": seeds.better if seeds else "",
+                "p_seeds": f"{seeds.p_value:.3g}" if seeds else "",
+                "p_seeds_holm": "" if gain.seeds_holm is None else f"{gain.seeds_holm:.3g}",
+            }
+        )
+    return _csv(rows)
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6f}"
+
+
+def _csv(rows: Sequence[dict[str, object]]) -> str:
+    if not rows:
+        return ""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()

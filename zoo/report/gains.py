@@ -1,0 +1,94 @@
+"""What a row gains over its controls: paired over users and over seeds, with Holm's correction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from zoo.report.results import RANKINGS, Line, Results
+from zoo.report.significance import Comparison, holm, over_seeds, over_users
+
+#: What claims are made in; the first chooses the checkpoint.
+CLAIMED = ("ndcg@10", "hit_rate@10")
+NOISE, EASE, NOTHING = "its own noise control", "EASE", "the same model without a release"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A row less one of its controls, in one figure.
+
+    Attributes:
+        task: Key of the task.
+        line: The row.
+        against: What it is compared with, in words.
+        ranking: ``full`` or ``sampled``.
+        measure: Which figure.
+        users: Paired over users, each averaged over seeds.
+        seeds: Paired over seeds; None with fewer than two.
+        users_holm: p-value over users, corrected for all rows compared with the same control in this figure.
+        seeds_holm: The same over seeds; None without one.
+    """
+
+    task: str
+    line: Line
+    against: str
+    ranking: str
+    measure: str
+    users: Comparison
+    seeds: Comparison | None
+    users_holm: float = 1.0
+    seeds_holm: float | None = None
+
+
+def gains(results: Results) -> list[Gain]:
+    """Every row against every control it has, corrected within each task, control and figure."""
+    found = []
+    for task in results.lines:
+        for against in (NOISE, EASE, NOTHING):
+            for ranking in RANKINGS:
+                for measure in CLAIMED:
+                    found += _corrected(list(_family(results, task, against, ranking, measure)))
+    return found
+
+
+def control_of(results: Results, line: Line, against: str) -> Line | None:
+    """The control of a row, if it has one and is none itself."""
+    if line.row.control == "noise":
+        return None
+    if against == NOISE:
+        return results.noise_of(line)
+    if against == NOTHING:
+        return results.nothing_of(line)
+    return results.system(line, EASE)
+
+
+def _family(results: Results, task: str, against: str, ranking: str, measure: str) -> Iterator[Gain]:
+    for line in results.lines[task]:
+        control = control_of(results, line, against)
+        if control is None or f"{ranking}/{measure}" not in line.cases.columns:
+            continue
+        ours, theirs = _by_user(line, f"{ranking}/{measure}"), _by_user(control, f"{ranking}/{measure}")
+        if ours.join(theirs, on="user_id", how="semi").is_empty():
+            continue  # no seed in common yet
+        name = f"{ranking}/{measure}"
+        users = over_users(ours, theirs, name)
+        yield Gain(task, line, against, ranking, measure, users, over_seeds(ours, theirs, name))
+
+
+def _by_user(line: Line, name: str) -> pl.DataFrame:
+    """A figure of every user and seed; several held-out items of one user count as their mean."""
+    return line.cases.group_by("seed", "user_id").agg(pl.col(name).cast(pl.Float64).mean())
+
+
+def _corrected(family: list[Gain]) -> list[Gain]:
+    users = holm([gain.users.p_value for gain in family])
+    tested = [gain for gain in family if gain.seeds is not None]
+    seeds = dict(
+        zip(map(id, tested), holm([gain.seeds.p_value for gain in tested if gain.seeds is not None]), strict=True)
+    )
+    return [
+        replace(gain, users_holm=corrected, seeds_holm=seeds.get(id(gain)))
+        for gain, corrected in zip(family, users, strict=True)
+    ]

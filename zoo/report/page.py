@@ -1,0 +1,154 @@
+"""One report as Markdown and as a self-contained HTML page, from the same sections."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from zoo.benchmark.grid import slug
+from zoo.report import tables
+from zoo.report.figures import curves
+from zoo.report.gains import Gain
+from zoo.report.results import RANKINGS, Line, Results
+from zoo.report.tables import Table
+from zoo.report.versus import versus
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands below it.
+
+    Attributes:
+        title: The heading.
+        tables: In order.
+        figures: Name and SVG of each figure.
+    """
+
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    figures: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """All sections of one task.
+
+    Attributes:
+        task: Key of the task.
+        title: Its title.
+        said: How much of it is finished, on how many cases.
+        sections: In order.
+    """
+
+    task: str
+    title: str
+    said: str
+    sections: list[Section]
+
+
+def chapters(results: Results, found: Sequence[Gain]) -> list[Chapter]:
+    """The report, task by task."""
+    made = []
+    beside = versus(results)
+    for task, lines in results.lines.items():
+        sections = [
+            Section(f"{ranking.title()} ranking ({words})", tables.figure_tables(results, task, ranking))
+            for ranking, words in RANKINGS.items()
+        ]
+        own = [gain for gain in found if gain.task == task]
+        rankings = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
+        sections.append(
+            Section(
+                "What a row gains over its controls", [tables.gain_table(lines, own, r, "ndcg@10") for r in rankings]
+            )
+        )
+        sections.append(Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)))
+        sections.append(Section("Slices", tables.slice_tables(lines)))
+        if task in beside:
+            sections.append(Section("Beside the papers", [tables.versus_table(beside[task])]))
+        sections.append(Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]))
+        sections.append(Section("Cost", [tables.cost_table(lines)]))
+        kept = [section for section in sections if section.tables or section.figures]
+        made.append(Chapter(task, results.benchmark["tasks"][task]["title"], _said(results, task, lines), kept))
+    return made
+
+
+def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
+    wanted = sum(len(row["seeds"]) for row in results.benchmark["rows"] if row["task"] == task)
+    done = sum(len(line.runs) for line in lines)
+    cases = max(len(run.cases) for line in lines for run in line.runs)
+    return (
+        f"{done} of {wanted} runs are finished. Each is tested once, on {cases:,} held-out cases, at the epoch of its best "
+        "validation NDCG@10. Mean and sample standard deviation over seeds; the best mean of a column is bold; ties count in "
+        "expectation."
+    )
+
+
+def context(results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str) -> dict[str, Any]:
+    """What the templates are filled with."""
+    benchmark = results.benchmark
+    return {
+        "title": benchmark["title"],
+        "about": benchmark["about"].strip(),
+        "notes": notes.strip(),
+        "commands": list(commands),
+        "chapters": chapters(results, found),
+        "versions": _versions(results),
+    }
+
+
+def _versions(results: Results) -> str:
+    runs = [run for lines in results.lines.values() for line in lines for run in line.runs]
+    return "; ".join(sorted({", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs}))
+
+
+def render(template: str, values: dict[str, Any]) -> str:
+    """Fill one of the templates beside this file."""
+    environment = Environment(
+        loader=PackageLoader("zoo.report", "."),
+        autoescape=template.endswith("html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose}
+    return environment.get_template(template).render(values)
+
+
+def cell(text: str) -> Markup:
+    """A cell of a table for HTML: escaped, ``**`` as bold."""
+    return Markup(re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html.escape(text)))
+
+
+def prose(text: str) -> Markup:
+    """Notes written in Markdown for HTML: paragraphs, lists, bold, code and links; everything else is text."""
+    safe = html.escape(text)
+    safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe, flags=re.DOTALL)
+    safe = re.sub(r"`(.+?)`", r"<code>\1</code>", safe)
+    safe = re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", r'<a href="\2">\1</a>', safe)
+    blocks = []
+    for block in re.split(r"\n\s*\n", safe.strip()):
+        if block.startswith("- "):
+            entries = re.split(r"\n- ", block[2:])
+            blocks.append("<ul>" + "".join(f"<li>{entry}</li>" for entry in entries) + "</ul>")
+        elif block.startswith("## "):
+            head, _, rest = block[3:].partition("\n")
+            blocks.append(f"<h2>{head}</h2>" + (f"<p>{rest}</p>" if rest else ""))
+        else:
+            blocks.append(f"<p>{block}</p>")
+    return Markup("\n".join(blocks))
+
+
+def inline(svg: str, name: str) -> Markup:
+    """A figure inside the page; its element names are made its own, so that two figures do not share any."""
+    prefix = slug(name)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(r'(xlink:href="|href="|url\()#([^")]+)', rf"\1#{prefix}-\2", svg)
+    return Markup(svg)

@@ -1,0 +1,87 @@
+"""Figures that papers print, to stand beside ours; they are not targets.
+
+``papers.csv`` holds them in long form: PriCDR table 1, FedGCDR tables 1, 2 and 5 ("Single Domain" is ``FedGNN``), and
+of PPGenCDR table 1 the rows whose cells can be told apart in the paper's text. Many rows break the arithmetic that
+binds their metrics; :attr:`Published.inconsistencies` says how.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from zoo.report.arithmetic import violations
+
+PAPERS = {
+    "pricdr": (
+        "Chaochao Chen, Huiwen Wu, Jiajie Su, Lingjuan Lyu, Xiaolin Zheng and Li Wang: Differential Private Knowledge "
+        "Transfer for Privacy-Preserving Cross-Domain Recommendation. Proceedings of the ACM Web Conference 2022 "
+        "(WWW '22), doi:10.1145/3485447.3512192."
+    ),
+    "ppgencdr": (
+        "Xinting Liao, Weiming Liu, Xiaolin Zheng, Binhui Yao and Chaochao Chen: PPGenCDR: A Stable and Robust "
+        "Framework for Privacy-Preserving Cross-Domain Recommendation. AAAI Conference on Artificial Intelligence, 2023."
+    ),
+    "fedgcdr": (
+        "Ziqi Yang, Zhaopeng Peng, Zihui Wang, Jianzhong Qi, Chaochao Chen, Weike Pan, Chenglu Wen, Cheng Wang and "
+        "Xiaoliang Fan: Federated Graph Learning for Cross-Domain Recommendation. Advances in Neural Information "
+        "Processing Systems (NeurIPS), 2024."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One row of a paper's table.
+
+    Attributes:
+        paper: Key of :data:`PAPERS`.
+        table: Number of the table in the paper.
+        dataset: Data set, for example ``douban``.
+        source: Source domain, or how many there are, for example ``3 domains``.
+        target: Target domain.
+        method: Recommender, as the paper names it.
+        figures: Values by metric and cut-off, for example ``hit_rate@5``.
+    """
+
+    paper: str
+    table: int
+    dataset: str
+    source: str
+    target: str
+    method: str
+    figures: dict[str, float]
+
+    @property
+    def inconsistencies(self) -> list[str]:
+        """What in the row cannot be, from its rounded figures (:func:`zoo.report.arithmetic.violations`)."""
+        return violations(self.figures)
+
+
+def all_published() -> list[Published]:
+    """Every row of the papers' tables, in the order of the file."""
+    return list(_rows())
+
+
+def published(dataset: str, source: str, target: str) -> list[Published]:
+    """The rows on one data set and direction, by the names in ``papers.csv``; empty if no paper reports it.
+
+    Args:
+        dataset: Data set, for example ``amazon``.
+        source: Source domain, for example ``movie``.
+        target: Target domain, for example ``book``.
+    """
+    return [row for row in _rows() if (row.dataset, row.source, row.target) == (dataset, source, target)]
+
+
+@cache
+def _rows() -> tuple[Published, ...]:
+    rows: dict[tuple[str, ...], dict[str, float]] = {}
+    with Path(__file__).with_name("papers.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            row = tuple(line[name] for name in ("paper", "table", "dataset", "source", "target", "method"))
+            rows.setdefault(row, {})[f"{line['metric']}@{line['k']}"] = float(line["value"])
+    return tuple(
+        Published(paper, int(table), dataset, source, target, method, figures)
+        for (paper, table, dataset, source, target, method), figures in rows.items()
+    )

@@ -1,0 +1,234 @@
+"""The finished runs of a benchmark, row by row."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
+from zoo.benchmark.grid import Row
+from zoo.privacy.record import rounded_up
+
+CUT_OFFS = (5, 10)
+MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
+RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
+
+
+class ResultsError(ValueError):
+    """Runs that cannot be reported on."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What rows must have in common to stand in one table.
+
+    Attributes:
+        unit: Who is protected.
+        relation: Which data sets are kept alike.
+        delta: Probability beyond which nothing is promised.
+    """
+
+    unit: str
+    relation: str
+    delta: float
+
+    def __str__(self) -> str:
+        """For a heading."""
+        return f"one {self.unit} ({self.relation.replace('_', ' ')}), delta {float(rounded_up(self.delta)):.3g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One finished cell.
+
+    Attributes:
+        seed: Of the cell.
+        folder: Of the run.
+        report: What ``metrics.json`` says.
+        records: Privacy record of each release, by source.
+        cell_seconds: The whole cell, search included.
+        tuned: Trials of a hyperparameter search; 0 for none.
+        versions: What it was made with.
+    """
+
+    seed: int
+    folder: Path
+    report: dict[str, Any]
+    records: dict[str, dict[str, Any]]
+    cell_seconds: float
+    tuned: int
+    versions: dict[str, str]
+
+    def figure(self, ranking: str, measure: str) -> float:
+        """A test figure, such as ``("full", "ndcg@10")``; NaN where the run does not have it."""
+        return float(self.report["metrics"].get(f"test/{ranking}/{measure}", math.nan))
+
+    @cached_property
+    def cases(self) -> pl.DataFrame:
+        """Figures of every held-out case."""
+        return pl.read_parquet(self.folder / "test_cases.parquet").with_columns(seed=pl.lit(self.seed))
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A row with its finished runs, one for each seed."""
+
+    row: Row
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        """What the line is called."""
+        return self.row.name
+
+    @property
+    def counted(self) -> bool:
+        """Whether some users were ranked by item counts, as the method means nothing for them."""
+        return any(run.report["ranked_by_item_counts"] for run in self.runs)
+
+    def figures(self, ranking: str, measure: str) -> list[float]:
+        """A figure of every seed."""
+        return [run.figure(ranking, measure) for run in self.runs]
+
+    def mean(self, ranking: str, measure: str) -> float:
+        """Mean of a figure over seeds."""
+        return statistics.mean(self.figures(ranking, measure))
+
+    def sd(self, ranking: str, measure: str) -> float:
+        """Sample standard deviation of a figure over seeds; NaN for one seed."""
+        return statistics.stdev(self.figures(ranking, measure)) if len(self.runs) > 1 else math.nan
+
+    def average(self, value: Callable[[Run], float]) -> float:
+        """Mean over runs."""
+        return statistics.mean(map(value, self.runs))
+
+    @cached_property
+    def cases(self) -> pl.DataFrame:
+        """Figures of every case of every seed."""
+        return pl.concat([run.cases for run in self.runs])
+
+    @cached_property
+    def guarantee(self) -> Guarantee | None:
+        """What every release of every run guarantees; None if one guarantees nothing, or there is none.
+
+        Raises:
+            ResultsError: If releases of one row protect different things.
+        """
+        records = [record for run in self.runs for record in run.records.values()]
+        if not records or any(record["guarantee"] == "none" for record in records):
+            return None
+        kinds = {(record["unit"], record["relation"]) for record in records}
+        if len(kinds) > 1:
+            raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
+        unit, relation = kinds.pop()
+        return Guarantee(unit, relation, max(record["delta"] for record in records))
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """The largest epsilon that a release of the row states, at the delta of its guarantee; None without one."""
+        if self.guarantee is None:
+            return None
+        return max(float(record["epsilon"]) for run in self.runs for record in run.records.values())
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why releases guarantee nothing."""
+        return sorted({str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]})
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a benchmark has found so far.
+
+    Attributes:
+        benchmark: As ``benchmark.json`` has it.
+        lines: By task, in the order of the benchmark; rows without a finished run are left out.
+        finished: How many cells are.
+    """
+
+    benchmark: dict[str, Any]
+    lines: dict[str, list[Line]]
+    finished: int
+
+    @property
+    def cells(self) -> int:
+        """How many cells the benchmark has."""
+        return len(self.benchmark["cells"])
+
+    def noise_of(self, line: Line) -> Line | None:
+        """The row's own noise control."""
+        return self._find(
+            line, lambda r: r.system == line.row.system and r.control == "noise" and r.of == line.row.release
+        )
+
+    def nothing_of(self, line: Line) -> Line | None:
+        """The same model without any release."""
+        return self._find(line, lambda r: r.system == line.row.system and r.release == "Nothing")
+
+    def system(self, line: Line, name: str) -> Line | None:
+        """A system without release on the same task."""
+        return self._find(line, lambda r: r.system == name and not r.release)
+
+    def _find(self, line: Line, wanted: Callable[[Row], bool]) -> Line | None:
+        found = (other for other in self.lines[line.row.task] if other is not line and wanted(other.row))
+        return next(found, None)
+
+
+def read_results(runs: Path) -> Results:
+    """Read the runs of one benchmark.
+
+    Raises:
+        ResultsError: If there is no benchmark, or none of its cells is finished.
+    """
+    path = runs / BENCHMARK
+    if not path.is_file():
+        raise ResultsError(
+            f"{runs} holds no {BENCHMARK}, so it is no folder of a benchmark. Run `python -m zoo benchmark --config FILE` and "
+            "give the folder that it names. Runs of `fit` alone are not compared: put them into a benchmark's file."
+        )
+    try:
+        benchmark, lines = _read_lines(runs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ResultsError(
+            f"{path} or a run below it cannot be read ({type(error).__name__}: {error}). If another version wrote it, give the "
+            "benchmark command again: it runs nothing that is finished."
+        ) from error
+    count = sum(len(line.runs) for some in lines.values() for line in some)
+    if not count:
+        raise ResultsError(
+            f"No cell of {runs} is finished. Run: python -m zoo benchmark --config {benchmark['config']}"
+        )
+    return Results(benchmark, {task: some for task, some in lines.items() if some}, count)
+
+
+def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
+    benchmark = json.loads((runs / BENCHMARK).read_text(encoding="utf-8"))
+    known = {entry.name for entry in fields(Row)}
+    lines: dict[str, list[Line]] = {task: [] for task in benchmark["tasks"]}
+    for entry in benchmark["rows"]:
+        row = Row(**{key: value for key, value in entry.items() if key in known})
+        found = [_read_run(runs, f"{folder_of(row)}/seed-{seed}", seed, benchmark["cells"]) for seed in entry["seeds"]]
+        if finished := tuple(run for run in found if run is not None):
+            lines[row.task].append(Line(row, finished))
+    return benchmark, lines
+
+
+def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:
+    folder = root / name
+    if not (folder / CELL).is_file():
+        return None
+    cell = json.loads((folder / CELL).read_text(encoding="utf-8"))
+    if digest_of(cell["settings"]) != digests.get(name):
+        return None  # of another version of the benchmark
+    report = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    records = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
+    search = cell["settings"]["search"]
+    return Run(seed, folder, report, records, cell["seconds"], search["trials"] if search else 0, cell["versions"])

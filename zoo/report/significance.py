@@ -1,0 +1,183 @@
+"""Paired tests of one recommender against another, and Holm's correction for several of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy import stats
+
+ROUNDING = 1e-13  # relative; differences of double-precision values closer than this are equal
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Outcome of a paired test.
+
+    Attributes:
+        difference: Mean of ours minus theirs.
+        low: Lower end of the 95 % confidence interval of that mean (Student t).
+        high: Upper end.
+        p_value: Two-sided p-value of no difference.
+        pairs: How many pairs there are.
+        better: Pairs in which ours is higher.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    pairs: int
+    better: int
+
+
+def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
+    """Paired t-test of independent pairs.
+
+    Equal differences have no spread and hence no t statistic: the interval is the point itself. If they are 0, the
+    p-value is 1. Otherwise it is that of the sign-flip test, ``2 ** (1 - pairs)``, which uses the signs alone and is
+    the smallest p-value that this many pairs can give without a model of their spread. Formally ``t`` would be
+    infinite and the p-value 0, a certainty that no five numbers give.
+
+    Args:
+        ours: Our figures, shape ``(pairs,)``.
+        theirs: The other's figures, same shape and order.
+
+    Raises:
+        ValueError: If the two are not of one shape ``(pairs,)``, hold fewer than two pairs, or a value is not finite.
+    """
+    x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(
+            f"ours and theirs must be one-dimensional and of equal length, got shapes {x.shape} and {y.shape}; "
+            "keep the cases that both have, in one order."
+        )
+    if len(x) < 2:
+        raise ValueError(f"A paired test needs at least two pairs, got {len(x)}; add seeds or users.")
+    for name, values in (("ours", x), ("theirs", y)):
+        if not np.isfinite(values).all():
+            wrong = int((~np.isfinite(values)).sum())
+            raise ValueError(f"{name} must be finite, got {wrong} NaN or infinite of {len(x)}; leave those pairs out.")
+    rounding = ROUNDING * float(np.abs([x, y]).max())
+    differences = x - y
+    mean, better = float(differences.mean()), int((differences > rounding).sum())
+    if float(np.ptp(differences)) <= rounding:
+        p_value = 1.0 if abs(mean) <= rounding else 2.0 ** (1 - len(x))
+        return Comparison(mean, mean, mean, p_value, len(x), better)
+    test = stats.ttest_rel(x, y)
+    interval = test.confidence_interval(0.95)
+    return Comparison(mean, float(interval.low), float(interval.high), float(test.pvalue), len(x), better)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjusted p-values, in the order given.
+
+    The ``i``-th smallest of ``m`` is multiplied by ``m - i + 1``, raised to the adjusted values before it, and capped
+    at 1. Rejecting what is at most ``alpha`` keeps the chance of any false rejection at most ``alpha``, whatever the
+    dependence.
+
+    Reference: Holm, *A Simple Sequentially Rejective Multiple Test Procedure*, Scandinavian Journal of Statistics, 1979.
+
+    Args:
+        p_values: One p-value per comparison.
+
+    Raises:
+        ValueError: If a value is NaN or outside [0, 1].
+    """
+    for p_value in p_values:
+        if not 0 <= p_value <= 1:
+            raise ValueError(f"p_values must lie in [0, 1], got {p_value}; leave out comparisons without a test.")
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for position, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - position) * float(p_values[index])))
+        adjusted[index] = largest
+    return adjusted
+
+
+def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison:
+    """Paired test over users: do the trained models differ on users like these?
+
+    The pairs are the rows of ``(seed, user_id)`` that both frames have. A user occurs under several seeds, and those
+    rows are not independent, so each user's differences are averaged over the seeds first and count once.
+
+    A frame with one seed against one with several is taken for a recommender without randomness, whose single run is
+    that of every seed, if each seed of the other frame has exactly its users: pairing is then by ``user_id`` alone.
+
+    Args:
+        ours: Our cases, with columns ``seed``, ``user_id`` and the metric; one row per seed and user.
+        theirs: The other's cases, likewise.
+        metric: Column to compare, for example ``ndcg@10``.
+
+    Raises:
+        ValueError: If a column is missing, a seed and user occur twice, nothing is in common, or :func:`paired` refuses.
+    """
+    pairs = _pairs(ours, theirs, metric)
+    if pairs.is_empty():
+        raise ValueError(
+            f"ours and theirs have no seed and user in common ({len(ours)} and {len(theirs)} rows); "
+            "compare runs of one data set and split."
+        )
+    users = pairs.group_by("user_id").agg(pl.col("ours", "theirs").mean()).sort("user_id")
+    return paired(users["ours"].to_numpy(), users["theirs"].to_numpy())
+
+
+def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison | None:
+    """Paired test over seeds: does the difference of the means hold when training is repeated?
+
+    Each seed gives one pair, the two means over the users that both frames have under it. Rows are paired as in
+    :func:`over_users`.
+
+    Args:
+        ours: Our cases, with columns ``seed``, ``user_id`` and the metric; one row per seed and user.
+        theirs: The other's cases, likewise.
+        metric: Column to compare, for example ``ndcg@10``.
+
+    Returns:
+        None with fewer than two common seeds, and when neither mean changes with the seed: two recommenders without
+        randomness give one observation, however often it is repeated.
+
+    Raises:
+        ValueError: If a column is missing, a seed and user occur twice, or :func:`paired` refuses.
+    """
+    seeds = _pairs(ours, theirs, metric).group_by("seed").agg(pl.col("ours", "theirs").mean()).sort("seed")
+    means = seeds.select("ours", "theirs").to_numpy()
+    if len(means) < 2 or np.ptp(means, axis=0).max() <= ROUNDING * np.abs(means).max():
+        return None
+    return paired(means[:, 0], means[:, 1])
+
+
+def _pairs(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Columns ``seed``, ``user_id``, ``ours`` and ``theirs``; a row per seed and user that both frames have.
+
+    Sorted, so that sums, and with them equal means, do not depend on the order of the rows.
+    """
+    first, second = _cases(ours, metric, "ours"), _cases(theirs, metric, "theirs")
+    first, second = _under_every_seed(first, second), _under_every_seed(second, first)
+    return first.join(second, on=["seed", "user_id"], how="inner").sort("seed", "user_id")
+
+
+def _cases(frame: pl.DataFrame, metric: str, name: str) -> pl.DataFrame:
+    """The three columns that matter, the metric under ``name``."""
+    missing = [column for column in ("seed", "user_id", metric) if column not in frame.columns]
+    if missing:
+        raise ValueError(f"{name} must have the columns seed, user_id and {metric}; it lacks {', '.join(missing)}.")
+    # null becomes NaN, because a mean would pass over it in silence
+    cases = frame.select("seed", "user_id", pl.col(metric).cast(pl.Float64).fill_null(float("nan")).alias(name))
+    twice = int(cases.select("seed", "user_id").is_duplicated().sum())
+    if twice:
+        raise ValueError(
+            f"{name} must have one row per seed and user, got {twice} rows that share theirs; drop repeats."
+        )
+    return cases
+
+
+def _under_every_seed(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """A frame of one seed repeated for each seed of the other, if it has several and all have the same users."""
+    seeds = other["seed"].unique()
+    if frame["seed"].n_unique() != 1 or len(seeds) < 2:
+        return frame
+    users = set(frame["user_id"])
+    if any(set(part["user_id"]) != users for part in other.partition_by("seed")):
+        return frame
+    return seeds.to_frame().join(frame.drop("seed"), how="cross")

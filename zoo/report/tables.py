@@ -1,0 +1,227 @@
+"""The tables of a report, as text cells: Markdown and HTML render the same ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from zoo.privacy.record import rounded_up
+from zoo.report.arithmetic import NAMES, violations
+from zoo.report.gains import EASE, NOISE, NOTHING, Gain
+from zoo.report.papers import published
+from zoo.report.results import MEASURES, RANKINGS, Guarantee, Line, Results
+from zoo.report.slices import Slice, item_slices, overlap_slices, sliced
+from zoo.report.versus import Versus, shown
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text; ``**`` marks bold ones.
+
+    Attributes:
+        title: Heading.
+        columns: Their names; the first ``words`` are left-aligned.
+        rows: Cells, one for each column.
+        notes: Sentences below it.
+        words: Columns of text rather than numbers.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+    words: int = 1
+
+
+def metric(measure: str) -> str:
+    """``ndcg@10`` as tables have it: ``NDCG@10``."""
+    name, k = measure.split("@")
+    return f"{NAMES[name]}@{k}"
+
+
+def figure_tables(results: Results, task: str, ranking: str) -> list[Table]:
+    """Mean and sd of every figure: a table of rows without guarantee, and one for each kind of guarantee."""
+    groups: dict[Guarantee | None, list[Line]] = {None: []}
+    for line in results.lines[task]:
+        groups.setdefault(line.guarantee, []).append(line)
+    made = []
+    for guarantee, lines in groups.items():
+        if lines and all(f"{ranking}/{m}" in lines[0].cases.columns for m in MEASURES):
+            made.append(_figure_table(guarantee, lines, ranking))
+    return made
+
+
+def _figure_table(guarantee: Guarantee | None, lines: Sequence[Line], ranking: str) -> Table:
+    best = {m: max(line.mean(ranking, m) for line in lines) for m in MEASURES}
+    rows = []
+    for line in lines:
+        cells = [line.name + (" †" if line.counted else "")]
+        cells += [] if guarantee is None else [_epsilon(line.epsilon)]
+        for measure in MEASURES:
+            mean, sd = line.mean(ranking, measure), line.sd(ranking, measure)
+            text = f"**{mean:.4f}**" if mean == best[measure] else f"{mean:.4f}"
+            cells.append(text if math.isnan(sd) else f"{text} ±{sd:.4f}")
+        rows.append([*cells, str(len(line.runs))])
+    title = "No release, or a release that guarantees nothing" if guarantee is None else f"Guarantee for {guarantee}"
+    columns = ["row", *([] if guarantee is None else ["epsilon"]), *map(metric, MEASURES), "seeds"]
+    notes = []
+    if any(line.counted for line in lines):
+        notes.append("† ranks some users by item counts, because its scores mean nothing for them.")
+    return Table(title, columns, rows, notes)
+
+
+def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
+    """A figure of every row less that of its controls, the rows in the order given."""
+    against = [NOISE, EASE, NOTHING]
+    lines: dict[int, dict[str, Gain]] = {id(line): {} for line in ordered}
+    for gain in found:
+        if (gain.ranking, gain.measure) == (ranking, measure):
+            lines[id(gain.line)][gain.against] = gain
+    rows = []
+    for own in filter(None, lines.values()):
+        cells = [next(iter(own.values())).line.name]
+        for control in against:
+            cells += _gain_cells(own.get(control))
+        rows.append(cells)
+    columns = ["row"]
+    for control in against:
+        columns += [f"less {control}", "p over users", "p over seeds"]
+    notes = [
+        "Difference of the means, with a 95 % interval over users. p-values are two-sided, of paired t-tests over users (each "
+        "averaged over its seeds) and over seeds, after Holm's correction for the rows of this table and control; bold below "
+        "0.05. Over users tells whether these trained models differ on people like these, over seeds whether training again "
+        "does."
+    ]
+    return Table(f"{metric(measure)}, {RANKINGS[ranking]}", columns, rows, notes)
+
+
+def _gain_cells(gain: Gain | None) -> list[str]:
+    if gain is None:
+        return ["-", "-", "-"]
+    users = gain.users
+    return [
+        f"{users.difference:+.4f} [{users.low:+.4f}, {users.high:+.4f}]",
+        _p_value(gain.users_holm),
+        "-" if gain.seeds_holm is None else _p_value(gain.seeds_holm),
+    ]
+
+
+def _p_value(value: float) -> str:
+    text = "<.001" if value < 0.001 else f"{value:.3f}".replace("0.", ".", 1)
+    return f"**{text}**" if value < 0.05 else text
+
+
+def _epsilon(value: float | None) -> str:
+    return "-" if value is None else rounded_up(value)
+
+
+def slice_tables(lines: Sequence[Line]) -> list[Table]:
+    """NDCG@10 by what is known of the users; only slices that somebody is in, only tables with two of them."""
+    made = []
+    for title, slices in (("Training items of the user", item_slices()), ("Overlap", overlap_slices())):
+        ranking = "sampled" if "sampled/ndcg@10" in lines[0].cases.columns else "full"
+        if table := _slice_table(title, slices, lines, ranking):
+            made.append(table)
+    return made
+
+
+def _slice_table(title: str, slices: list[Slice], lines: Sequence[Line], ranking: str) -> Table | None:
+    cells = [sliced(line, slices, f"{ranking}/ndcg@10") for line in lines]
+    used = [i for i in range(len(slices)) if any(row[i][0] is not None for row in cells)]
+    if title == "Overlap":  # a row without release has nobody in one: it would add nothing but the name
+        kept = [i for i, row in enumerate(cells) if row[0][0] is not None and row[1][0] is not None]
+        lines, cells = [lines[i] for i in kept], [cells[i] for i in kept]
+    if len(used) < 2 or not cells:
+        return None
+    rows = []
+    for line, row in zip(lines, cells, strict=True):
+        shown = [(f"{value:.4f}" if value is not None else "-") + f" ({count:.0f})" for value, count in row]
+        rows.append([line.name, *(shown[i] for i in used)])
+    return Table(
+        f"{title}: NDCG@10, {RANKINGS[ranking]}",
+        ["row", *(slices[i].name for i in used)],
+        rows,
+        ["In brackets: cases per seed."],
+    )
+
+
+def cost_table(lines: Sequence[Line]) -> Table:
+    """Seconds, epochs, memory, parameters, bytes across the border."""
+    rows = []
+    for line in lines:
+        trials = max(run.tuned for run in line.runs)
+        rows.append(
+            [
+                line.name,
+                f"{line.average(lambda r: r.report['train_seconds']):.1f}",
+                f"{line.average(lambda r: r.cell_seconds):.1f}",
+                f"{line.average(lambda r: r.report['epochs']):.0f}",
+                f"{line.average(lambda r: r.report['parameters']):,.0f}",
+                f"{line.average(lambda r: r.report['peak_memory']):,.0f}",
+                f"{line.average(lambda r: sum(r.report['release_bytes'].values())):,.0f}",
+                str(trials) if trials else "-",
+            ]
+        )
+    columns = ["row", "seconds of training", "seconds in all", "epochs", "parameters", "peak MiB", "bytes released"]
+    note = (
+        "Means over seeds. Peak memory is that of the run's process, libraries included. Trials: of the hyperparameter search "
+        "inside each cell, on validation alone."
+    )
+    return Table("Cost", [*columns, "trials"], rows, [note])
+
+
+def guarantee_table(lines: Sequence[Line]) -> Table:
+    """What the release of each row guarantees, and why where it is nothing."""
+    rows = []
+    for line in lines:
+        if line.guarantee is not None:
+            said = f"{line.guarantee}, epsilon {_epsilon(line.epsilon)}: proved"
+        elif line.row.release:
+            said = f"none ({'; '.join(line.reasons)})"
+        else:
+            said = "no release"
+        rows.append([line.name, said])
+    return Table("What the releases guarantee", ["row", "guarantee"], rows, words=2)
+
+
+def versus_table(rows: Sequence[Versus]) -> Table:
+    """Ours beside the papers'."""
+    cells = [
+        [
+            v.line.name,
+            f"{v.paper.method} ({v.paper.paper})",
+            *(shown(v, m) for m in MEASURES),
+            v.status,
+            v.reason or "-",
+        ]
+        for v in rows
+    ]
+    columns = ["ours", "paper's", *map(metric, MEASURES), "status", "reason"]
+    notes = [
+        "Ours, and the paper's in brackets, among 1 + 99 candidates. Reproduced: NDCG@10 within 5 % of the paper's or within two "
+        "standard errors of our mean. A row of a paper whose figures cannot all be true is no target, whatever ours is."
+    ]
+    return Table("Beside the papers", columns, cells, notes, words=2)
+
+
+def arithmetic_table(results: Results, task: str) -> Table:
+    """The arithmetic of HR, NDCG and MRR, held against every row: ours, and the papers' on the same task."""
+    rows = []
+    for line in results.lines[task]:
+        for ranking in RANKINGS:
+            for run in line.runs:
+                ours = {m: run.figure(ranking, m) for m in MEASURES if not math.isnan(run.figure(ranking, m))}
+                for sentence in violations(ours, tolerance=1e-6, joint=True):
+                    rows.append([f"{line.name}, seed {run.seed}, {ranking}", sentence])
+    count = sum(len(line.runs) for line in results.lines[task])
+    ours_wrong = len(rows)
+    where = results.benchmark["tasks"][task]["published"]
+    theirs = published(**where) if where else []
+    for paper in theirs:
+        rows += [[f"{paper.method} ({paper.paper} table {paper.table})", said] for said in paper.inconsistencies]
+    wrong = sum(bool(paper.inconsistencies) for paper in theirs)
+    note = f"Of ours {'all' if not ours_wrong else 'not all'} {count} runs are consistent in both rankings."
+    if theirs:
+        note += f" Of the papers' {len(theirs)} rows on this task {wrong} are not."
+    return Table("Arithmetic of the figures", ["row", "what cannot be"], rows, [note], words=2)
