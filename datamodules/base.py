@@ -27,7 +27,7 @@ from datamodules.candidates import HeldOut, candidates
 from datamodules.links import MissingReleaseError, link_users
 from datamodules.protocol import PAIR, Split
 from datamodules.settings import Evaluation, Filters
-from datamodules.users import COMMON, OWN, read_users
+from datamodules.users import COMMON, OWN, read_catalogue, read_users
 from zoo.batch import Batch, PredictBatch, RankingBatch
 from zoo.metrics import Ties
 from zoo.nn.rows import SparseRows
@@ -55,6 +55,8 @@ class CrossDomainDataModule(LightningDataModule):
         users: `own` (who passes this domain's filters), `common` (who passes every domain's; research only, needs all
             domains at hand), or a CSV file with a column user_id that the parties agreed on beforehand. The list is public.
         missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
+        catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list
+            is public; ratings of other items are left out.
         filters: Who and what counts.
         evaluation: What is held out and how it is ranked.
         batch_size: Examples in a training batch of one process.
@@ -74,6 +76,7 @@ class CrossDomainDataModule(LightningDataModule):
         sources: Sequence[str] = (),
         users: str = OWN,
         missing_users: Literal["error", "zero"] = "error",
+        catalogues: dict[str, Path] | None = None,
         filters: Filters = Filters(),  # noqa: B008  frozen
         evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
         batch_size: int = 128,
@@ -90,6 +93,7 @@ class CrossDomainDataModule(LightningDataModule):
                 f"Batch sizes and top_k must be at least 1; got {batch_size}, {evaluation_batch_size}, {top_k}."
             )
         self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
+        self.catalogues = {name: Path(path) for name, path in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
         self.seed = seed
@@ -100,6 +104,8 @@ class CrossDomainDataModule(LightningDataModule):
         self.summary: dict[str, Any] = {}
         if unknown := sorted(self.release_paths.keys() - set(self.sources)):
             raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
+        if unknown := sorted(self.catalogues.keys() - {target, *self.sources}):
+            raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment.")
 
     # What a data set says.
 
@@ -141,7 +147,8 @@ class CrossDomainDataModule(LightningDataModule):
         else:
             split = self._split(name, table)
             applied = [*applied, f"held-out items of this domain removed (split {self.evaluation.split})"]
-        return self._matrix(table if split is None else split.train, table, applied)
+        everybody = None if self.users_worked_out else self._agreed_users()
+        return self._matrix(name, table if split is None else split.train, table, applied, everybody)
 
     def common_users(self) -> list[str]:
         """Users who pass the threshold and the minimum count of every domain; needs all domains at hand."""
@@ -164,8 +171,9 @@ class CrossDomainDataModule(LightningDataModule):
 
     def _filtered(self, name: str) -> tuple[pl.DataFrame, list[str]]:
         filters = self.filters
+        whole, catalogue = self._binarised(name), self._catalogue(name)
         table = protocol.filter_counts(
-            self._binarised(name),
+            whole if catalogue is None else whole.filter(pl.col("item_id").is_in(catalogue)),
             filters.min_user_ratings,
             filters.min_item_ratings,
             self._agreed_users(),
@@ -178,15 +186,23 @@ class CrossDomainDataModule(LightningDataModule):
         return table, [
             counted,
             f"users with at least {filters.min_user_ratings} and items with at least {filters.min_item_ratings} of them ({passes})",
-            self._said_of_users(),
+            *self._said_of_sets(name),
         ]
 
-    def _said_of_users(self) -> str:
+    def _said_of_sets(self, name: str) -> tuple[str, str]:
         if self.users == OWN:
-            return "users and items are those that the ratings themselves name"
-        if self.users_worked_out:
-            return "users cut to those in common, worked out from all domains' ratings (research only)"
-        return "users cut to a list agreed on beforehand; items are those that the ratings themselves name"
+            users = "users are those that the ratings themselves name"
+        elif self.users_worked_out:
+            users = "users cut to those in common, worked out from all domains' ratings (research only)"
+        else:
+            users = "users are a list agreed on beforehand, rated anything or not"
+        listed = name in self.catalogues
+        items = "items are a catalogue, rated or not" if listed else "items are those that the ratings themselves name"
+        return users, items
+
+    def _catalogue(self, name: str) -> list[str] | None:
+        path = self.catalogues.get(name)
+        return None if path is None else read_catalogue(path)
 
     def _agreed_users(self) -> list[str] | None:
         if self.users == OWN:
@@ -219,10 +235,23 @@ class CrossDomainDataModule(LightningDataModule):
             return protocol.random2(table, seed)
         return protocol.latest1(table) if e.split == "latest1" else protocol.latest2(table)
 
-    @staticmethod
-    def _matrix(part: pl.DataFrame, whole: pl.DataFrame, applied: Sequence[str]) -> Ratings:
-        ids = {column: whole[column].unique().sort() for column in PAIR}
-        return Ratings.from_table(part, ids["user_id"], ids["item_id"], tuple(applied))
+    def _matrix(
+        self,
+        name: str,
+        part: pl.DataFrame,
+        whole: pl.DataFrame,
+        applied: Sequence[str],
+        users: Sequence[str] | None = None,
+    ) -> Ratings:
+        """The ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
+        own = {column: whole[column].unique().sort() for column in PAIR}
+        items = self._catalogue(name)
+        return Ratings.from_table(
+            part,
+            own["user_id"] if users is None else pl.Series(users),
+            own["item_id"] if items is None else pl.Series(items),
+            tuple(applied),
+        )
 
     # The target.
 
@@ -244,7 +273,7 @@ class CrossDomainDataModule(LightningDataModule):
             return
         table, applied = self._filtered(self.target)
         split = self._split(self.target, table)
-        self.train = self._matrix(split.train, table, [*applied, f"split {self.evaluation.split}"])
+        self.train = self._matrix(self.target, split.train, table, [*applied, f"split {self.evaluation.split}"])
         e = self.evaluation
         cases = candidates(
             self.train,
@@ -265,7 +294,7 @@ class CrossDomainDataModule(LightningDataModule):
                 "tested; choose another split, or loosen the filters."
             )
         self.summary = {
-            "target": {"domain": self.target, **protocol.describe(self._matrix(table, table, ()))},
+            "target": {"domain": self.target, **protocol.describe(self._matrix(self.target, table, table, ()))},
             "train_ratings": self.train.num_ratings,
             "validation_cases": len(self.validation.users),
             "test_cases": len(self.test.users),

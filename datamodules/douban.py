@@ -26,6 +26,7 @@ class Douban(Files):
         root: The folder itself, wherever it lies; null: `$ZOO_DATA/<name>`, else `data/<name>`.
         users: `own`, `common` (research only), or a CSV file with a column user_id, agreed on by the parties beforehand.
         missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
+        catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not; public.
         filters: Who and what counts.
         evaluation: What is held out and how it is ranked.
         batch_size: Examples in a training batch of one process.
@@ -49,6 +50,7 @@ class Douban(Files):
         root: Path | None = None,
         users: str = OWN,
         missing_users: Literal["error", "zero"] = "error",
+        catalogues: dict[str, Path] | None = None,
         filters: Filters = Filters(),  # noqa: B008  frozen
         evaluation: Evaluation = OFFICIAL,
         batch_size: int = 128,
@@ -64,6 +66,7 @@ class Douban(Files):
             root,
             users=users,
             missing_users=missing_users,
+            catalogues=catalogues,
             filters=filters,
             evaluation=evaluation,
             batch_size=batch_size,

@@ -30,6 +30,7 @@ class Files(CrossDomainDataModule):
         timestamp_column: Column of the time; null, or a column that is not there: no times.
         users: `own`, `common` (research only), or a CSV file with a column user_id, agreed on by the parties beforehand.
         missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
+        catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not; public.
         filters: Who and what counts.
         evaluation: What is held out and how it is ranked.
         batch_size: Examples in a training batch of one process.
@@ -54,6 +55,7 @@ class Files(CrossDomainDataModule):
         timestamp_column: str | None = "timestamp",
         users: str = OWN,
         missing_users: Literal["error", "zero"] = "error",
+        catalogues: dict[str, Path] | None = None,
         filters: Filters = Filters(),  # noqa: B008  frozen
         evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
         batch_size: int = 128,
@@ -67,6 +69,7 @@ class Files(CrossDomainDataModule):
             sources,
             users=users,
             missing_users=missing_users,
+            catalogues=catalogues,
             filters=filters,
             evaluation=evaluation,
             batch_size=batch_size,

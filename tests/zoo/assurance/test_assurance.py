@@ -1,0 +1,265 @@
+"""`privacy plan`, `show`, `audit` and `curve`, from the command line down."""
+
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.pld import PLDAccountant
+
+from tests.samples import binary
+from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
+from zoo.assurance.command import main
+from zoo.assurance.groups import best_guess, group_epsilon, share
+from zoo.assurance.plan import Planned, total
+from zoo.privacy.record import Guarantee
+from zoo.publishers.controls import Noise, Nothing, Shuffled
+
+ROOT = Path(__file__).parents[3]
+CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
+
+
+def out(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return str(ended.value)
+
+
+# plan
+
+
+def test_a_plan_says_what_publishing_would_cost_and_opens_no_data(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ZOO_DATA", str(tmp_path / "nowhere"))
+    main(["plan", "--config", CONFIG, "--users", "924"])
+    said = out(capsys)
+    for word in ("JLT", "change one rating", "8.00", "1e-05", "0.600229", "proved", "Planned for 924 users"):
+        assert word in said, word
+    assert "933.363" in said, "the paper's w for 8, privacy.md's vector"
+    assert "0.0636" in said or "0.0637" in said, "and what it really gives"
+
+
+def test_a_plan_takes_overrides_and_the_number_of_users_sets_delta(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "--config", CONFIG, "--users", "1000000", "--publisher.epsilon", "4"])
+    said = out(capsys)
+    assert "4.00" in said
+    assert "1e-07" in said
+    main(["plan", "--config", CONFIG, "--publisher", "FlippedRows", "--publisher.epsilon", "2"])
+    said = out(capsys)
+    assert "delta │ 0" in said
+    assert "say how many: --users N" in said
+
+
+def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "--config", CONFIG, "--publisher.noise_seed", "1"])
+    said = out(capsys)
+    assert "none (seeded noise)" in said
+    assert "epsilon │ -" in said
+    assert "Together" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "--config", "absent.yaml"], "No config at absent.yaml"),
+        (["plan", "--config", CONFIG, "--users", "0"], "--users must be at least 1, got 0"),
+        (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon must be"),
+        (
+            ["plan", "--config", CONFIG, "--publisher.delta", "0.5", "--users", "924"],
+            "not below one over the 924 users",
+        ),
+        (["plan", "--config", CONFIG, "--publisher", "null"], "No publisher in the settings"),
+        (["show", "absent"], "absent is no release"),
+        (["audit"], "Say what to audit"),
+        (["audit", "--config", CONFIG, "--publisher", "Plaintext"], "claims nothing that could be audited"),
+        (["curve"], "Say what to draw"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments: list[str], message: str) -> None:
+    assert message in refused(*arguments)
+
+
+def test_ratings_cost_the_largest_release_and_users_the_sum_of_all() -> None:
+    def planned(publisher: Publisher) -> Planned:
+        return Planned("books", publisher.forecast(500, 60), tuple(publisher.plan(500, 60)))
+
+    small, large = planned(JLT(epsilon=1.0, num_components=8)), planned(JLT(epsilon=2.0, num_components=8))
+    assert total([small, large]) == pytest.approx((2.0, 1e-5))
+    users = [planned(NoisyRows(epsilon=2.0, relation="zero_out_one_user", clip=3.0)) for _ in range(2)]
+    spent = total(users)
+    assert spent is not None
+    reference = PLDAccountant(value_discretization_interval=1e-4)
+    multiplier = users[0].record.noise_scale / 3.0 if users[0].record.noise_scale else 0.0
+    reference.compose(GaussianDpEvent(multiplier), 2)
+    assert spent[0] == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+    assert total([small, users[0]]) is None, "different things are not added up"
+    assert total([small, planned(Plaintext())]) is None
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        JLT(epsilon=2.0, num_components=8),
+        JLT(epsilon=2.0, num_components=8, calibration="gaussian", relation="replace_one_user", clip=2.0),
+        NoisyRows(epsilon=2.0),
+        FlippedRows(epsilon=2.0),
+        Plaintext(),
+        Nothing(),
+        Noise(JLT(epsilon=2.0, num_components=8)),
+        Shuffled(FlippedRows(epsilon=1.0)),
+    ],
+    ids=lambda publisher: type(publisher).__name__,
+)
+def test_a_forecast_is_the_record_of_the_release(publisher: Publisher) -> None:
+    ratings = binary()
+    release = publisher.publish(ratings, "books")
+    forecast = publisher.forecast(ratings.num_users, ratings.num_items).to_dict()
+    record = release.record.to_dict()
+    for name in ("mechanism", "guarantee", "unit", "relation", "epsilon", "delta", "mu", "noise_scale", "sensitivity"):
+        assert forecast[name] == record[name], name
+
+
+# show
+
+
+def test_a_page_says_what_is_guaranteed_checked_assumed_and_open(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    JLT(epsilon=2.0, num_components=8).publish(binary(), "books").save(tmp_path / "release")
+    main(["show", str(tmp_path / "release"), "--html", str(tmp_path / "page.html")])
+    said = out(capsys)
+    for word in (
+        "one rating of one user",
+        "at most 88.08 % of cases",  # (e^2 + 1e-5) / (1 + e^2) = .880798, never rounded down
+        "epsilon 2.00",
+        "computed anew from the ledger",
+        "os entropy",
+        "Not protected",
+        "GaussianEvent",
+        "float64 noise with rounding",
+    ):
+        assert word in said, word
+    page = (tmp_path / "page.html").read_text()
+    seen: list[str] = []
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            seen.append(tag)
+            assert not any(name in ("src", "href") for name, _ in attrs), "one file, nothing else"
+
+    Tags().feed(page)
+    assert seen.count("h2") == 11
+    assert "one rating of one user" in page
+
+
+def test_a_page_of_a_release_without_guarantee_names_no_epsilon(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Plaintext().publish(binary(), "books").save(tmp_path / "release")
+    main(["show", str(tmp_path / "release")])
+    said = out(capsys)
+    assert "guarantees nothing (the ratings are handed over as they are)" in said
+    assert "epsilon" not in said.replace("no epsilon", "")
+
+
+# groups
+
+
+def test_groups_cost_what_independent_formulas_give() -> None:
+    ratings = binary()
+    jlt = JLT(epsilon=1.0, num_components=8).publish(ratings, "books")
+    noisy = NoisyRows(epsilon=1.0).publish(ratings, "books")
+    flipped = FlippedRows(epsilon=1.0).publish(ratings, "books")
+    assert jlt.record.mu is not None
+    for release, mu in ((jlt, 4 * jlt.record.mu), (noisy, 2 * jlt.record.mu)):
+        reference = PLDAccountant(value_discretization_interval=1e-4)
+        reference.compose(GaussianDpEvent(1 / mu))
+        assert group_epsilon(release.record, release.ledger, 4) == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+    assert group_epsilon(flipped.record, flipped.ledger, 4) == pytest.approx(4.0)
+    none = Plaintext().publish(ratings, "books")
+    assert group_epsilon(none.record, none.ledger, 2) is None
+
+
+def test_a_guess_is_bounded_as_hypothesis_testing_has_it() -> None:
+    assert best_guess(0.0, 0.0) == 0.5
+    assert best_guess(1.0, 0.0) == pytest.approx(math.e / (1 + math.e))
+    assert best_guess(2.0, 1e-5) == pytest.approx((math.exp(2) + 1e-5) / (1 + math.exp(2)))
+    assert best_guess(800.0, 0.1) == 1.0
+    assert share(0.73105) == "73.11 %", "never rounded down"
+    assert share(0.999999) == "all"
+
+
+# audit and curve
+
+
+def test_an_audit_passes_what_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["audit", "--config", CONFIG, "--publisher", "FlippedRows", "--publisher.epsilon", "1", "--runs", "4000"])
+    said = out(capsys)
+    assert "pass" in said
+    assert "violation" not in said.replace("called a violation", "")
+
+
+def test_an_audit_fails_what_does_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def dishonest(self: FlippedRows) -> object:
+        (audit,) = honest(self)
+        object.__setattr__(audit, "epsilon", audit.epsilon / 2)
+        return [audit]
+
+    honest = FlippedRows.audits
+    monkeypatch.setattr(FlippedRows, "audits", dishonest)
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "--config", CONFIG, "--publisher", "FlippedRows", "--publisher.epsilon", "2", "--runs", "4000"])
+    assert ended.value.code == 1
+    assert "violation" in out(capsys).replace("called a violation", "")
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        JLT(epsilon=1.0, num_components=8),
+        JLT(epsilon=1.0, num_components=8, calibration="max"),
+        JLT(epsilon=1.0, num_components=8, calibration="gaussian"),
+        JLT(epsilon=1.0, num_components=8, calibration="gaussian", relation="zero_out_one_user", clip=2.0),
+        NoisyRows(epsilon=1.0),
+        NoisyRows(epsilon=1.0, threshold=1.0),
+        NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0),
+        FlippedRows(epsilon=1.0),
+    ],
+    ids=lambda publisher: (
+        f"{type(publisher).__name__}-{getattr(publisher, 'calibration', '')}-{publisher.forecast(9, 9).unit}"
+    ),
+)
+def test_whatever_claims_something_brings_its_audits(publisher: Publisher) -> None:
+    assert publisher.forecast(500, 60).guarantee is Guarantee.PROVED
+    assert publisher.audits(), "a claim without a test"
+    assert all(audit.holds for audit in publisher.audits())
+
+
+def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    JLT(epsilon=2.0, num_components=8).publish(binary(), "books").save(tmp_path / "release")
+    results = ROOT / "docs" / "results" / "cold_start" / "results.csv"
+    main(
+        [
+            "curve",
+            str(tmp_path / "release"),
+            "--config",
+            CONFIG,
+            "--results",
+            str(results),
+            "--out",
+            str(tmp_path / "c.png"),
+        ]
+    )
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert "c.png" in out(capsys)
+    assert not list(tmp_path.glob(".*"))
+    Plaintext().publish(binary(), "books").save(tmp_path / "plain")
+    assert "has no guarantee, so it has no curve" in refused(
+        "curve", str(tmp_path / "plain"), "--out", str(tmp_path / "d.png")
+    )
