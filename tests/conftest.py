@@ -43,6 +43,7 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, domains in {
         "douban-book-music": {"book": range(20), "music": range(20)},
         "amazon-books-movies-dense": {"books": range(20), "movies": range(4, 24)},
+        "amazon-food-kitchen": {"food": range(20), "kitchen": range(2, 22)},
         "apart": {"left": range(20), "right": range(100, 120)},
         "partly": {"left": range(20), "right": range(12, 32), "third": range(8, 28)},
     }.items():

@@ -1,0 +1,179 @@
+"""Writes what README and method pages say of figures, from the reports under docs/results.
+
+    python docs/generate.py            # after a new report, or a new method
+
+Generated text stands between two marks; everything around it is written by hand. A test fails when it is stale.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import zoo
+from zoo.__main__ import first_line
+from zoo.privacy.record import rounded_up
+from zoo.report.papers import published
+
+ROOT = Path(__file__).parent.parent
+METHODS = ROOT / "docs" / "methods"
+RESULTS = ROOT / "docs" / "results"
+BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
+#: The task that the README compares on: the one that can be rebuilt row for row, and its papers' figures.
+TASK, PUBLISHED = ("douban", "book-music"), ("douban", "book", "music")
+#: A method that reads releases is shown at the guarantee nearest to this.
+EPSILON = 8.0
+
+
+def front_matter(page: Path) -> dict[str, str]:
+    """What a method page says of its method: name, paper, guarantee.
+
+    Raises:
+        ValueError: If it says none of it.
+    """
+    match = re.match(r"---\n(.*?)\n---\n", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    found: dict[str, str] = yaml.safe_load(match[1]) if match else {}
+    if found.keys() != {"method", "paper", "guarantee"}:
+        raise ValueError(f"{page} must begin with method, paper and guarantee between two lines of ---.")
+    return found
+
+
+def pages() -> dict[str, tuple[Path, dict[str, str]]]:
+    """Page and front matter of every method that has a page."""
+    return {(found := front_matter(page))["method"]: (page, found) for page in sorted(METHODS.glob("*.md"))}
+
+
+def results() -> list[dict[str, Any]]:
+    """Every line of every report's table of results, with the report's name."""
+    rows = []
+    for path in sorted(RESULTS.glob("*/results.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows += [{"benchmark": path.parent.name, **row} for row in csv.DictReader(file)]
+    return rows
+
+
+def gains() -> dict[tuple[str, str, str], str]:
+    """NDCG@10 (1 + 99) of a row less that of its own noise control, by report, task and row."""
+    found = {}
+    for path in sorted(RESULTS.glob("*/gains.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if row["against"] == "its own noise control" and row["figure"] == "sampled/ndcg@10":
+                    text = f"{float(row['difference']):+.4f} (p {float(row['p_users_holm']):.2g} over users"
+                    text += f", {float(row['p_seeds_holm']):.2g} over seeds)" if row["p_seeds_holm"] else ")"
+                    found[(path.parent.name, row["task"], row["row"])] = text
+    return found
+
+
+def name(row: dict[str, Any]) -> str:
+    """What a row is called."""
+    return f"{row['system']}, {row['release']}" if row["release"] else str(row["system"])
+
+
+def figure(row: dict[str, Any], key: str) -> str:
+    """A figure with its spread."""
+    spread = f" ±{float(row[f'{key} sd']):.4f}" if row[f"{key} sd"] else ""
+    return f"{float(row[key]):.4f}{spread}" if row[key] else "-"
+
+
+def methods_table() -> str:
+    """The README's table: every exported method."""
+    known, rows = pages(), results()
+    lines = [
+        "| method | paper | what it is | guarantee | ours, NDCG@10 / HR@10 | the paper's |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    for method, module in sorted(zoo.METHODS.items()):
+        page, said = known[method]
+        what = first_line(ROOT / (module.replace(".", "/") + ".py"), method).rstrip(".")
+        row = shown(method, rows)
+        ours = f"{float(row['sampled/ndcg@10']):.4f} / {float(row['sampled/hit_rate@10']):.4f}" if row else "-"
+        if row and row["release"]:
+            ours += f" ({row['release']})"
+        lines.append(
+            f"| [{method}]({page.relative_to(ROOT)}) | {said['paper']} | {what} | {said['guarantee']} | {ours} | {theirs(row)} |"
+        )
+    note = "Douban Book -> Music, one item among 1 + 99, mean over seeds; a method that reads a release at the guarantee nearest "
+    note += f"to epsilon {EPSILON:g}. All figures, with their controls: [docs/results](docs/results)."
+    return "\n".join([*lines, "", note])
+
+
+def shown(method: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The row that stands for a method in the README."""
+    own = [
+        row
+        for row in rows
+        if (row["benchmark"], row["task"]) == TASK and row["system"] == method and not row["control"]
+    ]
+    private = [row for row in own if row["epsilon"]]
+    if private:
+        return min(private, key=lambda row: abs(float(row["epsilon"]) - EPSILON))
+    return next(iter(own), None)
+
+
+def theirs(row: dict[str, Any] | None) -> str:
+    """The papers' figures for what a row repeats; marked where they cannot all be true."""
+    if row is None or not row["published_as"]:
+        return "-"
+    cells = []
+    for paper in published(*PUBLISHED):
+        if paper.method == row["published_as"]:
+            doubt = " (inconsistent)" if paper.inconsistencies else ""
+            cells.append(f"{paper.figures['ndcg@10']:.4f} / {paper.figures['hit_rate@10']:.4f}{doubt}")
+    return "; ".join(cells) or "-"
+
+
+def figures_table(method: str) -> str:
+    """All rows of a method in all reports, for its page."""
+    rows = [row for row in results() if row["method"] == method and row["control"] != "noise"]
+    if not rows:
+        return "None of the reports has it."
+    gained = gains()
+    lines = [
+        "| report | row | epsilon | NDCG@10, all items | NDCG@10, 1 + 99 | HR@10, 1 + 99 | NDCG@10 less its noise control |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        where = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
+        cells = [figure(row, key) for key in ("full/ndcg@10", "sampled/ndcg@10", "sampled/hit_rate@10")]
+        epsilon = rounded_up(float(row["epsilon"])) if row["epsilon"] else "-"
+        gain = gained.get((row["benchmark"], row["task"], name(row)), "-")
+        lines.append(f"| {where} | {name(row)} | {epsilon} | {' | '.join(cells)} | {gain} |")
+    return "\n".join(lines)
+
+
+def filled(page: Path, text: str) -> str:
+    """A page with text between its marks.
+
+    Raises:
+        ValueError: If it has no marks, or several.
+    """
+    whole = page.read_text(encoding="utf-8")
+    if whole.count(BEGIN) != 1 or whole.count(END) != 1:
+        raise ValueError(f"{page} must have {BEGIN} and {END} once each.")
+    head, rest = whole.split(BEGIN)
+    return f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+
+
+def generated() -> dict[Path, str]:
+    """Every page that holds generated text, as it should be."""
+    made = {ROOT / "README.md": filled(ROOT / "README.md", methods_table())}
+    for method, (page, _) in pages().items():
+        made[page] = filled(page, figures_table(method))
+    return made
+
+
+def main() -> None:
+    """Write what is stale."""
+    for path, text in generated().items():
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

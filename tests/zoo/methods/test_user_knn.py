@@ -1,0 +1,209 @@
+"""UserKNN against sums written out over dense matrices, and on planted transfers."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from pytorch_lightning import Trainer
+from scipy.sparse import csr_array
+
+from datamodules import Evaluation, Synthetic
+from zoo import JLT, Nothing, Partial, Plaintext, Publisher, Ratings, UserKNN
+from zoo.release import Release
+
+Floats = npt.NDArray[np.float64]
+
+
+def ratings(matrix: Floats, users: list[str]) -> Ratings:
+    items = np.array([f"i{item}" for item in range(matrix.shape[1])])
+    return Ratings(csr_array(matrix.astype(np.float32)), np.array(users), items)
+
+
+def fitted(train: Ratings, releases: dict[str, Release], **settings: Any) -> UserKNN:  # noqa: ANN401
+    """The method with its data read, without a trainer."""
+    where = {name: {user: row for row, user in enumerate(r.user_ids.tolist())} for name, r in releases.items()}
+    links = {
+        name: torch.tensor([rows.get(user, -1) for user in train.user_ids.tolist()]) for name, rows in where.items()
+    }
+    method = UserKNN(**settings)
+    method.read_data(SimpleNamespace(train=train, releases=releases, links=links, ks=(10,), ties="expected"))  # type: ignore[arg-type]
+    return method
+
+
+def cosines(rows: Floats) -> Floats:
+    norms = np.linalg.norm(rows, axis=1)
+    return np.array(
+        [
+            [
+                rows[u] @ rows[v] / (norms[u] * norms[v]) if min(norms[u], norms[v]) > 1e-9 else 0
+                for v in range(len(rows))
+            ]
+            for u in range(len(rows))
+        ]
+    )
+
+
+def slow_scores(
+    train: Ratings,
+    releases: dict[str, Release],
+    source_weight: float,
+    popularity_weight: float,
+    centre: bool = True,
+    num_neighbours: int | None = None,
+) -> Floats:
+    """The sum of the docstring, user by user and neighbour by neighbour."""
+    target = train.matrix.toarray().astype(float)
+    kernel = cosines(target)
+    for release in releases.values():
+        rows = release.rows(torch.arange(release.num_users)).numpy().astype(float)
+        known = (rows != 0).any(axis=1)
+        mean = rows[known].mean(axis=0) if centre and known.any() else 0
+        own = np.zeros((train.num_users, release.width))
+        for row, user in enumerate(release.user_ids.tolist()):
+            if user in train.user_ids and known[row]:
+                own[train.user_ids.tolist().index(user)] = rows[row] - mean
+        kernel += source_weight * cosines(own)
+    scores = np.tile(popularity_weight * target.sum(axis=0), (len(target), 1))
+    for u in range(len(target)):
+        others = sorted((v for v in range(len(target)) if v != u), key=lambda v: -kernel[u, v])
+        for v in others[:num_neighbours]:
+            scores[u] += kernel[u, v] * target[v]
+    return scores
+
+
+@pytest.fixture(scope="module")
+def parties() -> tuple[Ratings, Ratings]:
+    """Target and source of partly other users; some have no target row, some an empty source row."""
+    rng = np.random.default_rng(0)
+    target = (rng.random((23, 11)) < 0.4).astype(float)
+    target[[3, 19]] = 0
+    source = (rng.random((20, 9)) < 0.4).astype(float)
+    source[[1, 8]] = 0
+    return (
+        ratings(target, [f"u{u}" for u in range(23)]),
+        ratings(source, [f"u{u}" for u in reversed(range(-4, 16))]),
+    )
+
+
+def published(source: Ratings, publisher: Publisher, name: str = "book") -> dict[str, Release]:
+    return {name: publisher.publish(source, name)}
+
+
+NOISY = JLT(epsilon=20, num_components=5, noise_seed=3)
+
+
+@pytest.mark.parametrize("centre", [True, False])
+@pytest.mark.parametrize("publishers", [[], [Nothing()], [Plaintext()], [NOISY], [Plaintext(), NOISY]], ids=str)
+def test_scores_are_the_sums_that_the_docstring_says(
+    parties: tuple[Ratings, Ratings], publishers: list[Publisher], centre: bool
+) -> None:
+    target, source = parties
+    releases: dict[str, Release] = {}
+    for number, publisher in enumerate(publishers):
+        releases |= published(source, publisher, f"book{number}")
+    weights: dict[str, Any] = {"source_weight": 0.7, "popularity_weight": 0.01, "centre": centre}
+    method = fitted(target, releases, **weights)
+    users = torch.tensor([5, 0, 22, 3, 19, 5, 14])
+    scores = method.score_all(users)
+    assert np.allclose(scores.numpy(), slow_scores(target, releases, **weights)[users], atol=1e-5)
+    items = torch.tensor([[0, 10, 3]] * len(users))
+    assert torch.equal(method.score(users, items), scores.gather(1, items))
+
+
+@pytest.mark.parametrize("count", [1, 4, 22, 500])
+def test_only_the_nearest_count(parties: tuple[Ratings, Ratings], count: int) -> None:
+    """Noisy rows and people who all have one: no two neighbours are equally near."""
+    target, source = parties[0], parties[1]
+    everybody = ratings(source.matrix.toarray()[np.arange(23) % 20], target.user_ids.tolist())
+    releases = published(everybody, NOISY)
+    settings: dict[str, Any] = {"source_weight": 0.5, "popularity_weight": 0.0, "num_neighbours": count}
+    scores = fitted(target, releases, **settings).score_all(torch.arange(23))
+    assert np.allclose(scores.numpy(), slow_scores(target, releases, **settings), atol=1e-5)
+
+
+def test_neighbours_as_near_as_the_last_count_too() -> None:
+    target = ratings(np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]), list("abcd"))
+    scores = fitted(target, {}, num_neighbours=1, popularity_weight=0).score_all(torch.tensor([0]))
+    assert scores[0].tolist() == pytest.approx([2**0.5, 0.5**0.5, 0.5**0.5, 0])
+
+
+@pytest.mark.parametrize("publisher", [Plaintext(), NOISY], ids=["sparse", "dense"])
+def test_chunks_do_not_change_scores(parties: tuple[Ratings, Ratings], publisher: Publisher) -> None:
+    releases = published(parties[1], publisher)
+    users = torch.arange(23).flip(0)
+    whole = fitted(parties[0], releases, num_neighbours=6).score_all(users)
+    for size in (1, 5, 22):
+        assert torch.allclose(fitted(parties[0], releases, num_neighbours=6, chunk_size=size).score_all(users), whole)
+
+
+def test_a_release_of_nobody_is_the_target_alone(parties: tuple[Ratings, Ratings]) -> None:
+    users = torch.arange(23)
+    alone = fitted(parties[0], {}).score_all(users)
+    for kind in ("rows", "ratings"):
+        assert torch.equal(fitted(parties[0], published(parties[1], Nothing(kind))).score_all(users), alone)
+
+
+def test_scale_and_shift_of_a_release_are_of_no_account(parties: tuple[Ratings, Ratings]) -> None:
+    """Real values, negative ones too; a shift that all rows share is taken off."""
+    release = NOISY.publish(parties[1], "book")
+    rows = 100 * release.tensors["rows"] - 3
+    moved = Release("rows", "book", {"rows": rows}, release.user_ids, release.record, release.ledger)
+    users = torch.arange(23)
+    assert torch.allclose(
+        fitted(parties[0], {"book": moved}).score_all(users),
+        fitted(parties[0], {"book": release}).score_all(users),
+        atol=1e-4,
+    )
+
+
+def test_somebody_of_whom_the_source_knows_nothing_is_nobodys_neighbour() -> None:
+    """Two empty rows are not alike; without target history nothing is left but the item counts."""
+    target = ratings(np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]]), list("abc"))
+    source = ratings(np.array([[1, 0], [0, 0], [0, 0], [0, 1]]), ["a", "b", "c", "d"])
+    method = fitted(target, published(source, Plaintext()), popularity_weight=0.5)
+    assert method.kernel(torch.tensor([2])).flatten().tolist() == [0, 0, 0]
+    assert method.score_all(torch.tensor([2])).tolist() == [[0.5, 1.0, 0.5]]
+
+
+def cold_hit_rate(link: float, publisher: Publisher, folder: Path, seed: int) -> float:
+    settings: dict[str, Any] = {
+        "link": link, "evaluation": Evaluation(split="cold_start"), "seed": seed, "missing_users": "zero"
+    }  # fmt: skip
+    source = Synthetic(**settings).source("book")
+    path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
+    trainer = Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    method, data = UserKNN(), Synthetic(**settings, releases={"book": path})
+    trainer.fit(method, datamodule=data)
+    trainer.test(method, datamodule=data, verbose=False)
+    return float(trainer.callback_metrics["test/full/hit_rate@10"])
+
+
+def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
+    """80 cold test users, three seeds: the margins are some three standard errors of the difference; seeds are fixed."""
+    seeds = range(3)
+    linked = sum(cold_hit_rate(0.9, Plaintext(), tmp_path, seed) for seed in seeds) / 3
+    half = sum(cold_hit_rate(0.9, Partial(Plaintext(), 0.5), tmp_path, seed) for seed in seeds) / 3
+    unlinked = sum(cold_hit_rate(0.0, Plaintext(), tmp_path, seed) for seed in seeds) / 3
+    assert linked > unlinked + 0.1
+    assert linked > half > unlinked
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source_weight": -0.1}, "source_weight must not be negative, got -0.1"),
+        ({"popularity_weight": float("nan")}, "popularity_weight must not be negative, got nan"),
+        ({"num_neighbours": 0}, "num_neighbours must be at least 1"),
+        ({"chunk_size": 0}, "chunk_size must be at least 1"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        UserKNN(**settings)

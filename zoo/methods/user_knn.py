@@ -1,0 +1,160 @@
+"""UserKNN: a user's neighbours, by the target's rows and by the release's; the simplest transfer there is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.batch import Batch
+from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
+from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+
+
+class UserKNN(Recommender):
+    """Scores an item by how alike the users are who have it: cosine of target rows plus cosine of release rows.
+
+    The score of item ``i`` for user ``u`` is the sum of ``K(u, v) r_vi`` over the other users ``v`` and their training
+    ratings, with ``K`` the cosine of the target rows plus ``source_weight`` times the sum over the sources of the cosine
+    of the release rows, and ``popularity_weight`` added to every ``K(u, v)``: it ranks items that no neighbour has. A user
+    without a row in a release gets 0 of its cosines. A user without target history has these cosines alone.
+
+    Nothing is trained. It reads releases and target ratings, so whatever is done here costs no further privacy. Release
+    rows may be of any real values, negative ones too.
+
+    Memory is a few dense matrices of ``chunk_size`` users x users, ``chunk_size`` x width and ``chunk_size`` x items.
+
+    Reference: Herlocker, Konstan, Borchers, Riedl, *An Algorithmic Framework for Performing Collaborative Filtering*,
+    SIGIR 1999.
+
+    Departures: ratings that were not given count as 0, so a score is a sum and no mean. By default everybody is a
+    neighbour. The reference knows one domain and adds no popularity.
+
+    Args:
+        source_weight: Weight of each release's cosines beside the target's.
+        num_neighbours: Only the so many largest ``K(u, v)`` of a user count, all that equal the last of them included;
+            null: all.
+        popularity_weight: Added to every ``K(u, v)``, after the neighbours are chosen.
+        centre: Whether to take the release's mean row off its rows first; changes nothing for rows that have none.
+        chunk_size: Users scored at a time.
+
+    Raises:
+        ValueError: If a weight is negative, or a number of users below 1.
+    """
+
+    batches = "once"
+    reads = frozenset({"rows", "ratings"})
+    scores_cold_users = True
+
+    def __init__(
+        self,
+        source_weight: float = 0.4,
+        num_neighbours: int | None = None,
+        popularity_weight: float = 0.0001,
+        centre: bool = True,
+        chunk_size: int = 256,
+    ) -> None:
+        super().__init__()
+        for name, weight in {"source_weight": source_weight, "popularity_weight": popularity_weight}.items():
+            if not weight >= 0:
+                raise ValueError(f"{name} must not be negative, got {weight}; 0 leaves its part out.")
+        if num_neighbours is not None and num_neighbours < 1:
+            raise ValueError(f"num_neighbours must be at least 1, or null for all users; got {num_neighbours}.")
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")
+        self.source_weight, self.num_neighbours = source_weight, num_neighbours
+        self.popularity_weight, self.centre, self.chunk_size = popularity_weight, centre, chunk_size
+
+    def build(self, sizes: Sizes) -> None:
+        """Nothing: the rows are all there is."""
+
+    def read_data(self, data: TargetData) -> None:
+        """Keep the rows, and what their cosines need beside them."""
+        super().read_data(data)
+        everybody = torch.arange(data.train.num_users)
+        self.target_cosine = Cosine(LinkedRows(self.target_rows, everybody), False, self.chunk_size)
+        linked = {name: self._linked(name) for name in self.sources}
+        self.source_cosines = nn.ModuleDict(
+            {name: Cosine(rows, self.centre, self.chunk_size) for name, rows in linked.items() if rows.has_rows}
+        )
+
+    def step(self, batch: Batch) -> Outputs:
+        """Nothing to solve."""
+        return {}
+
+    def kernel(self, users: Tensor) -> Tensor:
+        """How much each user counts for the users (batch,), shape ``(num_users, batch)``; 0 for oneself."""
+        kernel: Tensor = self.target_cosine(users)
+        for cosine in self.source_cosines.values():
+            kernel.add_(cosine(users), alpha=self.source_weight)
+        own = (users, torch.arange(len(users), device=users.device))
+        if self.num_neighbours is not None:
+            kernel[own] = -torch.inf
+            count = min(self.num_neighbours, max(len(kernel) - 1, 1))
+            kernel.masked_fill_(kernel < kernel.topk(count, dim=0).values[-1], 0)
+        kernel[own] = 0
+        return kernel
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Scores of given items, shape ``(batch, candidates)``."""
+        return self.score_all(users).gather(1, items)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """The neighbours' rows, summed by kernel, and the item counts; shape ``(batch, num_items)``."""
+        voters = self.target_columns
+        votes = [_times(voters, self.kernel(chunk)).T for chunk in torch.split(users, self.chunk_size)]
+        return torch.cat(votes) + self.popularity_weight * self.item_counts
+
+
+class Cosine(nn.Module):
+    """Cosine of the rows of some users with those of all, a batch at a time; 0 for a row that is absent or zero.
+
+    Rows stay as they are, sparse or dense; beside them are kept the inverse norm of each user's row and the mean row.
+
+    Args:
+        linked: The rows, read by the target's user index.
+        centre: Whether to subtract the mean of all rows, those of strangers included. A row of zeros stays one: nothing is
+            known of its user.
+        chunk_size: Rows made dense at a time.
+    """
+
+    inverse_norms: Tensor
+    mean: Tensor
+
+    def __init__(self, linked: LinkedRows, centre: bool, chunk_size: int) -> None:
+        super().__init__()
+        self.linked = linked
+        mean = _mean(linked.rows) if centre else torch.zeros(linked.rows.width, device=linked.links.device)
+        self.register_buffer("mean", mean, persistent=False)
+        everybody = torch.arange(len(linked.links), device=linked.links.device)
+        norms = torch.cat([self._centred(users).norm(dim=1) for users in torch.split(everybody, chunk_size)])
+        # A row that is the mean up to rounding has no direction.
+        inverse = torch.where(norms > 1e-6 * norms.max(), norms.reciprocal(), 0)
+        self.register_buffer("inverse_norms", inverse, persistent=False)
+
+    def _centred(self, users: Tensor) -> Tensor:
+        rows, present = self.linked.dense(users)
+        return (rows - self.mean) * (present & rows.any(dim=1))[:, None]
+
+    def forward(self, users: Tensor) -> Tensor:
+        """Cosines with the users (batch,), shape ``(num_users, batch)``."""
+        directions = (self._centred(users) * self.inverse_norms[users, None]).T
+        products = _times(self.linked.rows, directions) - self.mean @ directions
+        return products[self.linked.links.clamp(min=0)] * self.inverse_norms[:, None]
+
+
+def _times(rows: SparseRows | DenseRows, matrix: Tensor) -> Tensor:
+    """All rows times a dense matrix (width, batch), shape ``(rows, batch)``."""
+    if isinstance(rows, DenseRows):
+        return rows.rows @ matrix
+    matrix = matrix.contiguous()
+    return F.embedding_bag(rows.items, matrix, rows.starts[:-1], mode="sum", per_sample_weights=rows.weights)
+
+
+def _mean(rows: SparseRows | DenseRows) -> Tensor:
+    """Mean row, shape ``(width,)``; sparse rows without an entry are left out."""
+    if isinstance(rows, DenseRows):
+        return rows.rows.double().mean(0).float()
+    total = torch.zeros(rows.width, dtype=torch.float64, device=rows.weights.device)
+    total.index_add_(0, rows.items, rows.weights.double())
+    return (total / (rows.counts() > 0).sum().clamp(min=1)).float()
