@@ -25,7 +25,8 @@ FLOATING_POINT = (
 NO_NOISE = "none"
 """The noise source of a release without noise."""
 
-_TOLERANCE = 1e-9  # relative; far above rounding errors, far below what anybody reads
+_ROUNDING = 1e-9  # relative; what a calibration to a given epsilon may miss it by, far below what anybody reads
+_TOLERANCE = 1e-6  # relative; above what convolutions differ by between machines
 _NOISE_SOURCES = (OS_ENTROPY, SEEDED, NO_NOISE)
 _NORMS = ("L1", "L2")
 
@@ -345,7 +346,7 @@ def rounded_up(value: float) -> str:
     """A number with three significant digits, rounded up, so that a printed epsilon is never below the true one."""
     if value == 0:
         return "0.00"
-    exact = Decimal(value) * (1 - Decimal(_TOLERANCE))
+    exact = Decimal(value) * (1 - Decimal(_ROUNDING))
     up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
     return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # .9996 has become 1.000, which is 1.00
 

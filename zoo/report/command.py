@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from zoo.report.figures import curves
 from zoo.report.files import gains_csv, results_csv
 from zoo.report.gains import gains
 from zoo.report.page import context, render
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     except (ResultsError, OSError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
     for path in written:
-        console.print(str(path), soft_wrap=True)
+        print(path)
     if results.finished < results.cells:
         console.print(f"{results.finished} of {results.cells} cells are finished; the report says so.")
 
@@ -65,8 +64,9 @@ def write_report(results: Results, out: Path) -> list[Path]:
     ]
     values = context(results, found, commands, notes.read_text(encoding="utf-8") if notes.is_file() else "")
     files = {"results.csv": results_csv(results), "gains.csv": gains_csv(found)}
-    for task in results.lines:
-        files |= {f"{figure}.svg": svg for figure, svg in curves(results, task).items()}
+    for chapter in values["chapters"]:
+        for section in chapter.sections:
+            files |= {f"{figure}.svg": svg for figure, svg in section.figures.items()}
     files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
     out.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():

@@ -11,6 +11,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from zoo.benchmark.grid import slug
+from zoo.privacy.record import rounded_up
 from zoo.report.gains import EASE
 from zoo.report.results import RANKINGS, Guarantee, Line, Results
 
@@ -32,12 +34,17 @@ def curves(results: Results, task: str) -> dict[str, str]:
         if line.guarantee is not None and line.row.control == "":
             groups.setdefault(line.guarantee, []).append(line)
     return {
-        f"{task}-{g.unit}-{g.relation}-{g.delta:.0e}".replace("_", "-"): _curve(results, task, g, lines)
+        slug(f"{task} {g.unit} {g.relation} {g.delta:.6g}"): _curve(results, task, g, lines)
         for g, lines in groups.items()
     }
 
 
 def _curve(results: Results, task: str, guarantee: Guarantee, lines: Sequence[Line]) -> str:
+    with mpl.rc_context({"text.parse_math": False}):  # names are no formulas
+        return _drawn(results, task, guarantee, lines)
+
+
+def _drawn(results: Results, task: str, guarantee: Guarantee, lines: Sequence[Line]) -> str:
     rankings = [r for r in RANKINGS if f"{r}/ndcg@10" in lines[0].cases.columns]
     figure = Figure(figsize=(5.2 * len(rankings), 3.8), layout="constrained")
     for axes, ranking in zip(figure.subplots(1, len(rankings), squeeze=False)[0], rankings, strict=True):
@@ -52,7 +59,8 @@ def _curve(results: Results, task: str, guarantee: Guarantee, lines: Sequence[Li
 def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> None:
     series: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        series.setdefault((line.row.system, line.row.release.split(" eps ")[0]), []).append(line)
+        asked = "" if line.row.epsilon is None else f" eps {line.row.epsilon:g}"
+        series.setdefault((line.row.system, line.row.release.removesuffix(asked)), []).append(line)
     for colour, ((system, release), own) in zip(_cycled(len(series)), series.items(), strict=True):
         _errorbar(axes, own, own, ranking, colour, f"{system}, {release}")
         noise = [(line, control) for line in own if (control := results.noise_of(line)) is not None]
@@ -62,11 +70,11 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
     for line in results.lines[lines[0].row.task]:
         if style := REFERENCES.get(line.row.release or line.row.system):
             axes.axhline(
-                line.mean(ranking, "ndcg@10"), color=style[0], linestyle=style[1], linewidth=1, label=line.name
+                line.mean(ranking, "ndcg@10"), color=style[0], linestyle=style[1], linewidth=1, label=_shown(line.name)
             )
     axes.set_xscale("log")
-    asked = sorted({line.epsilon for line in lines if line.epsilon})
-    axes.set_xticks(asked, [f"{epsilon:.2g}" for epsilon in asked], minor=False)
+    ticks = sorted({line.epsilon for line in lines if line.epsilon})
+    axes.set_xticks(ticks, [rounded_up(epsilon) for epsilon in ticks], minor=False)
     axes.minorticks_off()
     axes.set_xlabel("epsilon, proved")
     axes.set_ylabel("NDCG@10")
@@ -92,8 +100,13 @@ def _errorbar(
         linestyle=":" if faint else "-",
         alpha=0.6 if faint else 1.0,
         capsize=2,
-        label=label,
+        label=_shown(label),
     )
+
+
+def _shown(label: str) -> str:
+    """A label that the legend does not take for a hidden one."""
+    return f" {label}" if label.startswith("_") else label
 
 
 def _cycled(count: int) -> list[str]:

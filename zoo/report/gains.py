@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from zoo.report.results import RANKINGS, Line, Results
-from zoo.report.significance import Comparison, holm, over_seeds, over_users
+from zoo.report.significance import Comparison, common_cases, holm, over_seeds, over_users
 
 #: What claims are made in; the first chooses the checkpoint.
 CLAIMED = ("ndcg@10", "hit_rate@10")
@@ -69,10 +69,14 @@ def _family(results: Results, task: str, against: str, ranking: str, measure: st
         control = control_of(results, line, against)
         if control is None or f"{ranking}/{measure}" not in line.cases.columns:
             continue
-        ours, theirs = _by_user(line, f"{ranking}/{measure}"), _by_user(control, f"{ranking}/{measure}")
-        if ours.join(theirs, on="user_id", how="semi").is_empty():
-            continue  # no seed in common yet
         name = f"{ranking}/{measure}"
+        ours, theirs = _by_user(line, name), _by_user(control, name)
+        if (
+            len(results.seeds_of(line)) > 1 and len(results.seeds_of(control)) > 1
+        ):  # a seed that is missing is not finished
+            ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
+        if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
+            continue  # nothing to compare yet
         users = over_users(ours, theirs, name)
         yield Gain(task, line, against, ranking, measure, users, over_seeds(ours, theirs, name))
 

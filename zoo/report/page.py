@@ -123,27 +123,34 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 
 def cell(text: str) -> Markup:
-    """A cell of a table for HTML: escaped, ``**`` as bold."""
-    return Markup(re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html.escape(text)))
+    """A cell of a table for HTML: escaped, a figure between ``**`` in bold."""
+    if match := re.match(r"\*\*([-+<.\d]+)\*\*(.*)", text, flags=re.DOTALL):
+        return Markup(f"<b>{html.escape(match[1])}</b>{html.escape(match[2])}")
+    return Markup(html.escape(text))
 
 
 def prose(text: str) -> Markup:
     """Notes written in Markdown for HTML: paragraphs, lists, bold, code and links; everything else is text."""
-    safe = html.escape(text)
-    safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe, flags=re.DOTALL)
-    safe = re.sub(r"`(.+?)`", r"<code>\1</code>", safe)
-    safe = re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", r'<a href="\2">\1</a>', safe)
     blocks = []
-    for block in re.split(r"\n\s*\n", safe.strip()):
+    for block in re.split(r"\n\s*\n", text.strip()):
         if block.startswith("- "):
-            entries = re.split(r"\n- ", block[2:])
+            entries = (_words(entry) for entry in re.split(r"\n- ", block[2:]))
             blocks.append("<ul>" + "".join(f"<li>{entry}</li>" for entry in entries) + "</ul>")
         elif block.startswith("## "):
             head, _, rest = block[3:].partition("\n")
-            blocks.append(f"<h2>{head}</h2>" + (f"<p>{rest}</p>" if rest else ""))
+            blocks.append(f"<h2>{_words(head)}</h2>" + (f"<p>{_words(rest)}</p>" if rest else ""))
         else:
-            blocks.append(f"<p>{block}</p>")
+            blocks.append(f"<p>{_words(block)}</p>")
     return Markup("\n".join(blocks))
+
+
+def _words(text: str) -> str:
+    """Code, and outside of it bold and links, of one block."""
+    parts = re.split(r"`([^`]+)`", html.escape(text))
+    for i in range(0, len(parts), 2):
+        linked = re.sub(r"\[([^\[\]<>]+)\]\(([^)\s]+)\)", r'<a href="\2">\1</a>', parts[i])
+        parts[i] = re.sub(r"\*\*([^*<>]+)\*\*", r"<b>\1</b>", linked)
+    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 
 
 def inline(svg: str, name: str) -> Markup:

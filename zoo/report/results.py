@@ -22,6 +22,9 @@ MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg"
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 
 
+_COSTS = ("train_seconds", "epochs", "parameters")
+
+
 class ResultsError(ValueError):
     """Runs that cannot be reported on."""
 
@@ -73,8 +76,18 @@ class Run:
 
     @cached_property
     def cases(self) -> pl.DataFrame:
-        """Figures of every held-out case."""
-        return pl.read_parquet(self.folder / "test_cases.parquet").with_columns(seed=pl.lit(self.seed))
+        """Figures of every held-out case.
+
+        Raises:
+            ResultsError: If the run's file of them cannot be read.
+        """
+        path = self.folder / "test_cases.parquet"
+        try:
+            return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise ResultsError(
+                f"{path} cannot be read ({error}). Remove its folder and run the benchmark again."
+            ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +176,16 @@ class Results:
         """How many cells the benchmark has."""
         return len(self.benchmark["cells"])
 
+    def seeds_of(self, line: Line) -> list[int]:
+        """Seeds that a row is run with, finished or not."""
+        key = (line.row.task, line.row.system, line.row.release)
+        seeds: list[int] = next(
+            entry["seeds"]
+            for entry in self.benchmark["rows"]
+            if (entry["task"], entry["system"], entry["release"]) == key
+        )
+        return seeds
+
     def noise_of(self, line: Line) -> Line | None:
         """The row's own noise control."""
         return self._find(
@@ -196,7 +219,7 @@ def read_results(runs: Path) -> Results:
         )
     try:
         benchmark, lines = _read_lines(runs)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultsError(
             f"{path} or a run below it cannot be read ({type(error).__name__}: {error}). If another version wrote it, give the "
             "benchmark command again: it runs nothing that is finished."
@@ -211,6 +234,9 @@ def read_results(runs: Path) -> Results:
 
 def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
     benchmark = json.loads((runs / BENCHMARK).read_text(encoding="utf-8"))
+    for key in ("name", "config", "title", "about"):
+        benchmark[key].strip()
+    benchmark["cells"].keys()
     known = {entry.name for entry in fields(Row)}
     lines: dict[str, list[Line]] = {task: [] for task in benchmark["tasks"]}
     for entry in benchmark["rows"]:
@@ -230,5 +256,10 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
         return None  # of another version of the benchmark
     report = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     records = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
+    for key in ("method", "metrics", "ranked_by_item_counts", "peak_memory", "release_bytes", *_COSTS):
+        report[key]
+    for record in records.values():
+        for key in ("guarantee", "unit", "relation", "epsilon", "delta", "reason"):
+            record[key]
     search = cell["settings"]["search"]
     return Run(seed, folder, report, records, cell["seconds"], search["trials"] if search else 0, cell["versions"])

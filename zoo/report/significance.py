@@ -112,7 +112,7 @@ def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
     Raises:
         ValueError: If a column is missing, a seed and user occur twice, nothing is in common, or :func:`paired` refuses.
     """
-    pairs = _pairs(ours, theirs, metric)
+    pairs = common_cases(ours, theirs, metric)
     if pairs.is_empty():
         raise ValueError(
             f"ours and theirs have no seed and user in common ({len(ours)} and {len(theirs)} rows); "
@@ -140,14 +140,14 @@ def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
     Raises:
         ValueError: If a column is missing, a seed and user occur twice, or :func:`paired` refuses.
     """
-    seeds = _pairs(ours, theirs, metric).group_by("seed").agg(pl.col("ours", "theirs").mean()).sort("seed")
+    seeds = common_cases(ours, theirs, metric).group_by("seed").agg(pl.col("ours", "theirs").mean()).sort("seed")
     means = seeds.select("ours", "theirs").to_numpy()
     if len(means) < 2 or np.ptp(means, axis=0).max() <= ROUNDING * np.abs(means).max():
         return None
     return paired(means[:, 0], means[:, 1])
 
 
-def _pairs(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> pl.DataFrame:
+def common_cases(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Columns ``seed``, ``user_id``, ``ours`` and ``theirs``; a row per seed and user that both frames have.
 
     Sorted, so that sums, and with them equal means, do not depend on the order of the rows.

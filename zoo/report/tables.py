@@ -101,10 +101,14 @@ def _gain_cells(gain: Gain | None) -> list[str]:
         return ["-", "-", "-"]
     users = gain.users
     return [
-        f"{users.difference:+.4f} [{users.low:+.4f}, {users.high:+.4f}]",
+        f"{_signed(users.difference)} [{_signed(users.low)}, {_signed(users.high)}]",
         _p_value(gain.users_holm),
         "-" if gain.seeds_holm is None else _p_value(gain.seeds_holm),
     ]
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 4) + 0.0:+.4f}"  # adding 0 makes a negative zero positive
 
 
 def _p_value(value: float) -> str:
@@ -211,7 +215,9 @@ def arithmetic_table(results: Results, task: str) -> Table:
     for line in results.lines[task]:
         for ranking in RANKINGS:
             for run in line.runs:
-                ours = {m: run.figure(ranking, m) for m in MEASURES if not math.isnan(run.figure(ranking, m))}
+                if f"test/{ranking}/{MEASURES[0]}" not in run.report["metrics"]:
+                    continue
+                ours = {m: run.figure(ranking, m) for m in MEASURES}
                 for sentence in violations(ours, tolerance=1e-6, joint=True):
                     rows.append([f"{line.name}, seed {run.seed}, {ranking}", sentence])
     count = sum(len(line.runs) for line in results.lines[task])
@@ -221,7 +227,7 @@ def arithmetic_table(results: Results, task: str) -> Table:
     for paper in theirs:
         rows += [[f"{paper.method} ({paper.paper} table {paper.table})", said] for said in paper.inconsistencies]
     wrong = sum(bool(paper.inconsistencies) for paper in theirs)
-    note = f"Of ours {'all' if not ours_wrong else 'not all'} {count} runs are consistent in both rankings."
+    note = f"Of ours {'all' if not ours_wrong else 'not all'} {count} runs are consistent in every ranking."
     if theirs:
         note += f" Of the papers' {len(theirs)} rows on this task {wrong} are not."
     return Table("Arithmetic of the figures", ["row", "what cannot be"], rows, [note], words=2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zoo.report.papers import Published, published
-from zoo.report.results import MEASURES, Line, Results
+from zoo.report.results import Line, Results
 
 Status = Literal["reproduced", "above", "below", "paper inconsistent"]
 #: Two figures agree within this share of the paper's, or within two standard errors of our mean, whichever is wider.
@@ -39,6 +39,8 @@ def versus(results: Results) -> dict[str, list[Versus]]:
     for task, lines in results.lines.items():
         where = results.benchmark["tasks"][task]["published"]
         for line in lines if where else []:
+            if math.isnan(line.mean("sampled", DECIDING)):
+                continue  # ranked among all items alone, which no paper does
             theirs = [p for p in published(**where) if p.method == line.row.published_as]
             found.setdefault(task, []).extend(_compared(line, paper) for paper in theirs)
     return {task: rows for task, rows in found.items() if rows}
@@ -50,7 +52,7 @@ def _compared(line: Line, paper: Published) -> Versus:
     error = 0.0 if math.isnan(spread) else spread / math.sqrt(len(line.runs))
     tolerance = max(AGREEMENT * theirs, 2 * error)
     status: Status = "reproduced" if abs(ours - theirs) <= tolerance else "above" if ours > theirs else "below"
-    reasons = [line.row.reason] if line.row.reason else []
+    reasons = [" ".join(line.row.reason.split())] if line.row.reason else []
     if wrong := paper.inconsistencies:
         reasons = [f"in the paper {wrong[0]}; beside it ours is {status}", *reasons]
         status = "paper inconsistent"
@@ -61,8 +63,3 @@ def shown(versus: Versus, measure: str) -> str:
     """Ours and theirs, for a table."""
     theirs = versus.paper.figures.get(measure)
     return f"{versus.line.mean('sampled', measure):.4f} ({'-' if theirs is None else f'{theirs:.4f}'})"
-
-
-def compared_measures() -> tuple[str, ...]:
-    """Figures that stand in the table."""
-    return MEASURES

@@ -140,7 +140,6 @@ def test_nothing_is_said_where_all_is_finished(bare: Path, capsys: pytest.Captur
     assert "finished" not in capsys.readouterr().out
 
 
-@pytest.mark.xfail(strict=True, reason="brackets in a path are read as markup and not printed")
 def test_paths_are_printed_as_they_are(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["runs", "--out", "out[final]"])
     assert "out[final]/report.html" in capsys.readouterr().out.split()
@@ -278,7 +277,6 @@ UNREADABLE: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("form", UNREADABLE)
-@pytest.mark.xfail(strict=True, reason="what is read after the first look ends in a traceback instead of a refusal")
 def test_whatever_cannot_be_read_is_refused(small: Path, form: str) -> None:
     name, change = UNREADABLE[form]
     change(small / name)

@@ -183,14 +183,10 @@ def test_rows_without_a_user_in_common_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [({0}, {1}), ({0, 1}, {2, 3})])
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="users are looked for in common, seeds and users together are not"
-)
 def test_rows_without_a_seed_in_common_are_passed_over(tmp_path: Path, ours: set[int], theirs: set[int]) -> None:
     assert gains(private(tmp_path, ours, theirs, seeds=[0, 1, 2, 3])) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a row that has finished one of its seeds is taken for one that no seed changes")
 def test_one_finished_seed_of_several_does_not_stand_for_the_others(tmp_path: Path) -> None:
     results = private(tmp_path, {0}, {0, 1, 2})
     for gain in gains(results):
@@ -202,7 +198,6 @@ def test_one_finished_seed_of_several_does_not_stand_for_the_others(tmp_path: Pa
         assert gain.seeds is None
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="two pairs are the least for a test, and one is not refused")
 def test_rows_with_one_user_in_common_are_passed_over(tmp_path: Path) -> None:
     def facts(row: Row, seed: int) -> Facts | None:
         made = facts_of(row, seed)

@@ -203,7 +203,7 @@ def test_the_table_of_gains_has_every_difference_once(
                 assert (difference, users, seeds) == ("-", "-", "-")
                 continue
             low, high = gain.users.low, gain.users.high
-            assert difference == f"{gain.users.difference:+.4f} [{low:+.4f}, {high:+.4f}]"
+            assert difference == f"{gain.users.difference:+.4f} [{low:+.4f}, {high:+.4f}]".replace("-0.0000", "+0.0000")
             assert shown_p(users) == pytest.approx(max(gain.users_holm, 0.001), abs=5.1e-4)
             assert ("**" in users) == (gain.users_holm < 0.05)
             assert (seeds == "-") == (gain.seeds_holm is None)
