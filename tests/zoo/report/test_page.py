@@ -266,7 +266,6 @@ def test_a_reason_of_several_lines_stays_in_its_cell(tmp_path: Path) -> None:
         ("**0.1234** ±0.0001", "<b>0.1234</b> ±0.0001"),
         ("**a** and **b**", "**a** and **b**"),
         ("**<.001**", "<b>&lt;.001</b>"),
-        ("**<.001**", "<b>&lt;.001</b>"),
         ("one ** alone", "one ** alone"),
         ("****", "****"),
         ("", ""),
