@@ -4,7 +4,7 @@ import json
 import time
 
 import torch
-from cells import peak_memory
+from generated import peak_memory
 
 from zoo.metrics import RankingMetrics, rank_counts
 

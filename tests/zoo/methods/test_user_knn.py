@@ -97,7 +97,11 @@ NOISY = JLT(epsilon=20, num_components=5, noise_seed=3)
 
 
 @pytest.mark.parametrize("centre", [True, False])
-@pytest.mark.parametrize("publishers", [[], [Nothing()], [Plaintext()], [NOISY], [Plaintext(), NOISY]], ids=str)
+@pytest.mark.parametrize(
+    "publishers",
+    [[], [Nothing()], [Plaintext()], [NOISY], [Plaintext(), NOISY]],
+    ids=["alone", "nothing", "sparse", "dense", "both"],
+)
 def test_scores_are_the_sums_that_the_docstring_says(
     parties: tuple[Ratings, Ratings], publishers: list[Publisher], centre: bool
 ) -> None:
