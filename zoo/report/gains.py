@@ -71,9 +71,8 @@ def _family(results: Results, task: str, against: str, ranking: str, measure: st
             continue
         name = f"{ranking}/{measure}"
         ours, theirs = _by_user(line, name), _by_user(control, name)
-        if (
-            len(results.seeds_of(line)) > 1 and len(results.seeds_of(control)) > 1
-        ):  # a seed that is missing is not finished
+        # Of rows with several seeds each, one that is missing is not finished.
+        if min(len(results.seeds_of(line)), len(results.seeds_of(control))) > 1:
             ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
         if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
             continue  # nothing to compare yet

@@ -142,14 +142,19 @@ class Line:
         if len(kinds) > 1:
             raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
         unit, relation = kinds.pop()
-        return Guarantee(unit, relation, max(record["delta"] for record in records))
+        return Guarantee(unit, relation, max(self._spent(run, "delta") for run in self.runs))
 
     @cached_property
     def epsilon(self) -> float | None:
-        """The largest epsilon that a release of the row states, at the delta of its guarantee; None without one."""
-        if self.guarantee is None:
-            return None
-        return max(float(record["epsilon"]) for run in self.runs for record in run.records.values())
+        """The largest epsilon of a run, at the delta of its guarantee; None without one."""
+        return None if self.guarantee is None else max(self._spent(run, "epsilon") for run in self.runs)
+
+    @staticmethod
+    def _spent(run: Run, name: str) -> float:
+        """Epsilon or delta of all releases of a run: a rating lies in one domain, a user may be in each, so theirs add up."""
+        values = [float(record[name]) for record in run.records.values()]
+        per_user = any(record["unit"] == "user" for record in run.records.values())
+        return sum(values) if per_user else max(values)
 
     @property
     def reasons(self) -> list[str]:
