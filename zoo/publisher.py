@@ -1,9 +1,11 @@
 """Publisher: turns one domain's ratings into a release, at the party that owns them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zoo.privacy.audit import Audit
+from zoo.privacy.audits.one_run import OneRunAudit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.events import PrivacyEvent
 from zoo.privacy.record import PrivacyRecord
 from zoo.ratings import Ratings
@@ -59,6 +61,6 @@ class Publisher(ABC):
             num_items: Public number of items.
         """
 
-    def audits(self) -> list[Audit]:
+    def audits(self) -> Sequence[Audit | OneRunAudit]:
         """Tests of the claim on the code that makes it, with the settings at hand; none for what claims nothing."""
         return []

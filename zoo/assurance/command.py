@@ -6,10 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentError
 from rich.console import Console
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    from zoo.privacy.audits.one_run import OneRunAudit
+    from zoo.privacy.audits.two_world import Audit
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,6 +40,9 @@ def parser() -> argparse.ArgumentParser:
     audit.add_argument("--runs", type=int, default=40_000, help="runs per world (default: %(default)s)")
     audit.add_argument(
         "--beta", type=float, default=1e-3, help="largest chance of a false alarm (default: %(default)s)"
+    )
+    audit.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the table to a file of CSV as well, in a folder that exists"
     )
 
     curve = commands.add_parser("curve", help="a PNG of delta against epsilon, and of utility where there are results")
@@ -91,25 +99,34 @@ def _show(options: argparse.Namespace, overrides: list[str], console: Console) -
 
 
 def _audit(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.assurance.audit import audit_table, audited, sound
-    from zoo.privacy.audit_catalogue import all_audits
+    from zoo.assurance.audit import audit_table, audited, sound, write_findings
 
     if options.all == (options.config is not None):
         raise ValueError("Say what to audit: --config FILE for the publisher of an experiment, or --all.")
-    if options.all:
-        audits = all_audits(options.epsilon)
-    else:
-        from zoo.assurance.experiment import read_experiment
-
-        publisher = read_experiment(options.config, overrides).publisher
-        audits = publisher.audits()
-        if not audits:
-            raise ValueError(f"{type(publisher).__name__} claims nothing that could be audited.")
+    if options.out is not None and (options.out.is_dir() or not options.out.parent.is_dir()):
+        raise ValueError(f"--out must name a file in a folder that exists, got {options.out}. Make the folder first.")
+    audits = _chosen_audits(options, overrides)
     with console.status("") as status:
         results = audited(audits, options.runs, options.beta, lambda a: status.update(f"Auditing {escape(a.name)} ..."))
     console.print(audit_table(results, options.runs, options.beta))
+    if options.out is not None:
+        write_findings(results, options.out)
     if not sound(results):
         sys.exit(1)
+
+
+def _chosen_audits(options: argparse.Namespace, overrides: list[str]) -> Sequence[Audit | OneRunAudit]:
+    if options.all:
+        from zoo.privacy.audits.catalogue import all_audits
+
+        return all_audits(options.epsilon)
+    from zoo.assurance.experiment import read_experiment
+
+    publisher = read_experiment(options.config, overrides).publisher
+    audits = publisher.audits()
+    if not audits:
+        raise ValueError(f"{type(publisher).__name__} claims nothing that could be audited.")
+    return audits
 
 
 def _curve(options: argparse.Namespace, overrides: list[str], console: Console) -> None:

@@ -7,11 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from zoo.privacy.accounting import ACCOUNTANT, Accountant
 from zoo.privacy.events import PrivacyEvent
-from zoo.privacy.noise import OS_ENTROPY, SEEDED
+from zoo.privacy.noise import OS_ENTROPY, SEEDED, NoiseSource
+from zoo.privacy.record_fields import Guarantee as Guarantee
+from zoo.privacy.record_fields import Plain as Plain
+from zoo.privacy.record_fields import RecordError as RecordError
+from zoo.privacy.record_fields import check_number, read_field
 from zoo.privacy.relation import Relation, Unit
 
 RECORD_SCHEMA = 1
@@ -30,23 +35,9 @@ _TOLERANCE = 1e-6  # relative; above what convolutions differ by between machine
 _NOISE_SOURCES = (OS_ENTROPY, SEEDED, NO_NOISE)
 _NORMS = ("L1", "L2")
 
-Plain = str | int | float | bool
-StrEnumT = TypeVar("StrEnumT", bound=StrEnum)
-
-
-class RecordError(ValueError):
-    """A record that contradicts itself or cannot be read."""
-
 
 class UnderstatedPrivacyError(ValueError):
     """A record that states less privacy loss than its ledger gives."""
-
-
-class Guarantee(StrEnum):
-    """Whether a record's epsilon may be relied on."""
-
-    PROVED = "proved"
-    NONE = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +97,9 @@ class PrivacyRecord:
         object.__setattr__(self, "public_inputs", dict(self.public_inputs))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         object.__setattr__(self, "not_protected", tuple(self.not_protected))
-        for name in ("epsilon", "mu", "requested_epsilon"):
-            _check_number(name, getattr(self, name), 0.0, math.inf)
-        for name in ("sensitivity", "clip", "noise_scale"):
-            _check_number(name, getattr(self, name), 0.0, math.inf)
-        _check_number("delta", self.delta, 0.0, 1.0)
+        for name in ("epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_scale"):
+            check_number(name, getattr(self, name), math.inf)
+        check_number("delta", self.delta, 1.0)
         if isinstance(self.compositions, bool) or not isinstance(self.compositions, int) or self.compositions < 0:
             raise RecordError(f"compositions must be an integer of at least 0, got {self.compositions!r}.")
         if self.noise_source not in _NOISE_SOURCES:
@@ -171,6 +160,43 @@ class PrivacyRecord:
             )
         if self.reason is None:
             raise RecordError("A record without a guarantee must give its reason, e.g. 'seeded noise'.")
+
+    @classmethod
+    def proved_unless_seeded(
+        cls,
+        mechanism: str,
+        noise: NoiseSource,
+        relation: Relation,
+        *,
+        epsilon: float,
+        delta: float,
+        mu: float | None = None,
+        requested_epsilon: float | None = None,
+        **facts: Any,  # noqa: ANN401  checked by the fields themselves
+    ) -> PrivacyRecord:
+        """The record of a release with noise: proved, or without its claims if the noise came from a seed.
+
+        Args:
+            mechanism: What made the release.
+            noise: Where its noise came from.
+            relation: Which two data sets are kept alike; says who is protected.
+            epsilon: Proved privacy loss at ``delta``; like the next three stated only if proved.
+            delta: Probability beyond which nothing is promised.
+            mu: Of the Gaussian release that equals this one, where there is one.
+            requested_epsilon: The epsilon asked for, where it is not what is proved.
+            facts: Other fields, which hold whatever the noise.
+
+        Raises:
+            RecordError: If the fields contradict each other or a value is out of range.
+        """
+        record = partial(
+            cls, mechanism=mechanism, noise_source=noise.label, unit=relation.unit, relation=relation, **facts
+        )
+        if not noise.private:
+            return record(guarantee=Guarantee.NONE, reason=SEEDED)
+        return record(
+            guarantee=Guarantee.PROVED, epsilon=epsilon, delta=delta, mu=mu, requested_epsilon=requested_epsilon
+        )
 
     def without_guarantee(self, reason: str) -> PrivacyRecord:
         """The same record with its claims withdrawn, for seeded noise and controls.
@@ -256,7 +282,7 @@ class PrivacyRecord:
             raise RecordError(f"The record lacks the fields {missing} and has the unknown fields {unknown}.")
         if values["floating_point"] != FLOATING_POINT:
             raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
-        return cls(**{entry.name: _READERS[entry.name](entry.name, values[entry.name]) for entry in fields(cls)})
+        return cls(**{entry.name: read_field(entry.name, values[entry.name]) for entry in fields(cls)})
 
     def summary(self) -> str:
         """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``."""
@@ -335,13 +361,6 @@ def default_delta(num_users: int) -> float:
     return min(1e-5, 1 / (10 * num_users))
 
 
-def _check_number(name: str, value: float | None, low: float, high: float) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < high:
-        raise RecordError(f"{name} must be a number in [{low:g}, {high:g}), got {value!r}.")
-
-
 def rounded_up(value: float) -> str:
     """A number with three significant digits, rounded up, so that a printed epsilon is never below the true one."""
     if value == 0:
@@ -349,65 +368,3 @@ def rounded_up(value: float) -> str:
     exact = Decimal(value) * (1 - Decimal(_ROUNDING))
     up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
     return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # .9996 has become 1.000, which is 1.00
-
-
-def _read_text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise RecordError(f"{name} must be a text, got {type(value).__name__}.")
-    return value
-
-
-def _read_optional_text(name: str, value: object) -> str | None:
-    return None if value is None else _read_text(name, value)
-
-
-def _read_number(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
-        raise RecordError(f"{name} must be a finite number or null, got {str(value)[:80]}.")
-    return float(value)
-
-
-def _read_integer(name: str, value: object) -> int:
-    if type(value) is not int:
-        raise RecordError(f"{name} must be an integer, got {type(value).__name__}.")
-    return value
-
-
-def _read_texts(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise RecordError(f"{name} must be a list of texts, got {type(value).__name__}.")
-    return tuple(_read_text(name, text) for text in value)
-
-
-def _read_inputs(name: str, value: object) -> dict[str, Plain]:
-    if not isinstance(value, Mapping):
-        raise RecordError(f"{name} must be a mapping, got {type(value).__name__}.")
-    return dict(value)
-
-
-def _read_enum(kind: type[StrEnumT], name: str, value: object) -> StrEnumT:
-    known = [str(member.value) for member in kind]
-    if not isinstance(value, str) or value not in known:
-        raise RecordError(f"{name} must be one of {known}, got {str(value)[:80]!r}.")
-    return kind(value)
-
-
-_READERS: dict[str, Any] = {
-    "mechanism": _read_text,
-    "guarantee": lambda name, value: _read_enum(Guarantee, name, value),
-    "noise_source": _read_text,
-    "unit": lambda name, value: None if value is None else _read_enum(Unit, name, value),
-    "relation": lambda name, value: None if value is None else _read_enum(Relation, name, value),
-    "sensitivity_norm": _read_optional_text,
-    "compositions": _read_integer,
-    "accountant": _read_text,
-    "public_inputs": _read_inputs,
-    "assumptions": _read_texts,
-    "not_protected": _read_texts,
-    "reason": _read_optional_text,
-} | dict.fromkeys(
-    ("epsilon", "delta", "mu", "sensitivity", "clip", "noise_scale", "requested_epsilon"),
-    _read_number,
-)

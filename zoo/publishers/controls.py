@@ -1,5 +1,6 @@
 """Controls: releases that cannot help, to show what a real one is worth."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -7,7 +8,8 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from zoo.privacy.audit import Audit
+from zoo.privacy.audits.one_run import OneRunAudit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.events import NonPrivateEvent, NoOpEvent, PrivacyEvent
 from zoo.privacy.record import PrivacyRecord, unprotected_record
 from zoo.publisher import Publisher
@@ -129,7 +131,7 @@ class Shuffled(Publisher):
         """That of ``of``."""
         return self.of.forecast(num_users, num_items)
 
-    def audits(self) -> list[Audit]:
+    def audits(self) -> Sequence[Audit | OneRunAudit]:
         """Those of ``of``."""
         return self.of.audits()
 
@@ -175,6 +177,6 @@ class Partial(Publisher):
         """That of ``of``."""
         return self.of.forecast(num_users, num_items)
 
-    def audits(self) -> list[Audit]:
+    def audits(self) -> Sequence[Audit | OneRunAudit]:
         """Those of ``of``."""
         return self.of.audits()

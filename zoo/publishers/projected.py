@@ -12,14 +12,16 @@ import numpy as np
 import torch
 
 from zoo.lazy_rows import LazyRows
-from zoo.privacy.audit import Audit
-from zoo.privacy.audit_pairs import projection_audit, random_projection_audit
+from zoo.privacy.audits.canaries import canary_audit, canary_sizes
+from zoo.privacy.audits.one_run import OneRunAudit
+from zoo.privacy.audits.pairs import projection_audit, random_projection_audit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
 from zoo.privacy.public_matrix import PublicMatrix
-from zoo.privacy.record import Guarantee, Plain, PrivacyRecord, default_delta, unprotected_record
-from zoo.privacy.relation import Relation
+from zoo.privacy.record import Plain, PrivacyRecord, default_delta, unprotected_record
+from zoo.privacy.relation import Relation, Unit
 from zoo.privacy.svd_lift import Floats, lifted_ratings
 from zoo.publisher import Grid, Publisher
 from zoo.ratings import Ratings
@@ -30,6 +32,9 @@ LAZY_BYTES = 2**28
 
 AUDITED_ITEMS = 64
 """Items of the catalogue that an audit runs on; what one rating moves does not depend on how many there are."""
+
+AUDITED_USERS = 1000
+"""Users that the default delta of an audited claim is for."""
 
 ALWAYS_OPEN = (
     "the sets of users and items: a user or an item that one rating alone brings in shows",
@@ -132,15 +137,23 @@ class Projected(Publisher):
         weakness = self.lift_weakness(num_users, num_items) if self.paper_faithful else None
         return self._record(grid, plan, noise) if weakness is None else self._unprotected(grid, plan, noise, weakness)
 
-    def audits(self) -> list[Audit]:
-        """One rating, or one user, in two worlds: the matrix of a small catalogue, and random matrices where it is random."""
-        matrix = self.matrix(AUDITED_ITEMS)
-        plan = self._planned(1000, matrix)
+    def audits(self) -> list[Audit | OneRunAudit]:
+        """One rating, or one user, in two worlds: the matrix of a small catalogue, and random matrices where it is random.
+
+        For one rating also many ratings in one release, at full width.
+        """
         if self.paper_faithful:
             return []  # another form of the release, audited with the published ones
-        made = [projection_audit(f"{self.mechanism} {plan.calibration}", plan, matrix)]
+        matrix = self.matrix(AUDITED_ITEMS)
+        plan = self._planned(AUDITED_USERS, matrix)
+        name = f"{self.mechanism} {plan.calibration}"
+        made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix)]
         if plan.mu is None:
-            made.append(random_projection_audit(f"{self.mechanism} {plan.calibration}, over matrices", plan))
+            made.append(random_projection_audit(f"{name}, over matrices", plan))
+        if plan.relation.unit is not Unit.USER:
+            canaries, items = canary_sizes(plan.dim)
+            wide = self.matrix(items)
+            made.append(canary_audit(f"{name}, one run", self._planned(AUDITED_USERS, wide), wide, canaries))
         return made
 
     def publish(self, source: Ratings, domain: str) -> Release:
@@ -217,15 +230,14 @@ class Projected(Publisher):
         }
 
     def _record(self, source: Ratings | Grid, plan: ProjectionPlan, noise: NoiseSource) -> PrivacyRecord:
-        return PrivacyRecord(
-            mechanism=self.mechanism,
-            guarantee=Guarantee.PROVED if noise.private else Guarantee.NONE,
-            noise_source=noise.label,
-            unit=plan.relation.unit,
-            relation=plan.relation,
-            epsilon=plan.epsilon if noise.private else None,
-            delta=plan.delta if noise.private else None,
-            mu=plan.mu if noise.private else None,
+        return PrivacyRecord.proved_unless_seeded(
+            self.mechanism,
+            noise,
+            plan.relation,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            mu=plan.mu,
+            requested_epsilon=plan.requested_epsilon,
             sensitivity=plan.sensitivity,
             sensitivity_norm="L2",
             clip=plan.clip,
@@ -233,8 +245,6 @@ class Projected(Publisher):
             public_inputs=self._inputs(source, plan),
             assumptions=self._assumptions(source, plan),
             not_protected=self._not_protected(plan),
-            requested_epsilon=plan.requested_epsilon if noise.private else None,
-            reason=None if noise.private else "seeded noise",
         )
 
     @staticmethod

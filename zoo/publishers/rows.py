@@ -9,11 +9,11 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from zoo.privacy.audit import Audit
-from zoo.privacy.audit_rows import flipped_rows_audit, noisy_rows_audit
+from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.events import PrivacyEvent
 from zoo.privacy.noise import NoiseSource, grid
-from zoo.privacy.record import Guarantee, Plain, PrivacyRecord, default_delta
+from zoo.privacy.record import Plain, PrivacyRecord, default_delta
 from zoo.privacy.relation import Relation, Unit
 from zoo.privacy.row_noise import (
     FlipPlan,
@@ -139,15 +139,13 @@ class NoisyRows(Publisher):
         kept = {} if plan.threshold is None else {"threshold": plan.threshold}
         clipped = [] if plan.clip is None else [f"rows are clipped to an L2 norm of {plan.clip:g} before the noise"]
         group = "several ratings of one user together: k of them cost sqrt(k) times mu"
-        return PrivacyRecord(
-            mechanism="NoisyRows",
-            guarantee=Guarantee.PROVED if noise.private else Guarantee.NONE,
-            noise_source=noise.label,
-            unit=plan.relation.unit,
-            relation=plan.relation,
-            epsilon=plan.epsilon if noise.private else None,
-            delta=plan.delta if noise.private else None,
-            mu=plan.mu if noise.private else None,
+        return PrivacyRecord.proved_unless_seeded(
+            "NoisyRows",
+            noise,
+            plan.relation,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            mu=plan.mu,
             sensitivity=plan.sensitivity,
             sensitivity_norm="L2",
             clip=plan.clip,
@@ -155,7 +153,6 @@ class NoisyRows(Publisher):
             public_inputs=_inputs("NoisyRows", source, {"sigma": plan.sigma, "grid": grid(plan.sigma), **kept}),
             assumptions=(*_assumptions(source), *clipped),
             not_protected=ALWAYS_OPEN if plan.relation.unit is Unit.USER else (*ALWAYS_OPEN, group),
-            reason=None if noise.private else "seeded noise",
         )
 
 
@@ -228,21 +225,18 @@ class FlippedRows(Publisher):
     def _record(source: Ratings | Grid, plan: FlipPlan, noise: NoiseSource) -> PrivacyRecord:
         p = plan.flip_probability
         drawn: dict[str, Plain] = {"flip_probability": p, "keep": plan.keep, "draws": "exact, from integers"}
-        return PrivacyRecord(
-            mechanism="FlippedRows",
-            guarantee=Guarantee.PROVED if noise.private else Guarantee.NONE,
-            noise_source=noise.label,
-            unit=Unit.RATING,
-            relation=Relation.CHANGE_ONE_RATING,
-            epsilon=plan.epsilon if noise.private else None,
-            delta=0.0 if noise.private else None,
+        return PrivacyRecord.proved_unless_seeded(
+            "FlippedRows",
+            noise,
+            Relation.CHANGE_ONE_RATING,
+            epsilon=plan.epsilon,
+            delta=0.0,
             sensitivity=1.0,
             sensitivity_norm="L1",
             noise_scale=(p * (1 - p)) ** 0.5,
             public_inputs=_inputs("FlippedRows", source, drawn),
             assumptions=_assumptions(source),
             not_protected=(*ALWAYS_OPEN, "several ratings of one user together: k of them cost k times as much"),
-            reason=None if noise.private else "seeded noise",
         )
 
 

@@ -81,6 +81,34 @@ def test_a_record_without_guarantee_shows_no_epsilon_anywhere() -> None:
     assert record.noise_scale == 0.6  # a denoiser needs it
 
 
+def test_seeded_noise_takes_the_claims_and_nothing_else() -> None:
+    def made(noise: NoiseSource) -> PrivacyRecord:
+        return PrivacyRecord.proved_unless_seeded(
+            "JLT",
+            noise,
+            Relation.CHANGE_ONE_RATING,
+            epsilon=8.0,
+            delta=1e-5,
+            mu=MU,
+            requested_epsilon=9.25,
+            sensitivity=1.0,
+            sensitivity_norm="L2",
+            noise_scale=0.6,
+            public_inputs={"projection_seed": 3, "dim": 400, "calibration": "unit", "binary": True},
+            assumptions=("ratings >= 3 count as 1",),
+            not_protected=("who is a user",),
+        )
+
+    whole = proved(requested_epsilon=9.25)
+    assert made(NoiseSource.os()) == whole
+    seeded = made(NoiseSource.seeded(1))
+    assert seeded == replace(whole.without_guarantee("seeded noise"), noise_source="seeded noise")
+    with pytest.raises(TypeError, match="unit"):  # the relation says it
+        PrivacyRecord.proved_unless_seeded(
+            "JLT", NoiseSource.os(), Relation.CHANGE_ONE_RATING, epsilon=1.0, delta=0.0, unit=Unit.USER
+        )
+
+
 def test_reasons_add_up() -> None:
     record = proved().without_guarantee("seeded noise").without_guarantee("control")
     assert record.summary() == "none (seeded noise; control)"

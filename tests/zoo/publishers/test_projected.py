@@ -10,7 +10,8 @@ import torch
 from tests.samples import binary
 from zoo import JLT, SJLT, Noise, Partial, Release, Shuffled
 from zoo.cli import ZooCLI
-from zoo.privacy.noise import grid
+from zoo.privacy.audits.one_run import OneRunAudit, run_once
+from zoo.privacy.noise import NoiseSource, grid
 from zoo.privacy.projection import public_matrix
 
 
@@ -69,6 +70,38 @@ def test_controls_and_choice_take_large_releases(large: None, tmp_path: Path) ->
     assert chosen.record.epsilon is not None
     assert chosen.record.epsilon > 8
     assert Release.load(chosen.save(tmp_path / "chosen")).record == chosen.record
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        JLT(epsilon=2.0),
+        SJLT(epsilon=2.0, density=0.2),
+        JLT(epsilon=2.0, calibration="max", rating_range=5.0),
+        JLT(epsilon=2.0, calibration="gaussian", seed=3),
+        SJLT(epsilon=2.0, calibration="max"),
+    ],
+)
+def test_one_run_of_the_publishers_own_width_is_audited(publisher: JLT | SJLT) -> None:
+    # A fresh seed fails a sound release with probability 1e-3; this one is fixed.
+    (audit,) = (audit for audit in publisher.audits() if isinstance(audit, OneRunAudit))
+    assert audit.name == f"{publisher.mechanism} {publisher.calibration}, one run"
+    plan = publisher.projection(1000, 600)
+    assert (audit.epsilon, audit.delta, audit.sigma, audit.canaries) == (2.0, 1e-5, plan.noise_std, 1500)
+    assert run_once(audit, noise=NoiseSource.seeded(1)).verdict == "pass"
+
+
+def test_one_run_is_for_ratings_and_for_noise_that_is_added() -> None:
+    users = JLT(epsilon=2.0, num_components=8, calibration="gaussian", relation="zero_out_one_user", clip=2.0)
+    assert users.audits()
+    assert not any(isinstance(audit, OneRunAudit) for audit in users.audits())
+    assert not JLT(epsilon=2.0, num_components=8, paper_faithful=True).audits()
+
+
+def test_a_control_is_audited_as_what_it_controls() -> None:
+    of = SJLT(epsilon=2.0, num_components=8)
+    for control in (Shuffled(of), Partial(of, share=0.5)):
+        assert [audit.name for audit in control.audits()] == [audit.name for audit in of.audits()]
 
 
 def test_the_command_line_publishes_and_trains_with_large_releases(

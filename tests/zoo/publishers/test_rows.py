@@ -14,7 +14,7 @@ from scipy.stats import binomtest, chi2, norm
 
 from tests.samples import binary
 from zoo import FlippedRows, NoisyRows, Ratings, Release
-from zoo.privacy.audit import run_audit
+from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.calibration import gauss_mu
 from zoo.privacy.events import GaussianEvent, RandomisedResponseEvent
 from zoo.privacy.noise import NoiseSource, grid

@@ -4,7 +4,7 @@ A proof says what cannot happen; an audit catches code that differs from its pro
 the claim refutes it, a bound below proves nothing.
 
 `two_world` compares the scores of two neighbouring data sets; `scale_test` measures the noise; `run_audit` does both for
-an `Audit`, of which `zoo.privacy.audit_pairs` has one per mechanism. `zoo.privacy.audit_one_run` audits from one release.
+an `Audit`, of which `zoo.privacy.audits.pairs` has one per mechanism. `zoo.privacy.audits.one_run` audits from one release.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy.special import betaincinv, gammainccinv, gammaincinv, ndtri
 
 from zoo.privacy.noise import NoiseSource
+from zoo.privacy.relation import Relation
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -291,6 +292,7 @@ class Audit:
         holds: False for a published claim that does not hold: the audit must find the violation.
         residuals: Noise of the mechanism on a fixed input, for `scale_test`.
         sigma: Claimed standard deviation of the residuals; goes with them.
+        relation: Which two data sets the claim keeps alike, where it says so.
     """
 
     name: str
@@ -302,12 +304,19 @@ class Audit:
     holds: bool = True
     residuals: Residuals | None = None
     sigma: float | None = None
+    relation: Relation | None = None
 
     def __post_init__(self) -> None:
         """Refuse a claim that is out of range, and residuals without their sigma."""
         _check_claim(self.epsilon, self.delta, self.mu)
         if (self.residuals is None) != (self.sigma is None):
             raise ValueError(f"Audit {self.name!r}: residuals and sigma go together, state both or neither.")
+
+
+def worst(*verdicts: Verdict) -> Verdict:
+    """The worst of some verdicts: ``violation``, ``blind``, ``over-noised`` or ``pass``."""
+    order: tuple[Verdict, ...] = ("violation", "blind", "over-noised")
+    return next((verdict for verdict in order if verdict in verdicts), "pass")
 
 
 @dataclass(frozen=True)
@@ -329,9 +338,7 @@ class Result:
     @property
     def verdict(self) -> Verdict:
         """The worst of both tests: ``violation``, ``blind``, ``over-noised`` or ``pass``."""
-        found = {self.two_world.verdict, "pass" if self.scale is None else self.scale.verdict}
-        order: tuple[Verdict, ...] = ("violation", "blind", "over-noised")
-        return next((verdict for verdict in order if verdict in found), "pass")
+        return worst(self.two_world.verdict, "pass" if self.scale is None else self.scale.verdict)
 
     @property
     def as_expected(self) -> bool:

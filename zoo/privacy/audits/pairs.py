@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting import mu_of
-from zoo.privacy.audit import Audit, Residuals, Worlds
+from zoo.privacy.audits.two_world import Audit, Residuals, Worlds
 from zoo.privacy.calibration import gauss_epsilon
 from zoo.privacy.events import GaussianProjectionEvent
 from zoo.privacy.noise import NoiseSource
@@ -136,6 +136,7 @@ def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, i
         mu=mu,
         residuals=row_residuals(mechanism, row1, _admitted(plan, row1) @ columns / math.sqrt(plan.dim)),
         sigma=plan.noise_std,
+        relation=plan.relation,
     )
 
 
@@ -182,7 +183,7 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
             parts.append((scores(own0, count, seed, noise), scores(own1, count, seed, noise)))
         return np.concatenate([one for one, _ in parts]), np.concatenate([other for _, other in parts])
 
-    return Audit(name, plan.epsilon, plan.delta, worlds)
+    return Audit(name, plan.epsilon, plan.delta, worlds, relation=plan.relation)
 
 
 def projection_audits(epsilon: float = 1.0, delta: float = 1e-5, dim: int = 16) -> list[Audit]:

@@ -1,13 +1,16 @@
 import pytest
 
-from zoo.privacy.audit import Audit, run_audit
-from zoo.privacy.audit_catalogue import all_audits
+from zoo.privacy.audits.catalogue import all_audits
+from zoo.privacy.audits.one_run import OneRunAudit, run_once
+from zoo.privacy.audits.two_world import Audit, run_audit
 from zoo.privacy.noise import NoiseSource
 
 # A fresh seed fails a sound mechanism with probability at most 1e-4, and 1e-3 more where its noise is measured; and the
 # power check of the smallest mu here about once in a thousand times. The stream below is fixed.
 BETA = 1e-4
 AUDITS = all_audits(2.0)
+TWO_WORLDS = [audit for audit in AUDITS if isinstance(audit, Audit)]
+ONE_RUN = [audit for audit in AUDITS if isinstance(audit, OneRunAudit)]
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +19,7 @@ def noise() -> NoiseSource:
     return NoiseSource.seeded(1)
 
 
-@pytest.mark.parametrize("audit", AUDITS, ids=lambda audit: audit.name)
+@pytest.mark.parametrize("audit", TWO_WORLDS, ids=lambda audit: audit.name)
 def test_what_holds_passes_and_what_does_not_is_caught(audit: Audit, noise: NoiseSource) -> None:
     result = run_audit(audit, beta=BETA, noise=noise)
     assert result.verdict == ("pass" if audit.holds else "violation")
@@ -25,16 +28,24 @@ def test_what_holds_passes_and_what_does_not_is_caught(audit: Audit, noise: Nois
         assert result.two_world.power is not None  # it has shown that it sees
 
 
+@pytest.mark.parametrize("audit", ONE_RUN, ids=lambda audit: audit.name)
+def test_one_run_at_full_size_passes(audit: OneRunAudit) -> None:
+    result = run_once(audit, noise=NoiseSource.seeded(3))
+    assert result.verdict == "pass"
+    assert result.one_run.reach > audit.epsilon, "it could have seen a violation"
+
+
 def test_nothing_is_left_out() -> None:
     names = [audit.name for audit in AUDITS]
     assert len(set(names)) == len(names)
     assert [audit.name for audit in AUDITS if not audit.holds] == ["published JLT, items < users", "published SJLT"]
     for mechanism in ("JLT unit", "JLT max", "JLT gaussian", "JLT paper", "SJLT", "NoisyRows", "FlippedRows"):
         assert any(name.startswith(mechanism) for name in names)
+    assert {audit.name for audit in ONE_RUN} == {f"{of}, one run" for of in ("JLT unit", "SJLT unit", "JLT gaussian")}
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 16.0])
 def test_published_claims_are_caught_whatever_is_asked_for(epsilon: float) -> None:
     for audit in all_audits(epsilon):
-        if not audit.holds:
+        if isinstance(audit, Audit) and not audit.holds:
             assert run_audit(audit, beta=BETA, noise=NoiseSource.seeded(2)).as_expected

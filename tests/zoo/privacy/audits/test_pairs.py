@@ -7,14 +7,14 @@ import pytest
 from scipy.sparse import csr_array
 
 import zoo.privacy.projection as projection_module
-from zoo.privacy.audit import Audit, Result, run_audit, two_world
-from zoo.privacy.audit_pairs import (
+from zoo.privacy.audits.pairs import (
     projection_audit,
     projection_audits,
     random_projection_audit,
     row_worlds,
     same_rows,
 )
+from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
 from zoo.privacy.calibration import gauss_epsilon
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.projection import Calibration, ProjectionPlan, plan_projection, public_matrix, release_rows

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from zoo.privacy.audit import run_audit
-from zoo.privacy.audit_lift import full_lift_audit, missing_lift_audit, sparse_lift_audit
+from zoo.privacy.audits.lift import full_lift_audit, missing_lift_audit, sparse_lift_audit
+from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.projection import ProjectionPlan, plan_projection
 

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest
 
-from zoo.privacy.audit import (
+from zoo.privacy.audits.two_world import (
     COORDINATES,
     RUNS,
     Audit,

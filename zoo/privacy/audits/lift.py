@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.audit import Audit, Worlds
+from zoo.privacy.audits.two_world import Audit, Worlds
 from zoo.privacy.hadamard import hadamard_transform, padded_size
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.projection import ProjectionPlan, plan_projection
@@ -63,7 +63,7 @@ def full_lift_audit(plan: ProjectionPlan) -> Audit:
         return ratio
 
     worlds = _component_worlds(lifted0, lifted1, plan, lifted_release, score)
-    return Audit("published JLT, items >= users", plan.epsilon, plan.delta, worlds)
+    return Audit("published JLT, items >= users", plan.epsilon, plan.delta, worlds, relation=plan.relation)
 
 
 def missing_lift_audit(epsilon: float, plan: ProjectionPlan) -> Audit:
@@ -85,7 +85,7 @@ def missing_lift_audit(epsilon: float, plan: ProjectionPlan) -> Audit:
         return nearness
 
     worlds = _component_worlds(lifted0, lifted1, replace(plan, dim=1), lifted_release, score)
-    return Audit("published JLT, items < users", epsilon, plan.delta, worlds, holds=False)
+    return Audit("published JLT, items < users", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
 
 
 def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5) -> Audit:
@@ -120,7 +120,7 @@ def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5
         return sparse_lifted_release(lifted, wide, density, noise)
 
     worlds = _component_worlds(lifted0, lifted1, replace(plan, dim=1), release, score)
-    return Audit("published SJLT", epsilon, plan.delta, worlds, holds=False)
+    return Audit("published SJLT", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
 
 
 def _lifted(rows: list[list[int]], plan: ProjectionPlan, *, centre: bool) -> Floats:

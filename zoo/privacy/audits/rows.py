@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.audit import Audit
-from zoo.privacy.audit_pairs import row_residuals, row_worlds
+from zoo.privacy.audits.pairs import row_residuals, row_worlds
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.relation import Relation, Unit
 from zoo.privacy.row_noise import (
@@ -48,9 +48,18 @@ def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
     row0, row1 = _rows_of_a_cell()
     worlds = row_worlds(lambda rows, noise: _noisy_cell(rows, plan, noise), row0, row1, lambda cell: cell[:, 0], _ITEMS)
     if plan.threshold is not None:
-        return Audit(name, plan.epsilon, plan.delta, worlds, mu=plan.mu)
+        return Audit(name, plan.epsilon, plan.delta, worlds, mu=plan.mu, relation=plan.relation)
     residuals = row_residuals(lambda rows, noise: _floats(noisy_rows(rows, plan, noise)), row1, row1)
-    return Audit(name, plan.epsilon, plan.delta, worlds, mu=plan.mu, residuals=residuals, sigma=plan.sigma)
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        worlds,
+        mu=plan.mu,
+        residuals=residuals,
+        sigma=plan.sigma,
+        relation=plan.relation,
+    )
 
 
 def _noisy_user_audit(name: str, plan: NoisePlan) -> Audit:
@@ -75,6 +84,7 @@ def _noisy_user_audit(name: str, plan: NoisePlan) -> Audit:
         attained=attained,
         residuals=row_residuals(mechanism, row1, row1 * min(1.0, plan.clip / math.sqrt(_USER_ITEMS))),
         sigma=plan.sigma,
+        relation=plan.relation,
     )
 
 
@@ -90,7 +100,7 @@ def flipped_rows_audit(name: str, plan: FlipPlan) -> Audit:
         return _floats(flipped_rows(rows, plan, noise)[:, [_CELL]].toarray())
 
     worlds = row_worlds(mechanism, *_rows_of_a_cell(), lambda cell: cell[:, 0], _ITEMS)
-    return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon)
+    return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=Relation.CHANGE_ONE_RATING)
 
 
 def row_noise_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:

@@ -5,11 +5,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import zoo.privacy.audit_rows as audit_rows
+import zoo.privacy.audits.rows as audit_rows
 import zoo.privacy.row_noise as row_noise
-from zoo.privacy.audit import Audit, Result, run_audit, two_world
-from zoo.privacy.audit_pairs import same_rows
-from zoo.privacy.audit_rows import flipped_rows_audit, noisy_rows_audit
+from zoo.privacy.audits.pairs import same_rows
+from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
+from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
 from zoo.privacy.calibration import gauss_epsilon, gauss_mu
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.relation import Relation

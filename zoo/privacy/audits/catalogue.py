@@ -1,0 +1,26 @@
+"""All audits: every mechanism that the project has, and the published ones whose claims do not hold."""
+
+from __future__ import annotations
+
+from zoo.privacy.audits.canaries import canary_audits
+from zoo.privacy.audits.lift import lift_audits
+from zoo.privacy.audits.one_run import OneRunAudit
+from zoo.privacy.audits.pairs import projection_audits
+from zoo.privacy.audits.rows import row_noise_audits
+from zoo.privacy.audits.two_world import Audit
+
+
+def all_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit | OneRunAudit]:
+    """Audits of every mechanism at one epsilon; ``holds`` says which claims are published ones that do not.
+
+    Args:
+        epsilon: The claim that is audited. The paper's noise is asked for 200 times as much where it holds, or it would
+            hide everything.
+        delta: In (0, 1).
+    """
+    return [
+        *projection_audits(epsilon, delta),
+        *canary_audits(epsilon, delta),
+        *row_noise_audits(epsilon, delta),
+        *lift_audits(epsilon, delta),
+    ]
