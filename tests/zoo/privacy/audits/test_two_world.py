@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import exp, inf, log, nan, sqrt
 
 import numpy as np
@@ -264,3 +265,20 @@ def test_verdicts_of_seeded_noise_repeat_and_other_noise_is_fresh() -> None:
 def test_an_audit_states_residuals_with_their_sigma() -> None:
     with pytest.raises(ValueError, match="go together"):
         Audit("half", 1.0, 0.0, lambda runs, noise: (noise.normal(runs), noise.normal(runs)), sigma=1.0)
+
+
+def test_an_audit_that_was_blind_by_chance_is_looked_at_again() -> None:
+    """One whose first run tells nothing passes if a larger one tells enough; one that never does is blind."""
+    mu = gauss_mu(2.0, 1e-5)
+    asked: list[int] = []
+
+    def worlds(runs: int, noise: NoiseSource) -> tuple[Floats, Floats]:
+        asked.append(runs)
+        shift = 0.0 if len(asked) == 1 else mu
+        return noise.normal(runs), shift + noise.normal(runs)
+
+    by_chance = Audit("by chance", 2.0, 1e-5, worlds, mu=mu, attained=mu)
+    assert run_audit(by_chance, noise=NoiseSource.seeded(1)).verdict == "pass"
+    assert asked == [RUNS, 4 * RUNS]
+    never = replace(by_chance, worlds=lambda runs, noise: (noise.normal(runs), noise.normal(runs)))
+    assert run_audit(never, noise=NoiseSource.seeded(1)).verdict == "blind"
