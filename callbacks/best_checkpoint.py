@@ -13,7 +13,7 @@ from zoo.recommender import SELECTION_METRIC
 class BestCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/best.ckpt``, the epoch of the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
 
-    Where the protocol has no validation set (``latest1``), the last epoch is kept as ``best``.
+    Where the protocol has no validation set (``latest1``, ``random1``), the last epoch is kept as ``best``.
 
     Args:
         keep_last: Whether to keep the last epoch too, to go on from.

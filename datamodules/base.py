@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
-import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
-from datamodules import protocol
 from datamodules.batches import (
     Batches,
     EvaluationBatches,
@@ -23,12 +21,14 @@ from datamodules.batches import (
     TrainingExamples,
     predict_batch,
 )
-from datamodules.candidates import HeldOut, candidates
+from datamodules.candidates import candidates
+from datamodules.filters import binarise, common_users, describe, filter_counts
 from datamodules.links import MissingReleaseError, link_users
-from datamodules.protocol import PAIR, Split
 from datamodules.settings import Evaluation, Filters
-from datamodules.users import COMMON, OWN, read_catalogue, read_users
+from datamodules.splits import PAIR, Split, hold_out
+from datamodules.users import OWN, agreed_users, lists_in_words, read_catalogue
 from zoo.batch import Batch, PredictBatch, RankingBatch
+from zoo.denoiser import Denoiser
 from zoo.metrics import Ties
 from zoo.nn.rows import SparseRows
 from zoo.ratings import Ratings
@@ -64,6 +64,7 @@ class CrossDomainDataModule(LightningDataModule):
         top_k: Items per user that `predict` writes.
         seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
         releases: Folder of each source's release.
+        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
     """
 
     train: Ratings
@@ -84,6 +85,7 @@ class CrossDomainDataModule(LightningDataModule):
         top_k: int = 10,
         seed: int | None = None,
         releases: dict[str, Path] | None = None,
+        denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__()
         if target in sources or len(set(sources)) != len(sources):
@@ -96,10 +98,11 @@ class CrossDomainDataModule(LightningDataModule):
         self.catalogues = {name: Path(path) for name, path in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
-        self.seed = seed
+        self.seed, self.denoiser = seed, denoiser
         self.users_worked_out = False  # whether the list of users comes from private ratings, in this very process
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
         self.releases: dict[str, Release] = {}
+        self._release_digests: dict[str, str] = {}
         self.links: dict[str, Tensor] = {}
         self.summary: dict[str, Any] = {}
         if unknown := sorted(self.release_paths.keys() - set(self.sources)):
@@ -147,7 +150,7 @@ class CrossDomainDataModule(LightningDataModule):
         else:
             split = self._split(name, table)
             applied = [*applied, f"held-out items of this domain removed (split {self.evaluation.split})"]
-        everybody = None if self.users_worked_out else self._agreed_users()
+        everybody = None if self.users_worked_out else agreed_users(self.users)
         return self._matrix(name, table if split is None else split.train, table, applied, everybody)
 
     def common_users(self) -> list[str]:
@@ -159,7 +162,7 @@ class CrossDomainDataModule(LightningDataModule):
                 f"users is 'common', which takes all domains at one place: {error} A party alone passes the list of users "
                 "that the parties agreed on: --data.users FILE."
             ) from error
-        return protocol.common_users(tables, self.filters.min_user_ratings)
+        return common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str) -> pl.DataFrame:
         table = self.read(name)
@@ -167,73 +170,27 @@ class CrossDomainDataModule(LightningDataModule):
             # A file may or may not repeat its held-out rows; they count in the filters either way.
             for part in (part for part in held_out if part is not None):
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
-        return protocol.binarise(table, self.filters.threshold)
+        return binarise(table, self.filters.threshold)
 
     def _filtered(self, name: str) -> tuple[pl.DataFrame, list[str]]:
         filters = self.filters
         whole, catalogue = self._binarised(name), self._catalogue(name)
-        table = protocol.filter_counts(
+        table = filter_counts(
             whole if catalogue is None else whole.filter(pl.col("item_id").is_in(catalogue)),
             filters.min_user_ratings,
             filters.min_item_ratings,
-            self._agreed_users(),
+            agreed_users(self.users),
             filters.iterated,
         )
-        counted = (
-            "every rating counts as 1" if filters.threshold is None else f"ratings >= {filters.threshold:g} count as 1"
-        )
-        passes = "iterated" if filters.iterated else "one pass"
-        return table, [
-            counted,
-            f"users with at least {filters.min_user_ratings} and items with at least {filters.min_item_ratings} of them ({passes})",
-            *self._said_of_sets(name),
-        ]
-
-    def _said_of_sets(self, name: str) -> tuple[str, str]:
-        if self.users == OWN:
-            users = "users are those that the ratings themselves name"
-        elif self.users_worked_out:
-            users = "users cut to those in common, worked out from all domains' ratings (research only)"
-        else:
-            users = "users are a list agreed on beforehand, rated anything or not"
-        listed = name in self.catalogues
-        items = "items are a catalogue, rated or not" if listed else "items are those that the ratings themselves name"
-        return users, items
+        return table, [*filters.in_words, *lists_in_words(self.users, self.users_worked_out, catalogue is not None)]
 
     def _catalogue(self, name: str) -> list[str] | None:
         path = self.catalogues.get(name)
         return None if path is None else read_catalogue(path)
 
-    def _agreed_users(self) -> list[str] | None:
-        if self.users == OWN:
-            return None
-        if self.users == COMMON:
-            raise ValueError(
-                "users is 'common', which only `fit` can work out, where all domains are at hand. A party alone passes the "
-                "list of users that the parties agreed on beforehand: --data.users FILE (a run saves it as users.csv)."
-            )
-        return read_users(Path(self.users))
-
     def _split(self, name: str, table: pl.DataFrame) -> Split:
-        e, seed = self.evaluation, self.split_seed
-        if e.split == "given":
-            held_out = self.read_held_out(name)
-            if held_out is None:
-                raise ValueError(
-                    f"split is 'given', and {name!r} ships no held-out rows (files {name}_test and, if any, {name}_valid). "
-                    "Choose another split."
-                )
-            # A filter may have dropped users or items; their held-out rows go with them.
-            held = [None if part is None else part.join(table, on=PAIR, how="semi") for part in held_out]
-            assert held[1] is not None
-            return protocol.given(table, held[0], held[1], seed)
-        if e.split == "ratio":
-            return protocol.ratio(table, e.shares, seed, e.temporal)
-        if e.split == "cold_start":
-            return protocol.cold_start(table, e.cold_share, seed)
-        if e.split == "random2":
-            return protocol.random2(table, seed)
-        return protocol.latest1(table) if e.split == "latest1" else protocol.latest2(table)
+        shipped = self.read_held_out(name) if self.evaluation.split == "given" else None
+        return hold_out(table, self.evaluation, self.split_seed, name, shipped)
 
     def _matrix(
         self,
@@ -284,8 +241,10 @@ class CrossDomainDataModule(LightningDataModule):
             weighted=e.weighted_candidates,
             negatives=self.read_negatives(self.target) if e.split == "given" else None,
         )
-        self.validation = self._cases(cases.validation, [split.train, split.hidden, split.validation])
-        self.test = self._cases(cases.test, [split.train, split.hidden, split.validation, split.test])
+        # Other held-out items of the same user and phase are left out of full ranking too: they are no negatives.
+        seen = [split.train, split.hidden, split.validation]
+        self.validation = HeldOutCases.of(cases.validation, self._rows(seen))
+        self.test = HeldOutCases.of(cases.test, self._rows([*seen, split.test]))
         self.known = self._rows([table])
         if not len(self.test.users) or not self.train.num_ratings:
             raise ValueError(
@@ -294,7 +253,7 @@ class CrossDomainDataModule(LightningDataModule):
                 "tested; choose another split, or loosen the filters."
             )
         self.summary = {
-            "target": {"domain": self.target, **protocol.describe(self._matrix(self.target, table, table, ()))},
+            "target": {"domain": self.target, **describe(self._matrix(self.target, table, table, ()))},
             "train_ratings": self.train.num_ratings,
             "validation_cases": len(self.validation.users),
             "test_cases": len(self.test.users),
@@ -308,13 +267,6 @@ class CrossDomainDataModule(LightningDataModule):
         pairs = pl.concat([part.select(PAIR) for part in parts]).unique().with_columns(rating=pl.lit(1.0))
         return SparseRows.of(Ratings.from_table(pairs, self.train.user_ids, self.train.item_ids))
 
-    def _cases(self, held_out: HeldOut, seen: Sequence[pl.DataFrame]) -> HeldOutCases:
-        """Other held-out items of the same user and phase are left out of full ranking too: they are no negatives."""
-        users, items, lists = (
-            torch.from_numpy(a.copy()) for a in (held_out.users, held_out.items, held_out.candidates)
-        )
-        return HeldOutCases(users, items, lists, self._rows(seen))
-
     # Releases.
 
     def _setup_releases(self) -> None:
@@ -326,7 +278,9 @@ class CrossDomainDataModule(LightningDataModule):
         for name in self.sources:
             release = Release.load(self.release_paths[name])
             links = self.link_users(name, release, str(self.release_paths[name]))
-            self.releases[name], self.links[name] = release, links
+            self.releases[name] = release if self.denoiser is None else self.denoiser(release)
+            self.links[name] = links
+            self._release_digests[name] = release.digest
             self.summary["releases"][name] = {
                 "kind": release.kind,
                 "users": release.num_users,
@@ -351,11 +305,12 @@ class CrossDomainDataModule(LightningDataModule):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the target's training ratings and test cases, and of each release."""
+        """SHA-256 of the target's training ratings and test cases, and of each release as it came and what denoises it."""
         own = hashlib.sha256(self.train.digest().encode())
         for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):
             own.update(tensor.numpy().tobytes())
-        return {self.target: own.hexdigest()} | {name: r.digest for name, r in self.releases.items()}
+        denoised = "" if self.denoiser is None else f", {self.denoiser}"
+        return {self.target: own.hexdigest()} | {name: d + denoised for name, d in self._release_digests.items()}
 
     @property
     def ks(self) -> tuple[int, ...]:

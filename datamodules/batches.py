@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Generator, Tensor
 
+from datamodules.candidates import HeldOut
 from zoo.batch import Batch, PairBatch, PredictBatch, RankingBatch, TripleBatch, UserBatch
 from zoo.nn.rows import SparseRows
 from zoo.ratings import Ratings
@@ -191,6 +192,12 @@ class HeldOutCases(NamedTuple):
     items: Tensor
     candidates: Tensor
     seen: SparseRows
+
+    @classmethod
+    def of(cls, held_out: HeldOut, seen: SparseRows) -> Self:
+        """The cases of one phase, with the rows (users, items) that full ranking leaves out."""
+        users, items, lists = map(torch.tensor, (held_out.users, held_out.items, held_out.candidates))
+        return cls(users, items, lists, seen)
 
     def batch(self, index: Tensor) -> RankingBatch:
         """The cases ``index`` (batch,)."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from datamodules.protocol import Split
+from datamodules.splits import Split
 from zoo.ratings import Ratings, index_of
 from zoo.sampling import distinct_items, hash_ids
 

@@ -7,6 +7,7 @@ from typing import Literal
 from datamodules.files import Files
 from datamodules.settings import Evaluation, Filters
 from datamodules.users import OWN
+from zoo.denoiser import Denoiser
 
 OFFICIAL = Evaluation(split="given", shared_candidates=True)
 
@@ -34,6 +35,7 @@ class Douban(Files):
         top_k: Items per user that `predict` writes.
         seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
         releases: Folder of each source's release.
+        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
     """
 
     where_to_get_it = (
@@ -58,6 +60,7 @@ class Douban(Files):
         top_k: int = 10,
         seed: int | None = None,
         releases: dict[str, Path] | None = None,
+        denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -74,4 +77,5 @@ class Douban(Files):
             top_k=top_k,
             seed=seed,
             releases=releases,
+            denoiser=denoiser,
         )

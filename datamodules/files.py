@@ -10,6 +10,7 @@ from datamodules.base import CrossDomainDataModule
 from datamodules.settings import Evaluation, Filters
 from datamodules.tables import data_folder, find_table, read_negatives, read_table
 from datamodules.users import OWN
+from zoo.denoiser import Denoiser
 
 
 class Files(CrossDomainDataModule):
@@ -38,6 +39,7 @@ class Files(CrossDomainDataModule):
         top_k: Items per user that `predict` writes.
         seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
         releases: Folder of each source's release.
+        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
     """
 
     #: Said when a file is missing.
@@ -63,6 +65,7 @@ class Files(CrossDomainDataModule):
         top_k: int = 10,
         seed: int | None = None,
         releases: dict[str, Path] | None = None,
+        denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__(
             target,
@@ -77,6 +80,7 @@ class Files(CrossDomainDataModule):
             top_k=top_k,
             seed=seed,
             releases=releases,
+            denoiser=denoiser,
         )
         self.name: str = name
         self.root = root

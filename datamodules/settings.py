@@ -1,11 +1,11 @@
 """Settings of the protocol: who counts, what is held out, how it is ranked."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from zoo.metrics import Ties
 
-SplitName = Literal["random2", "latest1", "latest2", "ratio", "given", "cold_start"]
+SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "given", "cold_start"]
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,24 @@ class Filters:
     min_item_ratings: int = 1
     iterated: bool = False
 
+    @property
+    def in_words(self) -> tuple[str, str]:
+        """What the filters did, as a release's record says it."""
+        counted = "every rating counts as 1" if self.threshold is None else f"ratings >= {self.threshold:g} count as 1"
+        passes = "iterated" if self.iterated else "one pass"
+        return counted, (
+            f"users with at least {self.min_user_ratings} and items with at least {self.min_item_ratings} of them ({passes})"
+        )
+
 
 @dataclass(frozen=True)
 class Evaluation:
     """What is held out and how it is ranked.
 
     Args:
-        split: `random2` (two random items per user), `latest1` (latest item is the test, no validation), `latest2`
-            (latest two), `ratio` (shares of each user's items), `given` (files that ship with the data), `cold_start`
-            (the whole target history of some users).
+        split: `random1` (one random item per user is the test, no validation), `random2` (two random items), `latest1`
+            (latest item is the test, no validation), `latest2` (latest two), `ratio` (shares of each user's items), `given`
+            (files that ship with the data), `cold_start` (the whole target history of some users).
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
         shares: For `ratio`: shares of train, validation and test.
         temporal: For `ratio`: hold out the latest items instead of random ones.
@@ -56,8 +65,15 @@ class Evaluation:
     ks: tuple[int, ...] = (5, 10)
     ties: Ties = "expected"
 
+    @property
+    def has_validation(self) -> bool:
+        """Whether the split holds out anything to choose a checkpoint by."""
+        return self.split not in ("random1", "latest1") and (self.split != "ratio" or self.shares[1] > 0)
+
     def __post_init__(self) -> None:
         """Check what would otherwise fail after the data are read."""
+        if self.split not in get_args(SplitName):
+            raise ValueError(f"split must be one of {', '.join(get_args(SplitName))}; got {self.split!r}.")
         if 10 not in self.ks or min(self.ks) < 1:
             raise ValueError(
                 f"ks must be cut-offs of at least 1 with 10 among them (it chooses the checkpoint); got {self.ks}."

@@ -10,6 +10,7 @@ from datamodules.base import CrossDomainDataModule
 from datamodules.planted import planted_domains
 from datamodules.settings import Evaluation, Filters
 from datamodules.users import OWN
+from zoo.denoiser import Denoiser
 
 
 class Synthetic(CrossDomainDataModule):
@@ -35,6 +36,7 @@ class Synthetic(CrossDomainDataModule):
         top_k: Items per user that `predict` writes.
         seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
         releases: Folder of each source's release.
+        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Synthetic(CrossDomainDataModule):
         top_k: int = 10,
         seed: int | None = None,
         releases: dict[str, Path] | None = None,
+        denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__(
             target,
@@ -69,6 +72,7 @@ class Synthetic(CrossDomainDataModule):
             top_k=top_k,
             seed=seed,
             releases=releases,
+            denoiser=denoiser,
         )
         self.num_users, self.num_items, self.ratings_per_user = num_users, num_items, ratings_per_user
         self.link, self.overlap, self.data_seed = link, overlap, data_seed

@@ -42,6 +42,41 @@ def _read_list(path: Path, column: str, allowed: str) -> list[str]:
     return found
 
 
+def agreed_users(users: str) -> list[str] | None:
+    """Ids that the parties agreed on, from the argument `users`; None where each domain has its own.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is `common`, or the file is no list of users.
+    """
+    if users == OWN:
+        return None
+    if users == COMMON:
+        raise ValueError(
+            "users is 'common', which only `fit` can work out, where all domains are at hand. A party alone passes the "
+            "list of users that the parties agreed on beforehand: --data.users FILE (a run saves it as users.csv)."
+        )
+    return read_users(Path(users))
+
+
+def lists_in_words(users: str, worked_out: bool, catalogue: bool) -> tuple[str, str]:
+    """What a domain's users and items are, as a release's record says it.
+
+    Args:
+        users: The argument of that name.
+        worked_out: Whether the list of users was worked out from the ratings of all domains.
+        catalogue: Whether the domain has a list of items.
+    """
+    if users == OWN:
+        whose = "users are those that the ratings themselves name"
+    elif worked_out:
+        whose = "users cut to those in common, worked out from all domains' ratings (research only)"
+    else:
+        whose = "users are a list agreed on beforehand, rated anything or not"
+    what = "items are a catalogue, rated or not" if catalogue else "items are those that the ratings themselves name"
+    return whose, what
+
+
 def write_users(users: Sequence[str], path: Path) -> Path:
     """Write a list of users as such a file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -175,6 +175,7 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
     ("arguments", "message"),
     [
         (("--data.evaluation.split", "latest1"), "split 'latest1' has no validation set"),
+        (("--data.evaluation.split", "random1"), "split 'random1' has no validation set"),
         (("--data.filters.min_item_ratings", "21"), "No row is left"),
         (("--data.filters.threshold", "6"), "None of .* ratings reaches the threshold 6"),
         (("--data.target", "film"), "No ratings of 'film'"),

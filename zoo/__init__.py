@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zoo.denoiser import Denoiser as Denoiser
     from zoo.methods.dmf import DMF as DMF
     from zoo.methods.ease import EASE as EASE
     from zoo.methods.popularity import Popularity as Popularity

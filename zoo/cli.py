@@ -34,7 +34,7 @@ from zoo.settings import differing, flat, plain
 HANDOVER = "ZOO_HANDOVER"
 #: Lies beside the releases that `fit` published: what made them.
 PUBLISHER = "publisher.json"
-#: What the libraries say of things that are meant: a closed form has no optimiser, latest1 no validation set.
+#: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (
     ".*isinstance.treespec, LeafSpec.*",
     ".*configure_optimizers.* returned `None`.*",
@@ -264,7 +264,7 @@ class ZooCLI(LightningCLI):
     def _refuse_stopping_on_nothing(self) -> None:
         """Before anything is published: a protocol without validation set cannot stop early."""
         evaluation = self.datamodule.evaluation
-        if evaluation.split != "latest1" and not (evaluation.split == "ratio" and evaluation.shares[1] == 0):
+        if evaluation.has_validation:
             return
         for callback in self.trainer.early_stopping_callbacks:
             if str(callback.monitor).startswith("val/"):

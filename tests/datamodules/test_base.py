@@ -4,11 +4,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
 from datamodules.links import MissingReleaseError, UserMismatchError
+from datamodules.settings import SplitName
 from datamodules.users import write_users
 from zoo import Nothing, Plaintext
 
@@ -143,11 +145,26 @@ def test_full_ranking_leaves_out_what_is_known() -> None:
 
 
 @pytest.mark.usefixtures("zoo_data")
-def test_latest1_has_no_validation() -> None:
-    data = attach(files(evaluation=Evaluation(split="latest1")), SimpleNamespace(reads=frozenset()))
+@pytest.mark.parametrize("split", ["random1", "latest1"])
+def test_one_item_of_each_user_is_tested_without_validation(split: SplitName) -> None:
+    data = attach(files(evaluation=Evaluation(split=split)), SimpleNamespace(reads=frozenset()))
     data.setup("fit")
     assert data.val_dataloader() == []
-    assert len(data.test.users) == 20
+    assert sorted(data.test.users.tolist()) == list(range(20))
+    assert data.train.num_ratings == 20 * 8
+    assert not data.train.is_positive(data.test.users.numpy(), data.test.items.numpy()).any()
+    assert data.source("right").num_ratings == 20 * 8
+
+
+@pytest.mark.parametrize("split", ["random1", "random2", "latest1", "latest2"])
+def test_users_with_one_item_are_learned_from_and_not_tested(split: SplitName, tmp_path: Path) -> None:
+    rows = ["user_id,item_id", *(f"u{n},i{m}" for n in range(5) for m in range(n + 1))]
+    (tmp_path / "left.csv").write_text("\n".join(rows) + "\n")
+    data = files(root=tmp_path, rating_column=None, evaluation=Evaluation(split=split))
+    data.read_target()
+    assert data.test.users.tolist() == [1, 2, 3, 4]
+    assert data.summary["users_without_test_item"] == 1
+    assert data.train.is_positive(np.array([0]), np.array([0])).all()
 
 
 @pytest.mark.usefixtures("zoo_data")
@@ -180,6 +197,7 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"split": "random3"}, "split must be one of random1, random2, .*; got 'random3'"),
         ({"ks": (5,)}, "10 among them"),
         ({"ks": (0, 10)}, "at least 1"),
         ({"num_candidates": 0, "full_ranking": False}, "nothing to rank"),
@@ -188,6 +206,21 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 def test_bad_evaluation_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Evaluation(**settings)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "has_validation"),
+    [
+        (Evaluation("random1"), False),
+        (Evaluation("latest1"), False),
+        (Evaluation("ratio", shares=(0.8, 0.0, 0.2)), False),
+        (Evaluation("ratio"), True),
+        (Evaluation("latest2", shares=(0.8, 0.0, 0.2)), True),
+        (Evaluation("given"), True),
+    ],
+)
+def test_whether_there_is_validation_is_known_beforehand(evaluation: Evaluation, has_validation: bool) -> None:
+    assert evaluation.has_validation == has_validation
 
 
 def test_held_out_rows_may_or_may_not_be_repeated_in_the_main_file(zoo_data: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from datamodules.candidates import HeldOut, candidates
-from datamodules.protocol import PAIR, Split, cold_start, random2, ratio
+from datamodules.splits import PAIR, Split, cold_start, random2, ratio
 from datamodules.tables import SCHEMA
 from zoo.ratings import Ratings
 

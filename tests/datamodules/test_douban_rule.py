@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from datamodules.candidates import candidates
-from datamodules.protocol import given, rebuild_douban
+from datamodules.filters import rebuild_douban
+from datamodules.splits import given
 from datamodules.tables import find_table, read_negatives, read_table
 from zoo.ratings import Ratings
 

@@ -1,4 +1,4 @@
-"""Filters and splits: each rule on tables small enough to check by eye, and against slow references."""
+"""Splits: each rule on tables small enough to check by eye, and against slow references."""
 
 import random
 from collections.abc import Callable
@@ -9,57 +9,13 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from datamodules.protocol import (
-    PAIR,
-    Split,
-    binarise,
-    cold_start,
-    common_users,
-    describe,
-    filter_counts,
-    given,
-    keep_items_with,
-    keep_users,
-    keep_users_with,
-    latest1,
-    latest2,
-    random2,
-    ratio,
-    rebuild_douban,
-)
+from datamodules.settings import Evaluation
+from datamodules.splits import Split, cold_start, given, hold_out, latest1, latest2, random1, random2, ratio
 from datamodules.tables import SCHEMA
-from zoo.ratings import Ratings
+from tests.datamodules.handmade import ROWS, TEN, Rows, pairs_of, table_of
 
-Rows = list[tuple[str, str]]
-
-
-def table_of(pairs: Rows, times: list[int | None] | None = None, ratings: list[float] | None = None) -> pl.DataFrame:
-    rows = [
-        (user, item, ratings[at] if ratings else 1.0, times[at] if times else None)
-        for at, (user, item) in enumerate(pairs)
-    ]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-
-
-def pairs_of(table: pl.DataFrame) -> Rows:
-    return list(table.select(PAIR).iter_rows())
-
-
-def items_by_user(table: pl.DataFrame) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for user, item in pairs_of(table):
-        found.setdefault(user, []).append(item)
-    return found
-
-
-# Three users with five, two and one item, in ten rows (one of them repeated twice).
-TEN = table_of(
-    [("a", i) for i in "vwxyz"] + [("b", "x"), ("b", "y"), ("c", "z"), ("a", "v"), ("a", "v")],
-    times=[5, 1, 2, 9, 3, 7, 7, 1, 6, 4],
-)
-
-pairs = st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("uvwxyz")), min_size=1, max_size=30)
 SPLITS: dict[str, Callable[[pl.DataFrame], Split]] = {
+    "random1": lambda table: random1(table, 3),
     "random2": lambda table: random2(table, 3),
     "latest1": latest1,
     "latest2": latest2,
@@ -69,111 +25,15 @@ SPLITS: dict[str, Callable[[pl.DataFrame], Split]] = {
 }
 
 
-# Filters
-
-
-def test_a_threshold_keeps_what_reaches_it_as_ones() -> None:
-    table = table_of([("a", "x"), ("a", "y"), ("b", "x")], ratings=[2.5, 3.0, 5.0])
-    kept = binarise(table, 3)
-    assert (pairs_of(kept), kept["rating"].to_list()) == ([("a", "y"), ("b", "x")], [1.0, 1.0])
-    assert binarise(table, None)["rating"].to_list() == [1.0, 1.0, 1.0]
-
-
-def test_a_threshold_that_nothing_reaches_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"None of 10 ratings reaches the threshold 3; the highest is 1\.0"):
-        binarise(TEN, 3)
-    with pytest.raises(ValueError, match="A threshold is a finite number, or None for all rows, got nan"):
-        binarise(TEN, float("nan"))
-
-
-def test_minimums_count_rows() -> None:
-    assert set(keep_users_with(TEN, 2)["user_id"]) == {"a", "b"}
-    assert set(keep_items_with(TEN, 2)["item_id"]) == {"v", "x", "y", "z"}
-    assert keep_users_with(TEN, 1).equals(TEN)
-
-
-@pytest.mark.parametrize("keep", [keep_users_with, keep_items_with])
-def test_a_minimum_below_one_is_refused(keep: Callable[[pl.DataFrame, int], pl.DataFrame]) -> None:
-    with pytest.raises(ValueError, match=r"are 1 or more, got 0"):
-        keep(TEN, 0)
-
-
-def test_a_list_of_users_cuts_the_table() -> None:
-    assert set(keep_users(TEN, ["b", "c", "nobody"])["user_id"]) == {"b", "c"}
-
-
-def test_one_pass_counts_users_then_cuts_then_counts_items() -> None:
-    # w and z fall with their only other holders; a is then below the minimum of users, which one pass leaves alone.
-    table = table_of([("a", "w"), ("a", "x"), ("b", "x"), ("b", "y"), ("c", "w"), ("d", "x"), ("d", "w")])
-    kept = filter_counts(table, 2, 2, users=["a", "b", "c"])
-    assert pairs_of(kept) == [("a", "x"), ("b", "x")]
-
-
-def test_nothing_left_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 9 rows per user and 1 per item are too much"):
-        filter_counts(TEN, 9)
-    with pytest.raises(ValueError, match="among the 1 given users"):
-        filter_counts(TEN, 3, users=["b"])
-
-
-def slow_filter(rows: Rows, min_user: int, min_item: int, users: set[str]) -> Rows:
-    """Drops one offending row at a time until none offends: the largest part that meets all conditions."""
-    rows = list(rows)
-    while True:
-        for user, item in rows:
-            mine, others = sum(u == user for u, _ in rows), sum(i == item for _, i in rows)
-            if user not in users or mine < min_user or others < min_item:
-                rows.remove((user, item))
-                break
-        else:
-            return rows
-
-
-@forall(pairs, st.integers(1, 3), st.integers(1, 3), st.sets(st.sampled_from("abcde"), min_size=1))
-@settings(max_examples=60, deadline=None)
-def test_iterated_filter_agrees_with_dropping_row_by_row(
-    rows: Rows, min_user: int, min_item: int, users: set[str]
-) -> None:
-    rows = list(dict.fromkeys(rows))
-    expected = slow_filter(rows, min_user, min_item, users)
-    if expected:
-        kept = filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
-        assert pairs_of(kept) == expected
-    else:
-        with pytest.raises(ValueError, match="No row is left"):
-            filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
-
-
-def test_common_users_pass_in_every_domain() -> None:
-    other = table_of([("c", "1"), ("c", "2"), ("b", "1"), ("b", "2"), ("d", "1")])
-    assert common_users({"x": TEN, "y": other}) == ["b", "c"]
-    assert common_users({"x": TEN, "y": other}, 2) == ["b"]
-
-
-def test_no_common_user_is_refused_with_counts() -> None:
-    with pytest.raises(ValueError, match=r"users who do in one: x 3, y 1"):
-        common_users({"x": TEN, "y": table_of([("q", "1")])})
-    with pytest.raises(ValueError, match="at least one domain"):
-        common_users({})
-
-
-def test_the_douban_rule_in_small() -> None:
-    # Six people with the same six items in both domains pass; one with five good ratings in Music does not.
-    people, items = [f"u{n}" for n in range(7)], [f"i{n}" for n in range(6)]
-    rows = [(user, item) for user in people for item in items] + [("u0", "rare")]
-    book = table_of(rows, ratings=[4.0] * len(rows))
-    music = table_of(rows, ratings=[2.0 if row == ("u6", "i0") else 3.0 for row in rows])
-    kept_book, kept_music = rebuild_douban(book, music)
-    assert set(kept_book["user_id"]) == set(people[:6])
-    assert (kept_book.height, kept_music.height) == (36, 36)
-    assert (set(kept_book["rating"]), set(kept_music["rating"])) == ({4.0}, {3.0})
-
-
-# Splits
+def items_by_user(table: pl.DataFrame) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for user, item in pairs_of(table):
+        found.setdefault(user, []).append(item)
+    return found
 
 
 @pytest.mark.parametrize("name", SPLITS)
-@forall(rows=pairs)
+@forall(rows=ROWS)
 @settings(max_examples=30, deadline=None)
 def test_no_pair_leaks_and_none_is_lost(name: str, rows: Rows) -> None:
     split = SPLITS[name](table_of(rows))
@@ -182,8 +42,8 @@ def test_no_pair_leaks_and_none_is_lost(name: str, rows: Rows) -> None:
     assert all(part.schema == SCHEMA for part in split)
 
 
-@pytest.mark.parametrize("name", ["random2", "ratio", "given"])
-@forall(rows=pairs, shuffle=st.randoms(use_true_random=False))
+@pytest.mark.parametrize("name", ["random1", "random2", "ratio", "given"])
+@forall(rows=ROWS, shuffle=st.randoms(use_true_random=False))
 @settings(max_examples=30, deadline=None)
 def test_a_users_random_split_ignores_row_order_and_other_users(name: str, rows: Rows, shuffle: random.Random) -> None:
     rows = list(dict.fromkeys(rows))
@@ -211,20 +71,36 @@ def test_random2_serves_the_test_before_validation_and_train_before_both() -> No
     assert sorted(split.test["user_id"]) == ["a", "b"]
 
 
-def test_random2_depends_on_the_seed() -> None:
+def test_random1_tests_one_item_of_each_user_who_has_another() -> None:
+    split = random1(TEN, 0)
+    assert {user: len(items) for user, items in items_by_user(split.train).items()} == {"a": 4, "b": 1, "c": 1}
+    assert sorted(split.test["user_id"]) == ["a", "b"]
+    assert split.validation.is_empty()
+    assert split.hidden.is_empty()
+
+
+@pytest.mark.parametrize("draw", [random1, random2])
+def test_random_items_depend_on_the_seed(draw: Callable[[pl.DataFrame, int], Split]) -> None:
     table = table_of([(f"u{n}", f"i{m}") for n in range(50) for m in range(20)])
-    one, again, two = random2(table, 1), random2(table, 1), random2(table, 2)
+    one, again, two = draw(table, 1), draw(table, 1), draw(table, 2)
     assert one.test.equals(again.test)
     assert len(set(pairs_of(one.test)) & set(pairs_of(two.test))) < 25
 
 
-def test_users_of_equal_length_do_not_lose_the_same_position() -> None:
+@pytest.mark.parametrize("draw", [random1, random2])
+def test_users_of_equal_length_do_not_lose_the_same_position(draw: Callable[[pl.DataFrame, int], Split]) -> None:
     # Uniform over 20 positions, 400 users: a count of 45 or more at one place has probability below 1e-5 (union bound
     # over the places, binomial tail); fixed seed.
     table = table_of([(f"u{n}", f"i{m}") for n in range(400) for m in range(20)])
-    counts = random2(table, 1).test["item_id"].value_counts()["count"]
+    counts = draw(table, 1).test["item_id"].value_counts()["count"]
     assert len(counts) == 20
     assert counts.max() < 45  # type: ignore[operator]
+
+
+def test_random1_and_random2_draw_apart() -> None:
+    # Each of 50 users has the same test item by chance 1/20: 25 or more have it with probability below 1e-18; fixed seed.
+    table = table_of([(f"u{n}", f"i{m}") for n in range(50) for m in range(20)])
+    assert len(set(pairs_of(random1(table, 1).test)) & set(pairs_of(random2(table, 1).test))) < 25
 
 
 def slow_latest(table: pl.DataFrame, number: int) -> tuple[Rows, Rows]:
@@ -241,7 +117,7 @@ def slow_latest(table: pl.DataFrame, number: int) -> tuple[Rows, Rows]:
     return validation, test
 
 
-@forall(pairs, st.lists(st.integers(0, 4), min_size=30, max_size=30), st.booleans())
+@forall(ROWS, st.lists(st.integers(0, 4), min_size=30, max_size=30), st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_latest_splits_agree_with_walking_back(rows: Rows, times: list[int], timed: bool) -> None:
     table = table_of(rows, times=list(times[: len(rows)]) if timed else None)
@@ -360,6 +236,35 @@ def test_a_cold_share_that_empties_a_part_is_refused(share: float) -> None:
         cold_start(COLD, share, 1)
 
 
-def test_description_is_plain_numbers() -> None:
-    ratings = Ratings.from_table(table_of([("a", "x"), ("a", "y"), ("b", "x")]))
-    assert describe(ratings) == {"users": 2, "items": 2, "ratings": 3, "density": 0.75}
+BY_SETTINGS = {
+    "random1": (Evaluation("random1"), SPLITS["random1"]),
+    "random2": (Evaluation("random2"), SPLITS["random2"]),
+    "latest1": (Evaluation("latest1"), latest1),
+    "latest2": (Evaluation("latest2"), latest2),
+    "ratio": (Evaluation("ratio", shares=(0.6, 0.2, 0.2)), SPLITS["ratio"]),
+    "temporal": (Evaluation("ratio", shares=(0.6, 0.2, 0.2), temporal=True), SPLITS["temporal"]),
+    "cold_start": (Evaluation("cold_start", cold_share=0.6), lambda table: cold_start(table, 0.6, 3)),
+}
+
+
+@pytest.mark.parametrize("name", BY_SETTINGS)
+def test_settings_name_the_split(name: str) -> None:
+    evaluation, expected = BY_SETTINGS[name]
+    for part, wanted in zip(hold_out(COLD, evaluation, 3, "music"), expected(COLD), strict=True):
+        assert part.equals(wanted)
+
+
+def test_held_out_rows_that_filters_dropped_are_left_aside() -> None:
+    shipped = table_of([("a", "w"), ("gone", "w")]), table_of([("b", "y"), ("a", "z"), ("a", "gone")])
+    split = hold_out(TEN, Evaluation("given"), 3, "music", shipped)
+    assert pairs_of(split.validation) == [("a", "w")]
+    assert sorted(pairs_of(split.test)) == [("a", "z"), ("b", "y")]
+    drawn = hold_out(TEN, Evaluation("given"), 3, "music", (None, shipped[1]))
+    assert list(items_by_user(drawn.validation)) == ["a"]
+
+
+def test_given_needs_rows_that_ship_with_the_data() -> None:
+    with pytest.raises(
+        ValueError, match=r"'music' ships no held-out rows \(files music_test and, if any, music_valid\)"
+    ):
+        hold_out(TEN, Evaluation("given"), 3, "music")

@@ -1,16 +1,16 @@
-"""Filters and splits: pure, seeded functions from interaction tables to interaction tables.
+"""Splits: pure, seeded functions from a table of interactions to what is learned from and what is held out.
 
 A table has the columns user_id, item_id, rating and timestamp (`datamodules.tables`). Whatever is random about a row is a
 hash of (seed, user, item), so a user's split does not change with the order of the rows or with who else is there.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from zoo.ratings import Ratings, as_ids
+from datamodules.settings import Evaluation
+from zoo.ratings import as_ids
 from zoo.sampling import hash_ids, mix, uniform_reals
 
 PAIR = ["user_id", "item_id"]
@@ -32,113 +32,57 @@ class Split(NamedTuple):
     hidden: pl.DataFrame
 
 
-def binarise(table: pl.DataFrame, threshold: float | None) -> pl.DataFrame:
-    """Gives the rows rated at least `threshold` (None: all rows), each with a rating of 1.
-
-    Raises:
-        ValueError: the threshold is not a finite number, or no row reaches it.
-    """
-    if threshold is not None:
-        table = _rated(table, threshold)
-    return table.with_columns(rating=pl.lit(1.0))
-
-
-def keep_users_with(table: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    """Gives the rows of the users who have at least `minimum` rows.
-
-    Raises:
-        ValueError: `minimum` is below 1.
-    """
-    _need_minimum(minimum, "user")
-    return table.filter(pl.len().over("user_id") >= minimum)
-
-
-def keep_items_with(table: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    """Gives the rows of the items that have at least `minimum` rows.
-
-    Raises:
-        ValueError: `minimum` is below 1.
-    """
-    _need_minimum(minimum, "item")
-    return table.filter(pl.len().over("item_id") >= minimum)
-
-
-def keep_users(table: pl.DataFrame, ids: Iterable[str]) -> pl.DataFrame:
-    """Gives the rows of the given users; ids that are not in the table are of no account."""
-    return table.filter(pl.col("user_id").is_in(as_ids(ids).tolist()))
-
-
-def filter_counts(
+def hold_out(
     table: pl.DataFrame,
-    min_user: int = 1,
-    min_item: int = 1,
-    users: Iterable[str] | None = None,
-    iterated: bool = False,
-) -> pl.DataFrame:
-    """Gives the rows of users and items that are frequent enough.
-
-    One pass has three steps, in this order: users with `min_user` rows; of these the given `users`; items with
-    `min_item` rows among them. The last step may leave a user with fewer rows than `min_user`; with `iterated` all steps
-    are repeated until nothing changes, which leaves the largest part of the table that meets both minimums.
+    evaluation: Evaluation,
+    seed: int,
+    domain: str,
+    shipped: tuple[pl.DataFrame | None, pl.DataFrame] | None = None,
+) -> Split:
+    """Holds out what the settings say.
 
     Args:
-        table: the interactions.
-        min_user: fewest rows of a user.
-        min_item: fewest rows of an item.
-        users: ids to cut the table to; None: nobody is cut.
-        iterated: whether to repeat.
+        table: the interactions that count.
+        evaluation: names the split and what it takes.
+        seed: of what is random.
+        domain: whose table it is, for an error.
+        shipped: for `given`: validation rows, if any, and test rows that ship with the data.
 
     Raises:
-        ValueError: a minimum below 1, or nothing is left.
+        ValueError: `given` without such rows, or what the split itself refuses.
     """
-    listed = None if users is None else as_ids(users).tolist()
-    before, rows = -1, table
-    while before != rows.height:
-        before = rows.height
-        rows = keep_users_with(rows, min_user)
-        if listed is not None:
-            rows = rows.filter(pl.col("user_id").is_in(listed))
-        rows = keep_items_with(rows, min_item)
-        if not iterated:
-            break
-    if rows.is_empty():
-        among = "" if listed is None else f" among the {len(listed)} given users"
-        raise ValueError(
-            f"No row is left of {table.height}: at least {min_user} rows per user and {min_item} per item{among} are too "
-            "much for this data. Lower the minimums or check the list of users."
-        )
-    return rows
+    match evaluation.split:
+        case "random1":
+            return random1(table, seed)
+        case "random2":
+            return random2(table, seed)
+        case "latest1":
+            return latest1(table)
+        case "latest2":
+            return latest2(table)
+        case "ratio":
+            return ratio(table, evaluation.shares, seed, evaluation.temporal)
+        case "cold_start":
+            return cold_start(table, evaluation.cold_share, seed)
+        case "given":
+            if shipped is None:
+                raise ValueError(
+                    f"split is 'given', and {domain!r} ships no held-out rows (files {domain}_test and, if any, "
+                    f"{domain}_valid). Choose another split."
+                )
+            # A filter may have dropped users or items; their held-out rows go with them.
+            validation, test = shipped
+            chosen = None if validation is None else validation.join(table, on=PAIR, how="semi")
+            return given(table, chosen, test.join(table, on=PAIR, how="semi"), seed)
 
 
-def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[str]:
-    """Gives, sorted, the users who have at least `min_user` rows in every domain.
+def random1(table: pl.DataFrame, seed: int) -> Split:
+    """Holds out one random item of each user for the test; there is no validation set.
 
-    Raises:
-        ValueError: no domain, a minimum below 1, or no such user.
+    A user with one item has it in train. A repeated pair counts once.
     """
-    if not tables:
-        raise ValueError("Users in common need at least one domain.")
-    passing = {name: set(keep_users_with(table, min_user)["user_id"]) for name, table in tables.items()}
-    both = set.intersection(*passing.values())
-    if not both:
-        counts = ", ".join(f"{name} {len(users)}" for name, users in passing.items())
-        raise ValueError(
-            f"No user has at least {min_user} rows in every domain (users who do in one: {counts}). Lower the minimum, or "
-            "check that the same person has the same id everywhere."
-        )
-    return sorted(both)
-
-
-def rebuild_douban(book: pl.DataFrame, music: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Gives the Douban Book and Music sample of PriCDR (Chen et al. 2022, table 3) from the ratings of GA-DTCDR.
-
-    Ratings of at least 3; users with at least 6 of them in each domain; items with at least 6 among these users; once.
-    The paper says that fewer than 5 are dropped; the sample that was published has the numbers above. Ratings stay 3 to 5.
-    """
-    tables = {"book": _rated(book, 3), "music": _rated(music, 3)}
-    users = common_users(tables, 6)
-    kept = {name: filter_counts(table, 6, 6, users) for name, table in tables.items()}
-    return kept["book"], kept["music"]
+    rows = _place_by_key(_distinct(table), seed, "random1")
+    return _split(rows, validation=pl.lit(False), test=_first_of_two())
 
 
 def random2(table: pl.DataFrame, seed: int) -> Split:
@@ -270,35 +214,6 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     user, first = pl.col("user_id"), pl.col("place") == 0
     in_validation, in_test = user.is_in(order[:half]), user.is_in(order[half:cold])
     return _split(rows, in_validation & first, in_test & first, hidden=(in_validation | in_test) & ~first)
-
-
-def describe(ratings: Ratings) -> dict[str, int | float]:
-    """Gives the size of a domain in plain numbers: users, items, ratings, density."""
-    return {
-        "users": ratings.num_users,
-        "items": ratings.num_items,
-        "ratings": ratings.num_ratings,
-        "density": ratings.density,
-    }
-
-
-def _rated(table: pl.DataFrame, threshold: float) -> pl.DataFrame:
-    """Gives the rows rated at least `threshold`, ratings as they are."""
-    if not np.isfinite(threshold):
-        raise ValueError(f"A threshold is a finite number, or None for all rows, got {threshold}.")
-    rows = table.filter(pl.col("rating") >= threshold)
-    if rows.is_empty() and not table.is_empty():
-        raise ValueError(
-            f"None of {table.height} ratings reaches the threshold {threshold}; the highest is {table['rating'].max()!r}. "
-            "Ratings that are 1 throughout want no threshold: give None."
-        )
-    return rows
-
-
-def _need_minimum(minimum: int, what: str) -> None:
-    """Raises when a minimum count says nothing."""
-    if minimum < 1:
-        raise ValueError(f"The fewest rows of one {what} are 1 or more, got {minimum}; 1 keeps every {what}.")
 
 
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:

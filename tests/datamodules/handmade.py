@@ -1,0 +1,31 @@
+"""Tables small enough to check by eye."""
+
+import polars as pl
+from hypothesis import strategies as st
+
+from datamodules.splits import PAIR
+from datamodules.tables import SCHEMA
+
+Rows = list[tuple[str, str]]
+
+
+def table_of(pairs: Rows, times: list[int | None] | None = None, ratings: list[float] | None = None) -> pl.DataFrame:
+    rows = [
+        (user, item, ratings[at] if ratings else 1.0, times[at] if times else None)
+        for at, (user, item) in enumerate(pairs)
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def pairs_of(table: pl.DataFrame) -> Rows:
+    return list(table.select(PAIR).iter_rows())
+
+
+# Three users with five, two and one item, in ten rows (one of them repeated twice).
+TEN = table_of(
+    [("a", i) for i in "vwxyz"] + [("b", "x"), ("b", "y"), ("c", "z"), ("a", "v"), ("a", "v")],
+    times=[5, 1, 2, 9, 3, 7, 7, 1, 6, 4],
+)
+
+#: Rows that Hypothesis draws, some of them repeated.
+ROWS = st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("uvwxyz")), min_size=1, max_size=30)

@@ -1,0 +1,124 @@
+"""Filters: each rule on tables small enough to check by eye, and against a slow reference."""
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from hypothesis import given as forall
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from datamodules.filters import (
+    binarise,
+    common_users,
+    describe,
+    filter_counts,
+    keep_items_with,
+    keep_users,
+    keep_users_with,
+    rebuild_douban,
+)
+from tests.datamodules.handmade import ROWS, TEN, Rows, pairs_of, table_of
+from zoo.ratings import Ratings
+
+
+def test_a_threshold_keeps_what_reaches_it_as_ones() -> None:
+    table = table_of([("a", "x"), ("a", "y"), ("b", "x")], ratings=[2.5, 3.0, 5.0])
+    kept = binarise(table, 3)
+    assert (pairs_of(kept), kept["rating"].to_list()) == ([("a", "y"), ("b", "x")], [1.0, 1.0])
+    assert binarise(table, None)["rating"].to_list() == [1.0, 1.0, 1.0]
+
+
+def test_a_threshold_that_nothing_reaches_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"None of 10 ratings reaches the threshold 3; the highest is 1\.0"):
+        binarise(TEN, 3)
+    with pytest.raises(ValueError, match="A threshold is a finite number, or None for all rows, got nan"):
+        binarise(TEN, float("nan"))
+
+
+def test_minimums_count_rows() -> None:
+    assert set(keep_users_with(TEN, 2)["user_id"]) == {"a", "b"}
+    assert set(keep_items_with(TEN, 2)["item_id"]) == {"v", "x", "y", "z"}
+    assert keep_users_with(TEN, 1).equals(TEN)
+
+
+@pytest.mark.parametrize("keep", [keep_users_with, keep_items_with])
+def test_a_minimum_below_one_is_refused(keep: Callable[[pl.DataFrame, int], pl.DataFrame]) -> None:
+    with pytest.raises(ValueError, match=r"are 1 or more, got 0"):
+        keep(TEN, 0)
+
+
+def test_a_list_of_users_cuts_the_table() -> None:
+    assert set(keep_users(TEN, ["b", "c", "nobody"])["user_id"]) == {"b", "c"}
+
+
+def test_one_pass_counts_users_then_cuts_then_counts_items() -> None:
+    # w and z fall with their only other holders; a is then below the minimum of users, which one pass leaves alone.
+    table = table_of([("a", "w"), ("a", "x"), ("b", "x"), ("b", "y"), ("c", "w"), ("d", "x"), ("d", "w")])
+    kept = filter_counts(table, 2, 2, users=["a", "b", "c"])
+    assert pairs_of(kept) == [("a", "x"), ("b", "x")]
+
+
+def test_nothing_left_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 9 rows per user and 1 per item are too much"):
+        filter_counts(TEN, 9)
+    with pytest.raises(ValueError, match="among the 1 given users"):
+        filter_counts(TEN, 3, users=["b"])
+
+
+def slow_filter(rows: Rows, min_user: int, min_item: int, users: set[str]) -> Rows:
+    """Drops one offending row at a time until none offends: the largest part that meets all conditions."""
+    rows = list(rows)
+    while True:
+        for user, item in rows:
+            mine, others = sum(u == user for u, _ in rows), sum(i == item for _, i in rows)
+            if user not in users or mine < min_user or others < min_item:
+                rows.remove((user, item))
+                break
+        else:
+            return rows
+
+
+@forall(ROWS, st.integers(1, 3), st.integers(1, 3), st.sets(st.sampled_from("abcde"), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_iterated_filter_agrees_with_dropping_row_by_row(
+    rows: Rows, min_user: int, min_item: int, users: set[str]
+) -> None:
+    rows = list(dict.fromkeys(rows))
+    expected = slow_filter(rows, min_user, min_item, users)
+    if expected:
+        kept = filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
+        assert pairs_of(kept) == expected
+    else:
+        with pytest.raises(ValueError, match="No row is left"):
+            filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
+
+
+def test_common_users_pass_in_every_domain() -> None:
+    other = table_of([("c", "1"), ("c", "2"), ("b", "1"), ("b", "2"), ("d", "1")])
+    assert common_users({"x": TEN, "y": other}) == ["b", "c"]
+    assert common_users({"x": TEN, "y": other}, 2) == ["b"]
+
+
+def test_no_common_user_is_refused_with_counts() -> None:
+    with pytest.raises(ValueError, match=r"users who do in one: x 3, y 1"):
+        common_users({"x": TEN, "y": table_of([("q", "1")])})
+    with pytest.raises(ValueError, match="at least one domain"):
+        common_users({})
+
+
+def test_the_douban_rule_in_small() -> None:
+    # Six people with the same six items in both domains pass; one with five good ratings in Music does not.
+    people, items = [f"u{n}" for n in range(7)], [f"i{n}" for n in range(6)]
+    rows = [(user, item) for user in people for item in items] + [("u0", "rare")]
+    book = table_of(rows, ratings=[4.0] * len(rows))
+    music = table_of(rows, ratings=[2.0 if row == ("u6", "i0") else 3.0 for row in rows])
+    kept_book, kept_music = rebuild_douban(book, music)
+    assert set(kept_book["user_id"]) == set(people[:6])
+    assert (kept_book.height, kept_music.height) == (36, 36)
+    assert (set(kept_book["rating"]), set(kept_music["rating"])) == ({4.0}, {3.0})
+
+
+def test_description_is_plain_numbers() -> None:
+    ratings = Ratings.from_table(table_of([("a", "x"), ("a", "y"), ("b", "x")]))
+    assert describe(ratings) == {"users": 2, "items": 2, "ratings": 3, "density": 0.75}

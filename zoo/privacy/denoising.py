@@ -1,0 +1,333 @@
+"""What noisy rows say of the rows behind them: posterior means, at whoever holds the release.
+
+Everything here reads what was released and how it was drawn, and nothing else: it is post-processing and costs no privacy.
+True item popularity, however harmless it looks, would be a second release.
+
+A 0/1 cell has a posterior once it has a prior. The prior is estimated from the noisy rows themselves (empirical Bayes): a
+user's activity times an item's mean, both shrunk by what the known noise explains of their spread, then refined by the
+singular components of what is left that stand out of the noise (Gavish & Donoho, *Optimal Shrinkage of Singular Values*,
+IEEE Trans. Inf. Theory 2017). Rows that are no 0/1 cells, such as projections, get the last step alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, svds
+from scipy.special import expit, log_ndtr, logit, ndtr
+
+Floats = npt.NDArray[np.floating]
+Rows = Floats | csr_array
+
+_CHUNK = 2**22  # cells worked on at a time
+_LEAST_ITEM, _LEAST_USER = 0.02, 0.1  # shrunk means stay above this share of the mean of all
+_LEAST, _MOST = 1e-7, 0.95  # of a prior: nothing is certain before the cell is read
+_LEAST_OF_MARGINS = 0.1  # how far components may take a prior below activity times mean
+
+
+@dataclass(frozen=True)
+class GaussianCells:
+    """Cells released with Gaussian noise, every one of them.
+
+    Attributes:
+        sigma: Standard deviation of the noise.
+    """
+
+    sigma: float
+
+    @property
+    def variances(self) -> tuple[float, float]:
+        """Variance of an estimate of a zero and of a one."""
+        return self.sigma**2, self.sigma**2
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """Slope and intercept that make of what `seen` gives an unbiased estimate of the cell."""
+        return 1.0, 0.0
+
+    def seen(self, values: Floats) -> Floats:
+        """What estimates read of a cell: its value."""
+        return values
+
+    def evidence(self, values: Floats) -> Floats:
+        """Log-likelihood ratio of a one to a zero, ``(x - 1/2)/sigma^2``."""
+        ratio: Floats = (values - 0.5) / self.sigma**2
+        return ratio
+
+
+@dataclass(frozen=True)
+class KeptCells:
+    """Cells of which some are kept, ones oftener than zeros; what is not kept reads as 0.
+
+    Attributes:
+        one: Probability that a one is kept.
+        zero: Probability that a zero is kept, below that.
+        sigma: Standard deviation of the noise of the values kept; None where they are all 1.
+        absent: Log-likelihood ratio of a cell that is not kept.
+    """
+
+    one: float
+    zero: float
+    sigma: float | None
+    absent: float
+
+    @classmethod
+    def flipped(cls, flip_probability: float, keep: float) -> KeptCells:
+        """Cells flipped with a probability, of which a share of the reported ones is kept."""
+        one, zero = keep * (1 - flip_probability), keep * flip_probability
+        return cls(one, zero, None, math.log1p(-one) - math.log1p(-zero))
+
+    @classmethod
+    def above(cls, threshold: float, sigma: float) -> KeptCells:
+        """Cells with Gaussian noise, kept above a threshold."""
+        one, zero = (threshold - 1) / sigma, threshold / sigma
+        return cls(float(ndtr(-one)), float(ndtr(-zero)), sigma, float(log_ndtr(one) - log_ndtr(zero)))
+
+    @property
+    def variances(self) -> tuple[float, float]:
+        """Variance of an estimate of a zero and of a one."""
+        square = (self.one - self.zero) ** 2
+        return self.zero * (1 - self.zero) / square, self.one * (1 - self.one) / square
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """Slope and intercept that make of what `seen` gives an unbiased estimate of the cell."""
+        slope = 1 / (self.one - self.zero)
+        return slope, -self.zero * slope
+
+    def seen(self, values: Floats) -> Floats:
+        """What estimates read of a cell: whether it is kept."""
+        kept: Floats = (values != 0).astype(np.float32)
+        return kept
+
+    def evidence(self, values: Floats) -> Floats:
+        """Log-likelihood ratio of a one to a zero."""
+        kept = math.log(self.one) - math.log(self.zero) if self.sigma is None else (values - 0.5) / self.sigma**2
+        return np.where(values != 0, kept, self.absent)
+
+
+Cells = GaussianCells | KeptCells
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Probability of each cell to be a one, before it is read: ``clip(activity x mean + factors)``.
+
+    Attributes:
+        activity: Of each user, mean 1, shape ``(users,)``.
+        item_means: Shape ``(items,)``.
+        left: Of the refinement, shape ``(users, components)``.
+        right: Of the refinement, shape ``(components, items)``.
+    """
+
+    activity: Floats
+    item_means: Floats
+    left: Floats
+    right: Floats
+
+    @property
+    def num_components(self) -> int:
+        """Singular components that stand out of the noise."""
+        return len(self.right)
+
+    def margins(self, users: slice) -> Floats:
+        """Activity times mean for some users, shape ``(batch, items)``."""
+        return np.clip(np.outer(self.activity[users], self.item_means), _LEAST, _MOST)
+
+    def rows(self, users: slice) -> Floats:
+        """The prior of some users, shape ``(batch, items)``."""
+        margins = self.margins(users)
+        if not self.num_components:
+            return margins
+        refined: Floats = np.clip(margins + self.left[users] @ self.right, _LEAST_OF_MARGINS * margins, _MOST)
+        return refined
+
+    def cells(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.int32]) -> Floats:
+        """The prior of some cells, shape ``(cells,)``."""
+        margins = np.clip(self.activity[users] * self.item_means[items], _LEAST, _MOST)
+        if not self.num_components:
+            return margins
+        refinement = np.einsum("ck,kc->c", self.left[users], self.right[:, items])
+        refined: Floats = np.clip(margins + refinement, _LEAST_OF_MARGINS * margins, _MOST)
+        return refined
+
+
+def posterior_rows(rows: Floats, cells: Cells, max_components: int) -> npt.NDArray[np.float32]:
+    """Posterior mean of every cell.
+
+    Args:
+        rows: As released, shape ``(users, items)``.
+        cells: How they were drawn.
+        max_components: Singular components that may refine the prior; 0: none.
+
+    Returns:
+        Probabilities, shape ``(users, items)``.
+    """
+    prior = estimate_prior(rows, cells, max_components)
+    result = np.empty(rows.shape, dtype=np.float32)
+    for users in _chunks(rows.shape):
+        result[users] = expit(logit(prior.rows(users)) + cells.evidence(rows[users]))
+    return result
+
+
+def posterior_kept(rows: csr_array, cells: KeptCells, max_components: int) -> csr_array:
+    """How much likelier each kept cell is to be a one than it would be had it not been kept.
+
+    Posterior means of all cells would be dense. They differ from those of a release that kept nothing at the kept cells
+    alone, and these differences are what is given: the rows but for the part that says nothing of what was kept.
+
+    Args:
+        rows: As released, shape ``(users, items)``; what is not stored was not kept.
+        cells: How they were drawn.
+        max_components: Singular components that may refine the prior; 0: none.
+
+    Returns:
+        Differences of probabilities at the stored cells, shape ``(users, items)``, float32.
+    """
+    prior = estimate_prior(rows, cells, max_components)
+    weights = np.empty(rows.nnz, dtype=np.float32)
+    users = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    step = max(1, _CHUNK // (1 + prior.num_components))
+    for first in range(0, rows.nnz, step):
+        part = slice(first, first + step)
+        odds = logit(prior.cells(users[part], rows.indices[part]))
+        weights[part] = expit(odds + cells.evidence(rows.data[part])) - expit(odds + cells.absent)
+    return csr_array((weights, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def shrunk_rows(rows: Floats, noise_std: float, max_components: int) -> npt.NDArray[np.float32]:
+    """Rows of any real values without the noise that can be told from them: mean row plus shrunk singular components.
+
+    The linear counterpart of `posterior_rows`, for projections and for rows that were clipped.
+
+    Args:
+        rows: As released, shape ``(users, width)``.
+        noise_std: Standard deviation of the independent noise on each number.
+        max_components: Singular components that are kept at most; 0: the mean row alone is left.
+
+    Returns:
+        Shape ``(users, width)``; the mean row alone where nothing stands out of the noise.
+    """
+    mean = rows.mean(axis=0, dtype=np.float64)
+    equal = np.full(len(rows), noise_std), np.ones(rows.shape[1])
+    left, right = _components(_Affine(rows, 1.0, -np.ones((len(rows), 1)), mean[None], *equal), max_components)
+    result = np.empty(rows.shape, dtype=np.float32)
+    for users in _chunks(rows.shape):
+        result[users] = mean + left[users] @ right
+    return result
+
+
+def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
+    """Prior of each cell, from the released rows alone: margins less the known noise, refined by singular components.
+
+    Args:
+        rows: As released, shape ``(users, items)``.
+        cells: How they were drawn.
+        max_components: Singular components that may refine the margins; 0: none.
+    """
+    num_users, num_items = rows.shape
+    slope, intercept = cells.line
+    if isinstance(rows, csr_array):
+        seen: Rows = csr_array((cells.seen(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+    else:
+        seen = cells.seen(rows)
+    sums = [slope * np.asarray(seen.sum(axis=axis, dtype=np.float64)).ravel() for axis in (1, 0)]
+    of_zero, of_one = cells.variances
+    of_users = _shrunk(sums[0] + intercept * num_items, num_items * of_zero, _LEAST_USER, num_items)
+    of_items = _shrunk(sums[1] + intercept * num_users, num_users * of_zero, _LEAST_ITEM, num_users)
+    activity, means = of_users / of_users.mean(), of_items / num_users
+    outer = np.stack([np.full(num_users, intercept), -activity], axis=1), np.stack([np.ones(num_items), means])
+    # The estimate of a cell that is a one with probability p varies by this much, to first order in p.
+    mean, slope_of_variance = float(means.mean()), 1 + of_one - of_zero
+    of_rows = np.sqrt(of_zero + slope_of_variance * mean * activity)
+    of_columns = np.sqrt((of_zero + slope_of_variance * means) / (of_zero + slope_of_variance * mean))
+    left, right = _components(_Affine(seen, slope, *outer, of_rows, of_columns), max_components)
+    return Prior(activity, means, left, right)
+
+
+def _shrunk(totals: Floats, noise_variance: float, least: float, most: int) -> Floats:
+    """Totals drawn to their mean by as much as noise explains their spread (James & Stein 1961), and kept positive."""
+    mean = max(float(totals.mean()), 1e-6 * most)
+    spread = max(float(totals.var()) - noise_variance, 0.0)
+    share = spread / (spread + noise_variance) if noise_variance else 1.0
+    shrunk: Floats = np.clip(mean + share * (totals - mean), least * mean, None)
+    return shrunk
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """``scale x matrix + left @ right`` over the standard deviations of rows and columns; only products of it are made."""
+
+    matrix: Rows
+    scale: float
+    left: Floats
+    right: Floats
+    of_rows: Floats
+    of_columns: Floats
+
+    def times(self, vectors: Floats) -> Floats:
+        """Product with a matrix ``(width, k)`` or a vector."""
+        vectors = (vectors.T / self.of_columns).T
+        product: Floats = self.scale * (self.matrix @ vectors.astype(np.float32)) + self.left @ (self.right @ vectors)
+        return (product.T / self.of_rows).T
+
+    def transposed_times(self, vectors: Floats) -> Floats:
+        """Product of the transpose with a matrix ``(users, k)`` or a vector."""
+        vectors = (vectors.T / self.of_rows).T
+        product: Floats = self.scale * (self.matrix.T @ vectors.astype(np.float32)) + self.right.T @ (
+            self.left.T @ vectors
+        )
+        return (product.T / self.of_columns).T
+
+    def largest_components(self, count: int) -> tuple[Floats, Floats, Floats]:
+        """At least so many of the largest singular values, if there are, with their vectors; in any order."""
+        short = min(self.matrix.shape)
+        if short <= 2 * count:
+            left, values, right = np.linalg.svd(self.times(np.eye(self.matrix.shape[1])), full_matrices=False)
+            return left, values, right
+        start = np.random.default_rng(0).standard_normal(short)  # public, and the same every time
+        operator = LinearOperator(
+            self.matrix.shape,
+            matvec=self.times,
+            rmatvec=self.transposed_times,
+            matmat=self.times,
+            rmatmat=self.transposed_times,
+            dtype=np.float64,
+        )
+        left, values, right = svds(operator, k=count, v0=start)
+        return left, values, right
+
+
+def _components(residual: _Affine, most: int) -> tuple[Floats, Floats]:
+    """Singular components that stand out of noise of variance 1, shrunk for the least squared error.
+
+    With y the singular value over the root of the longer side and b the ratio of the sides, what is above ``1 + sqrt(b)``
+    becomes ``sqrt((y^2 - b - 1)^2 - 4 b) / y``, the rest 0 (Gavish & Donoho 2017, for the Frobenius loss). Rows and columns
+    are scaled to equal noise before, and back after (Leeb & Romanov, *Optimal Spectral Shrinkage and PCA with
+    Heteroscedastic Noise*, IEEE Trans. Inf. Theory 2021): a popular item would stand out by its own spread.
+
+    Returns:
+        Of shapes ``(users, components)`` and ``(components, width)``; their product is the estimate.
+    """
+    shape = residual.matrix.shape
+    if most == 0:
+        return np.zeros((shape[0], 0)), np.zeros((0, shape[1]))
+    left, values, right = residual.largest_components(most)
+    short, long = sorted(shape)
+    scale, ratio = math.sqrt(long), short / long
+    heights = values / scale
+    clear = np.flatnonzero(heights > 1 + math.sqrt(ratio))
+    clear = clear[np.argsort(-heights[clear])][:most]
+    heights = heights[clear]
+    shrunk = scale * np.sqrt(np.maximum((heights**2 - ratio - 1) ** 2 - 4 * ratio, 0)) / heights
+    return residual.of_rows[:, None] * left[:, clear] * shrunk, right[clear] * residual.of_columns
+
+
+def _chunks(shape: tuple[int, ...]) -> Iterator[slice]:
+    step = max(1, _CHUNK // max(shape[1], 1))
+    return (slice(first, min(first + step, shape[0])) for first in range(0, shape[0], step))
