@@ -122,7 +122,7 @@ def data_table(summary: dict[str, Any]) -> Table:
     for name, release in summary["releases"].items():
         share = release["overlap"] / max(target["users"], 1)
         table.add_row(
-            f"release of {name} ({release['kind']})",
+            f"release of {name} ({release['kind']}{', denoised' if release['denoised'] else ''})",
             f"{release['users']:,}",
             f"{release['width']:,}",
             "",

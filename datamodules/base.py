@@ -286,6 +286,7 @@ class CrossDomainDataModule(LightningDataModule):
                 "users": release.num_users,
                 "width": release.width,
                 "overlap": int((links >= 0).sum()),
+                "denoised": self.denoiser is not None,
             }
 
     def link_users(self, name: str, release: Release, path: str) -> Tensor:

@@ -1,0 +1,202 @@
+"""Ridge: a linear map from the rows of a release to the rows of the target, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from zoo.batch import Batch
+from zoo.recommender import Outputs, Recommender, Sizes
+
+Floats = npt.NDArray[np.float64]
+
+#: Penalties that leave-one-out chooses from, beside the mean squared norm of the rows.
+PENALTIES = tuple(float(p) for p in np.geomspace(0.03, 3000, 11))
+
+
+class Ridge(Recommender):
+    """Predicts a user's target row from the row in the release: ridge regression over the users who have both.
+
+    Made for users without target history. A user with one is scored by the release all the same, and one without a row
+    in any release by the mean target row.
+
+    Target rows are scaled to unit length first, so that a user with many ratings counts no more than one with few; the
+    scores of somebody without a release are then item counts in which every user has the same say, which by themselves
+    rank better than plain counts where every user is tested once. Compare gains with the noise control, not with
+    Popularity.
+
+    Solved through the singular vectors of the rows: for n users and rows of a width w it takes dense n x min(n, w) and
+    w x items matrices. It reads releases and target ratings, so whatever is done here costs no further privacy.
+
+    References: Hoerl & Kennard, *Ridge Regression*, Technometrics 1970; leave-one-out residuals: Allen, *The Relationship
+    Between Variable Selection and Data Augmentation*, Technometrics 1974. Man et al., *Cross-Domain Recommendation: An
+    Embedding and Mapping Approach*, IJCAI 2017, map between embeddings of the two domains.
+
+    Departures: no embeddings are learned; the map goes from rows to rows.
+
+    Args:
+        penalty: Weight of the squared norm, in units of the mean squared norm of the centred rows; null: the one of the
+            least squared error on users left out, out of `PENALTIES`.
+        unit_rows: Whether target rows are scaled to unit length.
+        max_size: Refuse more users and columns than this, both at a time, before memory runs out.
+        chunk_size: Users at a time.
+
+    Raises:
+        ValueError: If the penalty is not positive, or a size below 1.
+    """
+
+    batches = "once"
+    reads = frozenset({"rows", "ratings"})
+    scores_cold_users = True
+
+    weights: Tensor
+    centre: Tensor
+    bias: Tensor
+    chosen_penalty: Tensor
+
+    def __init__(
+        self, penalty: float | None = None, unit_rows: bool = True, max_size: int = 20_000, chunk_size: int = 512
+    ) -> None:
+        super().__init__()
+        if penalty is not None and not penalty > 0:
+            raise ValueError(f"penalty must be positive, or null to be chosen by leave-one-out; got {penalty}.")
+        if min(max_size, chunk_size) < 1:
+            raise ValueError(f"max_size and chunk_size must be at least 1; got {max_size} and {chunk_size}.")
+        self.penalty, self.unit_rows, self.max_size, self.chunk_size = penalty, unit_rows, max_size, chunk_size
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the buffers of the map."""
+        width = sum(source["width"] for source in sizes["sources"].values())
+        self.register_buffer("weights", torch.zeros(width, sizes["num_items"]))
+        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("bias", torch.zeros(sizes["num_items"]))
+        self.register_buffer("chosen_penalty", torch.tensor(float("nan")))
+
+    def step(self, batch: Batch) -> Outputs:
+        """Solve for the map."""
+        targets = self._targets()
+        has_history = np.diff(targets.indptr) > 0
+        self.bias.copy_(torch.from_numpy(targets[has_history].mean(axis=0)))
+        users = np.flatnonzero(has_history & self._linked_users())
+        if len(users) < 2:
+            return {}  # nobody to learn from: the mean row is all there is
+        self.bias.copy_(torch.from_numpy(targets[users].mean(axis=0)))
+        self.centre.copy_(torch.from_numpy(sum(f.sum(axis=0) for f in self._rows(users)) / len(users)))
+        spectrum = self._spectrum(users)
+        if not len(spectrum.energies):
+            return {}
+        penalty = self.penalty or spectrum.best_penalty(targets[users], PENALTIES, self.chunk_size)
+        self.weights.copy_(torch.from_numpy(spectrum.weights(targets[users], penalty)))
+        self.chosen_penalty.fill_(penalty)
+        return {}
+
+    def _targets(self) -> csr_array:
+        """Target rows, of unit length where asked for."""
+        rows = csr_array(self.data.train.matrix.astype(np.float64))
+        if self.unit_rows:
+            lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+            rows.data = rows.data / np.repeat(lengths, np.diff(rows.indptr))
+        return rows
+
+    def _linked_users(self) -> npt.NDArray[np.bool_]:
+        """Which target users have a row in some release."""
+        present = np.zeros(self.target_rows.num_rows, dtype=bool)
+        for name in self.sources:
+            present |= (self._linked(name).links >= 0).cpu().numpy()
+        return present
+
+    def _rows(self, users: npt.NDArray[np.int64]) -> Iterator[Floats]:
+        """Centred rows of all releases side by side, a chunk of users at a time; 0 where a user has none."""
+        for chunk in torch.split(torch.from_numpy(users).to(self.device), self.chunk_size):
+            yield self._centred(chunk).double().cpu().numpy()
+
+    def _centred(self, users: Tensor) -> Tensor:
+        parts, column = [], 0
+        for rows, present in self.all_source_rows(users).values():
+            parts.append((rows - self.centre[column : column + rows.shape[1]]) * present[:, None])
+            column += rows.shape[1]
+        return torch.cat(parts, dim=1) if parts else torch.zeros(len(users), 0, device=users.device)
+
+    def _spectrum(self, users: npt.NDArray[np.int64]) -> Spectrum:
+        """Singular values and vectors of the centred rows, through the smaller of their two Gram matrices."""
+        width = len(self.centre)
+        if min(len(users), width) > self.max_size:
+            raise ValueError(
+                f"Ridge needs a dense matrix of the smaller of {len(users)} users and {width} columns, which is above max_size "
+                f"= {self.max_size}. Take UserKNN, release narrower rows (JLT), or raise max_size."
+            )
+        if width <= len(users):
+            gram = sum((f.T @ f for f in self._rows(users)), np.zeros((width, width)))
+            energies, right = _eigen(gram)
+            left = np.concatenate([f @ right for f in self._rows(users)])
+        else:
+            rows = np.concatenate([f.astype(np.float32) for f in self._rows(users)])
+            energies, directions = _eigen((rows @ rows.T).astype(np.float64))
+            left = directions * np.sqrt(energies)
+            right = rows.T @ (directions / np.sqrt(energies)).astype(np.float32)
+        return Spectrum(energies, left, right)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Scores of given items, shape ``(batch, candidates)``."""
+        return self.score_all(users).gather(1, items)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """The predicted target rows, shape ``(batch, num_items)``."""
+        return self._centred(users) @ self.weights + self.bias
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular value decomposition of centred rows, without the directions in which they do not spread.
+
+    Attributes:
+        energies: Squared singular values, shape ``(rank,)``.
+        left: Rows in the basis of the right singular vectors, shape ``(users, rank)``.
+        right: Right singular vectors, shape ``(width, rank)``.
+    """
+
+    energies: Floats
+    left: Floats
+    right: Floats
+
+    def best_penalty(self, targets: csr_array, penalties: tuple[float, ...], chunk_size: int) -> float:
+        """The penalty with the least squared error on users left out, by the closed form of their residuals.
+
+        A user's residual, had that user been left out, is the residual over one minus the user's leverage.
+        """
+        mean, moments = targets.mean(axis=0), self._moments(targets)
+        errors = np.zeros(len(penalties))
+        for first in range(0, len(self.left), chunk_size):
+            left = self.left[first : first + chunk_size]
+            rows = targets[first : first + chunk_size].toarray() - mean
+            for index, penalty in enumerate(penalties):
+                share = left / (self.energies + self._absolute(penalty))
+                leverage = (share * left).sum(axis=1) + 1 / len(self.left)
+                residuals = ((rows - share @ moments) ** 2).sum(axis=1) / np.maximum(1 - leverage, 1e-6) ** 2
+                errors[index] += residuals.sum()
+        return penalties[int(errors.argmin())]
+
+    def weights(self, targets: csr_array, penalty: float) -> Floats:
+        """The map from centred rows to targets, shape ``(width, items)``."""
+        weights: Floats = self.right @ (self._moments(targets) / (self.energies + self._absolute(penalty))[:, None])
+        return weights
+
+    def _moments(self, targets: csr_array) -> Floats:
+        moments: Floats = (targets.T @ self.left).T  # rows are centred, so the mean target adds nothing
+        return moments
+
+    def _absolute(self, penalty: float) -> float:
+        return penalty * float(self.energies.sum()) / len(self.left)
+
+
+def _eigen(gram: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues that are not rounding errors, with their vectors."""
+    values, vectors = np.linalg.eigh(gram)
+    clear = values > 1e-6 * max(float(values[-1]), 1e-30)
+    return values[clear], vectors[:, clear]
