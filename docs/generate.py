@@ -1,18 +1,21 @@
-"""Writes what README and method pages say of figures, from the reports under docs/results.
+"""Writes what README and pages say of figures: from the reports under docs/results, or computed.
 
-    python docs/generate.py            # after a new report, or a new method
+    python docs/generate.py            # after a new report, a new method or a new audit
 
-Generated text stands between two marks; everything around it is written by hand. A test fails when it is stale.
+Generated text stands between two marks, with the name of the part where a page has several; everything around it is
+written by hand. A test fails when it is stale.
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from generate_privacy import parts as privacy_parts
 
 import zoo
 from zoo.__main__ import first_line
@@ -22,7 +25,7 @@ from zoo.report.papers import published
 ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
-BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
+PRIVACY = ROOT / "docs" / "privacy.md"
 #: The task that the README compares on: the one that can be rebuilt row for row, and its papers' figures.
 TASK, PUBLISHED = ("douban", "book-music"), ("douban", "book", "music")
 #: A method that reads releases is shown at the guarantee nearest to this.
@@ -146,24 +149,43 @@ def figures_table(method: str) -> str:
     return "\n".join(lines)
 
 
-def filled(page: Path, text: str) -> str:
-    """A page with text between its marks.
+def marks(part: str) -> tuple[str, str]:
+    """The marks around a generated part; the only one of a page has no name."""
+    name = f"{part} " if part else ""
+    return f"<!-- generated: {name}begin -->", f"<!-- generated: {name}end -->"
+
+
+def filled(page: Path, parts: Mapping[str, str]) -> str:
+    """A page with texts between their marks.
+
+    Args:
+        page: Has the marks of every part once, and no others.
+        parts: Text by the name in the marks.
 
     Raises:
-        ValueError: If it has no marks, or several.
+        ValueError: If marks are missing, repeated or unknown.
     """
     whole = page.read_text(encoding="utf-8")
-    if whole.count(BEGIN) != 1 or whole.count(END) != 1:
-        raise ValueError(f"{page} must have {BEGIN} and {END} once each.")
-    head, rest = whole.split(BEGIN)
-    return f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+    for part, text in parts.items():
+        begin, end = marks(part)
+        if whole.count(begin) != 1 or whole.count(end) != 1 or whole.index(end) < whole.index(begin):
+            raise ValueError(f"{page} must have {begin} and after it {end}, once each.")
+        head, rest = whole.split(begin)
+        whole = f"{head}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}"
+    unknown = whole.count("<!-- generated: ") - 2 * len(parts)
+    if unknown:
+        raise ValueError(f"{page} has {unknown} marks of parts that nothing generates; the known are {sorted(parts)}.")
+    return whole
 
 
 def generated() -> dict[Path, str]:
     """Every page that holds generated text, as it should be."""
-    made = {ROOT / "README.md": filled(ROOT / "README.md", methods_table())}
+    made = {
+        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
+        PRIVACY: filled(PRIVACY, privacy_parts()),
+    }
     for method, (page, _) in pages().items():
-        made[page] = filled(page, figures_table(method))
+        made[page] = filled(page, {"": figures_table(method)})
     return made
 
 

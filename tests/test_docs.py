@@ -1,14 +1,16 @@
 """Generated text is as fresh as the reports, every method has a page, every cited figure is in a report."""
 
 import csv
-import importlib.util
+import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import zoo
+from zoo.privacy.audits.catalogue import all_audits
 
 ROOT = Path(__file__).parent.parent
 CITED = re.compile(r"`(?P<report>\w+)/(?P<task>[\w-]+): (?P<row>[^`]+)` (?P<figure>\w+/\w+@\d+) (?P<value>\d\.\d{4})")
@@ -17,19 +19,55 @@ GAINED = re.compile(
 )
 
 
+#: Computed apart from this project at n' = 400 and delta 1e-5: epsilon, w of the paper, w unit, paper/unit, w gaussian, true
+#: epsilon at the paper's w.
+CALIBRATION = """
+0.5 14934  140.64 106.2 141.62 0.00275
+1   7466.9 74.613 100.1 75.206 0.00616
+2   3733.5 39.876 93.6  40.240 0.0136
+4   1866.7 21.623 86.3  21.855 0.0295
+8   933.36 12.005 77.8  12.161 0.0636
+16  466.68 6.8835 67.8  6.9970 0.136
+32  233.34 4.0987 56.9  4.1870 0.290
+64  116.67 2.5343 46.0  2.6072 0.618
+"""
+
+
 @pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def docs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")
+        yield
+
+
+@pytest.fixture(scope="module")
+def generate(docs: None) -> ModuleType:
+    return importlib.import_module("generate")
+
+
+@pytest.fixture(scope="module")
+def privacy(docs: None) -> ModuleType:
+    return importlib.import_module("generate_privacy")
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of a table, without its header."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
 def test_generated_text_is_not_stale(generate: ModuleType) -> None:
     stale = [str(path.relative_to(ROOT)) for path, text in generate.generated().items() if path.read_text() != text]
     assert not stale, "run python docs/generate.py"
+
+
+def test_a_page_has_the_marks_of_its_parts_once_and_no_others(generate: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- generated: x begin -->\nold\n<!-- generated: x end -->\nb\n")
+    whole = "a\n<!-- generated: x begin -->\n\nnew\n\n<!-- generated: x end -->\nb\n"
+    assert generate.filled(page, {"x": "new"}) == whole
+    for parts in ({"y": "new"}, {"": "new"}, {}):
+        with pytest.raises(ValueError, match=r"marks|must have"):
+            generate.filled(page, parts)
 
 
 def test_every_method_has_a_page_with_all_its_parts(generate: ModuleType) -> None:
@@ -79,3 +117,81 @@ def test_every_cited_figure_is_in_its_report(page: str) -> None:
             ]
         shown = [f"{value:+.4f}" if gain else f"{value:.4f}" for value in values]
         assert where["value"] in shown, f"{page} cites {match[0]}, the report has {shown}"
+
+
+# docs/privacy.md
+
+
+def test_the_calibration_table_has_the_figures_computed_elsewhere(privacy: ModuleType) -> None:
+    found = cells(privacy.calibration_table())
+    expected = [line.split() for line in CALIBRATION.strip().splitlines()]
+    assert [row[0] for row in found] == [row[0] for row in expected]
+    for row, (_, *figures, true_epsilon) in zip(found, expected, strict=True):
+        assert [float(cell) for cell in row[1:5]] == pytest.approx([float(figure) for figure in figures], rel=1e-4)
+        # The page rounds up to three digits what is lost, the other figures are rounded to the nearest.
+        assert 0.995 * float(true_epsilon) <= float(row[5]) <= 1.01 * float(true_epsilon)
+    sigmas = {row[0]: float(row[6]) for row in found}
+    assert [sigmas[e] for e in ("0.5", "1", "2", "4", "8", "16", "32", "64")] == pytest.approx(
+        [7.0318266756, 3.7306316348, 1.9938124456, 1.0811618495, 0.6002290722, 0.3441774285, 0.204935, 0.126714],
+        rel=1e-4,
+    )
+    flips = {row[0]: float(row[7]) for row in found}
+    assert [1 - flips[e] for e in ("1", "2", "4")] == pytest.approx([0.731059, 0.880797, 0.982014], abs=1e-5)
+
+
+def test_the_classical_table_has_the_figures_computed_elsewhere(privacy: ModuleType) -> None:
+    found = {row[0]: [float(cell) for cell in row[1:]] for row in cells(privacy.classical_table())}
+    assert found["1"] == pytest.approx([4.844805, 3.730632, 0.751, 4.1e-8], rel=0.01)
+    assert found["8"] == pytest.approx([0.605601, 0.600229, 7.914, 8.0e-6], rel=0.01)
+    assert found["16"] == pytest.approx([0.302800, 0.344177, 18.90, 3.4e-4], rel=0.011)
+    assert found["64"] == pytest.approx([0.075700, 0.126714, 142.73, 0.95], rel=0.011)
+
+
+def test_many_ratings_cost_more_with_flips_than_with_gaussian_noise(privacy: ModuleType) -> None:
+    costs = privacy.several(1.0)
+    assert costs["`FlippedRows`"](100) == pytest.approx(79.841, abs=1e-3)
+    assert costs["`NoisyRows`"](100) == pytest.approx(14.429, abs=1e-3)
+    rows = {(row[0], row[1]): row[2:] for row in cells(privacy.groups_table())}
+    assert rows["1", "`FlippedRows`"][-1] == "79.9"  # rounded up
+    assert rows["1", "`NoisyRows`"][-1] == "14.5"
+    for (epsilon, _), found in rows.items():
+        assert float(found[0]) == float(epsilon)
+    # The row of k ratings of one person is that of a user with a clip of sqrt(k), whose w at epsilon 8 is 12.16 C.
+    user = {row[0]: row[2:4] for row in cells(privacy.user_level_table())}
+    assert [float(cell) for cell in user["8"]] == pytest.approx([0.6002290722, 12.161070370790775], rel=1e-4)
+
+
+def test_the_audit_table_shows_audits_that_exist_and_no_surprise(privacy: ModuleType) -> None:
+    found = cells(privacy.audit_table())
+    assert {row[0] for row in found} <= {audit.name for audit in all_audits()}
+    assert {(row[3], row[4]) for row in found} == {("yes", "pass"), ("no", "violation")}
+
+
+def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    assert privacy.transfer_table(path) == "Not measured yet."
+    lines = [
+        ("cold", "Popularity", "", "", 0.2),
+        ("cold", "Ridge", "Plaintext", "", 0.4),
+        ("cold", "Ridge", "FlippedRows eps 4", "", 0.3),
+        ("cold", "Ridge", "Noise (FlippedRows eps 4)", "noise", 0.9),
+        ("cold", "Ridge", "JLT with the paper's noise eps 16", "", 0.19),
+        ("cold", "Ridge", "JLT eps 16 of half", "", 0.9),
+        ("warm", "Ridge", "FlippedRows eps 2", "", 0.9),
+        ("cold", "Ridge, denoised", "FlippedRows eps 1", "", 0.45),
+        ("cold", "Ridge, denoised", "Nothing", "control", 0.21),
+        ("cold", "UserKNN, denoised", "NoisyRows eps 8", "", 0.25),
+    ]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("task", "system", "release", "control", "sampled/hit_rate@10"))
+        writer.writerows(lines)
+    assert cells(privacy.transfer_table(path)) == [
+        ["Ridge", "FlippedRows", "-", "-", "50 % (0.300)", "-", "-"],
+        ["Ridge", "JLT with the paper's noise", "-", "-", "-", "-", "-5 % (0.190)"],
+        ["Ridge, denoised", "FlippedRows", "125 % (0.450)", "-", "-", "-", "-"],
+        ["UserKNN, denoised", "NoisyRows", "-", "-", "-", "- (0.250)", "-"],
+    ]
+    path.write_text("task,system,release,control,sampled/hit_rate@10\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no row of Popularity"):
+        privacy.transfer_table(path)

@@ -20,7 +20,8 @@ def group_epsilon(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings
     """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known.
 
     The shift of a Gaussian release grows with the number of ratings at worst, and with its square root where every
-    rating moves a coordinate of its own.
+    rating moves a coordinate of its own, or a Gaussian matrix that the data do not depend on: it stretches a change of one
+    person's row by a norm of the same law, whichever cells it is in.
     """
     if record.delta is None:
         return None
@@ -32,7 +33,7 @@ def group_epsilon(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings
         if isinstance(event, GaussianEvent):
             grown.append(GaussianEvent(event.noise_multiplier / factor))
         elif isinstance(event, GaussianProjectionEvent):
-            grown.append(GaussianProjectionEvent(event.noise_multiplier / factor, event.dim))
+            grown.append(GaussianProjectionEvent(event.noise_multiplier / math.sqrt(ratings), event.dim))
         elif not isinstance(event, NoOpEvent):
             return None
     try:

@@ -264,7 +264,8 @@ class Projected(Publisher):
     @staticmethod
     def _not_protected(plan: ProjectionPlan) -> tuple[str, ...]:
         per_user = plan.relation in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER)
-        group = () if per_user else ("several ratings of one user together: k of them cost k times mu at worst",)
+        cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
+        group = () if per_user else (f"several ratings of one user together: k of them cost {cost}",)
         return (*ALWAYS_OPEN, *group, "held-out items of this domain, where they are used to evaluate")
 
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
+from scipy.stats import chi2, norm
 
 from tests.samples import binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
@@ -189,6 +191,19 @@ def test_groups_cost_what_independent_formulas_give() -> None:
     assert group_epsilon(flipped.record, flipped.ledger, 4) == pytest.approx(4.0)
     none = Plaintext().publish(ratings, "books")
     assert group_epsilon(none.record, none.ledger, 2) is None
+
+
+def test_four_ratings_through_a_gaussian_matrix_are_one_change_twice_as_large() -> None:
+    """Whatever cells of one person's row they are: the matrix stretches their sum by a norm of the same law."""
+    release = JLT(epsilon=1.0, num_components=8, calibration="gaussian").publish(binary(), "books")
+    epsilon = group_epsilon(release.record, release.ledger, 4)
+    assert epsilon is not None
+
+    def tail(square: float) -> float:
+        mu = 2 * np.sqrt(square) / float(str(release.record.public_inputs["w"]))
+        return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+    assert chi2(8).expect(tail, lb=1e-9, ub=200) == pytest.approx(1e-5, rel=1e-3)
 
 
 def test_a_guess_is_bounded_as_hypothesis_testing_has_it() -> None:

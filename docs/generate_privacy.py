@@ -1,0 +1,211 @@
+"""The tables of docs/privacy.md: computed by the project's own functions, or read from committed results.
+
+`generate.py` puts them between the marks of the page. Losses are rounded up, lower bounds down.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from zoo.assurance.groups import best_guess, share
+from zoo.privacy.accounting import epsilon_of
+from zoo.privacy.calibration import gauss_delta, gauss_epsilon, gauss_mu, mix_epsilon, mix_w, paper_w, unit_w
+from zoo.privacy.events import GaussianEvent, GaussianProjectionEvent
+from zoo.privacy.pure import flip_probability, group_flips_epsilon, group_mu
+from zoo.privacy.record import rounded_up
+
+DOCS = Path(__file__).parent
+AUDIT = DOCS / "privacy" / "audit.csv"
+EQUAL = DOCS / "results" / "equal_epsilon" / "results.csv"
+
+DIM, DELTA = 400, 1e-5
+EPSILONS = (0.5, 1, 2, 4, 8, 16, 32, 64)
+#: Guarantees for one rating that the tables of several ratings start from, and how many ratings.
+RATING_EPSILONS, GROUPS = (1, 2, 4, 8), (1, 2, 5, 10, 50, 100)
+#: Ratings of a whole user, and guarantees for one user.
+USERS, USER_EPSILONS = (15, 42, 100), (1, 2, 4, 8, 16)
+
+#: Rows of the comparison at equal epsilon, and the system whose plain row is the most that each can have.
+SCORERS = {base + how: base for base in ("Ridge", "UserKNN", "PriCDR") for how in ("", ", denoised")}
+TASK, FIGURE, ASKED = "cold", "sampled/hit_rate@10", (1, 2, 4, 8, 16)
+LABEL = re.compile(r"(.+) eps [\d.]+")
+
+Cells = Sequence[str]
+Row = dict[str, str]
+
+
+def parts() -> dict[str, str]:
+    """Every generated part of the page, by the name in its marks."""
+    return {
+        "calibration": calibration_table(),
+        "classical": classical_table(),
+        "groups": groups_table(),
+        "users": users_table(),
+        "user level": user_level_table(),
+        "audit": audit_table(),
+        "transfer": transfer_table(),
+    }
+
+
+def calibration_table() -> str:
+    """Noise for one rating of at most 1, and what the paper's noise really gives."""
+    titles = ("epsilon", "w of the paper", "w `unit`", "ratio", "w `gaussian`", "true epsilon of the paper's w")
+    rows = []
+    for epsilon in EPSILONS:
+        printed, unit = paper_w(DIM, epsilon, DELTA), unit_w(DIM, epsilon, DELTA)
+        projected = (digits(printed), digits(unit), f"{printed / unit:.1f}", digits(mix_w(DIM, epsilon, DELTA)))
+        really = rounded_up(mix_epsilon(DELTA, 1 / printed, DIM))
+        cells = (1 / gauss_mu(epsilon, DELTA), flip_probability(epsilon))
+        rows.append((f"{epsilon:g}", *projected, really, *map(digits, cells)))
+    return table((*titles, "`NoisyRows`: sigma", "`FlippedRows`: flipped"), rows, left=0)
+
+
+def classical_table() -> str:
+    """What the textbook's standard deviation gives, for a sensitivity of 1."""
+    titles = (
+        "epsilon asked for",
+        "classical sigma",
+        "exact sigma",
+        "epsilon of the classical one",
+        "its delta at the epsilon asked for",
+    )
+    rows = []
+    for epsilon in EPSILONS:
+        sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
+        exact = 1 / gauss_mu(epsilon, DELTA)
+        really = rounded_up(gauss_epsilon(DELTA, 1 / sigma))
+        delta = f"{float(rounded_up(gauss_delta(epsilon, 1 / sigma))):.3g}"
+        rows.append((f"{epsilon:g}", digits(sigma), digits(exact), really, delta))
+    return table(titles, rows, left=0)
+
+
+def several(epsilon: float) -> dict[str, Callable[[int], float]]:
+    """Epsilon at delta of so many ratings of one person, by the release that guarantees ``epsilon`` for one of them."""
+    flips, mu, w = flip_probability(epsilon), gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
+    return {
+        "`FlippedRows`": lambda k: group_flips_epsilon(flips, k, DELTA),
+        "`NoisyRows`": lambda k: gauss_epsilon(DELTA, group_mu(mu, k)),
+        # The row of one person moves by at most the root of k before M, as under zero-out with that clip.
+        "`JLT`, `gaussian`": lambda k: epsilon_of([GaussianProjectionEvent(w / math.sqrt(k), DIM)], DELTA),
+        "`JLT`, `unit`, at worst": lambda k: epsilon_of([GaussianEvent(1 / (mu * k))], DELTA),
+    }
+
+
+def groups_table() -> str:
+    """Epsilon of several ratings of one person together."""
+    titles = ("epsilon of one rating", "release", *(f"{k} rating{'s' * (k > 1)}" for k in GROUPS))
+    rows = [
+        (f"{epsilon:g}", name, *(rounded_up(cost(k)) for k in GROUPS))
+        for epsilon in RATING_EPSILONS
+        for name, cost in several(epsilon).items()
+    ]
+    return table(titles, rows, left=2)
+
+
+def users_table() -> str:
+    """Epsilon of all ratings of a user, and how often a yes-or-no fact about them can be guessed at most."""
+    titles = ("epsilon of one rating", "release", *(f"a user with {k} ratings" for k in USERS))
+    rows = [
+        (f"{epsilon:g}", name, *(with_guess(cost(k)) for k in USERS))
+        for epsilon in RATING_EPSILONS[:-1]
+        for name, cost in several(epsilon).items()
+    ]
+    return table(titles, rows, left=2)
+
+
+def with_guess(epsilon: float) -> str:
+    """An epsilon, and how often a yes-or-no fact can be guessed at most."""
+    return f"{rounded_up(epsilon)} ({share(best_guess(epsilon, DELTA))})"
+
+
+def user_level_table() -> str:
+    """Noise that protects a whole user, zeroed out, and for which epsilon of one rating the same noise would do."""
+    clips = [f"sigma, {k} ratings unclipped" for k in USERS]
+    titles = ("epsilon of one user", "guess at most", "`NoisyRows`: sigma / C", "`JLT`: w / C", *clips)
+    rows = []
+    for epsilon in USER_EPSILONS:
+        sigma = 1 / gauss_mu(epsilon, DELTA)
+        sigmas = [sigma * math.sqrt(k) for k in USERS]
+        held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
+        noise = (digits(sigma), digits(mix_w(DIM, epsilon, DELTA)))
+        rows.append((f"{epsilon:g}", share(best_guess(epsilon, DELTA)), *noise, *held))
+    return table(titles, rows, left=0)
+
+
+def audit_table(path: Path = AUDIT) -> str:
+    """What the committed run of the audits found.
+
+    Args:
+        path: Written by ``python -m zoo privacy audit --out``.
+    """
+    titles = ("mechanism", "audit", "neighbours", "meant to hold", "verdict")
+    titles += ("epsilon claimed", "at least", "mu claimed", "at least", "noise")
+    kinds = {"two_world": "two worlds", "one_run": "one run"}
+    rows = []
+    for row in read(path):
+        bounds = (row["claimed_epsilon"], row["epsilon_lower"], row["claimed_mu"], row["mu_lower"])
+        claims = [rounded_up(float(text)) if text else "-" for text in bounds[::2]]
+        seen = [f"{math.floor(float(text) * 1000) / 1000:.3f}" if text else "-" for text in bounds[1::2]]
+        noise = f"{float(row['noise_ratio']):.3f}" if row["noise_ratio"] else "-"
+        holds = "yes" if row["holds"] == "true" else "no"
+        said = (row["mechanism"], kinds[row["kind"]], row["relation"].replace("_", " "), holds, row["verdict"])
+        rows.append((*said, claims[0], seen[0], claims[1], seen[1], noise))
+    return table(titles, rows, left=5)
+
+
+def transfer_table(path: Path = EQUAL) -> str:
+    """How much of what the plain ratings add to popularity is left at an epsilon asked for, and the figure itself.
+
+    Args:
+        path: ``results.csv`` of the report at equal epsilon; the epsilon is taken from the label of a release, which is
+            what the publisher was asked for, whatever it proves.
+
+    Raises:
+        ValueError: If the report has no row of popularity.
+    """
+    if not path.is_file():
+        return "Not measured yet."
+    rows = [row for row in read(path) if row["task"] == TASK and not row["control"]]
+    figures = {(row["system"], row["release"]): float(row[FIGURE]) for row in rows}
+    if ("Popularity", "") not in figures:
+        raise ValueError(f"{path} has no row of Popularity in {TASK!r}, which shares are counted from.")
+    least = figures["Popularity", ""]
+    lines = []
+    for system, base in SCORERS.items():
+        most = figures.get((base, "Plaintext"))
+        labels = [row["release"] for row in rows if row["system"] == system]
+        for release in dict.fromkeys(match[1] for label in labels if (match := LABEL.fullmatch(label))):
+            found = [figures.get((system, f"{release} eps {epsilon:g}")) for epsilon in ASKED]
+            lines.append((system, release, *(kept(figure, least, most) for figure in found)))
+    return table(("scorer", "release", *(f"epsilon {epsilon:g}" for epsilon in ASKED)), lines, left=2)
+
+
+def kept(figure: float | None, least: float, most: float | None) -> str:
+    """The share of the way from ``least`` to ``most``, in whole percent, and the figure."""
+    if figure is None:
+        return "-"
+    # Where the plain ratings add nothing, there is nothing to have a share of.
+    left = "-" if most is None or most <= least else f"{round(100 * (figure - least) / (most - least))} %"
+    return f"{left} ({figure:.3f})"
+
+
+def digits(value: float) -> str:
+    """A number with five significant digits, a very small one with three."""
+    return f"{value:#.5g}".rstrip(".") if value >= 1e-4 else f"{value:.2e}"
+
+
+def table(titles: Cells, rows: Iterable[Cells], left: int) -> str:
+    """A table whose first columns are aligned to the left, all others to the right."""
+    rule = "|" + "---|" * left + "---:|" * (len(titles) - left)
+    header, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *rows))
+    return "\n".join([header, rule, *body])
+
+
+def read(path: Path) -> list[Row]:
+    """The lines of a CSV file with a header."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
