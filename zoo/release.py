@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from zoo.lazy_rows import LazyRows
+from zoo.nn.generator import GeneratedRows, generator_shapes
 from zoo.nn.rows import Bags, DenseRows, SparseRows, gather_bags, scatter_dense
 from zoo.privacy.accounting import UnsupportedEventError
 from zoo.privacy.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
@@ -30,7 +31,7 @@ from zoo.release_files import TENSORS as TENSORS
 from zoo.release_files import ReleaseError as ReleaseError
 from zoo.release_files import all_finite, read_manifest, read_tensors, tensor_digest
 
-Kind = Literal["rows", "ratings"]
+Kind = Literal["rows", "ratings", "generator"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,8 @@ class Release:
     * ``rows``: noisy rows, ``rows`` (users, width) in float32; or kept sparse, as ``ratings`` are.
     * ``ratings``: ``starts`` (users + 1,), ``items`` (entries,) and ``weights`` (entries,): compressed rows as they
       are, and ``num_items`` (1,).
+    * ``generator``: a network that makes a user's row from the user alone: ``embedding`` (users, condition), then, layer by
+      layer, ``weight_0`` (outer, inner), ``bias_0`` (outer,) and so on, all in float32; see `zoo.nn.generator`.
 
     A file from another party is untrusted input: it is safetensors and JSON, never a pickle, and everything in it is
     checked against its kind before it is used. Reading a release costs no privacy, whatever is done with it.
@@ -79,6 +82,8 @@ class Release:
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
         if isinstance(self.tensors, LazyRows):
             _check_shape((self.tensors.num_users, self.tensors.width), len(self.user_ids))
+        elif self.kind == "generator":
+            _check_generator(self.tensors, len(self.user_ids))
         else:
             check = _check_compressed if self.sparse else _check_rows
             check(self.tensors, len(self.user_ids))
@@ -107,6 +112,8 @@ class Release:
         """Width of a row."""
         if isinstance(self.tensors, LazyRows):
             return self.tensors.width
+        if self.kind == "generator":
+            return generator_shapes(self.tensors)[-1]
         return int(self.tensors["num_items"]) if self.sparse else self.tensors["rows"].shape[1]
 
     @property
@@ -124,6 +131,8 @@ class Release:
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,) of the release, dense, shape ``(batch, width)``; fill one batch, not all users."""
+        if self.kind == "generator":
+            return GeneratedRows(self.tensors).eval().dense(index)
         if not self.sparse:
             return self.tensors["rows"][index]
         return scatter_dense(self.bags(index), self.width)
@@ -140,6 +149,8 @@ class Release:
 
     def tensors_of(self, index: Tensor) -> dict[str, Tensor]:
         """The tensors of a release of the users ``index`` (users,) alone."""
+        if self.kind == "generator":
+            return {**self.tensors, "embedding": self.tensors["embedding"][index]}
         if not self.sparse:
             return {"rows": self.tensors["rows"][index]}
         bags = self.bags(index)
@@ -151,8 +162,10 @@ class Release:
             "num_items": self.tensors["num_items"],
         }
 
-    def device_rows(self) -> SparseRows | DenseRows:
+    def device_rows(self) -> SparseRows | DenseRows | GeneratedRows:
         """The rows as a module whose buffers follow a model's device."""
+        if self.kind == "generator":
+            return GeneratedRows(self.tensors)
         if not self.sparse:
             return DenseRows(self.tensors["rows"])
         return SparseRows(self.tensors["starts"], self.tensors["items"], self.tensors["weights"], self.width)
@@ -261,6 +274,19 @@ def _check_rows(tensors: Mapping[str, Tensor], num_users: int) -> None:
 def _check_shape(shape: tuple[int, ...], num_users: int) -> None:
     if len(shape) != 2 or shape[0] != num_users or not 1 <= shape[1] <= 2**31:
         raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {shape}.")
+
+
+def _check_generator(tensors: Mapping[str, Tensor], num_users: int) -> None:
+    try:
+        width = generator_shapes(tensors)[-1]
+    except ValueError as error:
+        raise ReleaseError(str(error)) from error
+    _expect(tensors, dict.fromkeys(tensors, torch.float32))
+    if len(tensors["embedding"]) != num_users or not 1 <= width <= 2**31:
+        raise ReleaseError(
+            f"A generator for {num_users} users needs as many embeddings and a width of at least 1; got "
+            f"{len(tensors['embedding'])} and {width}."
+        )
 
 
 def _check_compressed(tensors: Mapping[str, Tensor], num_users: int) -> None:

@@ -124,7 +124,9 @@ class Cosine(nn.Module):
     def __init__(self, linked: LinkedRows, centre: bool, chunk_size: int) -> None:
         super().__init__()
         self.linked = linked
-        mean = _mean(linked.rows) if centre else torch.zeros(linked.rows.width, device=linked.links.device)
+        assert isinstance(linked.rows, SparseRows | DenseRows)  # what `reads` lets in
+        self.rows: SparseRows | DenseRows = linked.rows
+        mean = _mean(self.rows) if centre else torch.zeros(self.rows.width, device=linked.links.device)
         self.register_buffer("mean", mean, persistent=False)
         everybody = torch.arange(len(linked.links), device=linked.links.device)
         norms = torch.cat([self._centred(users).norm(dim=1) for users in torch.split(everybody, chunk_size)])
@@ -139,7 +141,7 @@ class Cosine(nn.Module):
     def forward(self, users: Tensor) -> Tensor:
         """Cosines with the users (batch,), shape ``(num_users, batch)``."""
         directions = (self._centred(users) * self.inverse_norms[users, None]).T
-        products = _times(self.linked.rows, directions) - self.mean @ directions
+        products = _times(self.rows, directions) - self.mean @ directions
         return products[self.linked.links.clamp(min=0)] * self.inverse_norms[:, None]
 
 

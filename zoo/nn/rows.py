@@ -132,6 +132,22 @@ class DenseRows(nn.Module):
         return self.rows[index]
 
 
+class ReadableRows(Protocol):
+    """Rows of a release: :class:`SparseRows`, :class:`DenseRows`, or what makes them when they are read."""
+
+    width: int
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+
+    def bags(self, index: Tensor) -> Bags:
+        """Rows ``index`` (batch,) for ``embedding_bag``."""
+
+    def dense(self, index: Tensor) -> Tensor:
+        """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
+
+
 class LinkedRows(nn.Module):
     """Rows of another party's release, read by the target's own user index.
 
@@ -142,7 +158,9 @@ class LinkedRows(nn.Module):
 
     links: Tensor
 
-    def __init__(self, rows: SparseRows | DenseRows, links: Tensor) -> None:
+    rows: ReadableRows
+
+    def __init__(self, rows: ReadableRows, links: Tensor) -> None:
         super().__init__()
         self.rows = rows
         self.register_buffer("links", links, persistent=False)

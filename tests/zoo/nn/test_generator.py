@@ -1,0 +1,100 @@
+"""Generators of rows: what a release of one holds is what made the rows, and nothing else passes for one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from zoo.nn.generator import GeneratedRows, RowGenerator, generator_shapes
+from zoo.nn.rows import LinkedRows
+from zoo.privacy.events import NonPrivateEvent
+from zoo.privacy.record import unprotected_record
+from zoo.release import Release, ReleaseError
+
+
+def generator(noise_dim: int = 0) -> RowGenerator:
+    torch.manual_seed(0)
+    return RowGenerator(5, 7, condition_dim=3, dims=(4, 6), noise_dim=noise_dim).eval()
+
+
+def release(tensors: dict[str, Tensor]) -> Release:
+    users = np.array([f"u{user}" for user in range(5)])
+    record = unprotected_record("SPPG", "made up for a test")
+    return Release("generator", "book", tensors, users, record, (NonPrivateEvent(),))
+
+
+def test_a_row_is_what_the_layers_make_of_the_embedding() -> None:
+    made = generator()
+    tensors = {name: tensor.numpy() for name, tensor in made.tensors().items()}
+    hidden = tensors["embedding"][[2, 0]]
+    for layer in range(2):
+        hidden = np.maximum(hidden @ tensors[f"weight_{layer}"].T + tensors[f"bias_{layer}"], 0)
+    expected = 1 / (1 + np.exp(-(hidden @ tensors["weight_2"].T + tensors["bias_2"])))
+    users = torch.tensor([2, 0])
+    assert np.allclose(made(users).detach().numpy(), expected, atol=1e-6)
+    assert np.allclose(GeneratedRows(made.tensors()).dense(users).numpy(), expected, atol=1e-6)
+
+
+def test_a_release_gives_the_rows_of_its_generator_before_and_after_a_file(tmp_path: Path) -> None:
+    made = generator()
+    rows = made(torch.arange(5)).detach()
+    kept = Release.load(release(made.tensors()).save(tmp_path / "release"))
+    assert kept.kind == "generator"
+    assert (kept.num_users, kept.width, kept.sparse, kept.lazy) == (5, 7, False, False)
+    assert torch.allclose(kept.rows(torch.tensor([4, 1])), rows[[4, 1]])
+    linked = LinkedRows(kept.device_rows(), torch.tensor([3, -1, 0]))
+    dense, present = linked.dense(torch.tensor([0, 1, 2]))
+    assert present.tolist() == [True, False, True]
+    assert torch.allclose(dense, torch.stack([rows[3], torch.zeros(7), rows[0]]))
+    bags = kept.device_rows().bags(torch.tensor([1]))
+    assert torch.allclose(bags.weights, rows[1])
+    some = replace(kept, tensors=kept.tensors_of(torch.tensor([4, 2])), user_ids=kept.user_ids[[4, 2]])
+    assert torch.allclose(some.rows(torch.arange(2)), rows[[4, 2]])
+
+
+def test_with_noise_rows_differ_while_training_and_stand_still_otherwise() -> None:
+    rows = GeneratedRows(generator(noise_dim=2).tensors())
+    users = torch.tensor([0, 0])
+    torch.manual_seed(1)
+    first, second = rows.train().dense(users)
+    assert not torch.allclose(first, second)
+    first, second = rows.eval().dense(users)
+    assert torch.equal(first, second)
+
+
+def test_nothing_of_a_released_generator_is_trained_or_kept_in_checkpoints() -> None:
+    rows = GeneratedRows(generator().tensors())
+    assert list(rows.parameters()) == []
+    assert rows.state_dict() == {}
+
+
+Spoil = Callable[[dict[str, Tensor]], object]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t.pop("bias_1"), "an embedding and weight_0, bias_0"),
+        (lambda t: t.update(extra=torch.zeros(1)), "an embedding and weight_0, bias_0"),
+        (lambda t: t.update(embedding=torch.zeros(5)), "must be matrices"),
+        (lambda t: t.update(weight_1=torch.zeros(6, 9)), "Layer 1 of the generator does not fit"),
+        (lambda t: t.update(bias_2=torch.zeros(1)), "Layer 2 of the generator does not fit"),
+        (lambda t: t.update(embedding=torch.zeros(5, 9)), "fewer than the embedding has"),
+        (lambda t: t.update(embedding=torch.zeros(4, 3)), "as many embeddings"),
+        (lambda t: t.update(bias_0=torch.full((4,), torch.nan)), "NaN or infinite"),
+        (lambda t: t.update(bias_0=torch.zeros(4, dtype=torch.float64)), "must be torch.float32"),
+    ],
+)
+def test_tensors_that_make_no_generator_are_refused(spoil: Spoil, message: str) -> None:
+    tensors = generator().tensors()
+    spoil(tensors)
+    with pytest.raises(ReleaseError, match=message):
+        release(tensors)
+
+
+def test_shapes_are_read_from_the_tensors() -> None:
+    assert generator_shapes(generator(noise_dim=2).tensors()) == [5, 4, 6, 7]

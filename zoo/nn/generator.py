@@ -1,0 +1,133 @@
+"""A generator of rating rows, and the rows that a released one makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.rows import Bags
+
+
+class RowGenerator(nn.Module):
+    """From a user, and noise if it is given any, to a row of probabilities.
+
+    The generator of PPGenCDR (Liao et al., AAAI 2023): a user's embedding is its condition; the main text adds a noise
+    vector, the appendix leaves it out.
+
+    Args:
+        num_users: Users it knows.
+        width: Length of a row.
+        condition_dim: Width of a user's embedding.
+        dims: Widths of the hidden layers.
+        noise_dim: Width of the noise; 0: none.
+        dropout: Probability of leaving out a number of the condition while training.
+    """
+
+    def __init__(
+        self,
+        num_users: int,
+        width: int,
+        condition_dim: int = 200,
+        dims: Sequence[int] = (256, 512, 1024),
+        noise_dim: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.noise_dim = noise_dim
+        self.embedding = nn.Embedding(num_users, condition_dim)
+        nn.init.normal_(self.embedding.weight, std=0.1)
+        self.dropout = nn.Dropout(dropout)
+        widths = [condition_dim + noise_dim, *dims, width]
+        self.layers = nn.ModuleList(nn.Linear(inner, outer) for inner, outer in pairwise(widths))
+
+    def forward(self, users: Tensor) -> Tensor:
+        """Probabilities for users (batch,), shape ``(batch, width)``; other noise at every call."""
+        condition = self.dropout(self.embedding(users))
+        noise = torch.randn(len(users), self.noise_dim, device=users.device)
+        layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+        return _rows(torch.cat([condition, noise], dim=1), layers)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a release of it holds, by name: ``embedding`` and, layer by layer, ``weight_0``, ``bias_0`` and so on."""
+        found = {"embedding": self.embedding.weight}
+        for number, layer in enumerate(layer for layer in self.layers if isinstance(layer, nn.Linear)):
+            found |= {f"weight_{number}": layer.weight, f"bias_{number}": layer.bias}
+        return {name: tensor.detach().clone().float().cpu() for name, tensor in found.items()}
+
+
+class GeneratedRows(nn.Module):
+    """Rows of a released generator, made a batch at a time; with the readers of `zoo.nn.rows.DenseRows`.
+
+    Nothing in it is trained. With noise a row is another one at every reading while a model trains, and that of no noise
+    otherwise.
+
+    Args:
+        tensors: As `RowGenerator.tensors` gives them.
+
+    Raises:
+        ValueError: If they do not make a generator.
+    """
+
+    embedding: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        shapes = generator_shapes(tensors)
+        self.num_layers, self.width = len(shapes) - 1, shapes[-1]
+        self.noise_dim = shapes[0] - tensors["embedding"].shape[1]
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of users."""
+        return len(self.embedding)
+
+    @torch.no_grad()
+    def dense(self, index: Tensor) -> Tensor:
+        """Rows ``index`` (batch,), shape ``(batch, width)``."""
+        make = torch.randn if self.training else torch.zeros
+        noise = make(len(index), self.noise_dim, device=index.device)
+        layers = [(getattr(self, f"weight_{n}"), getattr(self, f"bias_{n}")) for n in range(self.num_layers)]
+        return _rows(torch.cat([self.embedding[index], noise], dim=1), layers)
+
+    def bags(self, index: Tensor) -> Bags:
+        """Rows ``index`` (batch,) with every column as an entry."""
+        columns = torch.arange(self.width, device=index.device)
+        offsets = torch.arange(len(index), device=index.device) * self.width
+        return Bags(columns.repeat(len(index)), offsets, self.dense(index).flatten())
+
+
+def generator_shapes(tensors: Mapping[str, Tensor]) -> list[int]:
+    """Widths of a generator's layers, input first, from its tensors.
+
+    Raises:
+        ValueError: If names or shapes do not go together; says which.
+    """
+    count = sum(name.startswith("weight_") for name in tensors)
+    wanted = {"embedding", *(f"{what}_{n}" for n in range(count) for what in ("weight", "bias"))}
+    if not count or tensors.keys() != wanted:
+        raise ValueError(f"A generator's tensors are an embedding and weight_0, bias_0, ...; got {sorted(tensors)}.")
+    if tensors["embedding"].ndim != 2 or any(tensors[f"weight_{n}"].ndim != 2 for n in range(count)):
+        raise ValueError("A generator's embedding and weights must be matrices.")
+    widths = [tensors["weight_0"].shape[1]]
+    for n in range(count):
+        outer, inner = tensors[f"weight_{n}"].shape
+        if inner != widths[-1] or tensors[f"bias_{n}"].shape != (outer,):
+            raise ValueError(f"Layer {n} of the generator does not fit the one before it, or its bias.")
+        widths.append(outer)
+    if widths[0] < tensors["embedding"].shape[1]:
+        raise ValueError(f"The first layer reads {widths[0]} numbers, fewer than the embedding has.")
+    return widths
+
+
+def _rows(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """A perceptron with ReLU between its layers and a sigmoid after the last."""
+    hidden = inputs
+    for weight, bias in layers[:-1]:
+        hidden = F.relu(F.linear(hidden, weight, bias))
+    return torch.sigmoid(F.linear(hidden, *layers[-1]))
