@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +10,8 @@ from scipy.sparse import csr_array
 from zoo.privacy.denoising import Cells, GaussianCells, KeptCells, posterior_kept, posterior_rows, shrunk_rows
 from zoo.privacy.record import PrivacyRecord
 from zoo.release import Release
+
+_SMALLEST = 1e-30  # number of a record that is taken for one; the largest is its inverse
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,13 @@ def _cells(record: PrivacyRecord) -> Cells | None:
     return KeptCells.above(_number(record, "threshold"), sigma)
 
 
-def _number(record: PrivacyRecord, name: str, largest: float = math.inf) -> float:
-    """A number of the record, which may come from anybody, above 0."""
+def _number(record: PrivacyRecord, name: str, largest: float = 1 / _SMALLEST) -> float:
+    """A number of the record, which may come from anybody: positive, and such that it can be squared."""
     value = record.noise_scale if name == "noise_scale" else record.public_inputs.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= largest or value == math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _SMALLEST <= value <= largest:
         raise ValueError(
-            f"A denoiser needs {name} from the record of {record.mechanism}, a number above 0"
-            f"{'' if largest == math.inf else f' and at most {largest:g}'}; it says {value!r}. Leave the denoiser out, or ask "
-            "the source party for a record that says how rows were drawn."
+            f"A denoiser needs {name} from the record of {record.mechanism}, a number from {_SMALLEST:g} to {largest:g}; it "
+            f"says {repr(value)[:80]}. Leave the denoiser out, or ask the source party for a record that says how rows were "
+            "drawn."
         )
     return float(value)

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import LinearOperator, svds
+from scipy.sparse import csc_array, csr_array
 from scipy.special import expit, log_ndtr, logit, ndtr
 
 Floats = npt.NDArray[np.floating]
@@ -27,6 +26,9 @@ Rows = Floats | csr_array
 _CHUNK = 2**22  # cells worked on at a time
 _LEAST_ITEM, _LEAST_USER = 0.02, 0.1  # shrunk means stay above this share of the mean of all
 _LEAST, _MOST = 1e-7, 0.95  # of a prior: nothing is certain before the cell is read
+_CLEAR = 1.1  # how many times the largest singular value of noise stands out of it
+_BLOCK = 8  # vectors multiplied at a time
+_DIFFERENCE = 1e-100  # probabilities closer than that are not told apart
 _LEAST_OF_MARGINS = 0.1  # how far components may take a prior below activity times mean
 
 
@@ -56,7 +58,7 @@ class GaussianCells:
 
     def evidence(self, values: Floats) -> Floats:
         """Log-likelihood ratio of a one to a zero, ``(x - 1/2)/sigma^2``."""
-        ratio: Floats = (values - 0.5) / self.sigma**2
+        ratio: Floats = (values.astype(np.float64) - 0.5) / self.sigma**2
         return ratio
 
 
@@ -69,6 +71,9 @@ class KeptCells:
         zero: Probability that a zero is kept, below that.
         sigma: Standard deviation of the noise of the values kept; None where they are all 1.
         absent: Log-likelihood ratio of a cell that is not kept.
+
+    Raises:
+        ValueError: If ones are not kept oftener than zeros.
     """
 
     one: float
@@ -76,11 +81,20 @@ class KeptCells:
     sigma: float | None
     absent: float
 
+    def __post_init__(self) -> None:
+        """Refuse probabilities that nothing can be told from."""
+        if not (0 <= self.zero <= 1 and 0 <= self.one <= 1 and self.one - self.zero >= _DIFFERENCE):
+            raise ValueError(
+                f"A one is kept with probability {self.one:.6g} and a zero with {self.zero:.6g}, so what is kept says nothing "
+                "of the cells. Leave the denoiser out for it."
+            )
+
     @classmethod
     def flipped(cls, flip_probability: float, keep: float) -> KeptCells:
         """Cells flipped with a probability, of which a share of the reported ones is kept."""
         one, zero = keep * (1 - flip_probability), keep * flip_probability
-        return cls(one, zero, None, math.log1p(-one) - math.log1p(-zero))
+        lost = (1 - keep) + zero  # of the ones: 1 - one, but with all its digits where flips are rare
+        return cls(one, zero, None, math.log(lost) - math.log1p(-zero))
 
     @classmethod
     def above(cls, threshold: float, sigma: float) -> KeptCells:
@@ -107,8 +121,9 @@ class KeptCells:
 
     def evidence(self, values: Floats) -> Floats:
         """Log-likelihood ratio of a one to a zero."""
-        kept = math.log(self.one) - math.log(self.zero) if self.sigma is None else (values - 0.5) / self.sigma**2
-        return np.where(values != 0, kept, self.absent)
+        if self.sigma is None:
+            return np.where(values != 0, math.log(self.one) - math.log(self.zero), self.absent)
+        return np.where(values != 0, (values.astype(np.float64) - 0.5) / self.sigma**2, self.absent)
 
 
 Cells = GaussianCells | KeptCells
@@ -238,8 +253,10 @@ def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
         seen = cells.seen(rows)
     sums = [slope * np.asarray(seen.sum(axis=axis, dtype=np.float64)).ravel() for axis in (1, 0)]
     of_zero, of_one = cells.variances
-    of_users = _shrunk(sums[0] + intercept * num_items, num_items * of_zero, _LEAST_USER, num_items)
-    of_items = _shrunk(sums[1] + intercept * num_users, num_users * of_zero, _LEAST_ITEM, num_users)
+    totals = sums[0] + intercept * num_items, sums[1] + intercept * num_users
+    noise = of_zero + (of_one - of_zero) * min(max(float(totals[0].mean()) / num_items, 0.0), 1.0)
+    of_users = _shrunk(totals[0], num_items * noise, _LEAST_USER, num_items)
+    of_items = _shrunk(totals[1], num_users * noise, _LEAST_ITEM, num_users)
     activity, means = of_users / of_users.mean(), of_items / num_users
     outer = np.stack([np.full(num_users, intercept), -activity], axis=1), np.stack([np.ones(num_items), means])
     # The estimate of a cell that is a one with probability p varies by this much, to first order in p.
@@ -271,43 +288,55 @@ class _Affine:
     of_columns: Floats
 
     def times(self, vectors: Floats) -> Floats:
-        """Product with a matrix ``(width, k)`` or a vector."""
-        vectors = (vectors.T / self.of_columns).T
-        product: Floats = self.scale * (self.matrix @ vectors.astype(np.float32)) + self.left @ (self.right @ vectors)
-        return (product.T / self.of_rows).T
+        """Product with a matrix ``(width, k)``."""
+        vectors = vectors / self.of_columns[:, None]
+        return (self._scaled(self.matrix, vectors) + self.left @ (self.right @ vectors)) / self.of_rows[:, None]
 
     def transposed_times(self, vectors: Floats) -> Floats:
-        """Product of the transpose with a matrix ``(users, k)`` or a vector."""
-        vectors = (vectors.T / self.of_rows).T
-        product: Floats = self.scale * (self.matrix.T @ vectors.astype(np.float32)) + self.right.T @ (
-            self.left.T @ vectors
-        )
-        return (product.T / self.of_columns).T
+        """Product of the transpose with a matrix ``(users, k)``."""
+        vectors = vectors / self.of_rows[:, None]
+        product = self._scaled(self.matrix.T, vectors) + self.right.T @ (self.left.T @ vectors)
+        return product / self.of_columns[:, None]
+
+    def _scaled(self, matrix: Rows | csc_array, vectors: Floats) -> Floats:
+        """``scale x matrix @ vectors``; in float32, whatever the size of the numbers."""
+        largest = float(np.abs(vectors).max(initial=0)) or 1.0
+        product = matrix @ (vectors / largest).astype(np.float32)
+        return np.multiply(self.scale * largest, product, dtype=np.float64)
 
     def largest_components(self, count: int) -> tuple[Floats, Floats, Floats]:
-        """At least so many of the largest singular values, if there are, with their vectors; in any order."""
-        short = min(self.matrix.shape)
-        if short <= 2 * count:
-            left, values, right = np.linalg.svd(self.times(np.eye(self.matrix.shape[1])), full_matrices=False)
+        """At least so many of the largest singular values, if there are, with their vectors; in any order.
+
+        Of a large matrix by block Lanczos (Golub & Underwood 1977), with a start that is public and always the same. After
+        16 steps or more, what stands out of the noise by a tenth has long converged; what does not may not have.
+        """
+        num_users, width = self.matrix.shape
+        wide = width > num_users
+        size = max(3 * count, 128) // _BLOCK * _BLOCK
+        if min(num_users, width) <= size:
+            whole = self.transposed_times(np.eye(num_users)).T if wide else self.times(np.eye(width))
+            left, values, right = np.linalg.svd(whole, full_matrices=False)
             return left, values, right
-        start = np.random.default_rng(0).standard_normal(short)  # public, and the same every time
-        operator = LinearOperator(
-            self.matrix.shape,
-            matvec=self.times,
-            rmatvec=self.transposed_times,
-            matmat=self.times,
-            rmatmat=self.transposed_times,
-            dtype=np.float64,
-        )
-        left, values, right = svds(operator, k=count, v0=start)
-        return left, values, right
+        there, back = (self.transposed_times, self.times) if wide else (self.times, self.transposed_times)
+        basis, image = np.empty((2, min(num_users, width), size))
+        block: Floats = np.random.default_rng(0).standard_normal((len(basis), _BLOCK))
+        for first in range(0, size, _BLOCK):
+            for _ in range(3):  # once is not enough, and a block that adds nothing takes one more
+                block = np.linalg.qr(block - basis[:, :first] @ (basis[:, :first].T @ block))[0]
+            basis[:, first : first + _BLOCK] = block
+            block = image[:, first : first + _BLOCK] = back(there(block))
+        energies, mixed = np.linalg.eigh(basis.T @ image)
+        near, values = basis @ mixed[:, -count:], np.sqrt(np.maximum(energies[-count:], 0))
+        far = there(near) / np.where(values > 0, values, 1)
+        return (near, values, far.T) if wide else (far, values, near.T)
 
 
 def _components(residual: _Affine, most: int) -> tuple[Floats, Floats]:
     """Singular components that stand out of noise of variance 1, shrunk for the least squared error.
 
-    With y the singular value over the root of the longer side and b the ratio of the sides, what is above ``1 + sqrt(b)``
-    becomes ``sqrt((y^2 - b - 1)^2 - 4 b) / y``, the rest 0 (Gavish & Donoho 2017, for the Frobenius loss). Rows and columns
+    With y the singular value over the root of the longer side and b the ratio of the sides, what is clear of the noise's
+    ``1 + sqrt(b)`` becomes ``sqrt((y^2 - b - 1)^2 - 4 b) / y``, the rest 0 (Gavish & Donoho 2017, for the Frobenius loss).
+    Clear by a tenth: the limit is that of large matrices, and few ones in a row go beyond it. Rows and columns
     are scaled to equal noise before, and back after (Leeb & Romanov, *Optimal Spectral Shrinkage and PCA with
     Heteroscedastic Noise*, IEEE Trans. Inf. Theory 2021): a popular item would stand out by its own spread.
 
@@ -321,7 +350,7 @@ def _components(residual: _Affine, most: int) -> tuple[Floats, Floats]:
     short, long = sorted(shape)
     scale, ratio = math.sqrt(long), short / long
     heights = values / scale
-    clear = np.flatnonzero(heights > 1 + math.sqrt(ratio))
+    clear = np.flatnonzero(heights > _CLEAR * (1 + math.sqrt(ratio)))
     clear = clear[np.argsort(-heights[clear])][:most]
     heights = heights[clear]
     shrunk = scale * np.sqrt(np.maximum((heights**2 - ratio - 1) ** 2 - 4 * ratio, 0)) / heights
