@@ -2,8 +2,18 @@
 
 from callbacks.best_checkpoint import BestCheckpoint
 from callbacks.case_writer import CaseWriter
+from callbacks.gan_stabilizer import GANStabilizer
 from callbacks.recommendation_writer import RecommendationWriter
+from callbacks.robustness_conductor import RobustnessConductor
 from callbacks.run_report import RunReport
 from callbacks.save_experiment import SaveExperiment
 
-__all__ = ["BestCheckpoint", "CaseWriter", "RecommendationWriter", "RunReport", "SaveExperiment"]
+__all__ = [
+    "BestCheckpoint",
+    "CaseWriter",
+    "GANStabilizer",
+    "RecommendationWriter",
+    "RobustnessConductor",
+    "RunReport",
+    "SaveExperiment",
+]

@@ -32,6 +32,10 @@ USERS, USER_EPSILONS = (15, 42, 100), (1, 2, 4, 8, 16)
 #: Rows of the comparison at equal epsilon, and the system whose plain row is the most that each can have.
 SCORERS = {base + how: base for base in ("Ridge", "UserKNN", "PriCDR") for how in ("", ", denoised")}
 TASK, FIGURE, ASKED = "cold", "sampled/hit_rate@10", (1, 2, 4, 8, 16)
+#: Rows of the comparison for users with history, on Kitchen <- Food.
+KITCHEN = DOCS / "results" / "kitchen"
+KNOWN = ["UserKNN, Nothing", "UserKNN, Plaintext"]
+KNOWN += [f"UserKNN{how}, FlippedRows eps {epsilon}" for epsilon in (8, 4) for how in (", denoised", "")]
 LABEL = re.compile(r"(.+) eps [\d.]+")
 
 Cells = Sequence[str]
@@ -48,6 +52,7 @@ def parts() -> dict[str, str]:
         "user level": user_level_table(),
         "audit": audit_table(),
         "transfer": transfer_table(),
+        "known users": known_users_table(),
     }
 
 
@@ -182,6 +187,34 @@ def transfer_table(path: Path = EQUAL) -> str:
             found = [figures.get((system, f"{release} eps {epsilon:g}")) for epsilon in ASKED]
             lines.append((system, release, *(kept(figure, least, most) for figure in found)))
     return table(("scorer", "release", *(f"epsilon {epsilon:g}" for epsilon in ASKED)), lines, left=2)
+
+
+def known_users_table(folder: Path = KITCHEN) -> str:
+    """HR@10 of users with history, alone and with releases, and the gain over each row's own noise control.
+
+    Args:
+        folder: Of the report on Kitchen <- Food.
+    """
+    if not (folder / "results.csv").is_file():
+        return "Not measured yet."
+    figures = {
+        (row["task"], f"{row['system']}, {row['release']}"): float(row[FIGURE]) for row in read(folder / "results.csv")
+    }
+    gains = {
+        (row["task"], row["row"]): row
+        for row in read(folder / "gains.csv")
+        if row["against"] == "its own noise control" and row["figure"] == FIGURE
+    }
+    lines = []
+    for name in KNOWN:
+        cells = [name]
+        for task in ("latest", "random"):
+            gain = gains.get((task, name))
+            p = f"{float(gain['p_users_holm']):.1g} / {float(gain['p_seeds_holm']):.1g}" if gain else ""
+            cells += [f"{figures[task, name]:.4f}", f"{float(gain['difference']):+.4f} ({p})" if gain else "-"]
+        lines.append(cells)
+    against = "less its noise control (p over users / over seeds)"
+    return table(("row", "latest item", against, "random item", against), lines, left=1)
 
 
 def kept(figure: float | None, least: float, most: float | None) -> str:

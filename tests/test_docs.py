@@ -92,7 +92,14 @@ def test_links_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
-@pytest.mark.parametrize("page", ["choosing.md", "results/douban/notes.md", "results/cold_start/notes.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "choosing.md",
+        "privacy.md",
+        *(f"results/{report}/notes.md" for report in ("douban", "cold_start", "equal_epsilon", "kitchen")),
+    ],
+)
 def test_every_cited_figure_is_in_its_report(page: str) -> None:
     text = " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
     cited = [*CITED.finditer(text), *GAINED.finditer(text)]
@@ -195,3 +202,22 @@ def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: Module
     path.write_text("task,system,release,control,sampled/hit_rate@10\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no row of Popularity"):
         privacy.transfer_table(path)
+
+
+def test_users_with_history_are_shown_with_their_gain_over_noise(privacy: ModuleType, tmp_path: Path) -> None:
+    assert privacy.known_users_table(tmp_path) == "Not measured yet."
+    with (tmp_path / "results.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["task", "system", "release", "sampled/hit_rate@10"])
+        for first, task in ((0.3, "latest"), (0.36, "random")):
+            for number, name in enumerate(privacy.KNOWN):
+                writer.writerow([task, *name.rsplit(", ", 1), first + number / 100])
+    with (tmp_path / "gains.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["task", "row", "against", "figure", "difference", "p_users_holm", "p_seeds_holm"])
+        of = ["latest", "UserKNN, Plaintext"]
+        writer.writerow([*of, "its own noise control", "sampled/hit_rate@10", 0.0455, 5e-38, 0.000036])
+        writer.writerow([*of, "EASE", "sampled/hit_rate@10", 0.1, 1, 1])
+    table = privacy.known_users_table(tmp_path)
+    assert "| UserKNN, Plaintext | 0.3100 | +0.0455 (5e-38 / 4e-05) | 0.3700 | - |" in table
+    assert "| UserKNN, Nothing | 0.3000 | - | 0.3600 | - |" in table

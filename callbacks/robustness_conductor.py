@@ -1,0 +1,91 @@
+"""RobustnessConductor: the dimensions of users' and of items' factors are kept from repeating one another."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor
+
+import zoo
+from zoo.nn.losses import decorrelation_loss
+from zoo.recommender import Outputs, Recommender
+
+#: What a method has to expose.
+NEEDED = frozenset({"user_factors", "item_factors"})
+
+
+class RobustnessConductor(Callback):
+    """Penalises correlation between the dimensions of the user factors, and between those of the item factors.
+
+    For a batch with B rows the penalty is ``weight * B * (r(user_factors) + r(item_factors))``, where r is the mean squared
+    correlation of two different dimensions (:func:`zoo.nn.losses.decorrelation_loss`), between 0 and 1. It works with
+    every method that exposes both factors, and is logged as ``train/penalty/robustness_conductor``.
+
+    Reduction: the losses of the methods are summed over the rows of a batch (users, or pairs with the sampled loss), so
+    the penalty is multiplied by the number of rows, which is that of ``user_factors``, for both terms. ``weight`` is thus
+    in units of the loss of one row and means the same at any batch size. A user's loss is a sum over all items, a
+    pair's is one term: a sampled loss wants a weight smaller by a factor of the order of the number of items.
+
+    Correlations are taken over the rows that a process has in its batch: over all items where the method exposes the
+    factors of all, over pairs, and so with repeats, where it samples. With more dimensions than rows less one they cannot
+    all vanish: r stays above ``(K - B + 1) / ((B - 1) (K - 1))`` for K dimensions and B distinct rows, and a batch of one
+    row adds nothing. A constant dimension counts as uncorrelated and gets no gradient. A run has one such callback.
+
+    Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*,
+    AAAI 2023, section "Enhancing RCDR with Robustness", equation 11, added to the loss as in equation 12.
+
+    Departures: equation 11 sums over the entries of the correlation matrix, here it is their mean, times the rows; the
+    paper's weight on its sums is ``weight = λ_R K (K - 1) / B`` here, so that its 0.5 at K = 200 and B = 128 is 155. The
+    diagonal is left out, as it is 1 for any factors (0 for a constant dimension, which the paper leaves undefined). The
+    released code of the paper has no such term.
+
+    Args:
+        weight: What wholly correlated user factors, or item factors, would add to the loss of one row. The default is a
+            few per cent of a user's loss over some thousand items, once the penalty has taken effect.
+
+    Raises:
+        ValueError: If the weight is not positive and finite.
+    """
+
+    def __init__(self, weight: float = 10.0) -> None:
+        if not 0 < weight < math.inf:
+            raise ValueError(
+                f"weight must be positive and finite, got {weight}. Leave RobustnessConductor out to do without it."
+            )
+        self.weight = weight
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Add the penalty to a method that exposes both factors, or refuse the method.
+
+        Raises:
+            TypeError: If the method does not expose user and item factors.
+        """
+        if not isinstance(pl_module, Recommender) or not pl_module.exposes >= NEEDED:
+            exposed = sorted(getattr(pl_module, "exposes", ()))
+            serving = [name for name in zoo.METHODS if getattr(zoo, name).exposes >= NEEDED]
+            raise TypeError(
+                f"RobustnessConductor needs a method that exposes {sorted(NEEDED)}; {type(pl_module).__name__} exposes "
+                f"{exposed or 'nothing'}. Leave the callback out, or use one of {serving}."
+            )
+        pl_module.add_penalty("robustness_conductor", self.penalty)
+
+    def penalty(self, outputs: Outputs) -> Tensor:
+        """The penalty of a batch, of the same reduction as the loss: summed over its rows."""
+        users, items = outputs["user_factors"], outputs["item_factors"]
+        return self.weight * len(users) * (decorrelation_loss(users) + decorrelation_loss(items))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weight, with which a resumed run goes on."""
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the checkpoint's weight, as with the settings of its method; say so if another was asked for."""
+        if state_dict["weight"] != self.weight:
+            rank_zero_warn(
+                f"RobustnessConductor: the checkpoint's own weight is used, {state_dict['weight']} (asked {self.weight})."
+            )
+        self.weight = state_dict["weight"]
