@@ -1,12 +1,17 @@
-"""Tiny data sets under the names that the configs use, written once for the whole suite."""
+"""What the whole suite shares: tiny data sets under the names that the configs use, and runs that several tests look at."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests.quickstart import PROJECTED
 from zoo.cli import ZooCLI, import_names
 
 torch.set_num_threads(1)
@@ -61,15 +66,56 @@ def zoo_data(tiny_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tiny_root
 
 
+def command(patch: pytest.MonkeyPatch, *arguments: object) -> ZooCLI:
+    """What ``python -m zoo`` does with the arguments, in this process."""
+    patch.setattr("sys.argv", ["zoo", *map(str, arguments)])
+    patch.delenv("PL_GLOBAL_SEED", raising=False)
+    with pytest.MonkeyPatch.context() as asked:
+        # The other commands' parsers would take a quarter of a tiny run; whole processes and cells make all of them.
+        commands = {name: given for name, given in ZooCLI.subcommands().items() if name == str(arguments[0])}
+        asked.setattr(ZooCLI, "subcommands", staticmethod(lambda: commands))
+        return ZooCLI()
+
+
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ZooCLI]:
     """Runs a command in a folder of its own, as ``python -m zoo`` would."""
     import_names()
     monkeypatch.chdir(tmp_path)
+    return partial(command, monkeypatch)
 
-    def run(*arguments: object) -> ZooCLI:
-        monkeypatch.setattr("sys.argv", ["zoo", *map(str, arguments)])
-        monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
-        return ZooCLI()
 
-    return run
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a finished ``fit`` for tests that only look at it."""
+    import_names()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("finished"))
+        patch.setenv("PL_GLOBAL_SEED", "0")  # a run sets it; so it is taken away again
+        return Path(str(command(patch, "fit", *PROJECTED).trainer.log_dir)).resolve()
+
+
+@pytest.fixture(scope="session")
+def finished_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a ``fit`` by two processes."""
+    place = tmp_path_factory.mktemp("finished_by_two")
+    # Of 25 cases the first process tests 13 in two batches, the second 12 in one.
+    two = ("--trainer.devices", "2", "--trainer.strategy", "ddp")
+    uneven = ("--data.num_users", "25", "--data.evaluation_batch_size", "12")
+    arguments = [sys.executable, "-m", "zoo", "fit", *PROJECTED, *two, *uneven]
+    done = subprocess.run(arguments, cwd=place, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return place / "runs" / "PriCDR" / "version_0"
+
+
+@pytest.fixture(scope="session")
+def cell_server() -> None:
+    """Asks for the process that cells of benchmarks are forked from."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def early_cell_server(request: pytest.FixtureRequest) -> None:
+    """It starts before the first test: it imports for seconds, and what it has imported no cell has to."""
+    if any("cell_server" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        forkserver.set_forkserver_preload(["zoo.benchmark.fit", "zoo.benchmark.runner", "pytest"])
+        forkserver.ensure_running()

@@ -1,28 +1,52 @@
 """The shipped smoke benchmark, whole, and its report: the two commands as a user gives them."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from zoo.benchmark.command import main as benchmark
 from zoo.report.command import main as report
 
 ROOT = Path(__file__).parent.parent
+SMOKE = ROOT / "configs" / "benchmarks" / "smoke.yaml"
 
 
-def test_the_smoke_benchmark_runs_and_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def as_shipped(folder: Path) -> Path:
+    return SMOKE
+
+
+def shrunk(folder: Path) -> Path:
+    """Every row, seed and trial of it, on a tenth of the users and for two epochs."""
+    given: dict[str, Any] = yaml.safe_load(SMOKE.read_text(encoding="utf-8"))
+    for task in given["tasks"].values():
+        task["settings"] = task.get("settings", {}) | {"data.num_users": 40}
+    for system in given["systems"].values():
+        system["settings"] |= {"trainer.max_epochs": 2}
+    (folder / "smoke.yaml").write_text(yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
+    return folder / "smoke.yaml"
+
+
+@pytest.mark.usefixtures("cell_server")
+@pytest.mark.parametrize("config", [shrunk, pytest.param(as_shipped, marks=pytest.mark.slow)])
+def test_the_smoke_benchmark_runs_and_is_reported(
+    config: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
-    benchmark(["--config", "configs/benchmarks/smoke.yaml", "--runs", str(tmp_path / "runs"), "--processes", "2"])
-    report([str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
-    with (tmp_path / "out" / "results.csv").open(encoding="utf-8") as file:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    benchmark(["--config", str(config(tmp_path)), "--runs", str(runs), "--processes", "2"])
+    report([str(runs), "--out", str(out)])
+    with (out / "results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 21
     proved = {row["release"]: float(row["epsilon"]) for row in rows if row["guarantee"] == "proved"}
     assert proved == pytest.approx({"JLT eps 1": 1.0, "JLT eps 16": 16.0, "JLT": 16.0})
     assert {row["trials"] for row in rows if "searched" in row["system"]} == {"2"}
-    assert (tmp_path / "out" / "report.html").stat().st_size > 50_000
-    page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert (out / "report.html").stat().st_size > 50_000
+    page = (out / "README.md").read_text(encoding="utf-8")
     assert "19 of 19 runs are finished" in page
     assert "runs are consistent in every ranking" in page

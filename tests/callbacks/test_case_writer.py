@@ -1,8 +1,6 @@
 """CaseWriter: what is known of every held-out case, beside the means over them."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from callbacks.case_writer import CASES
+from tests.quickstart import PROJECTED, TINY
 from zoo import Release
 from zoo.cli import ZooCLI
 
-ROOT = Path(__file__).parents[2]
-QUICK = ROOT / "configs" / "pricdr" / "quickstart.yaml"
-TINY = (
-    *("--data.num_users", "24", "--data.num_items", "30", "--data.ratings_per_user", "6"),
-    *("--model.dims", "[8, 4]", "--trainer.max_epochs", "2"),
-)
 HALF = ("--publisher", '{"class_path": "Partial", "init_args": {"of": "Plaintext", "share": 0.5}}')
 KNOWN = {"user_id": pl.String, "item_id": pl.String, "train_items": pl.Int64, "linked": pl.Boolean}
 
@@ -28,8 +21,8 @@ Command = Callable[..., ZooCLI]
 
 
 def fit(cli: Command, *arguments: object) -> tuple[Any, Path]:
-    """A run and its folder."""
-    done = cli("fit", "--config", QUICK, *TINY, "--publisher.num_components", "8", *arguments)
+    """A run's data and folder."""
+    done = cli("fit", *PROJECTED, *arguments)
     return done.datamodule, Path(str(done.trainer.log_dir))
 
 
@@ -94,9 +87,8 @@ def test_who_has_a_row_in_the_release_is_linked(cli: Command) -> None:
     assert cases["linked"].sum() == data.summary["releases"]["book"]["overlap"] == 12
 
 
-def test_everybody_is_linked_to_a_whole_release(cli: Command) -> None:
-    _, folder = fit(cli)
-    assert pl.read_parquet(folder / CASES)["linked"].all()
+def test_everybody_is_linked_to_a_whole_release(finished: Path) -> None:
+    assert pl.read_parquet(finished / CASES)["linked"].all()
 
 
 def test_any_release_with_a_row_links_a_user(cli: Command) -> None:
@@ -114,41 +106,33 @@ def test_any_release_with_a_row_links_a_user(cli: Command) -> None:
     ids=["none read", "of nobody"],
 )
 def test_nobody_is_linked_without_a_release(cli: Command, arguments: tuple[str, ...]) -> None:
-    done = cli("fit", "--config", QUICK, *TINY, *arguments)
+    done = cli("fit", *TINY, *arguments)
     assert not pl.read_parquet(Path(str(done.trainer.log_dir)) / CASES)["linked"].any()
 
 
-def test_testing_the_checkpoint_again_gives_the_same_cases(cli: Command) -> None:
-    _, folder = fit(cli)
-    again = cli("test", "--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
-    assert_frame_equal(pl.read_parquet(Path(str(again.trainer.log_dir)) / CASES), pl.read_parquet(folder / CASES))
+def test_testing_the_checkpoint_again_gives_the_same_cases(cli: Command, finished: Path) -> None:
+    again = cli("test", "--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
+    assert_frame_equal(pl.read_parquet(Path(str(again.trainer.log_dir)) / CASES), pl.read_parquet(finished / CASES))
 
 
-def test_cases_of_two_methods_can_be_compared_row_by_row(cli: Command) -> None:
-    _, folder = fit(cli)
-    other = Path(str(cli("fit", "--config", QUICK, *TINY, "--publisher", "Plaintext").trainer.log_dir))
-    ours, theirs = (pl.read_parquet(path / CASES) for path in (folder, other))
+def test_cases_of_two_methods_can_be_compared_row_by_row(cli: Command, finished: Path) -> None:
+    other = Path(str(cli("fit", *TINY, "--publisher", "Plaintext").trainer.log_dir))
+    ours, theirs = (pl.read_parquet(path / CASES) for path in (finished, other))
     assert_frame_equal(ours.select(list(KNOWN)), theirs.select(list(KNOWN)))
 
 
 def test_nothing_is_written_without_a_run_folder(cli: Command, tmp_path: Path) -> None:
-    cli("fit", "--config", QUICK, *TINY, "--trainer.logger", "false")
+    cli("fit", *TINY, "--trainer.logger", "false")
     assert not list(tmp_path.rglob(CASES))
 
 
 @pytest.mark.processes
-def test_two_processes_write_the_cases_of_one(cli: Command, tmp_path: Path) -> None:
+def test_two_processes_write_the_cases_of_one(cli: Command, finished_by_two: Path) -> None:
     """The same checkpoint, scored by two processes and by one."""
-    # Three batches, which two processes share unevenly.
-    small = ("--publisher.num_components", "8", "--data.evaluation_batch_size", "9", "--trainer.max_epochs", "1")
-    two = ("--trainer.devices", "2", "--trainer.strategy", "ddp")
-    command = [sys.executable, "-m", "zoo", "fit", "--config", str(QUICK), *TINY, *small, *two]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=240, capture_output=True)
-    folder = tmp_path / "runs" / "PriCDR" / "version_0"
-    best = ("--ckpt_path", folder / "checkpoints" / "best.ckpt")
+    best = ("--ckpt_path", finished_by_two / "checkpoints" / "best.ckpt")
     alone = ("--trainer.devices", "1", "--trainer.strategy", "auto")
-    again = cli("test", "--config", folder / "config.yaml", *best, *alone).trainer.log_dir
-    ours, theirs = pl.read_parquet(folder / CASES), pl.read_parquet(Path(str(again)) / CASES)
-    assert len(ours) == 24
+    again = cli("test", "--config", finished_by_two / "config.yaml", *best, *alone).trainer.log_dir
+    ours, theirs = pl.read_parquet(finished_by_two / CASES), pl.read_parquet(Path(str(again)) / CASES)
+    assert len(ours) == 25
     assert_frame_equal(ours, theirs, abs_tol=1e-6)
-    assert not list(folder.glob(".*"))
+    assert not list(finished_by_two.glob(".*"))

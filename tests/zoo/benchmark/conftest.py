@@ -50,6 +50,12 @@ def furnish() -> Furnish:
     return write
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables stay on their lines."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, furnish: Furnish) -> Path:
     """A folder of its own to run in, with these files."""

@@ -14,12 +14,12 @@ from zoo.batch import PairBatch, UserBatch
 Method = TypeVar("Method", bound=Recommender)
 
 
-def fitted(method: Method, epochs: int) -> tuple[Method, Trainer]:
+def fitted(method: Method, epochs: int, batch_size: int = 64) -> tuple[Method, Trainer]:
     trainer = Trainer(
         max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
+        enable_model_summary=False, check_val_every_n_epoch=max(epochs, 1),
     )  # fmt: skip
-    trainer.fit(method, datamodule=Synthetic(num_users=120, num_items=60, seed=0))
+    trainer.fit(method, datamodule=Synthetic(num_users=120, num_items=60, seed=0, batch_size=batch_size))
     return method, trainer
 
 
@@ -46,11 +46,15 @@ def test_pairs_are_learned_from_with_their_labels() -> None:
     assert torch.allclose(method.step(PairBatch(users, items, labels))["loss"], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("loss", ["all_items", "sampled"])
-def test_planted_tastes_are_learned(loss: str) -> None:
+@pytest.mark.parametrize(
+    ("loss", "lr", "epochs", "batch_size"),
+    [("all_items", 3e-3, 40, 64), ("sampled", 1e-2, 20, 256)],
+    ids=["all_items", "sampled"],
+)
+def test_planted_tastes_are_learned(loss: str, lr: float, epochs: int, batch_size: int) -> None:
     """Tastes are strong in these data: whoever learns them is well above the item counts."""
     seed_everything(0)
-    _, trainer = fitted(DMF(dims=(32, 16), loss=loss, lr=3e-3), 40)  # type: ignore[arg-type]
+    _, trainer = fitted(DMF(dims=(32, 16), loss=loss, lr=lr), epochs, batch_size)  # type: ignore[arg-type]
     _, counts = fitted(Popularity(), 1)
     learned, popular = (float(t.callback_metrics["val/full/ndcg@10"]) for t in (trainer, counts))
     assert learned > 1.2 * popular

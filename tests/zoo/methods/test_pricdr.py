@@ -17,9 +17,9 @@ def cold_hit_rate(publisher: Publisher, link: float, folder: Path, seed: int) ->
     source = Synthetic(**settings).source("book")
     path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
     seed_everything(seed)
-    method = PriCDR(dims=(64, 32), alignment_weight=1.0, transfer_weight=1.0)
+    method = PriCDR(dims=(64, 32), lr=2e-3, alignment_weight=1.0, transfer_weight=1.0)
     trainer = Trainer(
-        max_epochs=25, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        max_epochs=12, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False,
     )  # fmt: skip
     data = Synthetic(**settings, releases={"book": path})
