@@ -321,7 +321,7 @@ class _Affine:
         basis, image = np.empty((2, min(num_users, width), size))
         block: Floats = np.random.default_rng(0).standard_normal((len(basis), _BLOCK))
         for first in range(0, size, _BLOCK):
-            for _ in range(3):  # once is not enough, and a block that adds nothing takes one more
+            for _ in range(2):  # once leaves rounding errors along what was there
                 block = np.linalg.qr(block - basis[:, :first] @ (basis[:, :first].T @ block))[0]
             basis[:, first : first + _BLOCK] = block
             block = image[:, first : first + _BLOCK] = back(there(block))

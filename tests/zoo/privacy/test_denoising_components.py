@@ -71,6 +71,15 @@ def test_a_planted_singular_value_is_near_its_formula() -> None:
 
 
 @pytest.mark.parametrize("shape", [(400, 200), (200, 400)])
+def test_rows_of_few_components_and_no_noise_stay_as_they_are(shape: tuple[int, int]) -> None:
+    """After two components there is nothing left to look for: none may be found twice."""
+    generator = np.random.default_rng(2)
+    left, right = generator.standard_normal((shape[0], 2)), generator.standard_normal((2, shape[1]))
+    rows = (left @ right).astype(np.float32)
+    np.testing.assert_allclose(shrunk_rows(rows, 1e-4, 10), rows, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(400, 200), (200, 400)])
 def test_few_components_and_a_full_decomposition_agree(shape: tuple[int, int]) -> None:
     _, rows = spiked(*shape, (5.0, 3.0))
     few, whole = (shrunk_rows(rows, 1.0, count) for count in (10, 70))

@@ -1,0 +1,111 @@
+"""ItemSum: the first layer of a network on rating rows whose gradient is wanted user by user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.rows import Bags
+
+
+class ItemSum(nn.Module):
+    """``sum_i weight_i W_i + b`` over the items of a row; equal to ``torch.nn.Linear`` on the dense row.
+
+    Does what :class:`zoo.nn.towers.SparseLinear` does, on rows in a form whose first dimension is the batch, and says what
+    each user's gradient is: the gradient of the table is the outer product of the row with the gradient of the output, so
+    its norm is the product of theirs, and no user's gradient is ever written down (the idea of ghost clipping; Li et al.,
+    *Large Language Models Can Be Strong Differentially Private Learners*, ICLR 2022).
+
+    The gradient of a ``forward`` has no gradient itself; where one is wanted, as for a gradient penalty, use `dense`.
+
+    Args:
+        num_items: Length of a row.
+        width: Width of the output.
+        bias: Whether there is a ``b``.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, num_items: int, width: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_items, width))
+        self.register_parameter("bias", nn.Parameter(torch.zeros(width)) if bias else None)
+        nn.init.xavier_uniform_(self.weight)  # for sparse rows, as in SparseLinear
+
+    def forward(self, items: Tensor, weights: Tensor) -> Tensor:
+        """Outputs of padded rows, from `padded`.
+
+        Args:
+            items: Items of each row, none twice with a weight, int64, shape ``(batch, longest)``.
+            weights: Their values, 0 where a row is shorter, shape ``(batch, longest)``.
+
+        Returns:
+            Shape ``(batch, width)``.
+        """
+        out = F.embedding_bag(items, self.weight, mode="sum", per_sample_weights=weights.to(self.weight.dtype))
+        return out if self.bias is None else out + self.bias
+
+    def dense(self, rows: Tensor) -> Tensor:
+        """Outputs of dense rows (batch, items), such as generated ones, shape ``(batch, width)``.
+
+        Not for a pass whose gradient is wanted user by user: that must be a call of the layer.
+        """
+        out = rows @ self.weight
+        return out if self.bias is None else out + self.bias
+
+    def user_norms(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
+        """L2 norm of each user's gradient, by parameter, shape ``(batch,)`` each.
+
+        Args:
+            inputs: What ``forward`` was given.
+            gradients: Gradient of each user's loss with respect to the user's output, shape ``(batch, width)``.
+
+        Raises:
+            ValueError: If an item is in a row twice: its gradient would be longer than that.
+        """
+        items, weights = inputs
+        _check_distinct(items, weights)
+        lengths = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
+        norms = {self.weight: lengths * torch.linalg.vector_norm(weights, dim=1, dtype=torch.float64)}
+        return norms if self.bias is None else norms | {self.bias: lengths}
+
+    def user_gradients(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Each user's gradient itself, by parameter, shape ``(batch, *parameter)``: large, for checks."""
+        items, weights = inputs
+        rows = weights.new_zeros(len(items), len(self.weight)).scatter_add_(1, items, weights)
+        found = {self.weight: torch.einsum("ui,uw->uiw", rows, gradients)}
+        return found if self.bias is None else found | {self.bias: gradients}
+
+
+def padded(bags: Bags) -> tuple[Tensor, Tensor]:
+    """Sparse rows as `ItemSum` takes them, without a loop over rows.
+
+    Args:
+        bags: Rows of any lengths, empty ones included.
+
+    Returns:
+        Items int64 and weights, both ``(batch, longest)`` with a longest of at least 1; item 0 with weight 0 where a row is
+        shorter.
+    """
+    lengths = torch.diff(bags.offsets, append=bags.offsets.new_tensor([len(bags.items)]))
+    longest = max(1, int(lengths.max())) if len(lengths) else 1
+    rows = torch.repeat_interleave(lengths)
+    places = torch.arange(len(rows), device=rows.device) - bags.offsets[rows]
+    items = bags.items.new_zeros(len(lengths), longest, dtype=torch.int64)
+    weights = bags.weights.new_zeros(len(lengths), longest)
+    items[rows, places] = bags.items.long()
+    weights[rows, places] = bags.weights
+    return items, weights
+
+
+def _check_distinct(items: Tensor, weights: Tensor) -> None:
+    places = torch.arange(items.shape[1], device=items.device)
+    known = torch.where(weights != 0, items, -1 - places)  # what has no weight is told apart from everything
+    known = known.sort(dim=1).values
+    if bool((known[:, 1:] == known[:, :-1]).any()):
+        raise ValueError(
+            "An item is in a row twice. Add its weights up, so that a user's gradient has the norm that it says."
+        )
