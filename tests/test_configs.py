@@ -16,6 +16,7 @@ SMALL = {
     "PriCDR": ["--model.dims", "[8, 4]"],
     "PriCDRSym": ["--model.dims", "[8, 4]"],
     "DMF": ["--model.dims", "[8, 4]"],
+    "SPPG": ["--model.sample_size", "4", "--model.steps", "10", "--model.n_critic", "1"],
     "Synthetic": ["--data.num_users", "24", "--data.num_items", "30", "--data.ratings_per_user", "6"],
     "JLT": ["--publisher.num_components", "8"],
 }

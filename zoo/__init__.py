@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zoo.methods.pricdr import PriCDR as PriCDR
     from zoo.methods.pricdr_sym import PriCDRSym as PriCDRSym
     from zoo.methods.ridge import Ridge as Ridge
+    from zoo.methods.sppg import SPPG as SPPG
     from zoo.methods.user_knn import UserKNN as UserKNN
     from zoo.publisher import Publisher as Publisher
     from zoo.publishers.controls import Noise as Noise

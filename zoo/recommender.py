@@ -225,12 +225,13 @@ class Recommender(LightningModule, ABC):
         """
         self._penalties.setdefault(to, {})[name] = fn
 
-    def penalties(self, outputs: Outputs, to: str = "loss") -> Tensor:
-        """Sum of the penalties added to a loss, logged one by one."""
+    def penalties(self, outputs: Outputs, to: str = "loss", logged: bool = True) -> Tensor:
+        """Sum of the penalties added to a loss, logged one by one unless they are of data that no log may tell of."""
         total = torch.zeros((), device=self.device)
         for name, fn in self._penalties.get(to, {}).items():
             value = fn(outputs)
-            self.log(f"train/penalty/{name}", value.mean(), on_step=False, on_epoch=True, sync_dist=True)
+            if logged:
+                self.log(f"train/penalty/{name}", value.mean(), on_step=False, on_epoch=True, sync_dist=True)
             total = total + value
         return total
 

@@ -45,9 +45,10 @@ class RowGenerator(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(inner, outer) for inner, outer in pairwise(widths))
 
     def forward(self, users: Tensor) -> Tensor:
-        """Probabilities for users (batch,), shape ``(batch, width)``; other noise at every call."""
+        """Probabilities for users (batch,), shape ``(batch, width)``; other noise at every call while training, else none."""
         condition = self.dropout(self.embedding(users))
-        noise = torch.randn(len(users), self.noise_dim, device=users.device)
+        make = torch.randn if self.training else torch.zeros
+        noise = make(len(users), self.noise_dim, device=users.device)
         layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
         return _rows(torch.cat([condition, noise], dim=1), layers)
 

@@ -1,0 +1,149 @@
+"""GANStabilizer: the pendulum that it damps at the rate that control theory says, what it is refused on, what it logs."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer, seed_everything
+from torch import Tensor
+
+from callbacks import GANStabilizer
+from datamodules import Synthetic
+from tests.zoo.privacy.critics import bare_plan
+from zoo import DMF, SPPG
+
+SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
+SMALL: dict[str, Any] = {
+    "steps": 8, "sample_size": 8, "n_critic": 2, "condition_dim": 4, "generator_dims": (8,), "critic_dims": (8, 4),
+}  # fmt: skip
+STEP = 0.004
+
+
+def dirac_game(callback: GANStabilizer | None, points: Tensor, time: float) -> tuple[Tensor, Tensor]:
+    """A game for each real point: critic ``D(x) = phi x`` and one generated point, both moving down their gradients.
+
+    Returns:
+        How far the generated point is from the real one, and phi, at every step; shape ``(steps, games)``.
+    """
+    fake, phi = (1.01 * points).requires_grad_(), torch.zeros_like(points).requires_grad_()
+    path = []
+    for _ in range(round(time / STEP)):
+        path.append(torch.stack([fake - points, phi]).detach())
+        real_scores, fake_scores = phi * points, phi * fake
+        critic = -real_scores + fake_scores
+        if callback is not None:  # one by one, as a private critic asks
+            critic = critic + callback.penalty({"real_scores": real_scores})
+            critic = critic + callback.penalty({"fake_scores": fake_scores})
+        (down,) = torch.autograd.grad(critic.sum(), phi, retain_graph=True)
+        (along,) = torch.autograd.grad(-fake_scores.sum(), fake)
+        with torch.no_grad():
+            phi -= STEP * down
+            fake -= STEP * along
+    distance, slope = torch.stack(path).unbind(dim=1)
+    return distance, slope
+
+
+def turns(distance: Tensor, slope: Tensor) -> tuple[list[float], list[float]]:
+    """When one game's generated point turns, and how far away it is then."""
+    at = ((slope[:-1] * slope[1:] < 0).nonzero().squeeze(1) + 1).tolist()
+    return [STEP * step for step in at], [float(distance[step].abs()) for step in at]
+
+
+def test_without_it_players_circle() -> None:
+    points = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    distance, slope = dirac_game(None, points, time=4 * math.pi)
+    away = (distance.square() + slope.square()).sqrt()
+    assert (away[-1] >= away[0]).all()
+    assert (away[-1] < 1.1 * away[0]).all(), "no further than the finite step explains"
+    for game in range(3):
+        times, _ = turns(distance[:, game], slope[:, game])
+        assert times[-1] - times[0] == pytest.approx(math.pi * (len(times) - 1), rel=0.01), "round in 2 pi"
+
+
+def test_below_one_over_c_squared_it_spirals_in_at_the_rate_of_the_poles() -> None:
+    """Roots of ``s^2 + 2 tau c^2 s + 1``: real part ``-tau c^2``, imaginary part ``sqrt(1 - tau^2 c^4)``."""
+    tau, points = 0.3, torch.tensor([0.7, 1.0, 1.4], dtype=torch.float64)
+    distance, slope = dirac_game(GANStabilizer(tau), points, time=9.0)
+    for game, point in enumerate(points.tolist()):
+        damping = tau * point**2
+        assert damping < 1
+        times, away = turns(distance[:, game], slope[:, game])
+        assert len(times) >= 2
+        half = times[1] - times[0]
+        assert math.log(away[0] / away[1]) / half == pytest.approx(damping, rel=0.05)
+        assert half == pytest.approx(math.pi / math.sqrt(1 - damping**2), rel=0.05)
+
+
+def test_above_it_creeps_in_at_the_slower_pole() -> None:
+    tau, points = 1.5, torch.tensor([1.0], dtype=torch.float64)
+    distance, slope = dirac_game(GANStabilizer(tau), points, time=9.0)
+    assert (distance > 0).all(), "it does not swing over"
+    assert not turns(distance[:, 0], slope[:, 0])[0]
+    early, late = round(6 / STEP), -1
+    passed = STEP * (len(distance) - 1 - early)
+    rate = float((distance[early] / distance[late]).log()) / passed
+    assert rate == pytest.approx(tau - math.sqrt(tau**2 - 1), rel=0.05)
+
+
+def test_a_users_value_is_half_of_tau_times_its_squared_scores() -> None:
+    real, fake = torch.tensor([1.0, -2.0, 0.0]).requires_grad_(), torch.tensor([3.0, 0.5, -1.0]).requires_grad_()
+    callback = GANStabilizer(tau=3.0)
+    both = callback.penalty({"real_scores": real, "fake_scores": fake})
+    assert both.tolist() == [15.0, 6.375, 1.5]
+    (found,) = torch.autograd.grad(both.sum(), real)
+    assert found.tolist() == [3.0, -6.0, 0.0]
+    assert callback.penalty({"real_scores": real}).tolist() == [1.5, 6.0, 0.0]
+    assert callback.penalty({"fake_scores": fake[:0]}).shape == (0,)
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0, math.nan, math.inf])
+def test_a_bad_tau_is_refused(tau: float) -> None:
+    with pytest.raises(ValueError, match=rf"tau must be positive and finite, got {tau}; leave the callback out"):
+        GANStabilizer(tau)
+
+
+def test_who_exposes_no_scores_is_refused_by_name() -> None:
+    message = r"needs a method that exposes real_scores and fake_scores; DMF exposes \['item_factors', 'user_factors'\]"
+    with pytest.raises(TypeError, match=message):
+        GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), DMF(), "fit")
+    with pytest.raises(TypeError, match=r"LightningModule exposes nothing\. Use it with a GAN, such as SPPG"):
+        GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), LightningModule(), "fit")
+
+
+def figures(mechanism: str, *callbacks: GANStabilizer) -> dict[str, float]:
+    """What a short training logs."""
+    seed_everything(0)
+    trainer = Trainer(
+        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, limit_val_batches=0, callbacks=[*callbacks],
+    )  # fmt: skip
+    trainer.fit(SPPG(mechanism=mechanism, **SMALL), datamodule=Synthetic(**SIZES))  # type: ignore[arg-type]
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+COMMON = {
+    "train/loss", "train/penalty/gan_stabilizer", "train/score_drift", "train/gradient_norm/0", "train/gradient_norm/1",
+}  # fmt: skip
+
+
+def test_of_an_ordinary_critic_gap_drift_and_norms_are_logged() -> None:
+    found = figures("none", GANStabilizer())
+    assert found.keys() == COMMON | {"train/critic_gap"}
+    assert all(math.isfinite(value) for value in found.values())
+    assert found["train/gradient_norm/0"] > 0
+    assert found["train/gradient_norm/1"] > 0
+    assert found["train/score_drift"] > 0
+
+
+def test_of_a_private_critic_the_gap_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SPPG, "plan", lambda _self, _users: bare_plan(2.0, clip=1.0, rate=0.2))
+    callback = GANStabilizer()
+    assert figures("private_d", callback).keys() == COMMON
+
+
+def test_a_strong_one_holds_scores_near_nothing() -> None:
+    """The same seeded training: the mean squared score of the critic's last epoch falls to less than a half."""
+    weak, strong = figures("none", GANStabilizer(tau=1e-3)), figures("none", GANStabilizer(tau=50.0))
+    squares = [found["train/penalty/gan_stabilizer"] / tau for found, tau in ((weak, 1e-3), (strong, 50.0))]
+    assert squares[1] < squares[0] / 2

@@ -1,0 +1,65 @@
+"""A critic of rating rows: how real a row looks for a user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from zoo.nn.item_sum import ItemSum
+
+
+class Critic(nn.Module):
+    """Scores a user's row, sparse or dense, given who the user is; the mean of the last layer's outputs.
+
+    The critic of PPGenCDR (Liao et al., AAAI 2023), whose released code averages 256 outputs. Its first layer reads the
+    row item by item and the condition beside it, which equals one layer on both side by side. No part of it looks at more
+    than one user, so a user's gradient is well defined.
+
+    Args:
+        num_items: Length of a row.
+        condition_dim: Width of the condition.
+        dims: Widths of the layers.
+        dropout: Probability of leaving out a number of the condition while training.
+    """
+
+    def __init__(
+        self, num_items: int, condition_dim: int, dims: Sequence[int] = (512, 256), dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.first = ItemSum(num_items, dims[0])
+        self.condition = nn.Linear(condition_dim, dims[0], bias=False)
+        self.dropout = nn.Dropout(dropout)
+        layers: list[nn.Module] = []
+        for width, next_width in pairwise(dims):
+            layers += [nn.ReLU(), nn.Linear(width, next_width)]
+        self.rest = nn.Sequential(*layers)
+
+    def forward(self, items: Tensor, weights: Tensor, conditions: Tensor) -> Tensor:
+        """Scores of sparse rows.
+
+        Args:
+            items: Padded items of each row, shape ``(batch, longest)``.
+            weights: Their values, 0 where padded, of the same shape.
+            conditions: Shape ``(batch, condition_dim)``.
+
+        Returns:
+            Shape ``(batch,)``.
+        """
+        return self._score(self.first(items, weights), conditions)
+
+    def score_rows(self, rows: Tensor, conditions: Tensor) -> Tensor:
+        """Scores of dense rows (batch, num_items), shape ``(batch,)``; for generated ones, whose gradient goes on."""
+        return self._score(self.first.dense(rows), conditions)
+
+    def _score(self, hidden: Tensor, conditions: Tensor) -> Tensor:
+        out: Tensor = self.rest(hidden + self.condition(self.dropout(conditions)))
+        return out.mean(dim=1)
+
+    @torch.no_grad()
+    def bound(self, largest: float) -> None:
+        """Cut every parameter to ``[-largest, largest]``, as Arjovsky et al. (ICML 2017) bound a critic."""
+        for parameter in self.parameters():
+            parameter.clamp_(-largest, largest)
