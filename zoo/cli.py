@@ -40,6 +40,7 @@ LIBRARY_CHATTER = (
     ".*configure_optimizers.* returned `None`.*",
     ".*training_step.* returned `None`.*",
     "Total length of `list` across ranks is zero.*",
+    "Full backward hook is firing.*",
 )
 
 

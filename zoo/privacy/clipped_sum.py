@@ -21,7 +21,7 @@ Losses = Callable[[Tensor], Tensor]
 
 # Norms come in single precision. What they may be too small by is taken off the clip, so that no user's part exceeds it.
 _MARGIN = 1e-5
-_AGREES = 1e-3  # how far a norm may lie below the one by autograd before something else than rounding is behind it
+_AGREES = 1e-3  # how far two ways to compute a number may lie apart before something else than rounding is behind it
 
 
 @runtime_checkable
@@ -98,8 +98,8 @@ def clipped_sum(
             same one, in every layer.
         users: The users, at least one of them, shape ``(batch,)``.
         clip: Positive.
-        check: Whether to compute the longest of the users' gradients by itself as well, to see that its norm is the one
-            found, and that it does not depend on what the layers make of other users. A third pass back.
+        check: Whether to see to it that no loss depends on what the layers make of other users, and that the longest of
+            the users' gradients, computed by itself, has the norm that was found. Three further passes back.
 
     Returns:
         A tensor for each trained parameter, by name.
@@ -122,7 +122,8 @@ def clipped_sum(
             norms = _norms(module, values, parameters)
             hooks.disable_hooks()
             if check:
-                _check_longest(values, list(parameters.values()), outputs, norms, clip)
+                _check_independent(values, outputs)
+                _check_longest(values, list(parameters.values()), norms, clip)
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
     if not all(bool(total.isfinite().all()) for total in sums):
@@ -172,19 +173,25 @@ def _check_losses(values: Tensor, users: Tensor) -> None:
         raise ValueError("The loss has no gradient: it was detached, or does not depend on the module.")
 
 
-def _check_longest(
-    values: Tensor, parameters: list[nn.Parameter], outputs: list[Tensor], norms: Tensor, clip: float
-) -> None:
-    place = int(norms.argmax())  # somebody with data: who has none has no gradient either
-    found = torch.autograd.grad(values[place], [*parameters, *outputs], retain_graph=True, allow_unused=True)
-    own = [gradient for gradient in found[: len(parameters)] if gradient is not None]
+def _check_independent(values: Tensor, outputs: list[Tensor]) -> None:
+    # If each loss depends on its own row alone, then weighting the losses weights the rows' gradients, and nothing else.
+    weights = (0.5 + torch.rand(len(values), generator=torch.Generator().manual_seed(0))).to(values)
+    plain = torch.autograd.grad(values.sum(), outputs, retain_graph=True)
+    weighted = torch.autograd.grad(values, outputs, grad_outputs=weights, retain_graph=True)
+    sizes = [max(float(one.abs().max()), float(other.abs().max())) for one, other in zip(plain, weighted, strict=True)]
+    for one, other, size in zip(plain, weighted, sizes, strict=True):
+        gap = float((other - weights.view(-1, *[1] * (one.ndim - 1)) * one).abs().max())
+        if gap > _AGREES * size + 1e-6 * max(sizes):
+            raise RuntimeError(
+                "The loss of a user depends on the rows of others, as through a mean over the batch: clipping it would bound "
+                "nothing. Give each user a loss of its own."
+            )
+
+
+def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor, clip: float) -> None:
+    place = int(norms.argmax())
+    own = torch.autograd.grad(values[place], parameters, retain_graph=True)
     exact = math.sqrt(sum(float(part.double().square().sum()) for part in own))
-    others = torch.arange(len(values), device=values.device) != place
-    if any(gradient is not None and bool(gradient[others].any()) for gradient in found[len(parameters) :]):
-        raise RuntimeError(
-            "The loss of a user depends on the rows of others, as through a mean over the batch: clipping it would bound "
-            "nothing. Give each user a loss of its own."
-        )
     if exact > float(norms[place]) * (1 + _AGREES) + 1e-6 * clip:
         raise RuntimeError(
             "A user's gradient is longer than its layers say: a parameter is used outside of its layer's forward, or users "

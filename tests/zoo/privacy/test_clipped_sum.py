@@ -156,6 +156,8 @@ def linear() -> nn.Linear:
             "rows of others",
         ),
         (lambda layers, rows: layers["a"](rows).sum(1).roll(1), RuntimeError, "rows of others"),
+        (lambda layers, rows: F.normalize(layers["a"](rows), dim=0).sum(1), RuntimeError, "rows of others"),
+        (lambda layers, rows: neighbours(layers["a"](rows)), RuntimeError, "rows of others"),
         (lambda layers, rows: layers["a"](rows * float("nan")).sum(1), FloatingPointError, "not finite"),
         (lambda layers, rows: layers["a"](rows * 1e38 * 10).sum(1), FloatingPointError, "not finite"),
         (lambda layers, rows: penalised(layers["a"], rows), RuntimeError, "gradient penalty"),
@@ -168,6 +170,12 @@ def test_losses_whose_gradients_cannot_be_clipped_by_user_are_refused(
     rows = torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))
     with pytest.raises(error, match=message):
         clipped_sum(module, lambda users: module(rows[users]), torch.arange(8), 1.0, check=True)
+
+
+def neighbours(out: Tensor) -> Tensor:
+    """The last user alone looks at another one."""
+    values = out.sum(1)
+    return torch.cat([values[:-1], (values[-1] + 0.1 * values[-2])[None]])
 
 
 def penalised(layer: nn.Module, rows: Tensor) -> Tensor:
