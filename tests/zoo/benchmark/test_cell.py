@@ -4,14 +4,16 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from zoo.benchmark.cell import CELL, LOG, Cell, cells_of, logged_to, slug
-from zoo.benchmark.grid import Benchmark, Row, read_benchmark
+from zoo.benchmark.grid import Benchmark, read_benchmark
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
@@ -285,25 +287,45 @@ def test_a_misspelt_setting_of_a_search_is_said_too(made: Made) -> None:
         only(made(**system(search=search))).check()
 
 
-def kind(row: Row) -> str:
-    """What a row releases, apart from an epsilon of its list."""
-    written = json.dumps(row.publisher)
-    return written if row.epsilon is None else written.replace(f'"epsilon": {row.epsilon}', "")
+@cache
+def written(config: Path) -> dict[str, Any]:
+    parts: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
+    return parts
+
+
+def parts(cell: Cell) -> set[str]:
+    """What a check looks at: the settings of each part of the experiment, whatever the epsilon of the row."""
+    system, task, row = cell.benchmark.systems[cell.row.system], cell.benchmark.tasks[cell.row.task], cell.row
+    config = written(ROOT / system.config)
+    given = task.settings | system.settings
+    found = {
+        part: [part, config.get(part), {key: value for key, value in given.items() if key.split(".")[0] == part}]
+        for part in config.keys() | {key.split(".")[0] for key in given}
+    }
+    released = json.dumps(row.publisher)
+    if row.epsilon is not None:
+        released = released.replace(f'"epsilon": {row.epsilon}', "")
+    found["release"] = [released, found.get("publisher"), found["model"]]
+    found["search"] = [system.search and asdict(system.search), found["model"]]
+    return {json.dumps(settings, sort_keys=True) for settings in found.values()}
+
+
+@pytest.fixture(scope="module")
+def checked() -> set[str]:
+    """Parts that are in order: benchmarks share most of theirs, and a check is the parsing of a whole command line."""
+    return set()
 
 
 @pytest.mark.usefixtures("here", "zoo_data")
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_the_rows_of_a_shipped_benchmark_can_be_made(
-    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    path: Path, checked: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Every system on every task once, and every release of every system once, with one of its epsilons."""
+    """Every setting of every part of every row once, and every release with every method, with one of its epsilons."""
     monkeypatch.chdir(ROOT)
-    seen: set[tuple[str, str, str]] = set()
     for cell in cells_of(read_benchmark(path), tmp_path / "runs"):
-        row = cell.row
-        assert row.epsilon is None or 0 < row.epsilon < math.inf, "which is all that a publisher asks of it"
-        new = {("task", row.task, row.system), ("release", row.system, kind(row))} - seen
-        if new:
+        assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
+        if new := parts(cell) - checked:
             cell.check()
-        seen |= new
+            checked |= new
     assert not (tmp_path / "runs").exists()
