@@ -3,6 +3,7 @@
 from callbacks.best_checkpoint import BestCheckpoint
 from callbacks.case_writer import CaseWriter
 from callbacks.gan_stabilizer import GANStabilizer
+from callbacks.privacy_budget import PrivacyBudget
 from callbacks.recommendation_writer import RecommendationWriter
 from callbacks.robustness_conductor import RobustnessConductor
 from callbacks.run_report import RunReport
@@ -12,6 +13,7 @@ __all__ = [
     "BestCheckpoint",
     "CaseWriter",
     "GANStabilizer",
+    "PrivacyBudget",
     "RecommendationWriter",
     "RobustnessConductor",
     "RunReport",

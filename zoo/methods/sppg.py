@@ -205,9 +205,8 @@ class SPPG(Recommender):
 
     @property
     def steps_left(self) -> int:
-        """Critic steps that the plan still has."""
-        taken = self._taken if self.private_gradient is None else self.private_gradient.steps_taken
-        return self.steps - taken
+        """Critic steps that there still may be."""
+        return self.steps - self._taken if self.private_gradient is None else self.private_gradient.steps_left
 
     def _critic_step(self, optimizer: Optimizer) -> None:
         """Real rows of a sample, which is secret if the critic is private, and generated rows; both losses go down."""

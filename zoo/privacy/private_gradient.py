@@ -68,6 +68,7 @@ class PrivateGradient:
         self.expected_size = float(expected_size)
         self._noise = noise
         self._private = noise.private
+        self._limit = plan.steps
         self._taken = 0
         self._checked = False
 
@@ -83,7 +84,7 @@ class PrivateGradient:
                 on another user's data.
 
         Raises:
-            BudgetSpentError: If all planned steps were taken.
+            BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.
             ValueError: If the sample, the losses or the module are not of this form.
             RuntimeError: If autocast is on, several processes train, or the forward pass is not of this form.
             FloatingPointError: If a loss or a gradient is not finite.
@@ -105,8 +106,26 @@ class PrivateGradient:
 
     @property
     def steps_left(self) -> int:
-        """Steps until the budget is spent."""
-        return self.plan.steps - self._taken
+        """Steps until the budget is spent, or the `limit` reached."""
+        return max(self._limit - self._taken, 0)
+
+    def limit(self, steps: int) -> None:
+        """Allow no more than so many steps in all, earlier ones included; a limit is never raised.
+
+        For a budget below the plan's: fewer steps with the same noise spend less. It is no setting that a guarantee rests
+        on, and no part of the state: a run that goes on sets it again, or ends with the plan.
+
+        Args:
+            steps: At least 0; from as many as the plan has on, the plan alone counts.
+
+        Raises:
+            ValueError: If it is not an integer of at least 0.
+        """
+        if type(steps) is not int or steps < 0:
+            raise ValueError(
+                f"steps must be an integer of at least 0, got {steps!r}. It is how many there may be in all."
+            )
+        self._limit = min(self._limit, steps)
 
     @property
     def private(self) -> bool:
@@ -179,6 +198,11 @@ class PrivateGradient:
             raise BudgetSpentError(
                 f"All {self.plan.steps} planned steps were taken; another one would cost more than the plan says. Plan for "
                 "more steps before training; noise that was too little cannot be added later."
+            )
+        if self._taken >= self._limit:
+            raise BudgetSpentError(
+                f"The {self._limit} steps that this run is limited to were taken, of {self.plan.steps} planned ones. Look at "
+                "steps_left before a step, or set a higher limit when the run begins."
             )
         _check_processes()
         for device in {parameter.device.type for parameter in self.module.parameters()}:

@@ -1,0 +1,199 @@
+"""PrivacyBudget: what a private training has spent so far, beside its loss, and an end before it spends too much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.utilities import rank_zero_warn
+
+from zoo.privacy.record import rounded_up
+from zoo.privacy.relation import Relation
+from zoo.settings import differing, plain
+
+
+class _Plan(Protocol):  # such as zoo.privacy.dp_sgd.TrainingPlan
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def relation(self) -> Relation: ...
+    def epsilon_after(self, steps: int) -> float: ...
+
+
+class Spender(Protocol):
+    """What counts the steps of a private training, such as `zoo.privacy.private_gradient.PrivateGradient`."""
+
+    @property
+    def plan(self) -> _Plan:
+        """How many steps there may be, and what so many cost."""
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps so far, over all runs that this one resumed."""
+
+    @property
+    def steps_left(self) -> int:
+        """Steps that there still may be, by plan and limit; whoever trains asks before each step."""
+
+    @property
+    def private(self) -> bool:
+        """Whether a guarantee may rest on the noise."""
+
+    def limit(self, steps: int) -> None:
+        """Allow no more than so many steps in all, earlier ones included."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Plain values; ``settings`` among them is what the guarantee rests on."""
+
+
+class PrivacyBudget(Callback):
+    """Shows the epsilon spent so far beside the loss, and ends training before the step that would exceed a budget.
+
+    For every module that has a `Spender` as its ``private_gradient`` when training begins, such as `SPPG`. It adds nothing
+    to a guarantee, and leaving it out costs none: the plan in the module ends the training by itself, at the epsilon that
+    the noise was computed for. A lower budget ends it earlier, after the most steps that keep within it. The noise stays
+    that of the plan, so a lower epsilon of the method itself allows more steps for the same.
+
+    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Noise
+    with a seed proves nothing: no epsilon is shown then, but a warning, and training ends where it would otherwise.
+
+    Steps are counted by the module, over all runs; neither a second ``fit`` nor a checkpoint begins anew. Going on is
+    refused under other settings, with fewer steps than were taken, and with a higher budget than was promised. A lower one
+    may be asked for, unless more than that is spent already.
+
+    Args:
+        epsilon: The budget; null: the epsilon of the plan. More than that changes nothing.
+        every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch has one anyway.
+
+    Raises:
+        ValueError: If an argument is out of range; before training, if budget or checkpoint do not allow it.
+        TypeError: Before training, if the module takes no private steps.
+    """
+
+    def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
+        if epsilon is not None and not 0 < epsilon < math.inf:
+            raise ValueError(
+                f"epsilon must be positive and finite, got {epsilon}. Take null for what the training is planned for."
+            )
+        if type(every) is not int or every < 1:
+            raise ValueError(f"every must be an integer of at least 1, a number of epochs; got {every!r}.")
+        self.epsilon, self.every = epsilon, every
+        self._spender: Spender | None = None
+        self._proves = False
+        self._cost: Callable[[int], float]
+        self._settings: dict[str, Any] = {}
+        self._promised: list[dict[str, Any]] = []  # by the last training here, and by a checkpoint
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Keep to what the last training promised; a checkpoint that was only looked at promises nothing."""
+        self._promised = [self.state_dict()] if self._spender is not None else []
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Set the limit, once the networks are there and a checkpoint is read."""
+        spender: Spender | None = getattr(pl_module, "private_gradient", None)
+        if spender is None:
+            raise TypeError(
+                f"PrivacyBudget needs a method that takes private steps, and this {type(pl_module).__name__} takes none. Use it "
+                "with one that does, such as SPPG with the mechanism private_d, or leave the callback out."
+            )
+        # As it was asked for, and over it what was worked out of that.
+        asked = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
+        settings = plain(asked | dict(spender.state_dict()["settings"]) | {"private": spender.private})
+        for promise in self._promised:
+            self._keep(promise, settings, spender)
+        self._cost = cache(spender.plan.epsilon_after)
+        spender.limit(self._allowed(spender))
+        self._spender, self._settings = spender, settings
+        self._proves = spender.private and spender.plan.epsilon < math.inf
+        if not self._proves:
+            rank_zero_warn(
+                "PrivacyBudget: the noise of this training has a seed, or there is none, so nothing is guaranteed and no "
+                "epsilon is shown. Leave the seed out (noise_seed: null) to have a guarantee."
+            )
+        trainer.should_stop |= spender.steps_left < 1
+
+    def _keep(self, promise: dict[str, Any], now: dict[str, Any], spender: Spender) -> None:
+        before, most = promise["settings"], spender.plan.epsilon
+        breaches = [f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing(before, now)]
+        if spender.steps_taken < promise["steps_taken"]:
+            breaches.append(f"{promise['steps_taken']} steps were taken and {spender.steps_taken} are counted")
+        old, new = (most if epsilon is None else min(epsilon, most) for epsilon in (promise["epsilon"], self.epsilon))
+        if new > old:
+            breaches.append(f"the budget was {promise['epsilon']} and is {self.epsilon}")
+        if breaches:
+            raise ValueError(
+                f"PrivacyBudget: the training was begun with another promise: {', '.join(breaches)}. Go on with it as it was, "
+                "within the same budget or a lower one, or begin anew with a new callback."
+            )
+
+    def _allowed(self, spender: Spender) -> int:
+        """Steps in all that keep within the budget."""
+        plan, taken = spender.plan, spender.steps_taken
+        if self.epsilon is None or not self.epsilon < plan.epsilon < math.inf:
+            return plan.steps
+        allowed = most_steps(self._cost, self.epsilon, plan.steps)
+        if allowed < max(taken, 1):
+            what, cost = f"the {taken} steps taken so far" if taken else "one step", self._cost(max(taken, 1))
+            raise ValueError(
+                f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Allow at least "
+                "that, or train anew with more noise, by a lower epsilon of the method itself."
+            )
+        return allowed
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        """End the training when no step is left."""
+        assert self._spender is not None
+        trainer.should_stop |= self._spender.steps_left < 1
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log what is spent and what is left; neither depends on data."""
+        assert self._spender is not None
+        pl_module.log("train/steps_left", float(self._spender.steps_left), batch_size=1)
+        epoch = trainer.current_epoch + 1
+        if self._proves and (epoch % self.every == 0 or trainer.should_stop or epoch == trainer.max_epochs):
+            spent = self._cost(self._spender.steps_taken)
+            shown = np.float32(rounded_up(spent))  # what is logged has single precision
+            shown = shown if float(shown) >= spent else np.nextafter(shown, np.float32(np.inf))
+            pl_module.log("train/epsilon", float(shown), prog_bar=True, batch_size=1)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say in one line what was spent."""
+        spender = self._spender
+        if spender is not None and self._proves and trainer.is_global_zero:
+            plan, spent = spender.plan, self._cost(spender.steps_taken)
+            budget = rounded_up(plan.epsilon) if self.epsilon is None else f"{self.epsilon:g}"
+            print(
+                f"Privacy budget{'' if spender.steps_left else ' used up'}: {spender.steps_taken} steps, epsilon "
+                f"{rounded_up(spent)} of {budget} at delta {plan.delta:g} ({plan.relation.value})"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Budget, steps taken, and the settings that the guarantee rests on; empty before a training."""
+        spender, kept = self._spender, {"epsilon": self.epsilon, "settings": self._settings}
+        return {} if spender is None else kept | {"steps_taken": spender.steps_taken}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep what was promised until the module has read its own part of the checkpoint."""
+        self._promised.append(state_dict)
+
+
+def most_steps(cost: Callable[[int], float], budget: float, most: int) -> int:
+    """The largest number of steps, up to a most, whose cost is within the budget; 0 if not even one is.
+
+    More must not cost less. Cost is asked for about as often as ``most`` can be halved.
+    """
+    within, beyond = 0, most + 1
+    while beyond - within > 1:
+        middle = (within + beyond) // 2
+        within, beyond = (middle, beyond) if cost(middle) <= budget else (within, middle)
+    return within
