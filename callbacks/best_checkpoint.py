@@ -13,7 +13,8 @@ from zoo.recommender import SELECTION_METRIC
 class BestCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/best.ckpt``, the epoch of the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
 
-    Where the protocol has no validation set (``latest1``, ``random1``), the last epoch is kept as ``best``.
+    Where the protocol has no validation set (``latest1``, ``random1``), or none of it is looked at (``limit_val_batches: 0``), the
+    last epoch is kept as ``best``.
 
     Args:
         keep_last: Whether to keep the last epoch too, to go on from.
@@ -31,7 +32,8 @@ class BestCheckpoint(ModelCheckpoint):
             return
         if trainer.log_dir is not None:
             self.dirpath = str(Path(trainer.log_dir) / "checkpoints")
-        if not len(trainer.datamodule.validation.users):  # type: ignore[attr-defined]
+        without: bool = not len(trainer.datamodule.validation.users)  # type: ignore[attr-defined]
+        if without or trainer.limit_val_batches == 0:
             self.monitor = None
         super().setup(trainer, pl_module, stage)
 

@@ -24,8 +24,9 @@ class GANStabilizer(Callback):
     of a private critic holds for it too.
 
     Logged: ``train/critic_gap`` (mean real less mean generated score), ``train/score_drift`` (how far the mean generated
-    score moved in a batch) and ``train/gradient_norm`` of each optimiser. Of a private critic the gap is not logged: scores
-    of real rows are no release.
+    score moved in a batch) and ``train/gradient_norm`` of each optimiser. What the method calls ``secret`` is
+    left out: the gap of a private critic, as scores of real rows are no release, and all of it where what the critic says is
+    private only once it is sanitised.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 6 and 7; after Xu et al., *Understanding and Stabilizing GANs'
     Training Dynamics Using Control Theory*, ICML 2020.
@@ -33,16 +34,16 @@ class GANStabilizer(Callback):
     Departures: the paper's appendix has the poles of ``s^2 + tau s + 1``, which are these at ``c^2 = 1/2`` alone.
 
     Args:
-        tau: Strength; the paper's sweep is best at 2.
+        tau: Strength; the paper's sweep is best at 2. 0 adds nothing to the loss: what is left is the log.
 
     Raises:
-        ValueError: If tau is not positive and finite.
+        ValueError: If tau is negative or not finite.
         TypeError: In ``setup``, if the method does not expose scores.
     """
 
     def __init__(self, tau: float = 2.0) -> None:
-        if not 0 < tau < math.inf:
-            raise ValueError(f"tau must be positive and finite, got {tau}; leave the callback out for none.")
+        if not 0 <= tau < math.inf:
+            raise ValueError(f"tau must be finite and not negative, got {tau}; 0 adds nothing and logs all the same.")
         self.tau = tau
         self._means: dict[str, float] = {}
         self._before: float | None = None
@@ -69,7 +70,7 @@ class GANStabilizer(Callback):
         """Log the norm of the gradient that the optimiser is about to take, noise included."""
         number = trainer.optimizers.index(getattr(optimizer, "optimizer", optimizer))
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        if gradients:
+        if gradients and not (number == 0 and "critic" in _secret(pl_module)):
             norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
             pl_module.log(f"train/gradient_norm/{number}", norm, on_step=False, on_epoch=True)
 
@@ -78,10 +79,16 @@ class GANStabilizer(Callback):
     ) -> None:
         """Log gap and drift."""
         fake, real = self._means.get(FAKE), self._means.get(REAL)
-        if fake is None:
+        secret = _secret(pl_module)
+        if fake is None or FAKE in secret:
             return
-        if real is not None and not getattr(pl_module, "private_critic", False):
+        if real is not None and REAL not in secret:
             pl_module.log("train/critic_gap", real - fake, on_step=False, on_epoch=True)
         if self._before is not None:
             pl_module.log("train/score_drift", abs(fake - self._before), on_step=False, on_epoch=True)
         self._before = fake
+
+
+def _secret(method: LightningModule) -> frozenset[str]:
+    secret: frozenset[str] = getattr(method, "secret", frozenset())
+    return secret

@@ -13,12 +13,14 @@ from zoo.cli import ZooCLI
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if "benchmarks" not in path.parts)
 SMALL = {
+    "PPGenCDR": ["--model.dims", "[8, 4]", "--model.encoder_dims", "[8]"],
     "PriCDR": ["--model.dims", "[8, 4]"],
     "PriCDRSym": ["--model.dims", "[8, 4]"],
     "DMF": ["--model.dims", "[8, 4]"],
     "SPPG": ["--model.sample_size", "4", "--model.steps", "10", "--model.n_critic", "1"],
     "Synthetic": ["--data.num_users", "24", "--data.num_items", "30", "--data.ratings_per_user", "6"],
     "JLT": ["--publisher.num_components", "8"],
+    "GeneratorPublisher": ["--publisher.network.sample_size", "4", "--publisher.network.steps", "6"],
 }
 
 

@@ -14,8 +14,18 @@ FORBIDDEN = {
     **{
         f"zoo/privacy/{name}.py": {"torch", "opacus"}
         for name in (
-            *("accounting", "calibration", "cells", "denoising", "dp_sgd", "events", "noise", "projection", "pure"),
-            *("record", "relation", "row_noise", "selection", "sparse_projection", "svd_lift"),
+            *("accounting", "calibration", "cells", "denoising", "dp_sgd", "events", "generator_privacy", "noise"),
+            *(
+                "projection",
+                "pure",
+                "record",
+                "relation",
+                "row_noise",
+                "sanitisation",
+                "selection",
+                "sparse_projection",
+            ),
+            *("svd_lift",),
         )
     },
     "zoo/nn": BOTTOM | ABOVE | {"zoo.privacy"},

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from zoo.methods.dmf import DMF as DMF
     from zoo.methods.ease import EASE as EASE
     from zoo.methods.popularity import Popularity as Popularity
+    from zoo.methods.ppgencdr import PPGenCDR as PPGenCDR
     from zoo.methods.pricdr import PriCDR as PriCDR
     from zoo.methods.pricdr_sym import PriCDRSym as PriCDRSym
     from zoo.methods.ridge import Ridge as Ridge
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from zoo.publishers.controls import Nothing as Nothing
     from zoo.publishers.controls import Partial as Partial
     from zoo.publishers.controls import Shuffled as Shuffled
+    from zoo.publishers.generator import GeneratorPublisher as GeneratorPublisher
     from zoo.publishers.plaintext import Plaintext as Plaintext
     from zoo.publishers.projection import JLT as JLT
     from zoo.publishers.rows import FlippedRows as FlippedRows
     from zoo.publishers.rows import NoisyRows as NoisyRows
     from zoo.publishers.sparse_projection import SJLT as SJLT
+    from zoo.publishers.thinned import Thinned as Thinned
     from zoo.ratings import Ratings as Ratings
     from zoo.recommender import Recommender as Recommender
     from zoo.release import Release as Release

@@ -47,16 +47,19 @@ def listing() -> str:
     datamodules = {name: home for name, home in modules.items() if home.rsplit(".")[-1] == name.lower()}
     lines = []
     for title, homes in (("methods", zoo.METHODS), ("publishers", zoo.PUBLISHERS), ("datamodules", datamodules)):
-        lines.append(f"{title}:")
-        for name, home in sorted(homes.items()):
-            file = root / (home.replace(".", "/") + ".py")
-            lines.append(f"  {name:<12} {first_line(file, name)}")
-    configs = sorted((root / "configs").rglob("*.yaml"))
-    lines.append("configs:")
-    for config in configs:
+        said = {name: first_line(root / (home.replace(".", "/") + ".py"), name) for name, home in sorted(homes.items())}
+        lines += _section(title, said)
+    comments = {}
+    for config in sorted((root / "configs").rglob("*.yaml")):
         comment = config.read_text(encoding="utf-8").split("\n", 1)[0]
-        lines.append(f"  {config.relative_to(root)!s:<36} {comment.lstrip('# ') if comment.startswith('#') else ''}")
+        comments[str(config.relative_to(root))] = comment.lstrip("# ") if comment.startswith("#") else ""
+    lines += _section("configs", comments)
     return "\n".join(lines)
+
+
+def _section(title: str, said: dict[str, str]) -> list[str]:
+    width = max(map(len, said), default=0)
+    return [f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in said.items())]
 
 
 def main() -> None:

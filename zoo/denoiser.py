@@ -23,7 +23,7 @@ class Denoiser:
     * Kept sparse, only the cells that are there get a value: how much likelier they are to be ones than if they were not.
     * Projections, and rows clipped to protect whole users, become their mean row plus the singular components that stand
       out of the noise.
-    * Ratings as they are, and a release of nobody, stay what they are.
+    * Ratings as they are, generators and a release of nobody stay what they are.
 
     See `zoo.privacy.denoising` for the estimates and their sources. The record and the ledger stay those of the release:
     whatever is made of it afterwards costs nothing more.

@@ -168,6 +168,7 @@ class Recommender(LightningModule, ABC):
             for name, release in data.releases.items():
                 self._check_kind(name, release.kind)
                 self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
+        self.sources.train(self.training)  # rows that are made when they are read have noise while training
         names = [f"{stage}_{kind}" for stage in ("val", "test") for kind in ("sampled", "full")]
         self.metrics = nn.ModuleDict({name: RankingMetrics(data.ks, data.ties) for name in names})
         # Rows are the same on every rank and are not trained: nothing to broadcast before each forward pass.

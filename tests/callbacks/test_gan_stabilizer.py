@@ -12,6 +12,7 @@ from callbacks import GANStabilizer
 from datamodules import Synthetic
 from tests.zoo.privacy.critics import bare_plan
 from zoo import DMF, SPPG
+from zoo.privacy.generator_privacy import GeneratorPrivacy
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 SMALL: dict[str, Any] = {
@@ -97,9 +98,9 @@ def test_a_users_value_is_half_of_tau_times_its_squared_scores() -> None:
     assert callback.penalty({"fake_scores": fake[:0]}).shape == (0,)
 
 
-@pytest.mark.parametrize("tau", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("tau", [-1.0, math.nan, math.inf])
 def test_a_bad_tau_is_refused(tau: float) -> None:
-    with pytest.raises(ValueError, match=rf"tau must be positive and finite, got {tau}; leave the callback out"):
+    with pytest.raises(ValueError, match=rf"tau must be finite and not negative, got {tau}; 0 adds nothing"):
         GANStabilizer(tau)
 
 
@@ -111,20 +112,34 @@ def test_who_exposes_no_scores_is_refused_by_name() -> None:
         GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), LightningModule(), "fit")
 
 
-def figures(mechanism: str, *callbacks: GANStabilizer) -> dict[str, float]:
-    """What a short training logs."""
+def fitted(mechanism: str, *callbacks: GANStabilizer, **settings: Any) -> tuple[SPPG, Trainer]:  # noqa: ANN401
+    """A short training."""
     seed_everything(0)
     trainer = Trainer(
         max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, limit_val_batches=0, callbacks=[*callbacks],
     )  # fmt: skip
-    trainer.fit(SPPG(mechanism=mechanism, **SMALL), datamodule=Synthetic(**SIZES))  # type: ignore[arg-type]
+    method = SPPG(mechanism=mechanism, **(SMALL | settings))  # type: ignore[arg-type]
+    trainer.fit(method, datamodule=Synthetic(**SIZES))
+    return method, trainer
+
+
+def figures(mechanism: str, *callbacks: GANStabilizer, **settings: Any) -> dict[str, float]:  # noqa: ANN401
+    """What it logs."""
+    _, trainer = fitted(mechanism, *callbacks, **settings)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
 COMMON = {
     "train/loss", "train/penalty/gan_stabilizer", "train/score_drift", "train/gradient_norm/0", "train/gradient_norm/1",
 }  # fmt: skip
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No search for the noise."""
+    plan = bare_plan(2.0, clip=1.0, rate=0.2)
+    monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: plan)
 
 
 def test_of_an_ordinary_critic_gap_drift_and_norms_are_logged() -> None:
@@ -136,14 +151,43 @@ def test_of_an_ordinary_critic_gap_drift_and_norms_are_logged() -> None:
     assert found["train/score_drift"] > 0
 
 
-def test_of_a_private_critic_the_gap_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SPPG, "plan", lambda _self, _users: bare_plan(2.0, clip=1.0, rate=0.2))
-    callback = GANStabilizer()
-    assert figures("private_d", callback).keys() == COMMON
+def test_a_tau_of_nothing_changes_no_bit_and_logs_all_the_same() -> None:
+    (alone, _), (beside, trainer) = fitted("none"), fitted("none", GANStabilizer(tau=0.0))
+    weights = beside.state_dict()
+    assert all(torch.equal(values, weights[name]) for name, values in alone.state_dict().items())
+    assert {"train/critic_gap", "train/score_drift"} <= trainer.callback_metrics.keys()
+    assert float(trainer.callback_metrics["train/penalty/gan_stabilizer"]) == 0
 
 
-def test_a_strong_one_holds_scores_near_nothing() -> None:
-    """The same seeded training: the mean squared score of the critic's last epoch falls to less than a half."""
-    weak, strong = figures("none", GANStabilizer(tau=1e-3)), figures("none", GANStabilizer(tau=50.0))
+@pytest.mark.usefixtures("planned")
+def test_of_a_private_critic_the_gap_is_not_logged() -> None:
+    assert figures("private_d", GANStabilizer()).keys() == COMMON
+
+
+def test_where_what_a_critic_says_is_sanitised_it_says_nothing_to_a_log() -> None:
+    """Neither scores nor losses nor gradients of the critic; those that the generator gets have their noise."""
+    assert figures("gs_wgan", GANStabilizer()).keys() == {"train/gradient_norm/1"}
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.filterwarnings("ignore:SPPG with .* protects nobody")
+@pytest.mark.parametrize("mechanism", ["first_layer_noise", "upstream_noise"])
+def test_where_nobody_is_protected_nothing_is_hidden(mechanism: str) -> None:
+    assert figures(mechanism, GANStabilizer(), paper_faithful=True).keys() == COMMON | {"train/critic_gap"}
+
+
+@pytest.mark.parametrize("conditioning", ["product", "sum"])
+def test_a_strong_one_holds_scores_near_nothing(conditioning: str) -> None:
+    """The same seeded training: the critic's squared scores fall to less than a tenth, measured 1/300."""
+    weak, strong = (
+        figures("none", GANStabilizer(tau=tau), conditioning=conditioning, lr_critic=1e-2) for tau in (1e-3, 50.0)
+    )
     squares = [found["train/penalty/gan_stabilizer"] / tau for found, tau in ((weak, 1e-3), (strong, 50.0))]
-    assert squares[1] < squares[0] / 2
+    assert squares[1] < squares[0] / 10
+
+
+def test_a_tau_of_zero_adds_nothing_and_is_told_of_the_scores() -> None:
+    callback = GANStabilizer(tau=0.0)
+    scores = {"real_scores": torch.tensor([1.0, 3.0]), "fake_scores": torch.tensor([0.5, 0.5])}
+    assert callback.penalty(scores).tolist() == [0.0, 0.0]
+    assert callback._means == {"real_scores": 2.0, "fake_scores": 0.5}

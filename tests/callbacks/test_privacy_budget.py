@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, get_epsilon_gaussian
 from dp_accounting.pld import PLDAccountant
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +23,12 @@ from tests.zoo.privacy.critics import Losses, SmallCritic, bare_plan, some_rows
 from zoo import DMF, SPPG
 from zoo.cli import ZooCLI
 from zoo.privacy.dp_sgd import TrainingPlan
+from zoo.privacy.generator_privacy import GeneratorPrivacy
 from zoo.privacy.noise import NoiseSource
-from zoo.privacy.private_gradient import BudgetSpentError, PrivateGradient
+from zoo.privacy.noisy_steps import BudgetSpentError
+from zoo.privacy.private_gradient import PrivateGradient
+from zoo.privacy.sanitisation import SanitisationPlan
+from zoo.privacy.sanitised_gradient import SanitisedGradient
 
 ROOT = Path(__file__).parent.parent.parent
 # Three batches an epoch with three private steps each: 9, 18 and 20 steps are taken after the first epochs.
@@ -55,7 +59,7 @@ def trainer_of(*callbacks: Callback, epochs: int = 20, **settings: Any) -> Train
     )  # fmt: skip
 
 
-def spender_of(method: SPPG) -> PrivateGradient:
+def spender_of(method: SPPG) -> PrivateGradient | SanitisedGradient:
     assert method.private_gradient is not None
     _: Spender = method.private_gradient  # for mypy: it is one
     return method.private_gradient
@@ -86,7 +90,7 @@ def reference(plan: TrainingPlan, steps: int) -> float:
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """No search for the noise: 11 steps cost 2.94, 12 cost 3.02, all 20 cost 3.59."""
-    monkeypatch.setattr(SPPG, "plan", lambda _self, _users: PLAN)
+    monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: PLAN)
 
 
 @pytest.fixture
@@ -182,7 +186,8 @@ def test_noise_with_a_seed_shows_no_epsilon(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_plan_without_noise_shows_none_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SPPG, "plan", lambda _self, _users: bare_plan(0.0, clip=1.0, steps=4, rate=0.1))
+    plan = bare_plan(0.0, clip=1.0, steps=4, rate=0.1)
+    monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: plan)
     epochs = Epochs()
     with pytest.warns(UserWarning, match="no epsilon is shown"):
         fitted(PrivacyBudget(3.0), epochs)
@@ -208,6 +213,24 @@ def test_it_stops_after_the_last_step_within_the_budget(
     if budget is not None and steps < 20:
         assert reference(PLAN, steps) <= spender.epsilon_spent <= budget < reference(PLAN, steps + 1)
     assert f"Privacy budget used up: {steps} steps, epsilon" in capsys.readouterr().out
+
+
+def test_it_counts_the_generators_steps_where_those_have_the_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    """Twenty critic steps, three before each of the generator's: seven of those are planned, of four rows each."""
+    epochs = Epochs()
+    method, trainer = fitted(PrivacyBudget(6.0), epochs, mechanism="gs_wgan")
+    spender = spender_of(method)
+    plan = spender.plan
+    assert isinstance(plan, SanitisationPlan)
+    costs = [get_epsilon_gaussian(plan.noise_multiplier / (2 * math.sqrt(4 * steps)), 1e-5) for steps in range(1, 8)]
+    allowed = sum(cost <= 6.0 for cost in costs)
+    assert 1 < allowed < 7
+    assert (spender.steps_taken, spender.steps_left, method.steps_left) == (allowed, 0, 0)
+    generator = next(iter(trainer.optimizers[1].state.values()))["step"]
+    assert int(generator) == allowed
+    assert costs[allowed - 1] <= epochs.logged[-1]["train/epsilon"] <= min(6.0, 1.01 * costs[allowed - 1])
+    assert "train/loss" not in epochs.logged[-1]
+    assert f"Privacy budget used up: {allowed} steps, epsilon" in capsys.readouterr().out
 
 
 class Restless(SPPG):
@@ -262,7 +285,8 @@ def test_with_a_lower_budget_it_only_ends_earlier() -> None:
     """The same bits as of a training whose plan has so many steps."""
     short, _ = fitted(PrivacyBudget(3.0), noise_seed=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SPPG, "plan", lambda _self, _users: bare_plan(1.0, clip=1.0, steps=11, rate=0.1))
+        shorter = bare_plan(1.0, clip=1.0, steps=11, rate=0.1)
+        patch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: shorter)
         planned_so, _ = fitted(noise_seed=3)
     assert all(torch.equal(values, planned_so.state_dict()[name]) for name, values in short.state_dict().items())
 
@@ -335,7 +359,7 @@ class Forgetful(SPPG):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Forget what was spent."""
-        checkpoint["zoo"]["spent"]["steps_taken"] = 4
+        checkpoint["zoo"]["spent"]["private"]["steps_taken"] = 4
         super().on_load_checkpoint(checkpoint)
 
 

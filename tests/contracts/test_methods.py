@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 import zoo
 from datamodules import Evaluation, Synthetic
-from zoo import Noise, Plaintext, Recommender
+from zoo import SPPG, GeneratorPublisher, Noise, Plaintext, Publisher, Recommender
 from zoo.recommender import ReleaseMismatchError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -19,6 +19,7 @@ NAMES = sorted(zoo.METHODS)
 #: Widths that keep a method tiny; one that is not named here is made with its defaults.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "DMF": {"dims": (8, 4)},
+    "PPGenCDR": {"dims": (8, 4), "encoder_dims": (8,)},
     "PriCDR": {"dims": (8, 4)},
     "PriCDRSym": {"dims": (8, 4)},
     # A private training draws from the operating system and cannot be repeated.
@@ -33,20 +34,29 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
 }
 
+
+def publisher_for(name: str) -> Publisher:
+    """Of a release that the method reads: a generator that takes noise, if it reads generators, else the ratings."""
+    if "generator" not in getattr(zoo, name).reads:
+        return Plaintext()
+    network = SPPG(mechanism="none", steps=2, sample_size=8, condition_dim=4, generator_dims=(8,), noise_dim=2)
+    return GeneratorPublisher(network)
+
+
 Make = Callable[..., tuple[Recommender, Synthetic]]
 
 
 @pytest.fixture(params=NAMES)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Makes the method, and tiny data with a plaintext release for whoever reads one."""
+    """Makes the method, and tiny data with a release for whoever reads one."""
     released: dict[str, Path] = {}
 
     def build(release: str = "right", **settings: Any) -> tuple[Recommender, Synthetic]:  # noqa: ANN401
         sizes = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
         if not released:
-            source = Synthetic(**sizes).source("book")
-            released["right"] = Plaintext().publish(source, "book").save(tmp_path / "right")
-            released["wrong"] = Noise(Plaintext()).publish(source, "book").save(tmp_path / "wrong")
+            source, publisher = Synthetic(**sizes).source("book"), publisher_for(request.param)
+            released["right"] = publisher.publish(source, "book").save(tmp_path / "right")
+            released["wrong"] = Noise(publisher).publish(source, "book").save(tmp_path / "wrong")
         seed_everything(5)
         method: Recommender = getattr(zoo, request.param)(**ARGUMENTS.get(request.param, {}))
         return method, Synthetic(**(sizes | settings), releases={"book": released[release]})

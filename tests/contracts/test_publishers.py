@@ -12,7 +12,9 @@ from tests.samples import binary
 from zoo import (
     JLT,
     SJLT,
+    SPPG,
     FlippedRows,
+    GeneratorPublisher,
     Noise,
     NoisyRows,
     Nothing,
@@ -22,6 +24,7 @@ from zoo import (
     Ratings,
     Release,
     Shuffled,
+    Thinned,
 )
 from zoo.privacy.accounting import Accountant
 from zoo.privacy.events import ComposedEvent, NonPrivateEvent, NoOpEvent
@@ -29,6 +32,9 @@ from zoo.privacy.record import Guarantee
 
 MAKERS: dict[str, Callable[[], Publisher]] = {
     "FlippedRows": lambda: FlippedRows(epsilon=4.0, noise_seed=1),
+    "GeneratorPublisher": lambda: GeneratorPublisher(
+        SPPG(steps=3, sample_size=4, condition_dim=2, generator_dims=(3,), noise_seed=1)
+    ),
     "JLT": lambda: JLT(epsilon=4.0, num_components=5, noise_seed=1),
     "Noise": lambda: Noise(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
     "NoisyRows": lambda: NoisyRows(epsilon=4.0, noise_seed=1),
@@ -37,6 +43,7 @@ MAKERS: dict[str, Callable[[], Publisher]] = {
     "Plaintext": lambda: Plaintext(),
     "SJLT": lambda: SJLT(epsilon=4.0, num_components=5, noise_seed=1),
     "Shuffled": lambda: Shuffled(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
+    "Thinned": lambda: Thinned(JLT(epsilon=4.0, num_components=5, noise_seed=1), share=0.5),
 }
 
 

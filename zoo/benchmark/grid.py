@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,8 @@ from pydantic.dataclasses import dataclass
 SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
 #: Publishers whose draw is part of the control: it follows the seed of the cell.
 DRAWN = ("Noise", "Shuffled")
+#: And those that begin with a public draw of their own.
+SEEDED = (*DRAWN, "GeneratorPublisher", "Thinned")
 
 
 #: A key that means nothing is refused; a number in quotes is no number.
@@ -66,6 +68,7 @@ class Released:
         publisher: Its settings: a class name, or class_path and init_args.
         label: What rows call it; by default the class name.
         epsilons: One row each; empty: the publisher as it is.
+        epsilon_key: Which of the publisher's ``init_args`` they set, dotted where it lies in another class's.
         tasks: Which tasks it is run on; null: all of the system's.
         noise_control: Add the same release made of redrawn ratings (`Noise`) as a row of its own, of which the gain is told.
         published_as: Name in the papers' tables, where this is what they ran.
@@ -75,6 +78,7 @@ class Released:
     publisher: str | dict[str, Any]
     label: str = ""
     epsilons: list[float] = field(default_factory=list)
+    epsilon_key: str = "epsilon"
     tasks: list[str] | None = None
     noise_control: bool = True
     published_as: str = ""
@@ -306,7 +310,7 @@ def _rows(task: str, system: str, released: Released) -> Iterator[Row]:
         label, settings = released.label or kind, publisher
         if epsilon is not None:
             label = f"{label} eps {epsilon:g}"
-            settings = {**publisher, "init_args": {**(publisher.get("init_args") or {}), "epsilon": epsilon}}
+            settings = _with(publisher, ["init_args", *released.epsilon_key.split(".")], epsilon)
         yield Row(
             task,
             system,
@@ -323,9 +327,18 @@ def _rows(task: str, system: str, released: Released) -> Iterator[Row]:
 
 
 def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
-    if str(publisher["class_path"]).rsplit(".", 1)[-1] not in DRAWN:
-        return publisher
-    return {**publisher, "init_args": {"seed": seed, **(publisher.get("init_args") or {})}}
+    given = dict(publisher.get("init_args") or {})
+    if isinstance(given.get("of"), dict):
+        given["of"] = _with_seed(given["of"], seed)
+    if str(publisher["class_path"]).rsplit(".", 1)[-1] in SEEDED:
+        given = {"seed": seed, **given}
+    return {**publisher, "init_args": given} if given else publisher
+
+
+def _with(settings: dict[str, Any], keys: Sequence[str], value: float) -> dict[str, Any]:
+    """The settings with another value at a path."""
+    key, *rest = keys
+    return {**settings, key: _with(settings.get(key) or {}, rest, value) if rest else value}
 
 
 class _Once(yaml.SafeLoader):

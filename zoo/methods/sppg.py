@@ -10,74 +10,91 @@ from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from zoo.batch import Batch, UserBatch
-from zoo.nn.critic import Critic
+from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import padded
 from zoo.nn.towers import check_training
-from zoo.privacy.dp_sgd import TrainingPlan, plan_training
+from zoo.privacy.audits.generator import generator_audits
+from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.clipped_sum import Losses
+from zoo.privacy.critic_steps import CriticStep, noisy_steps
+from zoo.privacy.events import PrivacyEvent
+from zoo.privacy.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.poisson import PoissonSampler
 from zoo.privacy.private_gradient import PrivateGradient
-from zoo.privacy.record import default_delta
+from zoo.privacy.record import Plain, PrivacyRecord
 from zoo.privacy.relation import Relation
+from zoo.privacy.sanitised_gradient import SanitisedGradient
+from zoo.ratings import Ratings
 from zoo.recommender import Outputs, Recommender, Sizes
-
-Mechanism = Literal["private_d", "first_layer_only", "none"]
+from zoo.release import Release
 
 
 class SPPG(Recommender):
     """Stable privacy-preserving generator: a conditional Wasserstein GAN over users' rating rows.
 
     A critic learns to tell a user's row from a generated one, a generator to make rows that it cannot tell. What reads
-    ratings is the critic alone; the generator learns from its scores of generated rows, so a private critic makes a
-    private generator.
+    ratings is the critic alone; the generator learns from its scores of generated rows. So noise on what the critic learns,
+    or on what it tells the generator, makes a private generator.
 
-    Who is protected, with ``private_d`` and ``first_layer_only``: one user, all ratings together. Neighbours:
-    ``relation``. Sensitivity, L2: ``clip`` for a step's sum of clipped gradients (twice that for replacement). Afterwards:
-    the generator may be released, and sampled as often as wanted; the critic too, but nobody needs it.
+    Who is protected, with ``private_d``, ``first_layer_only`` and ``gs_wgan``: one user, all ratings together. Neighbours:
+    ``relation``. Sensitivity, L2: ``clip`` for a critic step's sum of clipped gradients (twice that for replacement);
+    ``2 clip sqrt(sample_size)`` for a generator step's gradients with ``gs_wgan``. Afterwards: the generator may be
+    released, and sampled as often as wanted; the critic is no part of a release.
 
     * ``private_d``: DP-SGD on all of the critic. Each step takes a Poisson sample of the users, clips the gradient of each
-      user's term (its row's score, and what callbacks add to it) to ``clip`` and adds noise to the sum. The term of
-      generated rows reads no ratings: it is taken over other users, drawn from all without looking at who has rated, and
-      is not clipped. Nor does the generator's step look: batches of the data count time and no more, as they are made of
-      users who have rated.
+      user's term (its row's score, and what callbacks add to it) to ``clip`` and adds noise to the sum. Generated rows are
+      of other users, drawn from all without looking at who has rated; their term reads no ratings and is not clipped. Nor
+      does the generator's step look: batches of the data, made of users who have rated, count time and no more.
     * ``first_layer_only``: the same with all layers but the first frozen as they were drawn, before any rating was read.
-      Fewer numbers take noise.
+      Fewer numbers take noise. With ``critic_dims`` of one layer only the map of the conditions is left to freeze.
+    * ``gs_wgan``: an ordinary critic, whose gradient with respect to each generated row is clipped and gets noise. One
+      critic, trained on everybody, so nothing is amplified; it takes some hundred times the noise.
     * ``none``: ordinary training. No guarantee.
+    * ``first_layer_noise``, ``upstream_noise``: readings of the paper that protect nobody, only with ``paper_faithful``.
 
     The noise is computed before the first step, for ``steps`` critic steps; training ends when they are used up. Trained on
     a domain as its target (research), its figures there are those of the generated rows. They are measured on private
     ratings and are no part of any guarantee; nor is an epoch that was chosen by them, only the last one.
 
-    Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*,
-    AAAI 2023, equations 1 to 7. The stabiliser is the callback `GANStabilizer`.
+    Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
+    ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020.
 
     Departures: noise on the first layer alone while the others see raw rows, as the paper may be read, protects nobody;
     ``first_layer_only`` freezes the others instead. Scores stand for realness (the released code has the other sign). The
-    critic's condition is the generator's embedding, not one of its own, which would take noise for every user.
+    critic's condition is the generator's embedding, not one of its own, which would take noise for every user. By default
+    condition and row meet as a product and the critic has one layer: the paper's perceptron (``conditioning: sum``, several
+    ``critic_dims``) tells real rows by their being 0 and 1, whatever the generator does, and learns less under the same
+    noise. What is scored and released is an average of the generator over its steps, as in GS-WGAN.
 
     Args:
-        mechanism: `private_d`, `first_layer_only` or `none`.
+        mechanism: `private_d`, `first_layer_only`, `gs_wgan` or `none`; or a reading that does not hold.
         epsilon: Privacy loss of the whole training.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         relation: `zero_out_one_user` or `replace_one_user`.
-        clip: L2 norm that each user's gradient is clipped to.
-        steps: Critic steps, noisy ones, in all; empty samples count too.
+        clip: L2 norm that each user's gradient is clipped to; that of each row with `gs_wgan`.
+        steps: Critic steps in all; empty samples count too.
         sample_size: Users in a critic step on average; over the number of users it is the rate of the sample. So many
             users' generated rows are in each step, too.
         n_critic: Critic steps before each generator step.
         condition_dim: Width of a user's embedding.
         generator_dims: Widths of the generator's hidden layers.
-        critic_dims: Widths of the critic's layers; the outputs of the last are averaged.
+        critic_dims: Widths of the critic's layers.
+        conditioning: How the condition meets the row in the critic, `product` or `sum`; see `zoo.nn.critic.Critic`.
         noise_dim: Width of the generator's noise; 0 is the paper's appendix.
+        density: What a number of an untrained generator's row is, about; a public guess.
         dropout: Probability of leaving out a number of the condition while training; a private critic reads all of it.
         critic_bound: Parameters of the critic are cut to this after each step; null: they are not.
         lr_generator: Step size of the generator's RMSprop.
         lr_critic: Step size of the critic's.
-        noise_seed: Null: noise and samples from the operating system. A number makes them repeatable, and the guarantee
-            is none.
+        weight_decay: L2 weight in the critic's RMSprop: how fast it forgets noise.
+        average: Weight of the past in the generator's average, in [0, 1); 0: the last step's is scored and released.
+        noise_seed: Null: noise and samples from the operating system. A number repeats them, and the guarantee is none.
+        paper_faithful: Allow the readings of the paper that protect nobody.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -86,7 +103,7 @@ class SPPG(Recommender):
     batches = "users"
     exposes = frozenset({"real_scores", "fake_scores"})
     guarantee_bearing = frozenset(
-        {"mechanism", "epsilon", "delta", "relation", "clip", "steps", "sample_size", "noise_seed"}
+        {"mechanism", "epsilon", "delta", "relation", "clip", "steps", "sample_size", "n_critic", "noise_seed"}
     )
 
     def __init__(
@@ -96,106 +113,116 @@ class SPPG(Recommender):
         delta: float | None = None,
         relation: Literal["zero_out_one_user", "replace_one_user"] = "zero_out_one_user",
         clip: float = 1.0,
-        steps: int = 2000,
+        steps: int = 300,
         sample_size: int = 128,
-        n_critic: int = 5,
-        condition_dim: int = 64,
-        generator_dims: Sequence[int] = (128, 256),
-        critic_dims: Sequence[int] = (128, 64),
+        n_critic: int = 1,
+        condition_dim: int = 8,
+        generator_dims: Sequence[int] = (64, 64),
+        critic_dims: Sequence[int] = (16,),
+        conditioning: Conditioning = "product",
         noise_dim: int = 0,
+        density: float = 0.02,
         dropout: float = 0.0,
         critic_bound: float | None = None,
-        lr_generator: float = 1e-3,
+        lr_generator: float = 3e-4,
         lr_critic: float = 1e-3,
+        weight_decay: float = 0.3,
+        average: float = 0.98,
         noise_seed: int | None = None,
+        paper_faithful: bool = False,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        if mechanism not in get_args(Mechanism):
-            raise ValueError(f"mechanism must be one of {get_args(Mechanism)}, got {mechanism!r}.")
-        sizes = (steps, sample_size, n_critic, condition_dim, *generator_dims, *critic_dims)
-        if min(sizes) < 1 or noise_dim < 0:
+        related = Relation(relation)
+        self.privacy = GeneratorPrivacy(
+            mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
+        )
+        sizes = (condition_dim, *generator_dims, *critic_dims)
+        if min(sizes) < 1 or noise_dim < 0 or not critic_dims:
             raise ValueError(
-                f"Steps, sizes and widths must be at least 1, noise_dim at least 0; got {sizes}, {noise_dim}."
+                f"Widths must be at least 1, noise_dim at least 0, and critic_dims must name at least one layer; got {sizes}, "
+                f"{noise_dim} and {list(critic_dims)}."
             )
-        if not critic_dims:
-            raise ValueError("critic_dims must name at least one layer; got none.")
+        if not 0 < density < 1 or not 0 <= average < 1:
+            raise ValueError(f"density must lie in (0, 1) and average in [0, 1); got {density} and {average}.")
+        if conditioning not in get_args(Conditioning):
+            raise ValueError(f"conditioning must be one of {get_args(Conditioning)}, got {conditioning!r}.")
         if critic_bound is not None and not critic_bound > 0:
             raise ValueError(f"critic_bound must be positive, or null for none; got {critic_bound}.")
         for lr in (lr_generator, lr_critic):
-            check_training(lr=lr, weight_decay=0.0, dropouts={"dropout": dropout})
-        self.mechanism: Mechanism = mechanism
-        self.epsilon, self.delta, self.relation, self.clip = epsilon, delta, Relation(relation), clip
-        self.steps, self.sample_size, self.n_critic = steps, sample_size, n_critic
-        self.condition_dim, self.noise_dim, self.dropout = condition_dim, noise_dim, dropout
+            check_training(lr=lr, weight_decay=weight_decay, dropouts={"dropout": dropout})
+        self.condition_dim, self.noise_dim, self.dropout, self.density = condition_dim, noise_dim, dropout, density
         self.generator_dims, self.critic_dims = tuple(generator_dims), tuple(critic_dims)
+        self.conditioning: Conditioning = conditioning
         self.critic_bound, self.lr_generator, self.lr_critic = critic_bound, lr_generator, lr_critic
-        self.noise_seed = noise_seed
-        self.private_gradient: PrivateGradient | None = None
-        self._taken = 0  # critic steps of an ordinary training
+        self.weight_decay, self.average = weight_decay, average
+        self.private_gradient: PrivateGradient | SanitisedGradient | None = None
+        self._taken = 0  # critic steps
 
     @property
-    def private_critic(self) -> bool:
-        """Whether scores of real rows are kept out of every log."""
-        return self.mechanism != "none"
-
-    def plan(self, num_users: int) -> TrainingPlan:
-        """How much noise the training needs, and what it proves; from public settings alone.
-
-        Raises:
-            ValueError: If the sample is larger than the number of users, or delta not below one over it.
-        """
-        rate = self._rate(num_users)
-        delta = default_delta(num_users) if self.delta is None else self.delta
-        if delta >= 1 / num_users:
-            raise ValueError(
-                f"delta {delta:g} is not below one over the {num_users} users. Take {default_delta(num_users):g} or less."
-            )
-        return plan_training(
-            epsilon=self.epsilon,
-            delta=delta,
-            rate=rate,
-            steps=self.steps,
-            clip=self.clip,
-            relation=self.relation,
-        )
-
-    def _rate(self, num_users: int) -> float:
-        """Probability of a user to be in a critic step."""
-        if self.sample_size > num_users:
-            raise ValueError(
-                f"sample_size {self.sample_size} is more than the {num_users} users. Take at most as many, a tenth as a rule."
-            )
-        return self.sample_size / num_users
+    def secret(self) -> frozenset[str]:
+        """Scores that no log may tell of, and ``critic`` where not even its gradients may: nothing where all is open."""
+        if not self.privacy.sound:
+            return frozenset()
+        everything = frozenset({"real_scores", "fake_scores", "critic"})
+        return everything if self.privacy.mechanism == "gs_wgan" else frozenset({"real_scores"})
 
     def build(self, sizes: Sizes) -> None:
         """Make both networks, and compute the noise."""
-        users, items = sizes["num_users"], sizes["num_items"]
-        rate = self._rate(users)
+        users, items, privacy = sizes["num_users"], sizes["num_items"], self.privacy
+        rate = privacy.rate(users)
+        privacy.warn()
         self.generator = RowGenerator(
-            users, items, self.condition_dim, self.generator_dims, self.noise_dim, self.dropout
+            users, items, self.condition_dim, self.generator_dims, self.noise_dim, self.dropout, self.density
         )
+        self.averaged = AveragedModel(self.generator, multi_avg_fn=get_ema_multi_avg_fn(self.average))  # type: ignore[no-untyped-call]
         # Dropout of a secret sample would move the global random state, which is public, by the size of the sample.
-        dropout = 0.0 if self.private_critic else self.dropout
-        self.critic = Critic(items, self.condition_dim, self.critic_dims, dropout)
+        dropout = self.dropout if self._openly_sampled else 0.0
+        self.critic = Critic(items, self.condition_dim, self.critic_dims, dropout, self.conditioning)
         if self.critic_bound is not None:
             self.critic.bound(self.critic_bound)
-        self._source = NoiseSource.of(self.noise_seed)
+        self._source = NoiseSource.of(privacy.noise_seed)
         self.sampler = PoissonSampler(users, rate, self._source)
-        if self.mechanism == "first_layer_only":
-            for part in (self.critic.condition, self.critic.rest):
-                part.requires_grad_(False)
-        if self.private_critic:
-            self.private_gradient = PrivateGradient(
-                self.critic, self.plan(users), self.sampler.expected_size, self._source
+        self._critic_gradient: CriticStep = self._plain_gradient
+        if privacy.mechanism == "gs_wgan":
+            self.private_gradient = SanitisedGradient(privacy.sanitisation_plan(users), self._source)
+        elif privacy.mechanism != "none":
+            others = (self.critic.condition, self.critic.rest)
+            noisy = noisy_steps(privacy, self.critic, self.critic.first, others, self.sampler, self._source)
+            self._critic_gradient = noisy
+            self.private_gradient = noisy if isinstance(noisy, PrivateGradient) else None
+
+    @property
+    def _openly_sampled(self) -> bool:
+        """Whether nothing rests on who is in a critic step."""
+        return self.privacy.mechanism in ("none", "gs_wgan", "upstream_noise")
+
+    def setup(self, stage: str) -> None:
+        """Refuse a trainer under which the guarantee would not hold, then read the ratings.
+
+        Raises:
+            ValueError: If several processes or half precision are asked for.
+        """
+        if self.trainer.world_size > 1:
+            raise ValueError(
+                f"SPPG takes its steps in one process; got {self.trainer.world_size}. Each would draw a sample and noise of its "
+                "own, which is not what is accounted for. Set trainer.devices to 1."
             )
+        if (precision := self.trainer.precision) != "32-true":
+            raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set trainer.precision to 32-true.")
+        super().setup(stage)
 
     # Training.
+
+    @property
+    def training_batches(self) -> int:
+        """Batches until the steps are used up; what is in them does not matter."""
+        return self.privacy.generator_steps
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """Some critic steps, then one of the generator; the batch says that it is time for them and no more."""
         critic, generator = self._optimizers()
-        steps = min(self.n_critic, self.steps_left)
+        steps = min(self.privacy.n_critic, self.steps_left)
         for _ in range(steps):
             self._critic_step(critic)
         if steps:
@@ -206,41 +233,53 @@ class SPPG(Recommender):
     @property
     def steps_left(self) -> int:
         """Critic steps that there still may be."""
-        return self.steps - self._taken if self.private_gradient is None else self.private_gradient.steps_left
+        if isinstance(self.private_gradient, PrivateGradient):
+            return self.private_gradient.steps_left
+        if self.private_gradient is not None and self.private_gradient.steps_left < 1:
+            return 0
+        return self.privacy.steps - self._taken
 
     def _critic_step(self, optimizer: Optimizer) -> None:
         """Real rows of a sample, which is secret if the critic is private, and generated rows; both losses go down."""
         optimizer.zero_grad()
-        if self.private_gradient is None:
-            self._taken += 1
-            # From the global random state, which checkpoints keep: a resumed run equals an unbroken one.
-            sampled = (torch.rand(self.sampler.num_users) < self.sampler.rate).nonzero().squeeze(1).to(self.device)
-            if len(sampled):
-                self.manual_backward(self._real_loss(sampled).sum() / self.sampler.expected_size)
-        else:
-            self.private_gradient(self.sampler.sample().to(self.device), self._real_loss)
+        self._taken += 1
+        self._critic_gradient(self._some_sample(), self._real_loss)
         users = self._some_users()
         with torch.no_grad():
             rows = self.generator(users)
         scores = self.critic.score_rows(rows, self._conditions(users))
-        self.manual_backward((scores + self.penalties({"fake_scores": scores}, to="critic")).mean())
+        told = "fake_scores" not in self.secret
+        penalty = self.penalties({"fake_scores": scores}, to="critic", logged=told)
+        self.manual_backward((scores + penalty).mean())
         optimizer.step()
         if self.critic_bound is not None:
             self.critic.bound(self.critic_bound)
 
+    def _some_sample(self) -> Tensor:
+        """Whose rows the critic reads, rising."""
+        if self._openly_sampled:
+            # From the global random state, which checkpoints keep: a resumed run equals an unbroken one.
+            drawn = torch.rand(self.sampler.num_users) < self.sampler.rate
+            return drawn.nonzero().squeeze(1).to(self.device)
+        return self.sampler.sample().to(self.device)
+
     def _some_users(self) -> Tensor:
         """Whose rows to generate: any users, whether or not they have rated, shape ``(sample_size,)``."""
-        num_users = self.sampler.num_users
-        if self.private_gradient is None:
-            return torch.randint(num_users, (self.sample_size,)).to(self.device)
-        return torch.from_numpy(self._source.integers(num_users, self.sample_size)).to(self.device)
+        num_users, count = self.sampler.num_users, self.privacy.sample_size
+        if self._openly_sampled:
+            return torch.randint(num_users, (count,)).to(self.device)
+        return torch.from_numpy(self._source.integers(num_users, count)).to(self.device)
+
+    def _plain_gradient(self, users: Tensor, losses: Losses) -> None:
+        if len(users):
+            self.manual_backward(losses(users).sum() / self.sampler.expected_size)
 
     def _real_loss(self, users: Tensor) -> Tensor:
         """What the critic minimises for each of some users (batch,), by the user's own row; shape ``(batch,)``."""
-        bags = self.target_rows.bags(users)
-        items, weights = padded(bags)
+        items, weights = padded(self.target_rows.bags(users))
         scores = self.critic(items, weights, self._conditions(users))
-        losses = -scores + self.penalties({"real_scores": scores}, to="critic", logged=not self.private_critic)
+        told = "real_scores" not in self.secret
+        losses = -scores + self.penalties({"real_scores": scores}, to="critic", logged=told)
         # Somebody without data adds nothing: that is what a user who is zeroed out does.
         real: Tensor = losses * (self.target_rows.counts()[users] > 0)
         return real
@@ -249,15 +288,21 @@ class SPPG(Recommender):
         optimizer.zero_grad()
         users = self._some_users()
         outputs = self.step(UserBatch(users))
-        loss = outputs["loss"] + self.penalties(outputs, to="generator")
+        told = "fake_scores" not in self.secret
+        loss = outputs["loss"] + self.penalties(outputs, to="generator", logged=told)
         self.manual_backward(loss)
         optimizer.step()
-        self.log("train/loss", loss.detach(), prog_bar=True, on_step=False, on_epoch=True, batch_size=len(users))
+        self.averaged.update_parameters(self.generator)
+        if told:
+            self.log("train/loss", loss.detach(), prog_bar=True, on_step=False, on_epoch=True, batch_size=len(users))
 
     def step(self, batch: Batch) -> Outputs:
         """The generator's loss and the scores of its rows; the critic's losses are its own."""
         users = batch.users
-        scores = self.critic.score_rows(self.generator(users), self._conditions(users))
+        rows = self.generator(users)
+        if isinstance(self.private_gradient, SanitisedGradient):
+            rows = self.private_gradient(rows)
+        scores = self.critic.score_rows(rows, self._conditions(users))
         return {"loss": -scores.mean(), "fake_scores": scores}
 
     def _conditions(self, users: Tensor) -> Tensor:
@@ -272,9 +317,47 @@ class SPPG(Recommender):
         """RMSprop for each network."""
         learned = [p for p in self.critic.parameters() if p.requires_grad]
         return (
-            torch.optim.RMSprop(learned, lr=self.lr_critic),
+            torch.optim.RMSprop(learned, lr=self.lr_critic, weight_decay=self.weight_decay),
             torch.optim.RMSprop(self.generator.parameters(), lr=self.lr_generator),
         )
+
+    # Releasing.
+
+    def events(self, num_users: int) -> list[PrivacyEvent]:
+        """What the whole training would spend, from public settings alone."""
+        return self.privacy.events(num_users)
+
+    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+        """The record that a release would carry, from public settings alone."""
+        return self.privacy.record(num_users, inputs=self._public_inputs(num_items))
+
+    def release(self, source: Ratings, domain: str) -> Release:
+        """The generator, and never the critic, as it is after the steps taken so far.
+
+        Args:
+            source: The ratings it was trained on; only whose they are is used, and what was done to them before.
+            domain: Name of the source domain.
+
+        Raises:
+            RuntimeError: If no step was taken.
+        """
+        if not self._taken:
+            raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
+        inputs = self._public_inputs(source.num_items)
+        record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
+        return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
+
+    def audits(self) -> list[Audit]:
+        """White-box audits of the steps that the claim rests on; none where nothing is claimed."""
+        return generator_audits(self.privacy)
+
+    def _public_inputs(self, num_items: int) -> dict[str, Plain]:
+        return {
+            "num_items": num_items,
+            "condition_dim": self.condition_dim,
+            "generator_dims": ", ".join(map(str, self.generator_dims)) or "none",
+            "noise_dim": self.noise_dim,
+        }
 
     # Scoring.
 
@@ -284,23 +367,32 @@ class SPPG(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """Logits of the generated rows, shape ``(batch, num_items)``."""
-        return torch.logit(self.generator(users), eps=1e-7)
+        return torch.logit(self.scored(users), eps=1e-7)
+
+    @property
+    def scored(self) -> RowGenerator:
+        """The generator that is scored and released: the average over the steps."""
+        generator = self.averaged.module
+        assert isinstance(generator, RowGenerator)
+        return generator
 
     # Checkpoints.
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep how many steps are spent as well."""
         super().on_save_checkpoint(checkpoint)
-        spent = self._taken if self.private_gradient is None else self.private_gradient.state_dict()
-        checkpoint["zoo"]["spent"] = spent
+        spent = None if self.private_gradient is None else self.private_gradient.state_dict()
+        checkpoint["zoo"]["spent"] = {"critic_steps": self._taken, "private": spent}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on counting; what is spent is never forgotten."""
+        """Go on counting; what is spent is never forgotten, here or there."""
         super().on_load_checkpoint(checkpoint)
         spent = checkpoint["zoo"]["spent"]
-        if self._trainer is not None and self.trainer.state.fn != TrainerFn.FITTING:
-            return  # looked at, not gone on with: what this run has spent stays spent
+        self._taken = max(self._taken, spent["critic_steps"])
         if self.private_gradient is None:
-            self._taken = max(self._taken, spent)
-        else:
-            self.private_gradient.load_state_dict(spent)
+            return
+        private = spent["private"]
+        if private and self._trainer is not None and self.trainer.state.fn != TrainerFn.FITTING:
+            # An older epoch may be looked at; the weights of a later one are here from now on, and cost what they cost.
+            private = {**private, "steps_taken": max(private["steps_taken"], self.private_gradient.steps_taken)}
+        self.private_gradient.load_state_dict(private)

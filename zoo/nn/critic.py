@@ -4,33 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from zoo.nn.item_sum import ItemSum
 
+Conditioning = Literal["product", "sum"]
+
 
 class Critic(nn.Module):
-    """Scores a user's row, sparse or dense, given who the user is; the mean of the last layer's outputs.
+    """Scores a user's row, sparse or dense, given who the user is.
 
-    The critic of PPGenCDR (Liao et al., AAAI 2023), whose released code averages 256 outputs. Its first layer reads the
-    row item by item and the condition beside it, which equals one layer on both side by side. No part of it looks at more
-    than one user, so a user's gradient is well defined.
+    Its first layer reads the row item by item, another one the condition, and what follows reads both together:
+
+    * ``sum``: their sum, which equals one layer on row and condition side by side; the score is the mean of the last
+      layer's outputs. The critic of PPGenCDR (Liao et al., AAAI 2023), whose released code averages 256 of them.
+    * ``product``: their product, number by number; the score is the sum of the last layer's outputs. With one layer this is
+      the inner product of a linear map of the row with one of the condition (Miyato & Koyama, *cGANs with Projection
+      Discriminator*, ICLR 2018). Such a critic can tell rows by their means under each condition and by nothing else: not
+      by a real row's being 0 and 1 where a generated one is between.
+
+    No part of it looks at more than one user, so a user's gradient is well defined.
 
     Args:
         num_items: Length of a row.
         condition_dim: Width of the condition.
         dims: Widths of the layers.
         dropout: Probability of leaving out a number of the condition while training.
+        conditioning: How the condition meets the row.
     """
 
     def __init__(
-        self, num_items: int, condition_dim: int, dims: Sequence[int] = (512, 256), dropout: float = 0.0
+        self,
+        num_items: int,
+        condition_dim: int,
+        dims: Sequence[int] = (512, 256),
+        dropout: float = 0.0,
+        conditioning: Conditioning = "sum",
     ) -> None:
         super().__init__()
+        self.conditioning: Conditioning = conditioning
         self.first = ItemSum(num_items, dims[0])
-        self.condition = nn.Linear(condition_dim, dims[0], bias=False)
+        # With a bias a product also compares the means of all rows; in a sum it would repeat the first layer's.
+        self.condition = nn.Linear(condition_dim, dims[0], bias=conditioning == "product")
         self.dropout = nn.Dropout(dropout)
         layers: list[nn.Module] = []
         for width, next_width in pairwise(dims):
@@ -55,8 +73,12 @@ class Critic(nn.Module):
         return self._score(self.first.dense(rows), conditions)
 
     def _score(self, hidden: Tensor, conditions: Tensor) -> Tensor:
-        out: Tensor = self.rest(hidden + self.condition(self.dropout(conditions)))
-        return out.mean(dim=1)
+        condition = self.condition(self.dropout(conditions))
+        if self.conditioning == "sum":
+            out: Tensor = self.rest(hidden + condition)
+            return out.mean(dim=1)
+        out = self.rest(hidden * condition)
+        return out.sum(dim=1)
 
     @torch.no_grad()
     def bound(self, largest: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -25,6 +26,7 @@ class RowGenerator(nn.Module):
         dims: Widths of the hidden layers.
         noise_dim: Width of the noise; 0: none.
         dropout: Probability of leaving out a number of the condition while training.
+        density: What a number of a row is before any training, about: a guess, not read from the data.
     """
 
     def __init__(
@@ -35,14 +37,18 @@ class RowGenerator(nn.Module):
         dims: Sequence[int] = (256, 512, 1024),
         noise_dim: int = 0,
         dropout: float = 0.0,
+        density: float = 0.5,
     ) -> None:
         super().__init__()
         self.noise_dim = noise_dim
         self.embedding = nn.Embedding(num_users, condition_dim)
-        nn.init.normal_(self.embedding.weight, std=0.1)
+        nn.init.normal_(self.embedding.weight, std=condition_dim**-0.5)  # of length 1, at any width
         self.dropout = nn.Dropout(dropout)
         widths = [condition_dim + noise_dim, *dims, width]
         self.layers = nn.ModuleList(nn.Linear(inner, outer) for inner, outer in pairwise(widths))
+        last = self.layers[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.constant_(last.bias, math.log(density / (1 - density)))
 
     def forward(self, users: Tensor) -> Tensor:
         """Probabilities for users (batch,), shape ``(batch, width)``; other noise at every call while training, else none."""

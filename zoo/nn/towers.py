@@ -93,15 +93,22 @@ class TwoTowers(nn.Module):
         dims: Widths of both towers' layers.
         scale: Range of the logit; a bare cosine (1) cannot leave ``[-1, 1]``, whose sigmoids lie in [.27, .73].
         input_dropout: Probability of leaving out an entry of a user's row while training.
+        item_dropout: The same for an item's column.
     """
 
     def __init__(
-        self, num_users: int, num_items: int, dims: Sequence[int], scale: float, input_dropout: float = 0.0
+        self,
+        num_users: int,
+        num_items: int,
+        dims: Sequence[int],
+        scale: float,
+        input_dropout: float = 0.0,
+        item_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.scale = scale
         self.user_tower = SparseTower(num_items, dims, input_dropout)
-        self.item_tower = SparseTower(num_users, dims)
+        self.item_tower = SparseTower(num_users, dims, item_dropout)
 
     def users(self, rows: SparseRows, index: Tensor) -> Tensor:
         """Factors of users ``index`` (batch,), shape ``(batch, dims[-1])``."""

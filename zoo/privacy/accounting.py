@@ -289,17 +289,24 @@ def _loss_epsilon(losses: _Losses, zeroed_out: bool, delta: float) -> float:
     slack = 1e-12 + 1e-15 * losses.times
     if losses.kinds > _MOST_KINDS or losses.times > _MOST_TIMES or losses.width > _WIDEST or delta <= 2 * slack:
         return math.inf
-    composed = None
-    with np.errstate(over="ignore"):  # e to the power of a gap between very large losses: its inverse is 0
-        for single, count in _distributions(losses, zeroed_out):
-            repeated = _repeated(single, int(count))
-            composed = repeated if composed is None else composed.compose(repeated)
+    composed = _composed_losses(losses, zeroed_out)
     if composed is None:
         return 0.0
     try:
         return float(composed.get_epsilon_for_delta(delta - slack)) * (1 + 1e-9)
     except OverflowError:  # e to the power of a loss beyond 709
         return math.inf
+
+
+@lru_cache(maxsize=4)  # a curve asks for many deltas of one distribution
+def _composed_losses(losses: _Losses, zeroed_out: bool) -> Any:  # noqa: ANN401  dp_accounting has no types
+    """The distribution of all losses together; None if there is none."""
+    composed = None
+    with np.errstate(over="ignore"):  # e to the power of a gap between very large losses: its inverse is 0
+        for single, count in _distributions(losses, zeroed_out):
+            repeated = _repeated(single, int(count))
+            composed = repeated if composed is None else composed.compose(repeated)
+    return composed
 
 
 def _repeated(single: Any, count: int) -> Any:  # noqa: ANN401  dp_accounting has no types

@@ -89,6 +89,17 @@ class TrainingPlan:
         """What the ledger gets for the first so many steps, at least one."""
         return SelfComposedEvent(self.step_event, steps)
 
+    def settings(self) -> dict[str, float | str]:
+        """What the guarantee rests on, as plain values."""
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            "clip": self.clip,
+            "rate": self.rate,
+            "steps": self.steps,
+            "relation": self.relation.value,
+            "delta": self.delta,
+        }
+
     def epsilon_after(self, steps: int) -> float:
         """Proved privacy loss of the first so many steps; 0 of none. Takes about a third of a second."""
         return epsilon_of([self.event_after(steps)], self.delta, self.relation) if steps else 0.0

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from zoo.privacy.clipped_sum import Losses, check_module, clipped_sum, trainable
 from zoo.privacy.dp_sgd import TrainingPlan
-from zoo.privacy.events import PrivacyEvent
-from zoo.privacy.noise import SEEDED, NoiseSource, grid
+from zoo.privacy.noise import NoiseSource, grid
+from zoo.privacy.noisy_steps import NoisySteps, check_autocast, check_processes, fresh_generator
 
 
-class BudgetSpentError(RuntimeError):
-    """A step that would exceed the planned number of steps."""
-
-
-class PrivateGradient:
+class PrivateGradient(NoisySteps):
     """Gradients of a module that hide each user's part in them: the Gaussian mechanism on a Poisson sample.
 
     A call takes the losses of a sample of users, clips each user's gradient jointly over all trained parameters to
@@ -61,15 +55,12 @@ class PrivateGradient:
             raise ValueError(
                 f"expected_size must be a positive finite number, got {expected_size!r}: rate times users."
             )
-        _check_processes()
+        check_processes()
         check_module(module)
+        super().__init__(plan, noise)
         self.module = module
-        self.plan = plan
+        self.plan: TrainingPlan = plan
         self.expected_size = float(expected_size)
-        self._noise = noise
-        self._private = noise.private
-        self._limit = plan.steps
-        self._taken = 0
         self._checked = False
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
@@ -90,7 +81,7 @@ class PrivateGradient:
             FloatingPointError: If a loss or a gradient is not finite.
         """
         self._check_step(users)
-        self._taken += 1
+        self._count()
         sums = None
         if len(users):
             # Once, in the first step that has another user to depend on.
@@ -99,117 +90,14 @@ class PrivateGradient:
             self._checked |= check
         self._fill(sums)
 
-    @property
-    def steps_taken(self) -> int:
-        """Steps so far, over all runs that this one resumed."""
-        return self._taken
-
-    @property
-    def steps_left(self) -> int:
-        """Steps until the budget is spent, or the `limit` reached."""
-        return max(self._limit - self._taken, 0)
-
-    def limit(self, steps: int) -> None:
-        """Allow no more than so many steps in all, earlier ones included; a limit is never raised.
-
-        For a budget below the plan's: fewer steps with the same noise spend less. It is no setting that a guarantee rests
-        on, and no part of the state: a run that goes on sets it again, or ends with the plan.
-
-        Args:
-            steps: At least 0; from as many as the plan has on, the plan alone counts.
-
-        Raises:
-            ValueError: If it is not an integer of at least 0.
-        """
-        if type(steps) is not int or steps < 0:
-            raise ValueError(
-                f"steps must be an integer of at least 0, got {steps!r}. It is how many there may be in all."
-            )
-        self._limit = min(self._limit, steps)
-
-    @property
-    def private(self) -> bool:
-        """Whether a guarantee may rest on the noise of all steps: none of it, in this run or before, had a seed."""
-        return self._private
-
-    @property
-    def noise_label(self) -> str:
-        """Where the noise came from, for the record."""
-        return self._noise.label if self._private else SEEDED
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """The ledger so far."""
-        return (self.plan.event_after(self._taken),) if self._taken else ()
-
-    @property
-    def epsilon_spent(self) -> float:
-        """Proved privacy loss so far at ``plan.delta``; infinite if it is not `private`."""
-        if not self._private and self._taken:
-            return math.inf
-        return self.plan.epsilon_after(self._taken)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The count of steps and the settings that it counts for, as plain values; no noise and no entropy."""
-        return {"steps_taken": self._taken, "private": self._private, "settings": self._settings()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting where another run stopped. The count never falls, and noise with a seed is never forgotten.
-
-        Steps that the other run took after this state are not in it: what they released must be discarded.
-
-        Args:
-            state: From `state_dict`, under the same settings.
-
-        Raises:
-            ValueError: If it is of another form or other settings, or has fewer steps than were taken here, or too many.
-        """
-        taken, private, settings = state.get("steps_taken"), state.get("private"), state.get("settings")
-        if type(taken) is not int or type(private) is not bool or not isinstance(settings, Mapping):
-            raise ValueError("The state is none of a PrivateGradient: it must hold steps_taken, private and settings.")
-        own = self._settings()
-        if other := sorted(name for name in own.keys() | settings.keys() if settings.get(name) != own.get(name)):
-            changes = ", ".join(f"{name} was {settings.get(name)!r} and is {own.get(name)!r}" for name in other)
-            raise ValueError(
-                f"The training was begun under other settings: {changes}. Its steps cannot be counted under these; resume it "
-                "as it was, or begin anew from public values."
-            )
-        if not self._taken <= taken <= self.plan.steps:
-            raise ValueError(
-                f"steps_taken must lie in [{self._taken}, {self.plan.steps}], got {taken}: steps that were taken stay taken."
-            )
-        self._taken = taken
-        self._private &= private
-
     def _settings(self) -> dict[str, float | str]:
         """What the guarantee, and the meaning of a step, rests on."""
-        plan = self.plan
-        return {
-            "noise_multiplier": plan.noise_multiplier,
-            "clip": plan.clip,
-            "rate": plan.rate,
-            "steps": plan.steps,
-            "relation": plan.relation.value,
-            "delta": plan.delta,
-            "expected_size": self.expected_size,
-        }
+        return {**self.plan.settings(), "expected_size": self.expected_size}
 
     def _check_step(self, users: Tensor) -> None:
-        if self._taken >= self.plan.steps:
-            raise BudgetSpentError(
-                f"All {self.plan.steps} planned steps were taken; another one would cost more than the plan says. Plan for "
-                "more steps before training; noise that was too little cannot be added later."
-            )
-        if self._taken >= self._limit:
-            raise BudgetSpentError(
-                f"The {self._limit} steps that this run is limited to were taken, of {self.plan.steps} planned ones. Look at "
-                "steps_left before a step, or set a higher limit when the run begins."
-            )
-        _check_processes()
-        for device in {parameter.device.type for parameter in self.module.parameters()}:
-            if torch.is_autocast_enabled(device):
-                raise RuntimeError(
-                    "Autocast is on; a private gradient is taken in float32. Train with precision 32-true."
-                )
+        self._check_left()
+        check_processes()
+        check_autocast(*{parameter.device.type for parameter in self.module.parameters()})
         if users.ndim != 1 or users.dtype != torch.int64 or not bool((users[1:] > users[:-1]).all()):
             raise ValueError(
                 f"users must be int64 of the shape (sampled,), rising and none twice, as PoissonSampler draws them; got "
@@ -218,7 +106,7 @@ class PrivateGradient:
         check_module(self.module)
 
     def _fill(self, sums: Mapping[str, Tensor] | None) -> None:
-        generator = _fresh_generator(self._noise)
+        generator = fresh_generator(self._noise)
         sigma = self.plan.noise_multiplier * self.plan.clip
         for name, parameter in trainable(self.module).items():
             total = torch.from_numpy(generator.standard_normal(tuple(parameter.shape))).to(parameter.device).mul_(sigma)
@@ -228,17 +116,3 @@ class PrivateGradient:
                 spacing = grid(sigma)
                 total.div_(spacing).round_().mul_(spacing)
             parameter.grad = total.div_(self.expected_size).to(parameter.dtype)
-
-
-def _fresh_generator(noise: NoiseSource) -> np.random.Generator:
-    halves = noise.integers(2**32, 4).astype(np.uint64)
-    return np.random.Generator(np.random.Philox(key=halves[:2] << np.uint64(32) | halves[2:]))
-
-
-def _check_processes() -> None:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise RuntimeError(
-            f"{distributed.get_world_size()} processes train together. Each would draw a sample and noise of its own, and "
-            "what they add up to is not what is accounted for. Train with one device."
-        )

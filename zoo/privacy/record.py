@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from zoo.privacy.accounting import ACCOUNTANT, Accountant
@@ -346,6 +347,17 @@ def unprotected_record(
         not_protected=("everything in the release",),
         reason=reason,
     )
+
+
+@cache
+def warn_once(text: str, stacklevel: int = 2) -> None:
+    """Warn of something the first time it is said in this process.
+
+    Args:
+        text: What is wrong, and where it is written down.
+        stacklevel: Whose line is shown: 1: the caller's, 2: that of the caller's caller, and so on.
+    """
+    warnings.warn(text, stacklevel=stacklevel + 1)
 
 
 def default_delta(num_users: int) -> float:

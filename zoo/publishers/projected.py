@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +19,7 @@ from zoo.privacy.noise import NoiseSource
 from zoo.privacy.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
 from zoo.privacy.public_matrix import PublicMatrix
 from zoo.privacy.record import Plain, PrivacyRecord, default_delta, unprotected_record
+from zoo.privacy.record import warn_once as _warn_once
 from zoo.privacy.relation import Relation, Unit
 from zoo.privacy.svd_lift import Floats, lifted_ratings
 from zoo.publisher import Grid, Publisher
@@ -185,7 +184,7 @@ class Projected(Publisher):
         weakness = self.lift_weakness(source.num_users, source.num_items)
         if weakness is None:
             return self._release(source, domain, rows, self._record(source, plan, noise), plan.event)
-        _warn_once(f"{self.mechanism} with paper_faithful protects nobody here: {weakness}. The record says so.")
+        _warn_once(f"{self.mechanism} with paper_faithful protects nobody here: {weakness}. The record says so.", 3)
         record = self._unprotected(source, plan, noise, weakness)
         return self._release(source, domain, rows, record, NonPrivateEvent())
 
@@ -267,9 +266,3 @@ class Projected(Publisher):
         cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
         group = () if per_user else (f"several ratings of one user together: k of them cost {cost}",)
         return (*ALWAYS_OPEN, *group, "held-out items of this domain, where they are used to evaluate")
-
-
-@cache
-def _warn_once(text: str) -> None:
-    """Warn of something the first time it is said in this process."""
-    warnings.warn(text, stacklevel=4)

@@ -181,3 +181,29 @@ def test_a_benchmark_can_be_written_as_json(made: Made) -> None:
     assert plain["systems"]["S"]["search"]["parameters"]["model.lr"]["high"] == 1.0
     assert plain["systems"]["S"]["releases"][0]["epsilons"] == [1.0]
     assert plain["seeds"] == [0]
+
+
+def test_an_epsilon_may_lie_in_another_class_of_the_publisher(made: Made) -> None:
+    nested = {
+        "class_path": "GeneratorPublisher",
+        "init_args": {"network": {"class_path": "SPPG", "init_args": {"steps": 4}}},
+    }
+    (row,) = made(
+        **released(publisher=nested, epsilons=[3], epsilon_key="network.init_args.epsilon", noise_control=False)
+    ).rows()
+    assert row.publisher is not None
+    assert row.publisher["init_args"]["network"] == {"class_path": "SPPG", "init_args": {"steps": 4, "epsilon": 3.0}}
+    assert nested["init_args"] == {"network": {"class_path": "SPPG", "init_args": {"steps": 4}}}
+    assert row.release == "GeneratorPublisher eps 3"
+
+
+def test_public_draws_follow_the_seed_also_inside_a_control(made: Made) -> None:
+    trained = {"class_path": "GeneratorPublisher", "init_args": {"network": "SPPG"}}
+    benchmark = made(**released(publisher=trained))
+    row, control = benchmark.rows()
+    assert publisher_of(benchmark.arguments(row, 7))["init_args"]["seed"] == 7
+    inner = publisher_of(benchmark.arguments(control, 7))["init_args"]
+    assert (inner["seed"], inner["of"]["init_args"]["seed"]) == (7, 7)
+    given = {"class_path": "GeneratorPublisher", "init_args": {"network": "SPPG", "seed": 3}}
+    benchmark = made(**released(publisher=given))
+    assert publisher_of(benchmark.arguments(next(iter(benchmark.rows())), 7))["init_args"]["seed"] == 3

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
 from zoo.nn.generator import GeneratedRows, RowGenerator, generator_shapes
@@ -19,6 +20,24 @@ from zoo.release import Release, ReleaseError
 def generator(noise_dim: int = 0) -> RowGenerator:
     torch.manual_seed(0)
     return RowGenerator(5, 7, condition_dim=3, dims=(4, 6), noise_dim=noise_dim).eval()
+
+
+@pytest.mark.parametrize("condition_dim", [4, 64, 400])
+def test_an_untrained_embedding_has_about_length_one_at_any_width(condition_dim: int) -> None:
+    """Chi-square of 500 users' squares, each of variance one over the width: fails with probability below 2e-9 each."""
+    torch.manual_seed(0)
+    embedding = RowGenerator(500, 7, condition_dim, dims=()).embedding.weight.detach().double()
+    square, count = float(embedding.square().sum()) * condition_dim, embedding.numel()
+    assert chi2.ppf(1e-9, count) < square < chi2.isf(1e-9, count)
+
+
+@pytest.mark.parametrize("density", [0.01, 0.3, 0.5])
+def test_an_untrained_row_is_about_as_dense_as_it_was_guessed(density: float) -> None:
+    """What hidden layers add to the logits is small: the median is within a quarter of the guess."""
+    torch.manual_seed(0)
+    made = RowGenerator(200, 300, condition_dim=8, dims=(16, 16), density=density)
+    assert torch.allclose(made.layers[-1].bias.sigmoid(), torch.tensor(density))  # type: ignore[operator, union-attr]
+    assert float(made(torch.arange(200)).detach().median()) == pytest.approx(density, rel=0.25)
 
 
 def release(tensors: dict[str, Tensor]) -> Release:

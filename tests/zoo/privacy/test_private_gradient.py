@@ -19,8 +19,9 @@ from zoo.privacy.clipped_sum import clipped_sum
 from zoo.privacy.dp_sgd import TrainingPlan
 from zoo.privacy.events import PoissonSampledGaussianEvent, SelfComposedEvent
 from zoo.privacy.noise import NoiseSource
+from zoo.privacy.noisy_steps import BudgetSpentError
 from zoo.privacy.poisson import PoissonSampler
-from zoo.privacy.private_gradient import BudgetSpentError, PrivateGradient
+from zoo.privacy.private_gradient import PrivateGradient
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 
@@ -261,9 +262,9 @@ def test_a_seed_is_never_forgotten() -> None:
         ({"settings": {"more": 1}}, "more was 1 and is None"),
         ({"steps_taken": 11}, r"must lie in \[1, 10\], got 11"),
         ({"steps_taken": 0}, r"must lie in \[1, 10\], got 0"),
-        ({"steps_taken": 1.5}, "none of a PrivateGradient"),
-        ({"private": None}, "none of a PrivateGradient"),
-        ({"settings": []}, "none of a PrivateGradient"),
+        ({"steps_taken": 1.5}, "is none of noisy steps"),
+        ({"private": None}, "is none of noisy steps"),
+        ({"settings": []}, "is none of noisy steps"),
     ],
 )
 def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:

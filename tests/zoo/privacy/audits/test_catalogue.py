@@ -39,7 +39,8 @@ def test_nothing_is_left_out() -> None:
     names = [audit.name for audit in AUDITS]
     assert len(set(names)) == len(names)
     assert [audit.name for audit in AUDITS if not audit.holds] == ["published JLT, items < users", "published SJLT"]
-    for mechanism in ("JLT unit", "JLT max", "JLT gaussian", "JLT paper", "SJLT", "NoisyRows", "FlippedRows", "DP-SGD"):
+    mechanisms = ("JLT unit", "JLT max", "JLT gaussian", "JLT paper", "SJLT", "NoisyRows", "FlippedRows", "DP-SGD")
+    for mechanism in (*mechanisms, "GS-WGAN"):
         assert any(name.startswith(mechanism) for name in names)
     assert {audit.name for audit in ONE_RUN} == {f"{of}, one run" for of in ("JLT unit", "SJLT unit", "JLT gaussian")}
 

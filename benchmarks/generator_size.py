@@ -1,0 +1,90 @@
+"""Training a generator and its recommender at Amazon's size: seconds of the processor and peak memory, one line of JSON.
+
+    ZOO_DATA=data python benchmarks/generator_size.py publish kitchen     # SPPG on one domain's rows, 300 private steps
+    ZOO_DATA=data python benchmarks/generator_size.py fit kitchen         # PPGenCDR on a target, rows of a plain generator
+
+Needs the folder `amazon-food-kitchen` (see docs/data.md); each line is a process of its own.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from generated import peak_memory
+from pytorch_lightning import Trainer, seed_everything
+
+from callbacks import GANStabilizer, RobustnessConductor
+from datamodules import Files
+from zoo import SPPG, GeneratorPublisher, PPGenCDR
+
+DOMAINS = ("food", "kitchen")
+EPOCHS = 5
+
+
+def data(target: str, releases: dict[str, Path] | None = None) -> Files:
+    """Both domains, all their items."""
+    (source,) = (name for name in DOMAINS if name != target)
+    sizes = {"batch_size": 512, "missing_users": "zero", "releases": releases}
+    return Files(name="amazon-food-kitchen", target=target, sources=[source], **sizes)  # type: ignore[arg-type]
+
+
+def generator(mechanism: str) -> GeneratorPublisher:
+    """The publisher of configs/ppgencdr/kitchen.yaml."""
+    network = SPPG(mechanism=mechanism, epsilon=5.0, sample_size=512)  # type: ignore[arg-type]
+    return GeneratorPublisher(network, [GANStabilizer()], progress=False)
+
+
+def publish(domain: str) -> dict[str, float | int]:
+    """A private training on one domain."""
+    (target,) = (name for name in DOMAINS if name != domain)
+    ratings = data(target).source(domain)
+    began, passed = time.process_time(), time.perf_counter()
+    release = generator("private_d").publish(ratings, domain)
+    spent = time.process_time() - began, time.perf_counter() - passed
+    steps = release.record.compositions
+    epoch = -(-ratings.num_users // 512)  # steps in which every user is there once on average
+    return {
+        "users": ratings.num_users,
+        "items": ratings.num_items,
+        "ratings": ratings.num_ratings,
+        "steps": steps,
+        "processor_seconds": round(spent[0], 1),
+        "seconds": round(spent[1], 1),
+        "processor_seconds_per_epoch": round(spent[0] / steps * epoch, 2),
+    }
+
+
+def fit(target: str) -> dict[str, float | int]:
+    """Some epochs of the recommender, validation included."""
+    (source,) = (name for name in DOMAINS if name != target)
+    with tempfile.TemporaryDirectory() as folder:
+        path = generator("none").publish(data(target).source(source), source).save(Path(folder) / source)
+        module = data(target, {source: path})
+        trainer = Trainer(
+            accelerator="cpu",
+            max_epochs=EPOCHS,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[RobustnessConductor()],
+        )
+        began, passed = time.process_time(), time.perf_counter()
+        trainer.fit(PPGenCDR(), datamodule=module)
+        spent = time.process_time() - began, time.perf_counter() - passed
+    return {
+        "users": module.train.num_users,
+        "items": module.train.num_items,
+        "source_items": module.releases[source].width,
+        "processor_seconds_per_epoch": round(spent[0] / EPOCHS, 2),
+        "seconds_per_epoch": round(spent[1] / EPOCHS, 2),
+    }
+
+
+if __name__ == "__main__":
+    seed_everything(0, verbose=False)
+    what, domain = sys.argv[1:]
+    measured = {"publish": publish, "fit": fit}[what](domain)
+    print(json.dumps({"what": what, "domain": domain, **measured, "peak_mib": round(peak_memory())}))

@@ -1,0 +1,433 @@
+"""GeneratorPublisher: what it releases is the generator after its last step, and what it tells besides is nothing."""
+
+import random
+import signal
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer, seed_everything
+from pytorch_lightning.callbacks import Callback
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from callbacks import GANStabilizer, PrivacyBudget
+from datamodules import Synthetic
+from tests.samples import some_ratings
+from zoo import EASE, SPPG, GeneratorPublisher, Noise, Partial, Publisher, Ratings, Release, Shuffled, Thinned
+from zoo.assurance.command import main
+from zoo.cli import LIBRARY_CHATTER
+from zoo.privacy.events import NonPrivateEvent, SelfComposedEvent
+from zoo.privacy.record import Guarantee
+from zoo.publishers.generator import Beats
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.filterwarnings("ignore:.*protects nobody")
+
+CONFIG = ROOT / "configs" / "ppgencdr" / "douban.yaml"
+TINY: dict[str, Any] = {
+    "steps": 5, "sample_size": 4, "n_critic": 2, "condition_dim": 2, "generator_dims": (3,), "critic_dims": (4,),
+}  # fmt: skip
+SOUND = ["private_d", "first_layer_only", "gs_wgan"]
+UNSOUND = ["none", "first_layer_noise", "upstream_noise"]
+
+
+def network(mechanism: str = "private_d", noise_seed: int | None = 1, **settings: Any) -> SPPG:  # noqa: ANN401
+    faithful = mechanism in ("first_layer_noise", "upstream_noise")
+    return SPPG(mechanism=mechanism, noise_seed=noise_seed, paper_faithful=faithful, **(TINY | settings))  # type: ignore[arg-type]
+
+
+def ratings(seed: int = 0) -> Ratings:
+    """Binary ratings of 20 users; some users have none."""
+    some = some_ratings(20, 7, density=0.3, seed=seed)
+    some.matrix.data[:] = 1
+    return Ratings(some.matrix, some.user_ids, some.item_ids, ("split random2",))
+
+
+def same(ours: dict[str, Tensor] | Any, theirs: dict[str, Tensor] | Any) -> bool:  # noqa: ANN401
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+class Spy(Callback):
+    """Is told what a training was like; a copy of it tells the same."""
+
+    def __init__(self) -> None:
+        self.before: dict[str, Tensor] = {}
+        self.after: list[dict[str, Tensor]] = []
+        self.batches: list[int] = []
+        self.logged: set[str] = set()
+        self.validations = 0
+
+    def __deepcopy__(self, memo: object) -> "Spy":
+        return self
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The weights that training begins from."""
+        self.before = {name: values.clone() for name, values in pl_module.state_dict().items()}
+        self.after, self.batches = [], []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: object, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
+        """What a step made of the generator, and who was in its batch."""
+        self.after.append(pl_module.scored.tensors())
+        self.batches.append(len(batch.users))
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """None is meant to be."""
+        self.validations += 1
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """What was logged."""
+        self.logged |= set(trainer.callback_metrics) | set(trainer.logged_metrics)
+
+
+# What is released.
+
+
+@pytest.mark.parametrize("mechanism", [*SOUND, *UNSOUND])
+def test_a_release_holds_the_generator_and_nothing_of_the_critic(mechanism: str) -> None:
+    release = GeneratorPublisher(network(mechanism)).publish(ratings(), "book")
+    shapes = {name: tuple(tensor.shape) for name, tensor in release.tensors.items()}
+    assert shapes == {
+        "embedding": (20, 2), "weight_0": (3, 2), "bias_0": (3,), "weight_1": (7, 3), "bias_1": (7,),
+    }  # fmt: skip
+    assert (release.kind, release.domain, release.width) == ("generator", "book", 7)
+    assert list(release.user_ids) == list(ratings().user_ids)
+    assert release.rows(torch.arange(20)).shape == (20, 7)
+
+
+@pytest.mark.parametrize("mechanism", [*SOUND, *UNSOUND])
+def test_it_is_the_generator_that_the_method_learns_by_itself(mechanism: str) -> None:
+    """The same method trained on the domain as on a target, whose batches are of people, has the same weights."""
+    sizes: dict[str, Any] = {"num_users": 20, "num_items": 12, "ratings_per_user": 5, "batch_size": 8, "seed": 0}
+    source = Synthetic(**sizes).source("book")
+    release = GeneratorPublisher(network(mechanism), [GANStabilizer()], seed=3).publish(source, "book")
+
+    alone, data = network(mechanism), Synthetic(target="book", sources=["music"], **sizes)
+    seed_everything(3)
+    trainer = Trainer(
+        max_epochs=5, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, limit_val_batches=0, callbacks=[GANStabilizer()],
+    )  # fmt: skip
+    trainer.fit(alone, datamodule=data)
+    assert data.train.digest() == source.digest()
+    assert same(release.tensors, alone.scored.tensors())
+    assert not same(release.tensors, alone.generator.tensors()), "it is the average over the steps"
+
+
+def test_the_last_step_is_released_and_nothing_is_validated() -> None:
+    spy = Spy()
+    release = GeneratorPublisher(network(), [spy]).publish(ratings(), "book")
+    assert len(spy.after) == 3, "five critic steps, two by two"
+    assert same(release.tensors, spy.after[-1])
+    assert not same(release.tensors, spy.after[-2])
+    assert spy.validations == 0
+
+
+# What it begins from.
+
+
+def test_the_weights_that_training_begins_from_are_the_seeds() -> None:
+    spy = Spy()
+
+    def begun(source: Ratings, seed: int, noise_seed: int | None = 1) -> dict[str, Tensor]:
+        GeneratorPublisher(network(noise_seed=noise_seed), [spy], seed=seed).publish(source, "book")
+        return spy.before
+
+    first = begun(ratings(), 0)
+    torch.manual_seed(99)
+    assert same(first, begun(ratings(seed=8), 0, noise_seed=None)), "neither of the data nor of the noise"
+    other = begun(ratings(), 1)
+    assert not torch.equal(first["generator.embedding.weight"], other["generator.embedding.weight"])
+
+
+def random_states() -> tuple[object, ...]:
+    """Those of torch, numpy and Python that everybody shares."""
+    return torch.get_rng_state().tolist(), str(np.random.get_state()), random.getstate()  # noqa: NPY002  it is meant
+
+
+@pytest.mark.parametrize("mechanism", [*SOUND, "none"])
+def test_publishing_neither_reads_nor_moves_the_global_random_state(mechanism: str) -> None:
+    publisher = GeneratorPublisher(network(mechanism), [GANStabilizer()])
+    found = []
+    for seed in (5, 6):
+        seed_everything(seed)
+        before = random_states()
+        found.append(publisher.publish(ratings(), "book").digest)
+        assert random_states() == before
+    assert found[0] == found[1]
+
+
+@pytest.mark.filterwarnings("ignore:PrivacyBudget")
+def test_every_domain_begins_anew() -> None:
+    budget, stabilizer = PrivacyBudget(), GANStabilizer()
+    publisher = GeneratorPublisher(network(), [stabilizer, budget])
+    first = publisher.publish(ratings(), "book")
+    publisher.publish(ratings(seed=8), "film")
+    assert publisher.publish(ratings(), "book").digest == first.digest
+    assert isinstance(publisher.network, SPPG)
+    assert publisher.network.sizes is None, "it is a copy that is trained"
+    assert publisher.network.steps_left == TINY["steps"]
+    assert budget.state_dict() == {}
+    assert vars(stabilizer) == vars(GANStabilizer())
+
+
+# What it tells.
+
+
+def test_how_long_it_trains_says_nothing_of_the_ratings() -> None:
+    spy = Spy()
+    all_rated, one_rated = ratings(), ratings()
+    one_rated.matrix.data[1:] = 0
+    one_rated.matrix.eliminate_zeros()
+    found = []
+    for source in (all_rated, Ratings(one_rated.matrix, one_rated.user_ids, one_rated.item_ids)):
+        release = GeneratorPublisher(network(noise_seed=None), [spy]).publish(source, "book")
+        found.append((spy.batches, release.record.compositions, release.ledger))
+    assert found[0] == found[1]
+    assert found[0][:2] == ([0, 0, 0], 5)
+
+
+def test_batches_hold_nobody() -> None:
+    batches = Beats(4)
+    assert len(batches) == len(list(batches)) == 4
+    assert all(len(batch.users) == 0 for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "told"),
+    [
+        (
+            "private_d",
+            {
+                "train/loss", "train/score_drift", "train/penalty/gan_stabilizer", "train/gradient_norm/0",
+                "train/gradient_norm/1", "train/epsilon", "train/steps_left",
+            },
+        ),
+        ("gs_wgan", {"train/gradient_norm/1", "train/epsilon", "train/steps_left"}),
+    ],
+)  # fmt: skip
+def test_nothing_of_the_ratings_is_logged_shown_or_left_behind(
+    mechanism: str, told: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spy = Spy()
+    publisher = GeneratorPublisher(network(mechanism, noise_seed=None), [GANStabilizer(), PrivacyBudget(), spy])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for chatter in LIBRARY_CHATTER:
+            warnings.filterwarnings("ignore", chatter)
+        publisher.publish(ratings(), "book")
+    assert spy.logged == told
+    steps = 5 if mechanism == "private_d" else 3
+    said = f"Privacy budget used up: {steps} steps, epsilon 8.00 of 8.00 at delta 1e-05 (zero_out_one_user)\n"
+    assert capsys.readouterr().out == said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_warnings_of_others_are_heard() -> None:
+    with pytest.warns(UserWarning, match="noise of this training has a seed") as heard:
+        GeneratorPublisher(network(), [PrivacyBudget()]).publish(ratings(), "book")
+    assert not [warning for warning in heard if "validation" in str(warning.message)]
+
+
+# What it claims.
+
+
+@pytest.mark.parametrize("mechanism", [*SOUND, *UNSOUND])
+@pytest.mark.parametrize("noise_seed", [None, 1], ids=["private", "seeded"])
+def test_the_forecast_is_the_record_and_the_plan_the_ledger(mechanism: str, noise_seed: int | None) -> None:
+    publisher = GeneratorPublisher(network(mechanism, noise_seed))
+    release, forecast = publisher.publish(ratings(), "book"), publisher.forecast(20, 7)
+    before = "done to the data before, and not accounted for: split random2"
+    assert before in release.record.assumptions
+    assert forecast == replace(
+        release.record, assumptions=tuple(text for text in release.record.assumptions if text != before)
+    )
+    assert (release.record.guarantee is Guarantee.PROVED) == (mechanism in SOUND and noise_seed is None)
+    assert bool(publisher.audits()) == (mechanism in SOUND)
+    assert tuple(publisher.plan(20, 7)) == release.ledger
+
+
+def test_a_lower_budget_makes_a_release_that_states_it(tmp_path: Path) -> None:
+    whole = GeneratorPublisher(network(noise_seed=None, steps=12), [PrivacyBudget()])
+    less = GeneratorPublisher(network(noise_seed=None, steps=12), [PrivacyBudget(epsilon=6.0)])
+    release = less.publish(ratings(), "book")
+    record = Release.load(release.save(tmp_path / "book")).record  # which computes epsilon anew from the ledger
+    (event,) = release.ledger
+    assert isinstance(event, SelfComposedEvent)
+    assert event.count == record.compositions < 12
+    assert record.epsilon is not None
+    assert 5.0 < record.epsilon <= 6.0
+    record.check_against(release.ledger)
+    forecast = whole.forecast(20, 7)
+    assert record.noise_scale == forecast.noise_scale, "the noise stays that of the plan"
+    assert less.forecast(20, 7) == forecast, "the most that it may cost"
+    assert forecast.epsilon == pytest.approx(8.0, rel=1e-3)
+    assert whole.publish(ratings(), "book").record.compositions == 12
+
+
+# What is refused.
+
+
+class Stopping(Callback):
+    """Ends training when it likes."""
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        """After one batch."""
+        trainer.should_stop = True
+
+
+class Interrupting(Callback):
+    """Somebody at the keyboard."""
+
+    def on_train_batch_end(self, *_: object) -> None:
+        """After one batch."""
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "'book' has no rating to learn from. Loosen its filters"),
+        ([1.0, 4.0], r"Ratings of 'book' lie in \[1, 4\], and a generator makes numbers in \[0, 1\]. Let each"),
+        ([-0.5, 1.0], r"lie in \[-0.5, 1\]"),
+    ],
+    ids=["none", "stars", "negative"],
+)  # fmt: skip
+def test_ratings_that_no_generator_makes_are_refused(values: list[float], message: str) -> None:
+    matrix = csr_array((np.array(values), (np.arange(len(values)), np.arange(len(values)))), shape=(20, 7))
+    source = Ratings(matrix, ratings().user_ids, ratings().item_ids)
+    with pytest.raises(ValueError, match=message):
+        GeneratorPublisher(network()).publish(source, "book")
+
+
+def test_a_network_without_a_generator_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"EASE has no generator to release. Take SPPG, or a LightningModule"):
+        GeneratorPublisher(EASE())
+
+
+@pytest.mark.parametrize("mechanism", ["private_d", "none"])
+def test_a_training_that_ends_early_releases_nothing(mechanism: str) -> None:
+    publisher = GeneratorPublisher(network(mechanism), [Stopping()])
+    with pytest.raises(ValueError, match=r"Training on 'book' ended with 3 steps left.*leave out callbacks"):
+        publisher.publish(ratings(), "book")
+
+
+def test_an_interrupted_training_releases_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            GeneratorPublisher(network(), [Interrupting()]).publish(ratings(), "book").save(tmp_path / "book")
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert ended.value.code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sample_size": 21}, "sample_size 21 is more than the 20 users. Take at most as many"),
+        ({"epsilon": 0.0}, "epsilon must"),
+        ({"epsilon": -1.0}, "epsilon must"),
+        ({"delta": 0.05}, "delta 0.05 is not below one over the 20 users"),
+        ({"clip": 0.0}, "clip must be a positive finite number"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_plan_and_publication(settings: dict[str, Any], message: str) -> None:
+    publisher, spy = GeneratorPublisher(network(**settings)), Spy()
+    for command in (publisher.plan, publisher.forecast):
+        with pytest.raises(ValueError, match=message):
+            command(20, 7)
+    with pytest.raises(ValueError, match=message):
+        GeneratorPublisher(network(**settings), [spy]).publish(ratings(), "book")
+    assert not spy.before
+
+
+# Controls of it.
+
+
+def rows_by_user(release: Release) -> dict[str, Tensor]:
+    return dict(zip(release.user_ids.tolist(), release.rows(torch.arange(release.num_users)), strict=True))
+
+
+@pytest.fixture(scope="module")
+def of() -> Publisher:
+    return GeneratorPublisher(network())
+
+
+@pytest.fixture(scope="module")
+def whole(of: Publisher) -> Release:
+    return of.publish(ratings(), "book")
+
+
+def test_a_part_of_it_has_the_conditions_of_fewer_users(of: Publisher, whole: Release, tmp_path: Path) -> None:
+    part = Partial(of, 0.25).publish(ratings(), "book")
+    assert part.tensors["embedding"].shape == (5, 2)
+    assert part.tensors.keys() == whole.tensors.keys()
+    for name, tensor in part.tensors.items():
+        kept = np.isin(whole.user_ids, part.user_ids) if name == "embedding" else slice(None)
+        assert torch.equal(tensor, whole.tensors[name][kept])
+    ours, theirs = rows_by_user(Release.load(part.save(tmp_path / "book"))), rows_by_user(whole)
+    assert len(ours) == 5
+    assert all(torch.allclose(row, theirs[user]) for user, row in ours.items())
+
+
+def test_a_shuffled_one_leaves_nobody_a_row(of: Publisher, whole: Release) -> None:
+    shuffled = Shuffled(of).publish(ratings(), "book")
+    assert same(whole.tensors, shuffled.tensors)
+    assert sorted(whole.user_ids) == sorted(shuffled.user_ids)
+    assert not (whole.user_ids == shuffled.user_ids).any()
+
+
+def test_noise_in_its_place_has_its_form_and_nothing_of_any_person(of: Publisher, whole: Release) -> None:
+    noise = Noise(of).publish(ratings(), "book")
+    assert {name: t.shape for name, t in noise.tensors.items()} == {name: t.shape for name, t in whole.tensors.items()}
+    assert not same(whole.tensors, noise.tensors)
+    turned = Ratings(ratings().matrix[::-1], ratings().user_ids, ratings().item_ids)
+    assert same(noise.tensors, Noise(of).publish(turned, "book").tensors)
+    assert noise.ledger == (NonPrivateEvent(),)
+    assert noise.record.reason == "seeded noise; control: the ratings were redrawn at random"
+
+
+def test_a_sparser_source_is_what_it_is_trained_on(of: Publisher, whole: Release) -> None:
+    thinned = Thinned(of, 0.5)
+    release = thinned.publish(ratings(), "book")
+    assert same(release.tensors, of.publish(thinned.thin(ratings()), "book").tensors)
+    assert not same(release.tensors, whole.tensors)
+
+
+# From the command line.
+
+
+def test_the_commands_of_a_party_that_answers_for_it(
+    zoo_data: Path,
+    cli: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zoo.assurance.curve.DELTAS", np.array([1e-6, 1e-4]))
+    small = ("--publisher.network.sample_size", "4", "--publisher.network.steps", "6")
+    main(["plan", "--config", str(CONFIG), "--users", "924", "--items", "3916"])
+    said = " ".join(capsys.readouterr().out.split())
+    for words in ("SPPG, private_d", "zero out one user", "uses of the data │ 300", "epsilon │ 5.00", "924 users"):
+        assert words in said, words
+
+    cli("publish", "--config", CONFIG, *small, "--out", tmp_path / "book")
+    said = capsys.readouterr().out
+    assert said.startswith("Privacy budget used up: 6 steps, epsilon 5.00 of 5.00 at delta 1e-05")
+    assert "Release of 'book' (generator, 20 users)" in said
+
+    main(["show", str(tmp_path / "book")])
+    said = capsys.readouterr().out
+    for words in ("all ratings of one user", "epsilon           5.00", "PoissonSampledGaussianEvent", "width 30"):
+        assert words in said, words
+    main(["curve", str(tmp_path / "book"), "--config", str(CONFIG), "--out", str(tmp_path / "curve.png")])
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

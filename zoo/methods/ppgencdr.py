@@ -1,0 +1,135 @@
+"""PPGenCDR: profiles read from rows of a released generator help a two-tower model on the target."""
+
+from collections.abc import Sequence
+
+import torch
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+
+from zoo.batch import Batch
+from zoo.nn.autoencoder import AlignedSources
+from zoo.nn.losses import all_items_loss
+from zoo.nn.towers import TwoTowers, check_training
+from zoo.recommender import Outputs, Recommender, Sizes
+
+
+class PPGenCDR(Recommender):
+    """RCDR, the recommender of PPGenCDR: an autoencoder on generated rows, DMF on the target, aligned user by user.
+
+    A user's profile is the mean of the target factor and the code of the user's generated row, weighted by
+    ``source_share``; users without a row keep their target factor, users without target history their code. The loss of a
+    batch of users is the squared error of their decoded rows, plus binary cross-entropy over all target items, plus
+    ``alignment_weight`` times the squared distance between code and target factor of each user who has both. Rows are made
+    by the released generator when they are read, at training and afterwards; no rating of a source is ever seen, so whatever
+    is done here costs no further privacy. It reads rows and ratings too, for controls in the generator's place.
+
+    Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*,
+    AAAI 2023, equations 8 to 10 and 12. Its robustness term, equation 11, is the callback `RobustnessConductor`.
+
+    Departures: the paper scores with the target factor alone, the released code with the mean of both (``source_share`` 0.5),
+    and feeds it the source's real rows when it is evaluated; here they are generated ones. DMF is two towers over rows and
+    columns with a scaled cosine, as in `DMF`, where the released code has a lookup table and a dot product.
+
+    Args:
+        dims: Widths of the towers' layers; the last is that of the factors.
+        encoder_dims: Widths of the encoder's layers before the code; mirrored in the decoder.
+        source_share: Weight of the code in the profile of a user who has both, in [0, 1]; 0 is as printed, 0.5 as released.
+        scale: Factor on the cosine.
+        alignment_weight: Weight of the alignment, the paper's lambda_A.
+        source_dropout: Probability of leaving out an entry of a generated row while training.
+        input_dropout: Probability of leaving out an entry of a user's target row while training.
+        item_dropout: The same for an item's column.
+        lr: Step size of Adam.
+        weight_decay: L2 weight in Adam.
+
+    Raises:
+        ValueError: If a width, the scale or the step size is not positive, a weight is negative, or a share is out of range.
+    """
+
+    reads = frozenset({"generator", "rows", "ratings"})
+    scores_cold_users = True
+    exposes = frozenset({"user_factors", "item_factors"})
+
+    def __init__(
+        self,
+        dims: Sequence[int] = (200, 100),
+        encoder_dims: Sequence[int] = (),
+        source_share: float = 0.5,
+        scale: float = 10.0,
+        alignment_weight: float = 1.0,
+        source_dropout: float = 0.0,
+        input_dropout: float = 0.5,
+        item_dropout: float = 0.5,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not dims or min(*dims, *encoder_dims, 1) < 1 or scale <= 0:
+            raise ValueError(
+                f"Widths must be at least 1 and scale positive; got dims {list(dims)}, encoder_dims {list(encoder_dims)}, "
+                f"scale {scale}."
+            )
+        if alignment_weight < 0 or not 0 <= source_share <= 1:
+            raise ValueError(
+                f"alignment_weight must not be negative and source_share must lie in [0, 1]; got {alignment_weight} and "
+                f"{source_share}."
+            )
+        dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout, "item_dropout": item_dropout}
+        check_training(lr=lr, weight_decay=weight_decay, dropouts=dropouts)
+        self.dims, self.encoder_dims, self.source_share, self.scale = (
+            tuple(dims),
+            tuple(encoder_dims),
+            source_share,
+            scale,
+        )
+        self.alignment_weight = alignment_weight
+        self.source_dropout, self.input_dropout, self.item_dropout = source_dropout, input_dropout, item_dropout
+        self.lr, self.weight_decay = lr, weight_decay
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the towers, and one autoencoder per source."""
+        widths = {name: source["width"] for name, source in sizes["sources"].items()}
+        self.source_side = AlignedSources(widths, (*self.encoder_dims, self.dims[-1]), self.source_dropout)
+        dropouts = self.input_dropout, self.item_dropout
+        self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, *dropouts)
+
+    def step(self, batch: Batch) -> Outputs:
+        """Reconstruction, prediction and alignment; each summed over the batch."""
+        own = self.towers.users(self.target_rows, batch.users)
+        items = self.towers.items(self.target_columns)
+        reconstruction, alignment, code, present = self.source_side.losses(self.all_source_rows(batch.users), own)
+        profiles = self._profiles(batch.users, own, code, present)
+        prediction = all_items_loss(self.towers.logits(profiles, items), self.target_rows.bags(batch.users))
+        loss = reconstruction + prediction + self.alignment_weight * alignment
+        return {"loss": loss, "user_factors": profiles, "item_factors": items}
+
+    def _profiles(self, users: Tensor, own: Tensor, code: Tensor, present: Tensor) -> Tensor:
+        """Target factor and code of users (batch,) in one, shape ``(batch, dim)``."""
+        known = self.target_rows.counts()[users] > 0
+        share = torch.where(known, self.source_share, 1.0) * present
+        return torch.lerp(own, code, share[:, None])
+
+    def user_factors(self, users: Tensor) -> Tensor:
+        """Profiles of users (batch,), shape ``(batch, dim)``."""
+        own = self.towers.users(self.target_rows, users)
+        code, present = self.source_side.mean_code(self.all_source_rows(users), own)
+        return self._profiles(users, own, code, present)
+
+    def prepare_scoring(self) -> None:
+        """Keep the factors of all items."""
+        self.kept["items"] = self.towers.items(self.target_columns)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Scaled cosines with given items, shape ``(batch, candidates)``."""
+        return self.towers.paired_logits(self.user_factors(users), self._items()[items])
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Scaled cosines with all items, shape ``(batch, num_items)``."""
+        return self.towers.logits(self.user_factors(users), self._items())
+
+    def _items(self) -> Tensor:
+        return self.kept["items"] if self.kept else self.towers.items(self.target_columns)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Adam."""
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)
