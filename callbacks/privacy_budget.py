@@ -156,7 +156,7 @@ class PrivacyBudget(Callback):
         trainer.should_stop |= self._spender.steps_left < 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log what is spent and what is left; neither depends on data."""
+        """Log what is spent and what is left, which the number of steps so far decides."""
         assert self._spender is not None
         pl_module.log("train/steps_left", float(self._spender.steps_left), batch_size=1)
         epoch = trainer.current_epoch + 1

@@ -345,7 +345,7 @@ def test_budgets_above_the_plan_are_the_same(half: Path) -> None:
 
 
 def test_other_settings_are_refused_one_by_one_with_both_values(half: Path) -> None:
-    with pytest.raises(ValueError, match=r"promise: mechanism was 'private_d' and is 'first_layer_only'\. Go on"):
+    with pytest.raises(ValueError, match="trained with private_d, not first_layer_only; train anew"):
         fitted(PrivacyBudget(3.0), ckpt=half, mechanism="first_layer_only")
     with pytest.raises(ValueError, match=r"noise_seed was None and is 3, private was True and is False"):
         fitted(PrivacyBudget(3.0), ckpt=half, noise_seed=3)

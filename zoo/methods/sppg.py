@@ -382,7 +382,8 @@ class SPPG(Recommender):
         """Keep how many steps are spent as well."""
         super().on_save_checkpoint(checkpoint)
         spent = None if self.private_gradient is None else self.private_gradient.state_dict()
-        checkpoint["zoo"]["spent"] = {"critic_steps": self._taken, "private": spent}
+        mechanism = self.privacy.mechanism
+        checkpoint["zoo"]["spent"] = {"mechanism": mechanism, "critic_steps": self._taken, "private": spent}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on counting; what is spent is never forgotten, here or there."""
@@ -392,6 +393,8 @@ class SPPG(Recommender):
         if self.private_gradient is None:
             return
         private = spent["private"]
+        if private and (theirs := spent["mechanism"]) != self.privacy.mechanism:
+            raise ValueError(f"The checkpoint was trained with {theirs}, not {self.privacy.mechanism}; train anew.")
         if private and self._trainer is not None and self.trainer.state.fn != TrainerFn.FITTING:
             # An older epoch may be looked at; the weights of a later one are here from now on, and cost what they cost.
             private = {**private, "steps_taken": max(private["steps_taken"], self.private_gradient.steps_taken)}

@@ -217,12 +217,14 @@ class GeneratorPrivacy:
                 "the sets of users and items are public, or treated as such",
                 "settings, widths and initial weights were chosen without looking at these ratings",
                 *(("which users were in a step stays secret",) if sampled else ()),
+                *(("training was ended by nothing that looked at these ratings",) if steps < plan.steps else ()),
                 *before,
             ),
             not_protected=(
                 "the sets of users and items",
                 "figures measured on the source's ratings, and whatever is chosen by them",
                 "held-out items of this domain, where they are used to evaluate",
+                "whether training fails: with no rating at all, or numbers that diverge, there is no release",
             ),
         )
 

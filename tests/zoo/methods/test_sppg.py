@@ -138,7 +138,8 @@ def test_a_count_of_steps_survives_a_checkpoint_and_never_falls(private: Run, tm
     assert loaded.private_gradient is not None
     assert (loaded.private_gradient.steps_taken, loaded.steps_left) == (taken, 0)
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert checkpoint["zoo"]["spent"] == {"critic_steps": 7, "private": method.private_gradient.state_dict()}
+    about = {"mechanism": method.privacy.mechanism, "critic_steps": 7}
+    assert checkpoint["zoo"]["spent"] == {**about, "private": method.private_gradient.state_dict()}
     checkpoint["zoo"]["spent"]["private"]["steps_taken"] = 3
     with pytest.raises(ValueError, match="steps that were taken stay taken"):
         method.on_load_checkpoint(checkpoint)
