@@ -66,7 +66,7 @@ def draw_gap() -> Path:
                 line = [r for r in rows if (r["task"], r["training"], r["seed"]) == (task, label, seed)]
                 shown = label if number == 0 else None
                 axis.plot([int(r["epoch"]) for r in line], [float(r["gap"]) for r in line], colour, lw=0.9, label=shown)
-        axis.set(title=f"Douban {task}", xlabel="epoch (8 critic steps)", yscale="symlog")
+        axis.set(title=f"Douban {task}", xlabel="epoch (8 critic steps)")
     axes[0][0].set_ylabel("critic gap")
     axes[0][0].legend(frameon=False)
     return _saved(figure, GAP.parent / "critic_gap.png")
