@@ -96,32 +96,15 @@ class Noise(Publisher):
         return self.of.forecast(num_users, num_items).without_guarantee(REDRAWN)
 
 
-class Shuffled(Publisher):
-    """Another publisher's release with its users permuted so that nobody keeps a row: right rows, wrong people.
-
-    The permutation is post-processing, so the record is that of ``of``.
+class Wrapper(Publisher):
+    """Base of publishers whose release has the guarantee of another one's, whatever they do before or after it.
 
     Args:
-        of: The publisher whose release is shuffled.
-        seed: Of the permutation.
-
-    Raises:
-        ValueError: When publishing fewer than two users.
+        of: The other publisher.
     """
 
-    def __init__(self, of: Publisher, seed: int = 0) -> None:
-        self.of, self.seed = of, seed
-
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """The release of ``of`` under other ids."""
-        release = self.of.publish(source, domain)
-        if release.num_users < 2:
-            raise ValueError(f"Shuffling needs at least two users, the release has {release.num_users}.")
-        order = np.random.default_rng(self.seed).permutation(release.num_users)
-        ids = np.empty_like(release.user_ids)
-        ids[order] = release.user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
-        inputs = {**release.record.public_inputs, "rows": "shuffled among the users (control)"}
-        return replace(release, user_ids=ids, record=replace(release.record, public_inputs=inputs))
+    def __init__(self, of: Publisher) -> None:
+        self.of = of
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """What ``of`` spends."""
@@ -136,7 +119,36 @@ class Shuffled(Publisher):
         return self.of.audits()
 
 
-class Partial(Publisher):
+class Shuffled(Wrapper):
+    """Another publisher's release with its users permuted so that nobody keeps a row: right rows, wrong people.
+
+    The permutation is post-processing, so the record is that of ``of``.
+
+    Args:
+        of: The publisher whose release is shuffled.
+        seed: Of the permutation.
+
+    Raises:
+        ValueError: When publishing fewer than two users.
+    """
+
+    def __init__(self, of: Publisher, seed: int = 0) -> None:
+        super().__init__(of)
+        self.seed = seed
+
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """The release of ``of`` under other ids."""
+        release = self.of.publish(source, domain)
+        if release.num_users < 2:
+            raise ValueError(f"Shuffling needs at least two users, the release has {release.num_users}.")
+        order = np.random.default_rng(self.seed).permutation(release.num_users)
+        ids = np.empty_like(release.user_ids)
+        ids[order] = release.user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
+        inputs = {**release.record.public_inputs, "rows": "shuffled among the users (control)"}
+        return replace(release, user_ids=ids, record=replace(release.record, public_inputs=inputs))
+
+
+class Partial(Wrapper):
     """Another publisher's release for a share of its users: what a smaller overlap between the parties is worth.
 
     Who is left out is drawn from the ids and a public seed, so dropping rows is post-processing and the record is that of
@@ -154,7 +166,8 @@ class Partial(Publisher):
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}. To release nobody, take Nothing.")
-        self.of, self.share, self.seed = of, share, seed
+        super().__init__(of)
+        self.share, self.seed = share, seed
 
     def publish(self, source: Ratings, domain: str) -> Release:
         """The release of ``of`` without the rows of the others."""
@@ -168,15 +181,3 @@ class Partial(Publisher):
             user_ids=release.user_ids[kept],
             record=replace(release.record, public_inputs=inputs),
         )
-
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """What ``of`` spends."""
-        return self.of.plan(num_users, num_items)
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """That of ``of``."""
-        return self.of.forecast(num_users, num_items)
-
-    def audits(self) -> Sequence[Audit | OneRunAudit]:
-        """Those of ``of``."""
-        return self.of.audits()

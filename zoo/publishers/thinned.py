@@ -1,21 +1,17 @@
 """Thinned: what a sparser source is worth."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from scipy.sparse import csr_array
 
-from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.events import PrivacyEvent
-from zoo.privacy.record import PrivacyRecord
 from zoo.publisher import Publisher
+from zoo.publishers.controls import Wrapper
 from zoo.ratings import Ratings
 from zoo.release import Release
 from zoo.sampling import hash_ids, mix, uniform_reals
 
 
-class Thinned(Publisher):
+class Thinned(Wrapper):
     """Another publisher's release of a part of the ratings, as if the source had fewer of them.
 
     Each rating stays with the same probability, drawn from its two ids and a public seed, so whether one stays depends on no
@@ -33,7 +29,8 @@ class Thinned(Publisher):
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}. To release nothing, take Nothing.")
-        self.of, self.share, self.seed = of, share, seed
+        super().__init__(of)
+        self.share, self.seed = share, seed
 
     def publish(self, source: Ratings, domain: str) -> Release:
         """The release of ``of`` on what is left."""
@@ -52,15 +49,3 @@ class Thinned(Publisher):
             )
         matrix = csr_array((source.matrix.data[kept], (users[kept], items[kept])), shape=source.matrix.shape)
         return Ratings(matrix, source.user_ids, source.item_ids, source.applied)
-
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """What ``of`` spends."""
-        return self.of.plan(num_users, num_items)
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """That of ``of``."""
-        return self.of.forecast(num_users, num_items)
-
-    def audits(self) -> Sequence[Audit | OneRunAudit]:
-        """Those of ``of``."""
-        return self.of.audits()

@@ -133,7 +133,7 @@ def test_what_does_not_fit_the_data_is_refused_before_training(settings: dict[st
     assert not hasattr(weights, "before")
 
 
-def refused(match: str, error: type[Exception] = ValueError, **trainer: Any) -> None:  # noqa: ANN401
+def assert_refused(match: str, error: type[Exception] = ValueError, **trainer: Any) -> None:  # noqa: ANN401
     """Before anything is built."""
     method, weights = SPPG(mechanism="gs_wgan", **SMALL), Weights()
     with pytest.raises(error, match=match):
@@ -144,19 +144,21 @@ def refused(match: str, error: type[Exception] = ValueError, **trainer: Any) -> 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_other_precisions_are_refused(precision: str) -> None:
-    refused(
+    assert_refused(
         f"SPPG trains in single precision; got '{precision}'. Set trainer.precision to 32-true", precision=precision
     )
 
 
 @pytest.mark.filterwarnings("ignore:.*16-mixed.*")
 def test_half_precision_is_refused_by_whatever_name_it_runs() -> None:
-    refused(r"SPPG trains in single precision; got '(bf)?16-mixed'", precision="16-mixed")
+    assert_refused(r"SPPG trains in single precision; got '(bf)?16-mixed'", precision="16-mixed")
 
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "world_size", property(lambda _self: 2))
-    refused("SPPG takes its steps in one process; got 2. Each would draw a sample and noise of its own, which is not")
+    assert_refused(
+        "SPPG takes its steps in one process; got 2. Each would draw a sample and noise of its own, which is not"
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,4 +169,4 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_second_clip_or_added_up_batches_are_refused(settings: dict[str, Any], message: str) -> None:
-    refused(message, MisconfigurationException, **settings)
+    assert_refused(message, MisconfigurationException, **settings)
