@@ -21,7 +21,7 @@ def generator_audits(privacy: GeneratorPrivacy) -> list[Audit]:
     if not privacy.sound:
         return []
     few = replace(privacy, steps=_STEPS, n_critic=1, sample_size=_USERS // 4)
-    name = f"SPPG, {privacy.mechanism}"
+    name = f"SPPG, {privacy.mechanism}, {_STEPS} steps"
     if privacy.mechanism == "gs_wgan":
         return [sanitised_audit(name, few.sanitisation_plan(_USERS))]
     return [training_audit(name, few.training_plan(_USERS))]

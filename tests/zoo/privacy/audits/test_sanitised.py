@@ -139,7 +139,7 @@ def made(mechanism: Any) -> GeneratorPrivacy:  # noqa: ANN401
 @pytest.mark.parametrize("mechanism", ["private_d", "first_layer_only", "gs_wgan"])
 def test_a_generators_claim_is_audited_by_its_mechanism(mechanism: str) -> None:
     (audit,) = generator_audits(made(mechanism))
-    assert audit.name == f"SPPG, {mechanism}"
+    assert audit.name == f"SPPG, {mechanism}, 2 steps"
     assert audit.holds
     assert (audit.mu is not None) == (mechanism == "gs_wgan")
 
