@@ -15,6 +15,9 @@ from zoo.assurance.groups import best_guess, share
 from zoo.privacy.accounting import epsilon_of
 from zoo.privacy.calibration import gauss_delta, gauss_epsilon, gauss_mu, mix_epsilon, mix_w, paper_w, unit_w
 from zoo.privacy.events import GaussianEvent, GaussianProjectionEvent
+from zoo.privacy.links import Logistic
+from zoo.privacy.one_bit import plan_gradient, plan_objective, plan_output
+from zoo.privacy.one_bit_input import plan_input, plan_ternary
 from zoo.privacy.pure import flip_probability, group_flips_epsilon, group_mu
 from zoo.privacy.record import rounded_up
 
@@ -28,6 +31,11 @@ EPSILONS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 RATING_EPSILONS, GROUPS = (1, 2, 4, 8), (1, 2, 5, 10, 50, 100)
 #: Ratings of a whole user, and guarantees for one user.
 USERS, USER_EPSILONS = (15, 42, 100), (1, 2, 4, 8, 16)
+
+#: One-bit matrix completion: guarantees for the value of one rating; steps of GraP, and guarantees for its table; steps and
+#: ridges of OutP; ratings and cells of a matrix like ML-100K.
+VALUE_EPSILONS, STEPS, STEP_EPSILONS = (0.5, 1, 2, 4, 8), (10, 50, 100, 200, 500), (1, 2, 4, 10)
+OUTPUT_STEPS, RIDGES, GRID = 200, (0.2, 1.0), (80_000, 943 * 1682)
 
 #: Rows of the comparison at equal epsilon, and the system whose plain row is the most that each can have.
 SCORERS = {base + how: base for base in ("Ridge", "UserKNN", "PriCDR") for how in ("", ", denoised")}
@@ -50,6 +58,8 @@ def parts() -> dict[str, str]:
         "groups": groups_table(),
         "users": users_table(),
         "user level": user_level_table(),
+        "one bit": one_bit_table(),
+        "gradients": gradients_table(),
         "audit": audit_table(),
         "transfer": transfer_table(),
         "known users": known_users_table(),
@@ -138,6 +148,56 @@ def user_level_table() -> str:
         held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
         noise = (digits(sigma), digits(mix_w(DIM, epsilon, DELTA)))
         rows.append((f"{epsilon:g}", share(best_guess(epsilon, DELTA)), *noise, *held))
+    return table(titles, rows, left=0)
+
+
+def one_bit_table() -> str:
+    """Noise of one-bit matrix completion with a logistic link: on a sign, a bit, an entry, and over all cells."""
+    ridges = [f"OutP: sigma of an entry, ridge {ridge:g}" for ridge in RIDGES]
+    titles = (
+        "epsilon",
+        "InP: flipped",
+        "its signal to noise",
+        "ObjP Laplace: deviation of a bit",
+        "its signal to noise",
+    )
+    titles += ("ObjP Gaussian: sigma of a bit", "its signal to noise", *ridges, "all cells: ratings kept, made up")
+    rows = []
+    for epsilon in VALUE_EPSILONS:
+        p = plan_input(epsilon).p1
+        spread = math.sqrt(2) * plan_objective(Logistic(), epsilon).scale
+        sigma = plan_objective(Logistic(), epsilon, noise="gaussian", delta=DELTA).scale
+        bits = (digits(p), digits((1 - 2 * p) ** 2 / (p * (1 - p))), digits(spread), digits(spread**-2))
+        outputs = [digits(output_sigma(epsilon, ridge)) for ridge in RIDGES]
+        kept_ratings, _, made_up = plan_ternary(epsilon).expected_reports(*GRID)
+        reports = f"{kept_ratings:,.0f}, {made_up:,.0f}"
+        rows.append((f"{epsilon:g}", *bits, digits(sigma), digits(sigma**-2), *outputs, reports))
+    return table(titles, rows, left=0)
+
+
+def output_sigma(epsilon: float, ridge: float) -> float:
+    """Noise on an entry of the completed matrix, logistic link, at the longest step size."""
+    step_size = 2 / (2 * ridge + Logistic().smoothness)
+    return plan_output(
+        Logistic(), epsilon, DELTA, alpha=1.0, ridge=ridge, steps=OUTPUT_STEPS, step_size=step_size
+    ).scale
+
+
+def gradients_table() -> str:
+    """Standard deviation of the noise on an entry of each of so many gradients, and what Laplace noise costs with a delta."""
+    titles = (
+        "steps",
+        *(f"epsilon {epsilon:g}: Laplace, Gaussian" for epsilon in STEP_EPSILONS),
+        "Laplace at 1, with delta",
+    )
+    rows = []
+    for steps in STEPS:
+        pairs = []
+        for epsilon in STEP_EPSILONS:
+            laplacian = math.sqrt(2) * plan_gradient(epsilon, steps=steps, noise="laplace").scale
+            pairs.append(f"{digits(laplacian)}, {digits(plan_gradient(epsilon, steps=steps, delta=DELTA).scale)}")
+        really = epsilon_of([plan_gradient(1, steps=steps, noise="laplace").event], DELTA)
+        rows.append((f"{steps}", *pairs, rounded_up(really)))
     return table(titles, rows, left=0)
 
 

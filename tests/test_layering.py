@@ -14,7 +14,8 @@ FORBIDDEN = {
     **{
         f"zoo/privacy/{name}.py": {"torch", "opacus"}
         for name in (
-            *("accounting", "calibration", "cells", "denoising", "dp_sgd", "events", "generator_privacy", "noise"),
+            *("accounting", "calibration", "cells", "denoising", "dp_sgd", "events", "generator_privacy", "links"),
+            *("noise", "one_bit", "one_bit_input", "one_bit_plan", "one_bit_published"),
             *(
                 "projection",
                 "pure",
@@ -38,6 +39,7 @@ FORBIDDEN = {
     "zoo/lazy_rows.py": {"pytorch_lightning", "zoo.publisher", "zoo.recommender", "zoo.publishers"} | ABOVE,
     "zoo/publisher.py": {"pytorch_lightning", "zoo.recommender", "zoo.publishers"} | ABOVE,
     "zoo/recommender.py": {"zoo.publisher", "zoo.publishers"} | ABOVE,
+    "zoo/adversarial.py": {"zoo.publisher", "zoo.publishers"} | ABOVE,
     "zoo/publishers": {"zoo.recommender"} | ABOVE,
     "zoo/methods": {"zoo.publisher", "zoo.publishers"} | ABOVE - {"zoo.methods"},
     "datamodules": {"zoo.publisher", "zoo.publishers", "zoo.recommender"} | ABOVE - {"datamodules"},

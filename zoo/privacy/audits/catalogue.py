@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zoo.privacy.audits.canaries import canary_audits
 from zoo.privacy.audits.lift import lift_audits
+from zoo.privacy.audits.one_bit import one_bit_audits
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.pairs import projection_audits
 from zoo.privacy.audits.rows import row_noise_audits
@@ -27,4 +28,5 @@ def all_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit | OneRun
         *lift_audits(epsilon, delta),
         *training_audits(epsilon, delta),
         *sanitised_audits(epsilon, delta),
+        *one_bit_audits(epsilon, delta),
     ]

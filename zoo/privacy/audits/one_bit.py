@@ -1,0 +1,339 @@
+"""Worst pairs of one-bit matrix completion, `zoo.privacy.one_bit`: one sign flipped, most often of a matrix of one entry.
+
+Of a matrix of one entry the completion has a closed form, so each run is a whole completion. Published scales that do not
+hold are among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import logit
+
+from zoo.privacy.audits.two_world import Audit, Worlds
+from zoo.privacy.links import Link, Logistic, Probit
+from zoo.privacy.noise import NoiseSource
+from zoo.privacy.one_bit import (
+    noisy_bits,
+    noisy_gradient,
+    noisy_output,
+    objective_noise,
+    plan_gradient,
+    plan_objective,
+    plan_output,
+)
+from zoo.privacy.one_bit_input import FlipPlan, TernaryPlan, flipped_signs, plan_input, plan_ternary, ternary_signs
+from zoo.privacy.one_bit_plan import Floats, OneBitPlan
+from zoo.privacy.one_bit_published import (
+    PublishedScale,
+    cross_solutions,
+    published_noise,
+    published_objective,
+    published_output,
+)
+from zoo.privacy.relation import Relation
+
+_ALPHA = 4.0  # at which nearly all of a loss shows at the bound of the entry
+_PROBIT_ALPHA = 1.0
+_LARGEST_CLAIM = 4.0  # of published scales: a bound of 40 000 runs ends at about 7
+_CHUNK = 2**20  # noisy numbers in memory at a time
+_HALVINGS = 60
+
+_OBSERVED = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0]], dtype=bool)
+_SIGNS = np.array([[1, 1, -1], [1, 1, 0], [-1, 0, 0]], dtype=np.float64)  # of the observed, the corner flips
+_RADIUS, _RIDGE, _STEPS, _STEP_SIZE = 2.0, 1.0, 3, 0.5
+
+
+def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
+    """Audits of noise on signs, objective, gradients and output, and of the published scales that do not hold.
+
+    Args:
+        epsilon: The claim; of the probit objective more, by what its curvature costs, of published scales no more than 4.
+        delta: In (0, 1), of Gaussian noise.
+    """
+    claim = min(epsilon, _LARGEST_CLAIM)
+    ternary = plan_ternary(epsilon)
+    probit = Probit()
+    probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
+    gaussian = plan_objective(Logistic(), epsilon, noise="gaussian", delta=delta)
+    return [
+        flips_audit("InP", plan_input(epsilon)),
+        ternary_audit("InP, three symbols", ternary, presence=False),
+        ternary_audit("InP, three symbols, presence", ternary, presence=True),
+        bits_audit("ObjP Laplace", plan_objective(Logistic(), epsilon)),
+        bits_audit("ObjP Gaussian", gaussian),
+        probit_audit("ObjP probit", plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
+        gradient_audit("GraP Laplace, 2 steps", plan_gradient(epsilon, steps=2, noise="laplace")),
+        gradient_audit("GraP Gaussian, 100 steps", plan_gradient(epsilon, steps=100, delta=delta)),
+        output_audit("OutP Gaussian", epsilon, delta),
+        published_bits_audit("published ObjP", published_objective(Logistic(), claim, _ALPHA)),
+        *(
+            published_output_audit(f"published OutP, d = {size}", published_output(claim, 1.0, size=size), size)
+            for size in (2, 10)
+        ),
+    ]
+
+
+def flips_audit(name: str, plan: FlipPlan) -> Audit:
+    """Audit of a flipped sign: the score is the report. The claim has no delta and is attained.
+
+    Args:
+        name: For a table.
+        plan: From `zoo.privacy.one_bit_input`.
+    """
+    worlds = _sign_worlds(lambda signs, noise: flipped_signs(signs, plan.p1, plan.p2, noise))
+    return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=plan.relation)
+
+
+def ternary_audit(name: str, plan: TernaryPlan, *, presence: bool) -> Audit:
+    """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
+
+    Args:
+        name: For a table.
+        plan: From `plan_ternary`.
+        presence: Whether the cell is not rated on one of the data sets; else its sign differs.
+    """
+
+    def world(sign: float, runs: int, noise: NoiseSource) -> Floats:
+        # Each row is a run: a rating that stays, and the cell that differs.
+        users = np.arange(runs)
+        rows, columns = np.concatenate([users, users]), np.repeat([0, 1], runs)
+        signs = np.repeat([1.0, sign], runs)
+        rated = signs != 0
+        shape = (runs, 3)
+        *cells, reported = ternary_signs(rows[rated], columns[rated], signs[rated], shape, plan, noise)
+        grid = np.zeros(shape)
+        grid[cells[0], cells[1]] = reported
+        return grid[:, 1]
+
+    other = 0.0 if presence else -1.0
+    return Audit(
+        name,
+        plan.epsilon,
+        0.0,
+        lambda runs, noise: (world(other, runs, noise), world(1.0, runs, noise)),
+        attained=plan.epsilon,
+        relation=plan.relation,
+    )
+
+
+def bits_audit(name: str, plan: OneBitPlan) -> Audit:
+    """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser.
+
+    Args:
+        name: For a table.
+        plan: From `plan_objective` for the logistic link.
+    """
+    worlds = _sign_worlds(lambda signs, noise: _completed(noisy_bits(signs, plan, noise)))
+    if plan.noise == "laplace":
+        attained = _tail_ratio(Logistic(), _ALPHA, plan.scale)
+        return Audit(name, plan.epsilon, 0.0, worlds, attained=attained, relation=plan.relation)
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        worlds,
+        mu=plan.mu,
+        residuals=lambda count, noise: noisy_bits(np.ones(count), plan, noise) - 1,
+        sigma=plan.scale,
+        relation=plan.relation,
+    )
+
+
+def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
+    """Audit of the probit objective of one entry: the score is the minimiser, by bisection down to the last bits.
+
+    Args:
+        name: For a table.
+        plan: From `plan_objective` for this link, with entries bounded by 1 and no ridge.
+        link: The same link.
+    """
+
+    def minimiser(signs: Floats, noise: NoiseSource) -> Floats:
+        linear = objective_noise(len(signs), plan, noise)
+        low, high = np.full(len(signs), -_PROBIT_ALPHA), np.full(len(signs), _PROBIT_ALPHA)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            above, below = link.slopes(middle)
+            falls = np.where(signs > 0, above, -below) + linear > 0  # the objective, towards larger entries
+            low, high = np.where(falls, middle, low), np.where(falls, high, middle)
+        result: Floats = (low + high) / 2
+        return result
+
+    attained = _tail_ratio(link, _PROBIT_ALPHA, plan.scale)
+    return Audit(name, plan.epsilon, 0.0, _sign_worlds(minimiser), attained=attained, relation=plan.relation)
+
+
+def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
+    """Audit of noisy gradients at one entry, of all steps from the same matrix. Gradients go beyond the clamp.
+
+    Args:
+        name: For a table.
+        plan: From `plan_gradient`; with Laplace noise of few steps, or the extremes of the score are hardly ever seen.
+    """
+    bound = plan.clip or 0.0
+
+    def summed(signs: Floats, noise: NoiseSource) -> Floats:
+        total = np.zeros(len(signs))
+        for _ in range(plan.compositions):
+            seen: Floats = noisy_gradient(-3 * bound * signs, plan, noise)
+            # The logarithm of the likelihood ratio, up to a factor.
+            total -= seen if plan.noise == "gaussian" else np.clip(seen, -bound, bound)
+        return total
+
+    worlds = _sign_worlds(summed)
+    if plan.noise == "laplace":
+        return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=plan.relation)
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        worlds,
+        mu=plan.mu,
+        residuals=lambda count, noise: noisy_gradient(np.full(count, bound), plan, noise) - bound,
+        sigma=plan.scale,
+        relation=plan.relation,
+    )
+
+
+def output_audit(name: str, epsilon: float, delta: float) -> Audit:
+    """Audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
+
+    The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
+    likelihood's curvature and of the projection.
+
+    Args:
+        name: For a table.
+        epsilon: The claim.
+        delta: In (0, 1).
+    """
+    link = Logistic()
+    plan = plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
+    flipped = _SIGNS.copy()
+    flipped[0, 0] = -1
+    clean = [completed(signs, _OBSERVED, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS)]
+    moved = clean[1] - clean[0]
+
+    def mechanism(matrix: Floats, count: int, noise: NoiseSource) -> Floats:
+        return noisy_output(np.tile(matrix, (count, 1, 1)), plan, noise)
+
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        _matrix_worlds(clean[0], clean[1], mechanism, lambda noisy: np.einsum("rij,ij->r", noisy, moved)),
+        mu=plan.mu,
+        attained=float(np.linalg.norm(moved)) / plan.scale,
+        residuals=lambda count, noise: mechanism(clean[1], -(-count // moved.size), noise) - clean[1],
+        sigma=plan.scale,
+        relation=plan.relation,
+    )
+
+
+def completed(
+    signs: Floats,
+    observed: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+    link: Link,
+    *,
+    radius: float,
+    alpha: float,
+    ridge: float = _RIDGE,
+    steps: int = _STEPS,
+    step_size: float = _STEP_SIZE,
+) -> Floats:
+    """The end of the steps of `zoo.privacy.one_bit.plan_output`, slow and plain.
+
+    Args:
+        signs: +1 or -1 where observed, ``(rows, columns)``.
+        observed: Which entries are, ``(rows, columns)``.
+        link: Of the signs.
+        radius: Bound of the nuclear norm.
+        alpha: Bound of the entries.
+        ridge: Weight of half the squared entries.
+        steps: How many.
+        step_size: Of each.
+    """
+    matrix = np.zeros(signs.shape)
+    for _ in range(steps):
+        above, below = link.slopes(matrix)
+        gradient = np.where(observed, np.where(signs > 0, -above, below), 0.0) + ridge * matrix
+        left, singular, right = np.linalg.svd(matrix - step_size * gradient, full_matrices=False)
+        if singular.sum() > radius:  # the nearest point of the simplex: all fall by the same, none below 0
+            falls = (np.cumsum(singular) - radius) / np.arange(1, len(singular) + 1)
+            singular = np.maximum(singular - falls[singular > falls][-1], 0.0)
+        matrix = np.clip(left * singular @ right, -alpha, alpha)
+    return matrix
+
+
+def published_bits_audit(name: str, published: PublishedScale) -> Audit:
+    """Audit of the published noise in the logistic objective, of one entry; it must be caught.
+
+    Args:
+        name: For a table.
+        published: From `published_objective`.
+    """
+    worlds = _sign_worlds(lambda signs, noise: _completed(published_noise((1 + signs) / 2, published, noise)))
+    return _refuted(name, published, worlds)
+
+
+def published_output_audit(name: str, published: PublishedScale, size: int) -> Audit:
+    """Audit of the published noise on a completed matrix; it must be caught.
+
+    The score is the logarithm of the likelihood ratio, up to a factor.
+
+    Args:
+        name: For a table.
+        published: From `published_output`.
+        size: Rows of the square matrix.
+    """
+    positive, negative = cross_solutions(size, 1.0)
+
+    def mechanism(matrix: Floats, count: int, noise: NoiseSource) -> Floats:
+        return published_noise(np.tile(matrix, (count, 1, 1)), published, noise)
+
+    def score(noisy: Floats) -> Floats:
+        ratio: Floats = (np.abs(noisy - negative) - np.abs(noisy - positive)).sum(axis=(1, 2))
+        return ratio
+
+    return _refuted(name, published, _matrix_worlds(negative, positive, mechanism, score))
+
+
+def _refuted(name: str, published: PublishedScale, worlds: Worlds) -> Audit:
+    """Audit of a published claim, of which about twice is there to see or more."""
+    claim = published.claimed_epsilon
+    relation = Relation.CHANGE_ONE_RATING_VALUE
+    return Audit(name, claim, 0.0, worlds, attained=2 * claim, holds=False, relation=relation)
+
+
+def _sign_worlds(mechanism: Callable[[Floats, NoiseSource], Floats]) -> Worlds:
+    """Runs that are one sign each, -1 or +1; the mechanism treats them independently."""
+    return lambda runs, noise: (mechanism(np.full(runs, -1.0), noise), mechanism(np.full(runs, 1.0), noise))
+
+
+def _matrix_worlds(
+    matrix0: Floats,
+    matrix1: Floats,
+    mechanism: Callable[[Floats, int, NoiseSource], Floats],
+    score: Callable[[Floats], Floats],
+) -> Worlds:
+    """Noisy copies of two completed matrices, ``(runs, rows, columns)``, some at a time."""
+    chunk = max(1, _CHUNK // matrix0.size)
+
+    def world(matrix: Floats, runs: int, noise: NoiseSource) -> Floats:
+        counts = [min(chunk, runs - start) for start in range(0, runs, chunk)]
+        return np.concatenate([score(mechanism(matrix, count, noise)) for count in counts])
+
+    return lambda runs, noise: (world(matrix0, runs, noise), world(matrix1, runs, noise))
+
+
+def _completed(bits: Floats) -> Floats:
+    """The logistic minimiser of one entry in ``[-alpha, alpha]``, given its noisy bit."""
+    return np.clip(logit(np.clip(bits, 0.0, 1.0)), -_ALPHA, _ALPHA)
+
+
+def _tail_ratio(link: Link, alpha: float, scale: float) -> float:
+    """How much more often +1 than -1 puts an entry at the bound alpha, as a log-ratio; Laplace noise in the objective."""
+    above, below = (float(slope) for slope in link.slopes(alpha))
+    return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))

@@ -1,0 +1,370 @@
+"""Links of one-bit matrix completion: how probable the sign +1 is, given the number behind it.
+
+An entry x of the matrix shows as +1 with probability h(x), else as -1. What noise needs to know of h is here too: how far
+one flipped sign moves a gradient, and how curved the likelihood is. Bounds are rounded to the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
+
+Floats = npt.NDArray[np.float64]
+
+_MARGIN = 1e-10  # over rounding errors
+_FAR = -100.0
+_CELL, _LOWEST = 1e-3, -40.0  # where the curvature of flipped probit signs is bounded, in units of its scale
+
+
+class Link(ABC):
+    """The probability h of the sign +1, rising from 0 to 1.
+
+    All methods that take ``x`` work on arrays of any shape, in float64, and lose no digits where h is near 0 or 1.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """For records and tables."""
+
+    @property
+    @abstractmethod
+    def convex(self) -> bool:
+        """Whether ``-log h`` and ``-log(1 - h)`` are convex."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """Upper bound, over all x, of the second derivatives of ``-log h`` and ``-log(1 - h)`` in absolute value."""
+
+    @abstractmethod
+    def probability(self, x: npt.ArrayLike) -> Floats:
+        """``h(x)``."""
+
+    @abstractmethod
+    def log_likelihood(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """``log h(x)`` and ``log(1 - h(x))``."""
+
+    @abstractmethod
+    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """``h'/h`` and ``h'/(1 - h)`` at x, both at least 0: the derivative of ``log h`` and minus that of ``log(1 - h)``."""
+
+    @abstractmethod
+    def sensitivity(self, alpha: float) -> float:
+        """How far one flipped sign moves the gradient at its entry: the largest ``h'/h + h'/(1 - h)``, rounded up.
+
+        Args:
+            alpha: Entries lie in ``[-alpha, alpha]``; may be infinite where the bound is finite then.
+
+        Raises:
+            ValueError: If alpha is out of range.
+        """
+
+    @abstractmethod
+    def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
+        """How much a flipped sign changes the curvature at its entry: the largest ``|ln((c+ + ridge)/(c- + ridge))|``.
+
+        ``c+`` and ``c-`` are the second derivatives of ``-log h`` and ``-log(1 - h)``. Rounded up; infinite if not even a
+        float can tell the smaller from 0.
+
+        Args:
+            alpha: Entries lie in ``[-alpha, alpha]``.
+            ridge: Added to both, at least 0.
+
+        Raises:
+            ValueError: If an argument is out of range, or the link is not convex.
+        """
+
+    @abstractmethod
+    def least_curvature(self, alpha: float) -> float:
+        """The smallest second derivative of ``-log h`` and ``-log(1 - h)`` over ``[-alpha, alpha]``, rounded down.
+
+        Raises:
+            ValueError: If alpha is out of range, or the link is not convex.
+        """
+
+
+@dataclass(frozen=True)
+class Logistic(Link):
+    """``h(x) = 1/(1 + e^-x)``. A sign enters its likelihood linearly, so one that is flipped moves every gradient by 1."""
+
+    @property
+    def name(self) -> str:  # noqa: D102  as in the base
+        return "logistic"
+
+    @property
+    def convex(self) -> bool:  # noqa: D102
+        return True
+
+    @property
+    def smoothness(self) -> float:  # noqa: D102
+        return 0.25
+
+    def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102
+        result: Floats = expit(_floats(x))
+        return result
+
+    def log_likelihood(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+        values = _floats(x)
+        return log_expit(values), log_expit(-values)
+
+    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+        values = _floats(x)
+        return expit(-values), expit(values)
+
+    def sensitivity(self, alpha: float) -> float:
+        """1, whatever alpha; see `Link.sensitivity`."""
+        _check_alpha(alpha, infinite=True)
+        return 1.0
+
+    def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
+        """0: both curvatures are ``h (1 - h)``; see `Link.log_curvature_ratio`."""
+        _check_alpha(alpha, infinite=True)
+        check_ridge(ridge)
+        return 0.0
+
+    def least_curvature(self, alpha: float) -> float:
+        """``h(alpha) (1 - h(alpha))``; see `Link.least_curvature`."""
+        _check_alpha(alpha)
+        return float(expit(alpha) * expit(-alpha)) * (1 - _MARGIN)
+
+
+@dataclass(frozen=True)
+class Probit(Link):
+    """``h(x) = Phi(x/scale)``: the sign of x plus normal noise of standard deviation ``scale``.
+
+    With ``z = x/scale`` and ``m(z) = phi(z)/Phi(z)``, slopes are ``m(z)`` and ``m(-z)``. m is convex and falls (Sampford,
+    Annals of Mathematical Statistics 1953), so ``m(z) + m(-z)`` is largest at the ends, and the curvature ``-m'(z)`` of
+    ``-log Phi`` falls from 1 to 0, so that its ratio to that of the other sign is most extreme there too.
+
+    Attributes:
+        scale: Positive.
+
+    Raises:
+        ValueError: If the scale is no positive finite number.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a scale that is out of range."""
+        if not (self.scale > 0 and math.isfinite(self.scale)):
+            raise ValueError(
+                f"scale must be a positive finite number, got {self.scale!r}. It is the standard deviation of the noise "
+                "behind a sign, in the units of the entries, e.g. 1.0."
+            )
+
+    @property
+    def name(self) -> str:  # noqa: D102
+        return "probit"
+
+    @property
+    def convex(self) -> bool:  # noqa: D102
+        return True
+
+    @property
+    def smoothness(self) -> float:
+        """``1/scale^2``, which is approached far on the side that a sign speaks against; see `Link.smoothness`."""
+        return 1 / self.scale**2
+
+    def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102
+        result: Floats = ndtr(_floats(x) / self.scale)
+        return result
+
+    def log_likelihood(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+        z = _floats(x) / self.scale
+        return log_ndtr(z), log_ndtr(-z)
+
+    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+        z = _floats(x) / self.scale
+        return _mills(z) / self.scale, _mills(-z) / self.scale
+
+    def sensitivity(self, alpha: float) -> float:
+        """Grows with alpha without bound, so alpha must be finite; see `Link.sensitivity`."""
+        _check_alpha(alpha)
+        falling, rising = self.slopes(alpha)
+        return float(falling + rising) * (1 + _MARGIN)
+
+    def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
+        """At the end of the interval; see `Link.log_curvature_ratio`."""
+        _check_alpha(alpha)
+        check_ridge(ridge)
+        smaller, larger = (_curvature(side * alpha / self.scale) / self.scale**2 + ridge for side in (1, -1))
+        return math.log(larger / smaller) * (1 + _MARGIN) + _MARGIN if smaller > 0 else math.inf
+
+    def least_curvature(self, alpha: float) -> float:
+        """At the end of the interval; see `Link.least_curvature`."""
+        _check_alpha(alpha)
+        return _curvature(alpha / self.scale) / self.scale**2 * (1 - _MARGIN)
+
+
+@dataclass(frozen=True)
+class Flipped(Link):
+    """The link of signs that were flipped at random: ``c = (1 - p1) h + p2 (1 - h)``.
+
+    Its likelihood is that of the reported signs, so what is fitted with it estimates the entries behind the true ones.
+    ``-log c`` is not convex where a flip explains a sign better than the entry does.
+
+    Attributes:
+        link: Of the true signs.
+        p1: Probability that a +1 is reported as -1, in [0, 1/2).
+        p2: Probability that a -1 is reported as +1, in [0, 1/2).
+
+    Raises:
+        ValueError: If a probability is out of range.
+        TypeError: If the link is one of flipped signs itself.
+    """
+
+    link: Link
+    p1: float
+    p2: float
+
+    def __post_init__(self) -> None:
+        """Refuse probabilities that are out of range."""
+        if isinstance(self.link, Flipped):
+            raise TypeError("link must be that of the true signs, got one of flipped signs. Flip once.")
+        for name in ("p1", "p2"):
+            if not 0 <= getattr(self, name) < 0.5:
+                raise ValueError(
+                    f"{name} must lie in [0, 1/2), got {getattr(self, name)!r}. It is the probability of a false report; "
+                    "take it from the plan that the signs were flipped by."
+                )
+
+    @property
+    def name(self) -> str:  # noqa: D102
+        return f"{self.link.name}, flipped"
+
+    @property
+    def convex(self) -> bool:
+        """Whether nothing is flipped, and the link of the true signs is."""
+        return self.link.convex and self.p1 == self.p2 == 0
+
+    @property
+    def smoothness(self) -> float:
+        """An upper bound of the second derivatives' absolute values, so that steps of its inverse descend.
+
+        For logistic links 1/4 as without flips; for probit ones more, the rarer flips are, because an entry far on the
+        wrong side is explained by its own slope up to where the flips take over.
+        """
+        if isinstance(self.link, Probit):
+            largest = max(_flipped_curvature(self.p1, self.p2), _flipped_curvature(self.p2, self.p1))
+            return largest * self.link.smoothness
+        return self.link.smoothness
+
+    @property
+    def _share(self) -> float:
+        """How much of h is left: c runs from p2 to p2 plus this."""
+        return 1 - self.p1 - self.p2
+
+    def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102
+        result: Floats = self.p2 + self._share * self.link.probability(x)
+        return result
+
+    def log_likelihood(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+        above, below = self.link.log_likelihood(x)
+        share = math.log(self._share)
+        return np.logaddexp(_log(self.p2), share + above), np.logaddexp(_log(self.p1), share + below)
+
+    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+        logs = self.link.log_likelihood(x)
+        slopes = self.link.slopes(x)
+        with np.errstate(over="ignore"):
+            # A slope of log h, times the probability that the reported sign is a true one.
+            falling, rising = (
+                slope / (1 + np.exp(_log(p) - math.log(self._share) - log))
+                for slope, log, p in zip(slopes, logs, (self.p2, self.p1), strict=True)
+            )
+        return falling, rising
+
+    def sensitivity(self, alpha: float) -> float:
+        """That of the link of the true signs, which bounds it from above.
+
+        ``c (1 - c)`` is concave in c, and c a mixture of h, 1 and 0, so ``c'/(c (1 - c)) <= h'/(h (1 - h))``. Nothing
+        needs it for privacy: what is fitted to flipped signs is post-processing.
+        """
+        return self.link.sensitivity(alpha)
+
+    def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
+        """Refused unless nothing is flipped; see `Link.log_curvature_ratio`."""
+        self._check_convex()
+        return self.link.log_curvature_ratio(alpha, ridge)
+
+    def least_curvature(self, alpha: float) -> float:
+        """Refused unless nothing is flipped; see `Link.least_curvature`."""
+        self._check_convex()
+        return self.link.least_curvature(alpha)
+
+    def _check_convex(self) -> None:
+        if not self.convex:
+            raise ValueError(
+                "The likelihood of flipped signs is not convex, so nothing follows from its curvature. Flips are private "
+                "by themselves: use the link of the true signs for other noise."
+            )
+
+
+def check_ridge(ridge: float) -> None:
+    """Refuse a ridge that is no finite number of at least 0.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if not 0 <= ridge < math.inf:
+        raise ValueError(
+            f"ridge must be a finite number of at least 0, got {ridge!r}. It is the weight of half the squared entries."
+        )
+
+
+def _check_alpha(alpha: float, *, infinite: bool = False) -> None:
+    if not (alpha > 0 and (infinite or alpha < math.inf)):
+        allowed = "a positive number" if infinite else "a positive finite number"
+        raise ValueError(
+            f"alpha must be {allowed}, got {alpha!r}. Entries are bounded by it: a public number, e.g. 1.0; a logistic "
+            "link has a sensitivity without."
+        )
+
+
+def _floats(x: npt.ArrayLike) -> Floats:
+    return np.asarray(x, dtype=np.float64)
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
+
+
+def _mills(z: Floats) -> Floats:
+    """``phi(z)/Phi(z)``, without cancellation on either side."""
+    result: Floats = math.sqrt(2 / math.pi) / erfcx(-z / math.sqrt(2))
+    return result
+
+
+def _curvature(z: float) -> float:
+    """``-(log Phi)''``; 1 far below, which it approaches and where its digits cancel."""
+    if z < _FAR:
+        return 1.0
+    slope = float(_mills(_floats(z)))
+    return slope * (slope + z)
+
+
+@lru_cache(maxsize=64)
+def _flipped_curvature(miss: float, false: float) -> float:
+    """Upper bound of ``|(log c)''|`` over all z, for ``c = false + (1 - miss - false) Phi(z)``.
+
+    With ``w = c'/c`` it is ``|w (w + z)|``. That is at most 1 where w + z >= 0, because w is at most the slope of log Phi.
+    Elsewhere z < 0, and ``w (|z| - w)`` is bounded on short intervals, by the extremes of w there. Below them all w is 0
+    but for flips too rare for a float.
+    """
+    if false == 0:
+        return 1.0
+    share = 1 - miss - false
+    ends = np.linspace(_LOWEST, 0.0, round(-_LOWEST / _CELL) + 1)
+    density, mass = share * np.exp(-ends * ends / 2) / math.sqrt(2 * math.pi), false + share * ndtr(ends)
+    least, most = density[:-1] / mass[1:], density[1:] / mass[:-1]  # both rise up to 0
+    far = -ends[:-1]
+    slope = np.clip(far / 2, least, most)
+    return max(1.0, float((slope * (far - slope)).max())) * (1 + _MARGIN)
