@@ -18,7 +18,6 @@ from rich.table import Table
 
 from zoo.metrics import METRICS
 from zoo.privacy.record import Guarantee, PrivacyRecord, rounded_up
-from zoo.release import Release
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
@@ -27,7 +26,8 @@ NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
 class RunReport(Callback):
     """Prints a summary of the data before training and one table at the end; keeps both in the run folder.
 
-    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release), ``metrics.json`` (figures of the
+    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release, and of the training where it has
+    one, under the method's name), ``metrics.json`` (figures of the
     test, seconds, epochs, parameters, peak memory of the process in MiB, and for each release its bytes and its privacy in
     one line).
     """
@@ -49,10 +49,12 @@ class RunReport(Callback):
         if trainer.is_global_zero:
             Console().print(data_table(data.summary))
         self._write(trainer, "data.json", data.summary)
-        self._write(trainer, "privacy.json", {name: r.record.to_dict() for name, r in data.releases.items()})
+        self._write(trainer, "privacy.json", {n: r.to_dict() for n, r in records(data, pl_module).items()})
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep what training took."""
+        """Keep what training took, and what it protects."""
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        self._write(trainer, "privacy.json", {n: r.to_dict() for n, r in records(data, pl_module).items()})
         self.facts = {
             "train_seconds": round(time.perf_counter() - self._began, 3),
             "epochs": trainer.current_epoch,
@@ -80,12 +82,12 @@ class RunReport(Callback):
             "metrics": figures,
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
             "release_bytes": {name: folder_bytes(data.release_paths[name]) for name in data.releases},
-            "privacy": {name: release.record.summary() for name, release in data.releases.items()},
+            "privacy": {name: record.summary() for name, record in records(data, pl_module).items()},
         }
         self._write(trainer, "metrics.json" if stage == "test" else "validation.json", report)
         if trainer.is_global_zero:
             name = type(pl_module).__name__ + (f" ({cold} cases ranked by item counts)" if cold else "")
-            Console().print(result_table(name, stage, figures, data.ks, data.releases))
+            Console().print(result_table(name, stage, figures, data.ks, records(data, pl_module)))
 
     @staticmethod
     def _ranked_by_counts(method: Any, cases: Any) -> int:  # noqa: ANN401  any recommender, any datamodule's cases
@@ -98,6 +100,14 @@ class RunReport(Callback):
         temporary = self.folder / f".{name}.tmp"
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
         temporary.rename(self.folder / name)
+
+
+def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401  any datamodule, any recommender
+    """What protects whom in a run: the record of each release, and of the training under the method's name."""
+    own = method.privacy_record()
+    return {name: release.record for name, release in data.releases.items()} | (
+        {} if own is None else {type(method).__name__: own}
+    )
 
 
 def folder_bytes(folder: Path) -> int:
@@ -137,9 +147,9 @@ def data_table(summary: dict[str, Any]) -> Table:
 
 
 def result_table(
-    method: str, stage: str, figures: dict[str, float], ks: tuple[int, ...], releases: dict[str, Release]
+    method: str, stage: str, figures: dict[str, float], ks: tuple[int, ...], protected: dict[str, PrivacyRecord]
 ) -> Table:
-    """Accuracy and, beside it, what every release guarantees."""
+    """Accuracy and, beside it, what every release, or the training itself, guarantees."""
     table = Table(title=f"{method}: {'test' if stage == 'test' else 'validation'}", box=box.SIMPLE)
     kinds = [kind for kind in ("sampled", "full") if any(key.startswith(f"{stage}/{kind}/") for key in figures)]
     table.add_column("")
@@ -147,13 +157,16 @@ def result_table(
         table.add_column(kind, justify="right")
     for column in ("release", "unit", "epsilon", "delta", "guarantee"):
         table.add_column(column)
-    privacy = [(name, *privacy_cells(release.record)) for name, release in releases.items()] or [("none", *"----")]
+    privacy = [(name, *privacy_cells(record)) for name, record in protected.items()] or [("none", *"----")]
+    other = [key for key in figures if key.count("/") == 1 and "@" not in key]
+    for key in other:  # of signs, or of a matrix that is known
+        table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}", *[""] * (len(kinds) + 4))
     names = [f"{name}@{k}" for k in ks for name in METRICS]
     for name, record in zip_longest(names, privacy):
         shown = [f"{figures[f'{stage}/{kind}/{name}']:.4f}" if name else "" for kind in kinds]
         title = name.replace(name.split("@")[0], NAMES[name.split("@")[0]]) if name else ""
         table.add_row(title, *shown, *(record or [""] * 5))
-    said = [f"{name}: no guarantee ({escape(str(r.record.reason))})" for name, r in releases.items() if r.record.reason]
+    said = [f"{name}: no guarantee ({escape(str(r.reason))})" for name, r in protected.items() if r.reason]
     if any("/pessimistic/" in key for key in figures):
         said.append("many ties: scores may have collapsed or saturated; pessimistic figures in the run folder")
     table.caption = "\n".join(said)

@@ -3,7 +3,20 @@
 from datamodules.base import CrossDomainDataModule
 from datamodules.douban import Douban
 from datamodules.files import Files
+from datamodules.low_rank import LowRank
+from datamodules.movielens import MovieLens100K
+from datamodules.restaurant import Restaurant
 from datamodules.settings import Evaluation, Filters
 from datamodules.synthetic import Synthetic
 
-__all__ = ["CrossDomainDataModule", "Douban", "Evaluation", "Files", "Filters", "Synthetic"]
+__all__ = [
+    "CrossDomainDataModule",
+    "Douban",
+    "Evaluation",
+    "Files",
+    "Filters",
+    "LowRank",
+    "MovieLens100K",
+    "Restaurant",
+    "Synthetic",
+]

@@ -124,6 +124,11 @@ class CrossDomainDataModule(LightningDataModule):
         """Candidate lists that ship with a domain, or None."""
         return None
 
+    @property
+    def grid(self) -> tuple[pl.Series, pl.Series] | None:
+        """Ids of all users and of all items, where a data set has some that nobody rated; None: those that occur."""
+        return None
+
     # Domains.
 
     @property
@@ -170,7 +175,7 @@ class CrossDomainDataModule(LightningDataModule):
             # A file may or may not repeat its held-out rows; they count in the filters either way.
             for part in (part for part in held_out if part is not None):
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
-        return binarise(table, self.filters.threshold)
+        return binarise(table, self.filters.threshold, self.filters.signs)
 
     def _filtered(self, name: str) -> tuple[pl.DataFrame, list[str]]:
         filters = self.filters
@@ -201,7 +206,11 @@ class CrossDomainDataModule(LightningDataModule):
         users: Sequence[str] | None = None,
     ) -> Ratings:
         """The ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
-        own = {column: whole[column].unique().sort() for column in PAIR}
+        own = (
+            {column: whole[column].unique().sort() for column in PAIR}
+            if self.grid is None
+            else dict(zip(PAIR, self.grid, strict=True))
+        )
         items = self._catalogue(name)
         return Ratings.from_table(
             part,
@@ -259,6 +268,7 @@ class CrossDomainDataModule(LightningDataModule):
             "test_cases": len(self.test.users),
             "users_without_test_item": self.train.num_users - len(set(self.test.users.tolist())),
             "split": e.split,
+            "signs": self.filters.signs,
             "seed": self.split_seed,
             "releases": {},
         }
@@ -333,6 +343,11 @@ class CrossDomainDataModule(LightningDataModule):
         """Whether sampled candidates are ranked."""
         return self.evaluation.num_candidates > 0
 
+    @property
+    def signs(self) -> bool:
+        """Whether ratings are signs, +1 and -1."""
+        return self.filters.signs
+
     # Batches.
 
     def _share(self) -> Share:
@@ -342,11 +357,15 @@ class CrossDomainDataModule(LightningDataModule):
         """Batches of the form that the method at hand wants."""
         assert self.trainer is not None
         method: Any = self.trainer.lightning_module
-        size, make = TrainingExamples(self.train, method.num_negatives).batches(method.batches)
-        once = method.batches == "once"
+        examples = TrainingExamples(self.train, method.num_negatives)
+        once = method.batches in ("once", "steps")
+        size, make = examples.batches(method.batches)
+        batch_size = size if once else self.batch_size
+        if method.batches == "steps":
+            size, batch_size = method.steps_per_epoch, 1
         return Batches(
             size,
-            size if once else self.batch_size,
+            batch_size,
             make,
             self.split_seed,
             lambda: self.trainer.current_epoch if self.trainer else 0,

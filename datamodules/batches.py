@@ -140,7 +140,11 @@ class TrainingExamples:
         """How many examples a form has, and what makes a batch of it."""
         if form in ("users", "once"):
             return len(self.known), lambda index, _: UserBatch(self.known[index])
-        make: dict[str, Callable[[Tensor, Generator], Batch]] = {"pairs": self.pairs, "triples": self.triples}
+        make: dict[str, Callable[[Tensor, Generator], Batch]] = {
+            "pairs": self.pairs,
+            "triples": self.triples,
+            "steps": lambda *_: UserBatch(self.known),
+        }
         return len(self.users), make[form]
 
     def pairs(self, index: Tensor, generator: Generator) -> PairBatch:
@@ -186,25 +190,27 @@ class HeldOutCases(NamedTuple):
         items: The held-out item of each, shape ``(cases,)``.
         candidates: Sampled negatives, shape ``(cases, candidates)``, padded with -1.
         seen: Rows of items that full ranking leaves out for each user.
+        ratings: What each held-out item was rated, shape ``(cases,)``.
     """
 
     users: Tensor
     items: Tensor
     candidates: Tensor
     seen: SparseRows
+    ratings: Tensor
 
     @classmethod
     def of(cls, held_out: HeldOut, seen: SparseRows) -> Self:
         """The cases of one phase, with the rows (users, items) that full ranking leaves out."""
         users, items, lists = map(torch.tensor, (held_out.users, held_out.items, held_out.candidates))
-        return cls(users, items, lists, seen)
+        return cls(users, items, lists, seen, torch.tensor(held_out.ratings, dtype=torch.float32))
 
     def batch(self, index: Tensor) -> RankingBatch:
         """The cases ``index`` (batch,)."""
         users, positives = self.users[index], self.items[index]
         rows, items = entries(self.seen, users)
         other = items != positives[rows]
-        return RankingBatch(users, positives, self.candidates[index], rows[other], items[other])
+        return RankingBatch(users, positives, self.candidates[index], rows[other], items[other], self.ratings[index])
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from zoo.sampling import distinct_items, hash_ids
 logger = logging.getLogger(__name__)
 
 Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +26,13 @@ class HeldOut:
         users: user of each case (cases,); a user with several held-out items has several cases.
         items: held-out item of each case (cases,).
         candidates: items it is ranked against (cases, count), -1 after the last.
+        ratings: what each held-out item was rated (cases,), 1 unless ratings are signs.
     """
 
     users: Integers
     items: Integers
     candidates: Integers
+    ratings: Floats
 
     def __post_init__(self) -> None:
         """Checks the sizes.
@@ -37,10 +40,11 @@ class HeldOut:
         Raises:
             ValueError: sizes that do not fit.
         """
-        if self.users.shape != self.items.shape or self.candidates.shape[:1] != self.users.shape:
+        of_each = (self.items.shape, self.candidates.shape[:1], self.ratings.shape)
+        if any(shape != self.users.shape for shape in of_each):
             raise ValueError(
-                f"Cases need one user, one item and one row of candidates each, got {self.users.shape}, "
-                f"{self.items.shape} and {self.candidates.shape}."
+                f"Cases need one user, one item, one row of candidates and one rating each, got {self.users.shape}, "
+                f"{self.items.shape}, {self.candidates.shape} and {self.ratings.shape}."
             )
 
 
@@ -104,11 +108,12 @@ def candidates(
     own = [train.pair_keys, *(users * train.num_items + items for users, items in held.values())]
     positives = _Positives(np.unique(np.concatenate(own)), train.num_items)
     phases = {name: held[name] for name in ("validation", "test")}
+    ratings = {name: getattr(split, name)["rating"].cast(pl.Float64).to_numpy() for name in phases}
     if negatives is not None:
         if weighted:
             raise ValueError("Given negatives are used as they are: leave weighted=False, or give no negatives.")
         lists = _given_lists(train, negatives, positives, np.concatenate([users for users, _ in phases.values()]))
-        return Cases(*(HeldOut(users, items, _rows(*lists, users)) for users, items in phases.values()))
+        return Cases(*(HeldOut(*pairs, _rows(*lists, pairs[0]), ratings[name]) for name, pairs in phases.items()))
     counts = np.bincount(train.matrix.indices, minlength=train.num_items)
     pool = np.flatnonzero(counts).astype(np.int64)
     result = []
@@ -128,7 +133,7 @@ def candidates(
             logger.warning(
                 "%s: %d of %d users have fewer than %d negatives; all are used", name, short, len(cases), count
             )
-        result.append(HeldOut(users, items, drawn[which]))
+        result.append(HeldOut(users, items, drawn[which], ratings[name]))
     return Cases(*result)
 
 

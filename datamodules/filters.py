@@ -4,6 +4,7 @@ A table has the columns user_id, item_id, rating and timestamp (`datamodules.tab
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -11,15 +12,32 @@ import polars as pl
 from zoo.ratings import Ratings, as_ids
 
 
-def binarise(table: pl.DataFrame, threshold: float | None) -> pl.DataFrame:
+def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, signs: bool = False) -> pl.DataFrame:
     """Gives the rows rated at least `threshold` (None: all rows), each with a rating of 1.
 
+    Args:
+        table: the interactions.
+        threshold: the least rating that counts; `mean`: that of the table.
+        signs: the rows below the threshold are kept, with a rating of -1.
+
     Raises:
-        ValueError: the threshold is not a finite number, or no row reaches it.
+        ValueError: the threshold is not a finite number, or no row reaches it; with signs, all rows are on one side of it.
     """
-    if threshold is not None:
-        table = _rated(table, threshold)
-    return table.with_columns(rating=pl.lit(1.0))
+    if threshold == "mean":
+        threshold = _mean(table)
+    if threshold is None:
+        return table.with_columns(rating=pl.lit(1.0))
+    if not signs:
+        return _rated(table, threshold).with_columns(rating=pl.lit(1.0))
+    if not np.isfinite(threshold):
+        raise ValueError(f"A threshold is a finite number, or None for all rows, got {threshold}.")
+    signed = table.with_columns(rating=pl.when(pl.col("rating") >= threshold).then(1.0).otherwise(-1.0))
+    if signed["rating"].n_unique() < 2:
+        raise ValueError(
+            f"All {table.height} ratings lie on one side of the threshold {threshold:g} (from {table['rating'].min()!r} to "
+            f"{table['rating'].max()!r}), so all signs are the same: choose a threshold between them."
+        )
+    return signed
 
 
 def keep_users_with(table: pl.DataFrame, minimum: int) -> pl.DataFrame:
@@ -141,6 +159,21 @@ def _rated(table: pl.DataFrame, threshold: float) -> pl.DataFrame:
             "Ratings that are 1 throughout want no threshold: give None."
         )
     return rows
+
+
+def _mean(table: pl.DataFrame) -> float:
+    """Gives the mean rating of a table.
+
+    Raises:
+        ValueError: a rating is not a finite number, or there is none.
+    """
+    ratings = table["rating"].cast(pl.Float64).to_numpy()
+    if not len(ratings) or not np.isfinite(ratings).all():
+        raise ValueError(
+            f"{int((~np.isfinite(ratings)).sum())} of {len(ratings)} ratings are no numbers, so they have no mean: mend or "
+            "drop these rows, or give a threshold."
+        )
+    return float(ratings.mean())
 
 
 def _need_minimum(minimum: int, what: str) -> None:

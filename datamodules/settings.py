@@ -13,21 +13,34 @@ class Filters:
     """Who and what counts, applied in this order; chosen on private data unless fixed in advance, and recorded.
 
     Args:
-        threshold: Ratings of at least this are positive, the others are dropped; null: every row is positive.
+        threshold: Ratings of at least this are positive, the others are dropped; null: every row is positive; `mean`: the
+            mean of all ratings of the domain, held-out ones included, worked out from them.
+        signs: Ratings below the threshold are kept, as -1 (one-bit matrix completion), instead of dropped.
         min_user_ratings: Fewest positive ratings of a user.
         min_item_ratings: Fewest positive ratings of an item, among the users that are left.
         iterated: Repeat both minimums until nothing changes, instead of one pass.
     """
 
-    threshold: float | None = None
+    threshold: float | Literal["mean"] | None = None
     min_user_ratings: int = 1
     min_item_ratings: int = 1
     iterated: bool = False
+    signs: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse signs without a threshold."""
+        if self.signs and self.threshold is None:
+            raise ValueError("signs is true and threshold null: say from which rating on a sign is +1, or `mean`.")
 
     @property
     def in_words(self) -> tuple[str, str]:
         """What the filters did, as a release's record says it."""
-        counted = "every rating counts as 1" if self.threshold is None else f"ratings >= {self.threshold:g} count as 1"
+        if self.threshold is None:
+            counted = "every rating counts as 1"
+        else:
+            worked_out = self.threshold == "mean"
+            least = "the mean of all ratings, worked out from them," if worked_out else f"{self.threshold:g}"
+            counted = f"ratings >= {least} count as " + ("+1, the others as -1" if self.signs else "1")
         passes = "iterated" if self.iterated else "one pass"
         return counted, (
             f"users with at least {self.min_user_ratings} and items with at least {self.min_item_ratings} of them ({passes})"

@@ -44,6 +44,21 @@ def write_domain(folder: Path, domain: str, users: range, num_items: int, each: 
     write_csv(folder / f"{domain}_negatives.csv", negatives, header="user_id,item_id")
 
 
+def write_ratings(folder: Path, most: int) -> None:
+    """Twenty users' ratings of 9 of 30 items from 0 to ``most``, in order of time; the last two of each user are a test."""
+    folder.mkdir()
+    rng = np.random.default_rng(most)
+    rows = [
+        f"u{user},i{item},{rng.integers(most + 1)},{time}"
+        for user in range(20)
+        for time, item in enumerate(rng.permutation(30)[:9])
+    ]
+    header = "user_id,item_id,rating,timestamp"
+    tests = [row for row in rows if row.endswith((",7", ",8"))]
+    for stem, part in (("ratings", rows), ("u1_test", tests)):
+        (folder / f"{stem}.csv").write_text("\n".join([header, *part]) + "\n", encoding="utf-8")
+
+
 def pytest_collection_finish() -> None:
     """What has been imported stays: that the garbage collector looks at it again and again takes a tenth of the time."""
     gc.freeze()
@@ -65,6 +80,8 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).mkdir()
         for seed, (domain, users) in enumerate(domains.items()):
             write_domain(root / name, domain, users, 30, 9, seed)
+    for name, most in (("ml-100k", 5), ("rc", 2)):
+        write_ratings(root / name, most)
     return root
 
 

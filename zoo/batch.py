@@ -52,6 +52,7 @@ class RankingBatch(NamedTuple):
         candidates: Sampled negatives, shape ``(cases, candidates)``, padded with -1.
         seen_rows: Which case of the batch an item is left out for in full ranking, shape ``(entries,)``.
         seen_items: That item, shape ``(entries,)``. A case's own positive is never among them.
+        ratings: What the held-out pair was rated, shape ``(cases,)``: 1, or a sign where ratings are signs.
     """
 
     users: Tensor
@@ -59,6 +60,7 @@ class RankingBatch(NamedTuple):
     candidates: Tensor
     seen_rows: Tensor
     seen_items: Tensor
+    ratings: Tensor
 
 
 class PredictBatch(NamedTuple):

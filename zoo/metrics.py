@@ -1,4 +1,4 @@
-"""Ranking metrics with exact treatment of ties."""
+"""Ranking metrics with exact treatment of ties, and how well signs and a known matrix are recovered."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -133,3 +133,55 @@ class RankingMetrics(Metric):
     def _named(self, prefix: str, sums: Tensor) -> dict[str, Tensor]:
         means = (sums / self.cases).float()
         return {f"{prefix}{name}@{k}": means[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
+
+
+class SignAccuracy(Metric):
+    """Share of signs that are predicted rightly; a score of 0, or NaN, counts as wrong.
+
+    Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1 (Acc).
+    """
+
+    full_state_update = False
+    higher_is_better = True
+    right: Tensor
+    cases: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("right", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, signs: Tensor) -> None:
+        """Add scores (cases,) and the signs +1 or -1 (cases,) that they were to have."""
+        self.right += (scores.sign() * signs > 0).sum()
+        self.cases += len(scores)
+
+    def compute(self) -> Tensor:
+        """The share so far; NaN when there was no case."""
+        return self.right / self.cases
+
+
+class AverageRelativeError(Metric):
+    """Squared Frobenius distance from a known matrix over its own squared norm.
+
+    Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1 (ARE): squared, whatever its name says.
+    """
+
+    full_state_update = False
+    higher_is_better = False
+    error: Tensor
+    norm: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("error", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("norm", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, found: Tensor, truth: Tensor) -> None:
+        """Add some rows of what was found and of the truth, each of shape ``(rows, columns)``."""
+        self.error += (found.double() - truth.double()).square().sum()
+        self.norm += truth.double().square().sum()
+
+    def compute(self) -> Tensor:
+        """The error so far; NaN when there was no row."""
+        return self.error / self.norm

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from zoo.batch import Batch, PredictBatch, RankingBatch
 from zoo.metrics import RankingMetrics, Ties, rank_counts
 from zoo.nn.rows import Bags, LinkedRows, SparseRows
+from zoo.privacy.record import PrivacyRecord
 from zoo.ratings import Ratings
 from zoo.release import Release
 
@@ -60,6 +61,7 @@ class TargetData(Protocol):
     full_ranking: bool
     sampled_ranking: bool
     top_k: int
+    signs: bool
 
 
 class Recommender(LightningModule, ABC):
@@ -72,20 +74,26 @@ class Recommender(LightningModule, ABC):
     Attributes:
         batches: What one training batch holds. ``users``: users whose whole rows are read; ``pairs``: user, item and
             label; ``triples``: user, observed and unobserved item; ``once``: all users in one batch, one batch an
-            epoch (closed forms).
+            epoch (closed forms); ``steps``: all users in every batch, ``steps_per_epoch`` of them an epoch (solvers).
         num_negatives: Sampled items for each observed one, where ``batches`` is ``pairs``.
+        steps_per_epoch: How many batches an epoch has, where ``batches`` is ``steps``.
         reads: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
         scores_cold_users: Whether ``score`` means something for a user without target history. If not, such users are
             ranked by the item counts of the training ratings.
+        reads_signs: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
         exposes: Names of the tensors that ``step`` returns beside the loss, for penalties.
+        not_saved: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
         guarantee_bearing: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
     """
 
-    batches: Literal["users", "pairs", "triples", "once"] = "users"
+    batches: Literal["users", "pairs", "triples", "once", "steps"] = "users"
     num_negatives: int = 1
+    steps_per_epoch: int = 1
     reads: ClassVar[frozenset[str]] = frozenset()
     scores_cold_users: ClassVar[bool] = False
+    reads_signs: ClassVar[bool] = False
     exposes: ClassVar[frozenset[str]] = frozenset()
+    not_saved: ClassVar[tuple[str, ...]] = ()
     guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
 
     target_rows: SparseRows
@@ -94,7 +102,9 @@ class Recommender(LightningModule, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self.save_hyperparameters()  # those of the concrete class: Lightning walks up the constructors
+        self.save_hyperparameters(
+            ignore=self.not_saved
+        )  # those of the concrete class: Lightning walks up the constructors
         self.sizes: Sizes | None = None
         self.sources = nn.ModuleDict()
         self.kept: dict[str, Tensor] = {}
@@ -109,7 +119,7 @@ class Recommender(LightningModule, ABC):
 
     @abstractmethod
     def step(self, batch: Batch) -> Outputs:
-        """``loss`` and what ``exposes`` names. A closed form solves into its buffers and returns nothing."""
+        """``loss`` and what ``exposes`` names. What is solved goes into buffers, and nothing is returned."""
 
     @abstractmethod
     def score(self, users: Tensor, items: Tensor) -> Tensor:
@@ -147,10 +157,20 @@ class Recommender(LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """Read the target's ratings and the releases into buffers."""
-        if self.batches == "once" and self.trainer.world_size > 1:
+        if self.batches in ("once", "steps") and self.trainer.world_size > 1:
             raise ValueError(
-                f"{type(self).__name__} is solved in one step by one process; got {self.trainer.world_size} processes. "
+                f"{type(self).__name__} is solved by one process; got {self.trainer.world_size} processes. "
                 "Set trainer.devices to 1."
+            )
+        if self.data.signs != self.reads_signs:
+            wanted = (
+                ("signs", "--data.filters.signs true and a threshold")
+                if self.reads_signs
+                else ("implicit feedback", "--data.filters.signs false")
+            )
+            raise ValueError(
+                f"{type(self).__name__} learns from {wanted[0]}, and the data at hand are "
+                f"{'signs' if self.data.signs else 'implicit feedback'}. Set {wanted[1]}, or choose another method."
             )
         self.read_data(self.data)
 
@@ -208,13 +228,22 @@ class Recommender(LightningModule, ABC):
         """The method's loss and the penalties that callbacks have added to it."""
         outputs = self.step(batch)
         if "loss" not in outputs:
-            self.trainer.should_stop = True  # solved: another epoch would solve the same again
+            self.trainer.should_stop = self.solved  # another epoch would solve the same again
             return None
         loss = outputs["loss"] + self.penalties(outputs)
         self.log(
             "train/loss", loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=len(batch[0]), sync_dist=True
         )
         return loss
+
+    @property
+    def solved(self) -> bool:
+        """Whether a method without a loss has come to its end: a closed form in its only step."""
+        return True
+
+    def privacy_record(self) -> PrivacyRecord | None:
+        """What the training itself protects, of a method that adds noise to what it learns from; None of all others."""
+        return None
 
     def add_penalty(self, name: str, fn: Penalty, to: str = "loss") -> None:
         """Add a term to a loss of the method; a callback calls this in its ``setup``.
@@ -265,7 +294,7 @@ class Recommender(LightningModule, ABC):
 
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
         """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
-        users, positives, candidates, seen_rows, seen_items = batch
+        users, positives, candidates, seen_rows, seen_items, _ = batch
         valid = candidates >= 0
         listed = torch.cat([positives[:, None], candidates.clamp(min=0)], dim=1)
         figures: dict[str, Tensor] = {}

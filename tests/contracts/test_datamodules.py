@@ -27,6 +27,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "sources": ("book",),
         "evaluation": Evaluation(split="random2"),
     },
+    "LowRank": {"num_users": 24, "num_items": 30, "observed": 0.3},
     "Synthetic": {"num_users": 24, "num_items": 30, "ratings_per_user": 6},
 }
 
@@ -37,9 +38,10 @@ def data(request: pytest.FixtureRequest, zoo_data: Path, tmp_path: Path) -> Cros
     kind, settings = getattr(datamodules, request.param), ARGUMENTS.get(request.param, {})
     assert zoo_data.exists()
     party: CrossDomainDataModule = kind(**settings)
-    (source,) = party.sources
-    path = Plaintext().publish(party.source(source), source).save(tmp_path / source)
-    made = attach(kind(**settings, releases={source: path}))
+    releases = {
+        source: Plaintext().publish(party.source(source), source).save(tmp_path / source) for source in party.sources
+    }
+    made = attach(kind(**settings, **({"releases": releases} if releases else {})))
     made.setup("fit")
     return made
 
@@ -51,7 +53,7 @@ def test_sizes_are_plain_and_right(data: CrossDomainDataModule) -> None:
 
 def test_summary_is_plain(data: CrossDomainDataModule) -> None:
     assert json.loads(json.dumps(data.summary)) == data.summary
-    assert data.summary["users_without_test_item"] == 0
+    assert data.summary["users_without_test_item"] == data.train.num_users - len(data.test.users.unique())
 
 
 def test_what_is_held_out_is_not_learned_from(data: CrossDomainDataModule) -> None:
@@ -73,9 +75,10 @@ def test_setup_twice_changes_nothing(data: CrossDomainDataModule) -> None:
 
 
 def test_links_name_the_same_person(data: CrossDomainDataModule) -> None:
-    ((name, release),) = data.releases.items()
-    links = data.links[name].numpy()
-    assert (release.user_ids[links] == data.train.user_ids).all()
+    assert data.releases.keys() == set(data.sources)
+    for name, release in data.releases.items():
+        links = data.links[name].numpy()
+        assert (release.user_ids[links] == data.train.user_ids).all()
 
 
 def test_batches_cover_the_training_ratings(data: CrossDomainDataModule) -> None:

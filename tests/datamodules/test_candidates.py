@@ -131,8 +131,8 @@ def test_rows_that_train_does_not_know_are_refused() -> None:
 
 
 def test_held_out_sizes_must_fit() -> None:
-    with pytest.raises(ValueError, match="one user, one item and one row of candidates each"):
-        HeldOut(np.arange(2), np.arange(2), np.zeros((3, 4), dtype=np.int64))
+    with pytest.raises(ValueError, match="one user, one item, one row of candidates and one rating each"):
+        HeldOut(np.arange(2), np.arange(2), np.zeros((3, 4), dtype=np.int64), np.ones(2))
 
 
 # Lists that ship with the data

@@ -1,0 +1,166 @@
+"""LowRank: signs of a low-rank matrix that is known, to measure how well it is recovered."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import torch
+from scipy.special import expit, ndtr
+from torch import Tensor
+
+from datamodules.base import CrossDomainDataModule
+from datamodules.settings import Evaluation, Filters
+from datamodules.users import OWN
+
+Floats = npt.NDArray[np.float64]
+
+SIGNS = Filters(threshold=0, signs=True)
+GIVEN = Evaluation(split="given", num_candidates=50)
+
+
+class LowRank(CrossDomainDataModule):
+    """Signs of some entries of ``M = U V'``, whose rank is known: +1 with probability ``h(M_ij)``, else -1.
+
+    U and V have uniform entries in [-1/2, 1/2], and M is scaled so that its largest entry is `max_entry` in absolute value.
+    Entries are observed at random without replacement, a share `observed` of them. As many others as a fifth of those (at
+    most what is left) have signs too and are the test. Nothing is read from a file.
+
+    Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1. Departure: there M is divided by its
+    largest entry, not by the largest in absolute value, and then exceeds the bound that the method relies on.
+
+    Attributes (after ``setup``):
+        truth: M, shape ``(num_users, num_items)``.
+
+    Args:
+        num_users: Rows of M.
+        num_items: Columns of M.
+        rank: Of M.
+        max_entry: The largest entry in absolute value (the paper's alpha).
+        observed: Share of the entries whose sign is learned from.
+        link: `logistic`, or `probit` with standard deviation `scale`.
+        scale: Standard deviation of the noise behind a probit sign.
+        data_seed: Of M, of what is observed and of the signs; null: that of the run.
+        target: Name of the only domain.
+        users: `own`, the only choice.
+        filters: Who and what counts; ratings are signs.
+        evaluation: How the test is ranked; what is held out is given.
+        batch_size: Examples in a training batch of one process.
+        evaluation_batch_size: Users in an evaluation batch.
+        top_k: Items per user that `predict` writes.
+        seed: Of candidates and batches; null: that of the run (`seed_everything`).
+        releases: None: there is no source.
+
+    Raises:
+        ValueError: If a size, the bound, the scale or the share is out of range, or the link unknown.
+    """
+
+    def __init__(
+        self,
+        num_users: int = 100,
+        num_items: int = 100,
+        rank: int = 1,
+        max_entry: float = 1.0,
+        observed: float = 0.15,
+        link: Literal["logistic", "probit"] = "logistic",
+        scale: float = 1.0,
+        data_seed: int | None = None,
+        target: str = "entries",
+        users: str = OWN,
+        filters: Filters = SIGNS,
+        evaluation: Evaluation = GIVEN,
+        batch_size: int = 128,
+        evaluation_batch_size: int = 512,
+        top_k: int = 10,
+        seed: int | None = None,
+        releases: dict[str, Path] | None = None,
+    ) -> None:
+        super().__init__(
+            target,
+            users=users,
+            filters=filters,
+            evaluation=evaluation,
+            batch_size=batch_size,
+            evaluation_batch_size=evaluation_batch_size,
+            top_k=top_k,
+            seed=seed,
+            releases=releases,
+        )
+        if not 1 <= rank <= min(num_users, num_items):
+            raise ValueError(
+                f"rank must lie between 1 and the smaller side of the matrix; got rank {rank} of {num_users} x {num_items}."
+            )
+        if not (max_entry > 0 and scale > 0 and 0 < observed < 1):
+            raise ValueError(
+                "max_entry and scale must be positive and observed a share between 0 and 1; got "
+                f"{max_entry}, {scale} and {observed}."
+            )
+        if link not in ("logistic", "probit"):
+            raise ValueError(f"link must be 'logistic' or 'probit'; got {link!r}.")
+        self.num_users, self.num_items, self.rank, self.max_entry = num_users, num_items, rank, max_entry
+        self.observed, self.link, self.scale, self.data_seed = observed, link, scale, data_seed
+
+    @property
+    def grid(self) -> tuple[pl.Series, pl.Series]:
+        """All rows and columns, those without an observed entry too."""
+        return _names("u", self.num_users), _names("i", self.num_items)
+
+    @property
+    def truth(self) -> Tensor:
+        """The matrix M, shape ``(num_users, num_items)``, float64."""
+        return torch.from_numpy(self._drawn[0])
+
+    def read(self, domain: str) -> pl.DataFrame:
+        """All entries with a sign, those of the test too."""
+        return pl.concat(self._drawn[1:])
+
+    def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+        """The test entries; there is no validation."""
+        test = self._drawn[2]
+        return test.clear(), test
+
+    @cached_property
+    def _drawn(self) -> tuple[Floats, pl.DataFrame, pl.DataFrame]:
+        """M, the observed entries and those of the test."""
+        seed = self.split_seed if self.data_seed is None else self.data_seed
+        rng = np.random.default_rng([seed & 0xFFFFFFFF, 0x10B17])
+        truth = low_rank_matrix(self.num_users, self.num_items, self.rank, self.max_entry, rng)
+        cells = rng.permutation(truth.size)
+        count = round(self.observed * truth.size)
+        held_out = min(max(count // 5, 1), truth.size - count)
+        probability = expit(truth) if self.link == "logistic" else ndtr(truth / self.scale)
+        signs = np.where(rng.random(truth.shape) < probability, 1.0, -1.0)
+        parts = (np.sort(cells[:count]), np.sort(cells[count : count + held_out]))
+        observed, test = (self._table(part, signs) for part in parts)
+        return truth, observed, test
+
+    def _table(self, cells: npt.NDArray[np.int64], signs: Floats) -> pl.DataFrame:
+        rows, columns = np.divmod(cells, self.num_items)
+        users, items = self.grid
+        return pl.DataFrame(
+            {
+                "user_id": users.gather(rows.tolist()),
+                "item_id": items.gather(columns.tolist()),
+                "rating": signs[rows, columns],
+                "timestamp": pl.Series([None] * len(cells), dtype=pl.Int64),
+            }
+        )
+
+
+def low_rank_matrix(num_users: int, num_items: int, rank: int, max_entry: float, rng: np.random.Generator) -> Floats:
+    """A product of two matrices with uniform entries in [-1/2, 1/2], its largest absolute entry scaled to ``max_entry``.
+
+    Returns:
+        Shape ``(num_users, num_items)``, float64.
+    """
+    users, items = (rng.random((size, rank)) - 0.5 for size in (num_users, num_items))
+    product: Floats = users @ items.T
+    product *= max_entry / np.abs(product).max()
+    return product
+
+
+def _names(prefix: str, count: int) -> pl.Series:
+    width = len(str(count - 1))
+    return pl.Series([f"{prefix}{number:0{width}d}" for number in range(count)])
