@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zoo.completion.gradient_perturbation import GradientPerturbation as GradientPerturbation
+    from zoo.completion.input_perturbation import InputPerturbation as InputPerturbation
+    from zoo.completion.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
+    from zoo.completion.output_perturbation import OutputPerturbation as OutputPerturbation
+    from zoo.completion.perturbation import Clear as Clear
+    from zoo.completion.perturbation import Perturbation as Perturbation
     from zoo.denoiser import Denoiser as Denoiser
+    from zoo.methods.bpr import BPR as BPR
+    from zoo.methods.cfgan import CFGAN as CFGAN
     from zoo.methods.dmf import DMF as DMF
     from zoo.methods.ease import EASE as EASE
+    from zoo.methods.ganmf import GANMF as GANMF
+    from zoo.methods.neumf import NeuMF as NeuMF
+    from zoo.methods.one_bit_mc import OneBitMC as OneBitMC
     from zoo.methods.popularity import Popularity as Popularity
     from zoo.methods.ppgencdr import PPGenCDR as PPGenCDR
     from zoo.methods.pricdr import PriCDR as PriCDR
@@ -48,9 +59,10 @@ def imported_names(file: Path) -> dict[str, str]:
 
 _HOMES = {name: module for name, module in imported_names(Path(__file__)).items() if module.startswith("zoo.")}
 
-#: Exported recommenders and publishers, with the module of each.
+#: Exported recommenders, publishers and perturbations, with the module of each.
 METHODS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.methods.")}
 PUBLISHERS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.publishers.")}
+PERTURBATIONS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.completion.")}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  any exported name

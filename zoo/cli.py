@@ -378,7 +378,7 @@ def _class_of(path: str) -> type[Recommender]:
 
 def import_names() -> None:
     """Import every exported class: one that is imported can be named without its module."""
-    for name in [*zoo.METHODS, *zoo.PUBLISHERS]:
+    for name in [*zoo.METHODS, *zoo.PUBLISHERS, *zoo.PERTURBATIONS]:
         getattr(zoo, name)
 
 

@@ -122,7 +122,10 @@ def test_training_with_it_decorrelates() -> None:
 
 def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     method = EASE()
-    message = r"EASE exposes nothing\. Leave the callback out, or use one of \['DMF', 'PPGenCDR', 'PriCDR', 'PriCDRSym'"
+    message = (
+        r"EASE exposes nothing\. Leave the callback out, or use one of "
+        r"\['BPR', 'DMF', 'GANMF', 'PPGenCDR', 'PriCDR', 'PriCDRSym'"
+    )
     with pytest.raises(TypeError, match=message):
         trainer(RobustnessConductor()).fit(method, datamodule=Synthetic(**SIZES))
     assert method.sizes is None, "before anything is built"

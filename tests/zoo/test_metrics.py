@@ -1,4 +1,4 @@
-"""Ranking metrics against brute force and against the figures of chance."""
+"""Ranking metrics against brute force and against the figures of chance; signs and a known matrix by hand."""
 
 import math
 import time
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from zoo.metrics import RankingMetrics, rank_counts
+from zoo.metrics import AverageRelativeError, RankingMetrics, SignAccuracy, rank_counts
 
 CHANCE = {
     "hit_rate@5": 0.05,
@@ -124,3 +124,37 @@ def test_speed_is_near_that_of_counting_alone() -> None:
     start = time.perf_counter()
     figures(positive, others)
     assert time.perf_counter() - start < 40 * bare + 0.5
+
+
+def test_signs_are_right_if_they_are_those_of_the_scores() -> None:
+    metric = SignAccuracy()
+    metric.update(torch.tensor([2.0, -0.1, 3.0, -4.0]), torch.tensor([1.0, -1.0, -1.0, 1.0]))
+    assert float(metric.compute()) == 0.5
+    metric.update(torch.tensor([1e-30, -1e-30]), torch.tensor([1.0, -1.0]))
+    assert float(metric.compute()) == pytest.approx(4 / 6)
+    metric.reset()
+    metric.update(torch.zeros(0), torch.zeros(0))
+    assert math.isnan(float(metric.compute()))
+
+
+@pytest.mark.parametrize("score", [0.0, -0.0, math.nan])
+def test_a_score_without_a_sign_is_wrong(score: float) -> None:
+    metric = SignAccuracy()
+    metric.update(torch.full((2,), score), torch.tensor([1.0, -1.0]))
+    assert float(metric.compute()) == 0
+
+
+def test_a_relative_error_is_that_of_squares() -> None:
+    rng = np.random.default_rng(0)
+    found, truth = rng.normal(size=(2, 6, 5))
+    metric = AverageRelativeError()
+    for part in (slice(0, 2), slice(2, 6)):
+        metric.update(torch.tensor(found[part]), torch.tensor(truth[part]))
+    assert float(metric.compute()) == pytest.approx(((found - truth) ** 2).sum() / (truth**2).sum(), rel=1e-12)
+    for matrix, error in ((truth, 0.0), (0 * truth, 1.0), (3 * truth, 4.0)):
+        metric.reset()
+        metric.update(torch.tensor(matrix), torch.tensor(truth))
+        assert float(metric.compute()) == pytest.approx(error)
+    metric.reset()
+    metric.update(torch.zeros(0, 5), torch.zeros(0, 5))
+    assert math.isnan(float(metric.compute()))

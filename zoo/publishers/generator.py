@@ -173,7 +173,7 @@ class SourceRatings(LightningDataModule):
         self.users = ""
         self.ks, self.top_k = (10,), 10
         self.ties: Ties = "expected"
-        self.full_ranking = self.sampled_ranking = False
+        self.full_ranking = self.sampled_ranking = self.signs = False
 
     def train_dataloader(self) -> Beats:
         """So many batches with nobody in them."""

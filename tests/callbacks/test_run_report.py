@@ -1,0 +1,93 @@
+"""RunReport: the record of a training beside those of the releases, from its beginning to its end."""
+
+import json
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.loggers import CSVLogger
+from rich.console import Console
+
+from callbacks import RunReport
+from callbacks.run_report import records, result_table
+from datamodules import LowRank
+from zoo import GradientPerturbation, OneBitMC
+from zoo.privacy.record import PrivacyRecord, unprotected_record
+
+
+class Own:
+    def __init__(self, record: PrivacyRecord | None) -> None:
+        self.record = record
+
+    def privacy_record(self) -> PrivacyRecord | None:
+        return self.record
+
+
+def of(mechanism: str) -> PrivacyRecord:
+    return unprotected_record(mechanism, "no noise")
+
+
+def test_a_training_stands_beside_the_releases_under_the_methods_name() -> None:
+    data = SimpleNamespace(releases={"book": SimpleNamespace(record=of("rows"))})
+    assert records(data, Own(None)) == {"book": of("rows")}
+    assert records(data, Own(of("training"))) == {"book": of("rows"), "Own": of("training")}
+    assert records(SimpleNamespace(releases={}), Own(None)) == {}
+
+
+class Halt(Callback):
+    """Looks at the record after the first step, and ends the run there if asked."""
+
+    def __init__(self, folder: Path, stop: bool) -> None:
+        self.folder, self.stop = folder, stop
+        self.seen: dict[str, Any] = {}
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        self.seen = self.seen or json.loads(next(self.folder.rglob("privacy.json")).read_text())
+        trainer.should_stop = trainer.should_stop or self.stop
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path: Path) -> None:
+    data = LowRank(num_users=24, num_items=20, observed=0.4, seed=1)
+    method, halt = OneBitMC(15.0, perturbation=GradientPerturbation(2.0, steps=3)), Halt(tmp_path, stop)
+    run = Trainer(
+        max_epochs=1, accelerator="cpu", logger=CSVLogger(tmp_path), callbacks=[RunReport(), halt], log_every_n_steps=1,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
+    )  # fmt: skip
+    run.fit(method, datamodule=data)
+    run.test(method, datamodule=data, verbose=False)
+    (at_end,) = (json.loads(path.read_text())["OneBitMC"] for path in tmp_path.rglob("privacy.json"))
+    at_start = halt.seen["OneBitMC"]
+    assert (at_start["guarantee"], at_start["epsilon"]) == ("none", None)
+    assert at_start["reason"] == "the matrix is not complete"
+    (report,) = (json.loads(path.read_text()) for path in tmp_path.rglob("metrics.json"))
+    if stop:
+        assert at_end == at_start
+        assert report["privacy"] == {"OneBitMC": "none (the matrix is not complete)"}
+    else:
+        assert (at_end["guarantee"], at_end["epsilon"]) == ("proved", 2.0)
+        assert report["privacy"] == {"OneBitMC": "rating-value, eps 2.00, delta 1e-05, proved"}
+    assert report["metrics"]["test/sign_accuracy"] == pytest.approx(float(run.callback_metrics["test/sign_accuracy"]))
+
+
+def shown(figures: dict[str, float], protected: dict[str, PrivacyRecord]) -> list[str]:
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(result_table("OneBitMC", "test", figures, (5,), protected))
+    return console.export_text().splitlines()
+
+
+def test_figures_of_no_ranking_have_lines_of_their_own() -> None:
+    ranking = {f"test/full/{name}@5": 0.25 for name in ("hit_rate", "ndcg", "mrr")}
+    lines = shown({"test/sign_accuracy": 0.625, "test/average_relative_error": 1.5} | ranking, {"OneBitMC": of("x")})
+    words = [line.split() for line in lines]
+    assert ["sign_accuracy", "0.6250"] in words
+    assert ["average_relative_error", "1.5000"] in words
+    assert ["HR@5", "0.2500", "OneBitMC", "-", "-", "-", "none"] in words
+    assert any("OneBitMC: no guarantee (no noise)" in line for line in lines)
+    plain = [line.split() for line in shown(ranking, {})]
+    assert not any("accuracy" in line for row in plain for line in row)
+    assert ["HR@5", "0.2500", "none", "-", "-", "-", "-"] in plain

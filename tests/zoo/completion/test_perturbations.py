@@ -1,0 +1,434 @@
+"""Perturbations: what each draws, what it reads of the signs afterwards, what its record says, what it refuses."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.zoo.completion.problems import problem
+from zoo.completion import gradient_perturbation
+from zoo.completion.gradient_perturbation import GradientPerturbation
+from zoo.completion.input_perturbation import InputPerturbation
+from zoo.completion.objective import Likelihood, Observations
+from zoo.completion.objective_perturbation import ObjectivePerturbation
+from zoo.completion.output_perturbation import OutputPerturbation
+from zoo.completion.perturbation import Clear, Perturbation, Problem
+from zoo.completion.solvers import MultiStart, SpectralProjectedGradient, run
+from zoo.privacy.links import Link, Logistic, Probit
+from zoo.privacy.noise import NoiseSource
+from zoo.privacy.one_bit import plan_gradient
+from zoo.privacy.record import PrivacyRecord, default_delta
+from zoo.privacy.record_fields import Guarantee
+from zoo.privacy.relation import Relation, Unit
+
+
+def seeded() -> NoiseSource:
+    return NoiseSource.seeded(3)
+
+
+def completed(perturbation: Perturbation, posed: Problem, noise: NoiseSource | None = None) -> np.ndarray:
+    noise = seeded() if noise is None else noise
+    perturbation.check(posed.link, posed.alpha, posed.bounded)
+    solver = perturbation.solver(posed, perturbation.draw(posed, noise), noise)
+    return perturbation.finish(run(solver), posed, noise)
+
+
+def with_other_signs(posed: Problem) -> Problem:
+    """The same problem with all signs turned over."""
+    seen = posed.observations
+    return replace(posed, observations=Observations(seen.shape, seen.cells, -seen.signs))
+
+
+# Input.
+
+
+def test_signs_are_flipped_at_the_rate_of_the_plan() -> None:
+    posed = problem(shape=(300, 300), count=60_000)
+    perturbation = InputPerturbation(1.0)
+    drawn = perturbation.draw(posed, seeded())
+    assert np.array_equal(drawn["cells"], posed.observations.cells)
+    p, count = 1 / (1 + np.e), 60_000
+    flips = int((drawn["signs"] != posed.observations.signs).sum())
+    assert abs(flips - p * count) < 6 * np.sqrt(p * (1 - p) * count)  # fails once in 5e8
+
+
+def test_flipped_signs_are_learned_from_under_their_own_link() -> None:
+    posed, perturbation = problem(), InputPerturbation(1.0)
+    drawn = perturbation.draw(posed, seeded())
+    solver = perturbation.solver(posed, drawn, seeded())
+    assert isinstance(solver, MultiStart)
+    first = solver.likelihood
+    assert first.link == posed.link
+    assert np.array_equal(first.bits, (1 + drawn["signs"]) / 2)
+    second = solver.again(None).likelihood
+    assert float(second.link.probability(0.0)) == pytest.approx(0.5)
+    p = 1 / (1 + np.e)
+    assert float(second.link.probability(0.7)) == pytest.approx((1 - 2 * p) / (1 + np.exp(-0.7)) + p)
+
+
+def test_every_pair_of_the_grid_reports() -> None:
+    posed = problem(shape=(80, 100), count=400)
+    perturbation = InputPerturbation(2.0, hide_pairs=True)
+    drawn = perturbation.draw(posed, seeded())
+    keep = np.exp(2) / (np.exp(2) + 2)
+    made_up = np.setdiff1d(drawn["cells"], posed.observations.cells)
+    count, rate = 8000 - 400, 1 - keep
+    assert abs(len(made_up) - count * rate) < 6 * np.sqrt(count * rate * (1 - rate))  # fails once in 5e8
+    shown, at, where = np.intersect1d(drawn["cells"], posed.observations.cells, return_indices=True)
+    assert abs(len(shown) - 400 * (1 + keep) / 2) < 6 * np.sqrt(400 * (1 - keep**2) / 4)  # fails once in 5e8
+    right = int((drawn["signs"][at] == posed.observations.signs[where]).sum())
+    assert abs(right - 400 * keep) < 6 * np.sqrt(400 * keep * (1 - keep))  # fails once in 5e8
+    solver = perturbation.solver(posed, drawn, seeded())
+    assert isinstance(solver, SpectralProjectedGradient)
+    assert solver.likelihood.link == posed.link
+
+
+@pytest.mark.parametrize(
+    "perturbation",
+    [
+        InputPerturbation(1.0),
+        InputPerturbation(1.0, hide_pairs=True),
+        ObjectivePerturbation(1.0),
+        ObjectivePerturbation(1.0, noise="gaussian"),
+        ObjectivePerturbation(1.0, ridge=0.3),
+    ],
+    ids=lambda p: json.dumps(p.settings),
+)
+def test_nothing_but_what_was_drawn_is_read(perturbation: Perturbation) -> None:
+    posed = problem()
+    drawn = perturbation.draw(posed, seeded())
+    before = {name: value.copy() for name, value in drawn.items()}
+    found = run(perturbation.solver(posed, drawn, seeded()))
+    other = run(perturbation.solver(with_other_signs(posed), drawn, seeded()))
+    assert found.any()
+    assert np.array_equal(found, other)
+    assert all(np.array_equal(before[name], drawn[name]) for name in before)
+
+
+# Objective.
+
+
+def test_the_tilt_of_a_probit_objective_is_added_to_the_signs() -> None:
+    posed = problem(link=Probit(), alpha=1.0)
+    perturbation = ObjectivePerturbation(2.0, inexact=True, ridge=0.4)
+    drawn = perturbation.draw(posed, seeded())
+    likelihood = perturbation.solver(posed, drawn, seeded()).likelihood
+    assert np.array_equal(likelihood.bits, (1 + posed.observations.signs) / 2)
+    assert np.array_equal(np.asarray(likelihood.tilt), drawn["tilt"])
+    assert likelihood.ridge == 0.4
+
+
+def test_the_published_objective_has_half_of_the_noise() -> None:
+    posed = problem(shape=(200, 200), count=20_000)
+    published = ObjectivePerturbation(1.0, paper_faithful=True).draw(posed, seeded())["tilt"]
+    bits = ObjectivePerturbation(1.0).draw(posed, seeded())["bits"]
+    sound = bits - (1 + posed.observations.signs) / 2
+    # Means of 20,000 absolute Laplace numbers, whose deviation is their scale: 0.05 is 7 standard deviations of either.
+    assert np.abs(sound).mean() == pytest.approx(1.0, rel=0.05)
+    assert np.abs(published).mean() == pytest.approx(0.5, rel=0.05)
+
+
+# Gradient.
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"noise": "laplace"}, {"dual": False}, {"dual": False, "step_size": "spectral"}], ids=str
+)
+def test_signs_are_read_through_noisy_gradients_alone(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posed, counts = problem(alpha=0.5, bounded=True), {"clean": 0, "noisy": 0}
+    clean, noisy = Likelihood.gradient, gradient_perturbation.noisy_gradient
+
+    def count(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:  # noqa: ANN401
+            counts[name] += 1
+            return function(*arguments)
+
+        return counted
+
+    monkeypatch.setattr(Likelihood, "value", None)  # no objective is evaluated
+    monkeypatch.setattr(Likelihood, "gradient", count("clean", clean))
+    monkeypatch.setattr(gradient_perturbation, "noisy_gradient", count("noisy", noisy))
+    found = completed(GradientPerturbation(4.0, steps=6, **settings), posed)
+    assert counts == {"clean": 6, "noisy": 6}
+    assert np.abs(found).max() <= 0.5
+    # With noise put in place of every gradient, nothing is left of the signs.
+    drawn = np.random.default_rng(0).normal(size=(6, 20))
+    ends = []
+    for each in (posed, with_other_signs(posed)):
+        rows = iter(drawn)
+        monkeypatch.setattr(gradient_perturbation, "noisy_gradient", lambda *_, rows=rows: next(rows))
+        ends.append(completed(GradientPerturbation(4.0, steps=6, **settings), each))
+    assert np.array_equal(*ends)
+
+
+def test_noise_is_that_of_the_plan_and_clamped_before() -> None:
+    posed = problem(shape=(100, 100), count=5000)
+    seen: list[np.ndarray] = []
+
+    class Silent(NoiseSource):
+        def normal(self, shape: Any) -> np.ndarray:  # noqa: ANN401
+            seen.append(np.zeros(shape))
+            return seen[-1]
+
+    noise = Silent(lambda count: np.zeros(count, dtype=np.uint64), private=False)
+    found = completed(GradientPerturbation(4.0, steps=1, clamp=0.1, step_size=1.0), posed, noise)
+    assert len(seen) == 1
+    expected = np.zeros((100, 100))
+    expected.ravel()[posed.observations.cells] = 0.1 * posed.observations.signs  # of a gradient of plus or minus 1/2
+    # Rounded to the grid of the noise, which is below a thousandth of it.
+    plan = plan_gradient(4.0, steps=1, clamp=0.1, delta=1e-5)
+    assert found == pytest.approx(posed.nuclear(expected), abs=plan.scale / 1000)
+
+
+@pytest.mark.parametrize("halt", [1, 3])
+def test_an_interrupted_run_does_not_use_a_seeds_draws_twice(halt: int) -> None:
+    posed, perturbation = problem(), GradientPerturbation(4.0, steps=5, noise_seed=3)
+    solver = perturbation.solver(posed, {}, seeded())
+    for _ in range(halt):
+        solver.step()
+    resumed = perturbation.solver(posed, {}, seeded())
+    resumed.load_state(solver.state())
+    assert np.array_equal(run(resumed), run(solver))
+
+
+# Output.
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("link", "bounded"), [(Logistic(), False), (Logistic(), True), (Probit(0.8), True)])
+def test_one_sign_moves_the_end_no_further_than_the_sensitivity(seed: int, link: Link, bounded: bool) -> None:
+    rng = np.random.default_rng(seed)
+    posed = problem(seed, link, tau=float(rng.uniform(0.5, 30)), alpha=float(rng.uniform(0.2, 3)), bounded=bounded)
+    ridge, steps = float(rng.choice([0.0, 0.05, 1.0])), int(rng.integers(1, 40))
+    perturbation = OutputPerturbation(1.0, steps=steps, ridge=ridge)
+    perturbation.check(link, posed.alpha, bounded)
+    ends = []
+    signs = posed.observations.signs.copy()
+    signs[rng.integers(len(signs))] *= -1
+    neighbour = replace(posed, observations=replace(posed.observations, signs=signs))
+    for each in (posed, neighbour):
+        solver = perturbation.solver(each, {}, seeded())
+        ends.append(run(solver))
+        assert solver.steps == steps
+    sensitivity = perturbation.record(posed).sensitivity
+    assert sensitivity is not None
+    assert 0 < np.linalg.norm(ends[0] - ends[1]) <= sensitivity
+
+
+def test_one_sign_can_move_the_end_almost_as_far_as_the_sensitivity() -> None:
+    perturbation = OutputPerturbation(1.0, steps=1, ridge=0.0)
+    ends = []
+    for sign in (1.0, -1.0):
+        posed = problem(tau=1e6)
+        posed = replace(posed, observations=Observations((1, 1), np.array([0]), np.array([sign])))
+        ends.append(run(perturbation.solver(posed, {}, seeded())))
+    assert perturbation.record(posed).sensitivity == pytest.approx(np.linalg.norm(ends[0] - ends[1]))
+
+
+def test_noise_on_the_output_is_on_every_entry_and_projected_again() -> None:
+    posed = problem(shape=(60, 50), count=100, tau=1e6)
+    perturbation = OutputPerturbation(2.0, steps=3, delta=1e-5)
+    record = perturbation.record(posed)
+    noise = perturbation.finish(np.zeros((60, 50)), posed, seeded())
+    assert record.noise_scale is not None
+    # The deviation of 3000 normal numbers lies within 10 % of theirs but once in 1e13.
+    assert noise.std() == pytest.approx(record.noise_scale, rel=0.1)
+    small = replace(posed, nuclear=problem(tau=5.0).nuclear, alpha=0.01, bounded=True)
+    again = perturbation.finish(np.zeros((60, 50)), small, seeded())
+    assert np.abs(again).max() <= 0.01
+    assert np.linalg.svd(noise, compute_uv=False).sum() > 5.0
+
+
+# Records.
+
+
+def check_no_epsilon(record: PrivacyRecord) -> None:
+    assert record.guarantee is Guarantee.NONE
+    assert (record.epsilon, record.delta, record.mu, record.requested_epsilon) == (None, None, None, None)
+    assert not any(line.startswith(("epsilon", "mu ", "asked for")) for line in str(record).splitlines())
+    assert record.summary() == f"none ({record.reason})"
+
+
+SOUND: dict[str, tuple[Perturbation, dict[str, Any]]] = {
+    "InP": (InputPerturbation(1.5), {"delta": 0.0}),
+    "ObjP": (ObjectivePerturbation(1.5), {"delta": 0.0, "noise_scale": 1 / 1.5, "sensitivity": 1.0}),
+    "ObjP, Gaussian": (ObjectivePerturbation(1.5, noise="gaussian"), {"delta": 1e-5, "sensitivity": 1.0}),
+    "GraP": (GradientPerturbation(1.5, steps=7), {"delta": 1e-5, "compositions": 7, "clip": 0.5, "sensitivity": 1.0}),
+    "GraP, Laplace": (
+        GradientPerturbation(1.5, steps=3, noise="laplace", clamp=0.2),
+        {"delta": 0.0, "compositions": 3, "clip": 0.2, "noise_scale": 0.4 * 3 / 1.5},
+    ),
+    "OutP": (OutputPerturbation(1.5, steps=9), {"delta": 1e-5, "sensitivity_norm": "L2", "compositions": 1}),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
+    perturbation, facts = SOUND[name]
+    posed = problem()
+    record = perturbation.record(posed, ("ratings >= 3 count as +1",))
+    assert (record.guarantee, record.epsilon) == (Guarantee.PROVED, 1.5)
+    assert (record.unit, record.relation) == (Unit.RATING_VALUE, Relation.CHANGE_ONE_RATING_VALUE)
+    for fact, value in facts.items():
+        assert getattr(record, fact) == pytest.approx(value), fact
+    assert record.public_inputs["rated pairs"] == "all of them"
+    assert record.assumptions[0] == "ratings >= 3 count as +1"
+    assert any("which pairs are rated" in line for line in record.not_protected)
+    assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    assert with_other_signs(posed).observations.signs[0] != posed.observations.signs[0]
+    assert perturbation.record(with_other_signs(posed), ("ratings >= 3 count as +1",)) == record
+    perturbation.noise_seed = 4
+    try:
+        unsafe = perturbation.record(posed)
+    finally:
+        perturbation.noise_seed = None
+    assert unsafe.reason == "seeded noise"
+    check_no_epsilon(unsafe)
+
+
+def test_hidden_pairs_are_said_to_be_protected() -> None:
+    record = InputPerturbation(1.5, hide_pairs=True).record(problem())
+    assert (record.epsilon, record.delta) == (1.5, 0.0)
+    assert (record.unit, record.relation) == (Unit.RATING, Relation.CHANGE_ONE_RATING)
+    assert "rated pairs" not in record.public_inputs
+    assert not any("which pairs are rated" in line for line in record.not_protected)
+    assert "the sets of users and items" in record.not_protected
+
+
+def test_a_delta_follows_from_the_number_of_users() -> None:
+    posed = problem(shape=(20_000, 2), count=10)
+    for perturbation in (GradientPerturbation(1.0), OutputPerturbation(1.0), ObjectivePerturbation(1.0, "gaussian")):
+        assert perturbation.record(posed).delta == default_delta(20_000) == 5e-6
+    assert GradientPerturbation(1.0, delta=1e-3).record(posed).delta == 1e-3
+
+
+UNSOUND: dict[str, tuple[Perturbation, Problem, str]] = {
+    "published ObjP": (ObjectivePerturbation(1.0, paper_faithful=True), problem(), "published noise is half"),
+    "published probit ObjP": (
+        ObjectivePerturbation(1.0, paper_faithful=True),
+        problem(link=Probit(), alpha=1.0),
+        "published proof lacks a factor of 2",
+    ),
+    "published OutP": (OutputPerturbation(1.0, paper_faithful=True), problem(alpha=1.0), "noise is for one entry"),
+    "inexact ObjP": (
+        ObjectivePerturbation(1.0, inexact=True),
+        problem(link=Probit(), alpha=1.0),
+        "the minimiser is not exact, and the proof is for the exact one",
+    ),
+    "no noise": (Clear(), problem(), "no noise"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:one-bit matrix completion.*published noise does not protect")
+@pytest.mark.parametrize("name", UNSOUND)
+def test_what_does_not_hold_has_no_epsilon(name: str) -> None:
+    perturbation, posed, reason = UNSOUND[name]
+    perturbation.check(posed.link, posed.alpha, posed.bounded)
+    assert name == "no noise" or not perturbation.shows_objective
+    record = perturbation.record(posed)
+    assert reason in str(record.reason)
+    check_no_epsilon(record)
+    assert completed(perturbation, posed).shape == (6, 7)
+
+
+@pytest.mark.parametrize(
+    ("perturbation", "link", "shown"),
+    [
+        (Clear(), Logistic(), True),
+        (InputPerturbation(1.0), Probit(), True),
+        (ObjectivePerturbation(1.0), Logistic(), True),
+        (ObjectivePerturbation(1.0, paper_faithful=True), Logistic(), False),
+        (ObjectivePerturbation(1.0, inexact=True), Probit(), False),
+        (GradientPerturbation(1.0), Logistic(), False),
+        (OutputPerturbation(1.0), Logistic(), False),
+    ],
+)
+def test_an_objective_is_shown_where_it_is_of_what_was_noised(
+    perturbation: Perturbation, link: Link, shown: bool
+) -> None:
+    perturbation.check(link, 1.0, bounded=False)
+    assert perturbation.shows_objective is shown
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    "make",
+    [InputPerturbation, ObjectivePerturbation, GradientPerturbation, OutputPerturbation],
+    ids=lambda m: m.__name__,
+)
+def test_an_epsilon_out_of_range_is_refused(make: Callable[[float], Perturbation], bad: float) -> None:
+    with pytest.raises(ValueError, match="epsilon must"):
+        make(bad)
+
+
+def refused(perturbation: Perturbation, link: Link, alpha: float | None = None, bounded: bool = False) -> str:
+    with pytest.raises(ValueError, match=r".") as caught:
+        perturbation.check(link, alpha, bounded)
+    return str(caught.value)
+
+
+def test_a_probit_objective_is_refused_unless_nothing_is_promised() -> None:
+    said = refused(ObjectivePerturbation(1.0), Probit(), 1.0)
+    assert "private for its exact minimiser alone, which no solver returns" in said
+    assert "needs alpha here, the largest entry" in refused(ObjectivePerturbation(1.0, inexact=True), Probit())
+    assert "needs alpha here" in refused(ObjectivePerturbation(1.0, paper_faithful=True), Probit())
+    assert "epsilon must be more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
+    gaussian = ObjectivePerturbation(1.0, noise="gaussian", inexact=True)
+    assert "noise must be 'laplace' for the probit link" in refused(gaussian, Probit(), 1.0)
+
+
+def test_settings_of_an_objective_are_checked_before_data_are_read() -> None:
+    assert "ridge must be a finite number of at least 0" in refused(ObjectivePerturbation(1.0, ridge=-1.0), Logistic())
+    assert "delta" in refused(ObjectivePerturbation(1.0, noise="gaussian", delta=2.0), Logistic())
+    other: Any = "normal"
+    assert "noise must be 'laplace' or 'gaussian'" in refused(ObjectivePerturbation(1.0, noise=other), Logistic())
+    with pytest.raises(ValueError, match=r"The published noise is Laplace; got noise 'gaussian' with paper_faithful"):
+        ObjectivePerturbation(1.0, noise="gaussian", paper_faithful=True)
+
+
+def test_settings_of_gradients_are_checked_before_data_are_read() -> None:
+    for bad, message in (
+        ({"steps": 0}, "steps must be an integer of at least 1"),
+        ({"clamp": 0.0}, "clamp must be a positive finite number"),
+        ({"delta": 1.5}, "delta"),
+        ({"noise": "normal"}, "noise must be 'laplace' or 'gaussian'"),
+        ({"step_size": 0.0}, "step_size must be positive, 'spectral' or null; got 0.0"),
+        ({"step_size": "spectral"}, "Spectral steps go from the last point: set dual to false"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GradientPerturbation(1.0, **bad)
+
+
+def test_an_output_without_a_sensitivity_is_refused() -> None:
+    said = refused(OutputPerturbation(1.0), Probit(), 1.0)
+    assert "needs entries that are held to alpha (bounded: true)" in said
+    assert "needs alpha, the largest entry" in refused(OutputPerturbation(1.0, paper_faithful=True), Logistic())
+    assert "step_size must lie in (0, 3.07692]" in refused(OutputPerturbation(1.0, step_size=3.1), Logistic())
+    assert "steps must be an integer of at least 1" in refused(OutputPerturbation(1.0, steps=0), Logistic())
+    for ridge in (-0.1, -0.125, float("nan")):
+        with pytest.raises(ValueError, match="ridge must be a finite number of at least 0"):
+            OutputPerturbation(1.0, ridge=ridge)
+    assert "delta" in refused(OutputPerturbation(1.0, delta=0.0), Logistic())
+
+
+def test_settings_are_plain_and_tell_perturbations_apart() -> None:
+    assert InputPerturbation(1.0).settings == {
+        "name": "InputPerturbation",
+        "epsilon": 1.0,
+        "hide_pairs": False,
+        "noise_seed": None,
+    }
+    assert Clear().settings == {"name": "Clear"}
+    made = ObjectivePerturbation(1.0)
+    before = made.settings
+    made.check(Logistic(), None, bounded=False)
+    assert made.settings == before
+    assert json.loads(json.dumps(GradientPerturbation(2.0).settings))["steps"] == 5

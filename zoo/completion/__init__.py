@@ -1,0 +1,1 @@
+"""Matrix completion from signs: projections, solvers and perturbations, without Lightning."""

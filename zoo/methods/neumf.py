@@ -1,0 +1,211 @@
+"""NeuMF: a product of factors and a perceptron on factors, under one head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.batch import Batch, PairBatch
+from zoo.nn.neural_cf import GMF, PairMLP
+from zoo.nn.towers import check_training
+from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes
+
+Parts = Literal["both", "gmf", "mlp"]
+#: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
+CHUNK = 16
+
+
+class NeuMF(Recommender):
+    """Neural matrix factorisation: a product of factors (GMF) and a perceptron on other factors (MLP), under one head.
+
+    Target only. Learned from observed pairs and ``num_negatives`` unobserved ones for each, drawn anew every epoch, by binary
+    cross-entropy. ``parts`` leaves one of the two out: `gmf` and `mlp` are models of their own, and what pre-training needs.
+
+    Pre-training: fit a run with ``parts: gmf`` and one with ``parts: mlp`` on the same data, and name their checkpoints in
+    ``pretrained_gmf`` and ``pretrained_mlp``. When training starts from nothing, tables and layers are copied from them,
+    and the head becomes their heads side by side, times alpha and 1 - alpha. The files are not read again: neither to resume,
+    nor to test or load the finished run.
+
+    Reference: He et al., *Neural Collaborative Filtering*, WWW 2017, equations 8 to 10 (GMF and MLP), 12 (NeuMF) and 7 (the
+    loss), section 3.4.1 and equation 13 (pre-training).
+
+    Departures: layers of the perceptron are Glorot uniform and the head LeCun uniform, as in the released code; the paper's
+    N(0, 0.01) is kept for the tables, and would leave a deep perceptron silent for epochs. A batch holds observed pairs and all
+    their negatives, so ``data.batch_size`` counts the former. Logits are ranked, never their sigmoids, which tie. Negatives
+    are never in the user's training row (in the released code, where a condition is the wrong way round, they may be). The
+    best epoch is chosen on validation, not on the test.
+
+    Args:
+        parts: `both`, `gmf` or `mlp`.
+        gmf_dim: Width of the product's factors.
+        mlp_dims: Widths of the perceptron; the first is that of a user's and an item's factor side by side.
+        dropout: Probability of leaving out a number of the perceptron's factors while training.
+        num_negatives: Unobserved items for each observed one.
+        optimizer: `adam`, or `sgd`, as in the paper after pre-training.
+        lr: Step size.
+        pretrained_gmf: Checkpoint of a run with `parts: gmf`; with `parts: both` only, and together with the other.
+        pretrained_mlp: Checkpoint of a run with `parts: mlp`.
+        pretrained_weight: The paper's alpha: weight of the pre-trained head of GMF; that of MLP has the rest.
+
+    Raises:
+        ValueError: If an argument is out of range, or one pre-trained part comes without the other.
+    """
+
+    batches = "pairs"
+
+    def __init__(
+        self,
+        parts: Parts = "both",
+        gmf_dim: int = 8,
+        mlp_dims: Sequence[int] = (64, 32, 16, 8),
+        dropout: float = 0.0,
+        num_negatives: int = 4,
+        optimizer: Literal["adam", "sgd"] = "adam",
+        lr: float = 1e-3,
+        pretrained_gmf: str | None = None,
+        pretrained_mlp: str | None = None,
+        pretrained_weight: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if parts not in get_args(Parts) or optimizer not in ("adam", "sgd"):
+            raise ValueError(
+                f"parts must be one of {get_args(Parts)} and optimizer adam or sgd; got {parts!r}, {optimizer!r}."
+            )
+        if gmf_dim < 1 or len(mlp_dims) < 2 or min(mlp_dims) < 1 or mlp_dims[0] % 2:
+            raise ValueError(
+                "gmf_dim must be at least 1 and mlp_dims at least two widths, the first even, as two factors share it; got "
+                f"{gmf_dim} and {list(mlp_dims)}."
+            )
+        if num_negatives < 1:
+            raise ValueError(f"num_negatives must be at least 1, got {num_negatives}; 4 is the paper's.")
+        check_training(lr=lr, weight_decay=0.0, dropouts={"dropout": dropout})
+        self._check_pretraining(parts, pretrained_gmf, pretrained_mlp, pretrained_weight)
+        self.parts, self.gmf_dim, self.mlp_dims, self.dropout = parts, gmf_dim, tuple(mlp_dims), dropout
+        self.num_negatives, self.optimizer, self.lr = num_negatives, optimizer, lr
+        for name in ("pretrained_gmf", "pretrained_mlp"):  # a pathlib.Path would make the checkpoint unsafe to read
+            self.hparams[name] = self.hparams[name] and str(self.hparams[name])
+        self.pretrained = {"gmf": pretrained_gmf, "mlp": pretrained_mlp} if pretrained_gmf and pretrained_mlp else {}
+        self.pretrained_weight = pretrained_weight
+
+    @staticmethod
+    def _check_pretraining(parts: str, gmf: str | None, mlp: str | None, weight: float) -> None:
+        if (gmf is None) != (mlp is None) or (gmf is not None and parts != "both"):
+            raise ValueError(
+                "Pre-training takes pretrained_gmf and pretrained_mlp together, with parts: both; got "
+                f"{gmf}, {mlp} and parts: {parts}."
+            )
+        if not 0 <= weight <= 1:
+            raise ValueError(f"pretrained_weight must lie in [0, 1], got {weight}; 0.5 is the paper's.")
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the parts and their head."""
+        users, items = sizes["num_users"], sizes["num_items"]
+        width = 0
+        if self.parts != "mlp":
+            self.gmf = GMF(users, items, self.gmf_dim)
+            width += self.gmf.width
+        if self.parts != "gmf":
+            self.mlp = PairMLP(users, items, self.mlp_dims, self.dropout)
+            width += self.mlp.width
+        self.head = nn.Linear(width, 1)
+        bound = math.sqrt(3 / width)  # LeCun uniform
+        nn.init.uniform_(self.head.weight, -bound, bound)
+        nn.init.zeros_(self.head.bias)
+
+    # Pre-training.
+
+    def on_fit_start(self) -> None:
+        """Take over pre-trained parts, unless these weights come from a checkpoint or have been trained already."""
+        if self.pretrained and self._rng is None:  # that of a checkpoint, from which training goes on
+            self._take_pretrained()
+        self.pretrained = {}
+
+    @torch.no_grad()
+    def _take_pretrained(self) -> None:
+        """Equation 13."""
+        weights = {"gmf": self.pretrained_weight, "mlp": 1 - self.pretrained_weight}
+        heads = []
+        bias = torch.zeros_like(self.head.bias)
+        for part, path in self.pretrained.items():
+            assert path is not None
+            state = self._read_pretrained(part, Path(path))
+            for name, values in getattr(self, part).state_dict().items():
+                values.copy_(state[f"{part}.{name}"])
+            heads.append(weights[part] * state["head.weight"])
+            bias += weights[part] * state["head.bias"].to(bias)
+        self.head.weight.copy_(torch.cat(heads, dim=1))
+        self.head.bias.copy_(bias)
+
+    def _read_pretrained(self, part: str, path: Path) -> dict[str, Tensor]:
+        """The weights of a run of one part.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ReleaseMismatchError: If it was trained on other data.
+            ValueError: If it holds another part, or one of other widths.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part} first; it keeps "
+                "checkpoints/best.ckpt."
+            )
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        found, kept = checkpoint["state_dict"], checkpoint.get("zoo")
+        own = getattr(self, part)
+        wanted = {f"{part}.{name}": values.shape for name, values in own.state_dict().items()}
+        wanted |= {"head.weight": torch.Size((1, own.width)), "head.bias": torch.Size((1,))}
+        if kept is None or found.keys() != wanted.keys():
+            raise ValueError(
+                f"pretrained_{part} must be a checkpoint of NeuMF with parts: {part} and as many layers as here; {path} "
+                f"holds {sorted(found)}, and {sorted(wanted)} are wanted."
+            )
+        target = self.data.digests.keys() & kept["digests"].keys()
+        if not target or any(self.data.digests[name] != kept["digests"][name] for name in target):
+            raise ReleaseMismatchError(
+                f"pretrained_{part} {path} was trained on other data, or on another split, than those at hand. Fit it "
+                "again on these, with the same seed."
+            )
+        if differing := {name: tuple(found[name].shape) for name in wanted if found[name].shape != wanted[name]}:
+            raise ValueError(
+                f"pretrained_{part} {path} has other widths: {differing}, and "
+                f"{ {name: tuple(wanted[name]) for name in differing} } are wanted. Give both runs the same gmf_dim and mlp_dims."
+            )
+        return {name: values.to(self.device) for name, values in found.items()}
+
+    # Learning and scoring.
+
+    def step(self, batch: Batch) -> Outputs:
+        """Binary cross-entropy of the pairs, their mean."""
+        assert isinstance(batch, PairBatch)
+        logits = self._logits(batch.users, batch.items)
+        return {"loss": F.binary_cross_entropy_with_logits(logits, batch.labels)}
+
+    def _logits(self, users: Tensor, items: Tensor) -> Tensor:
+        """Of users and items whose shapes broadcast."""
+        parts = [part for part in ("gmf", "mlp") if self.parts in ("both", part)]
+        features = torch.cat([getattr(self, part)(users, items) for part in parts], dim=-1)
+        logits: Tensor = self.head(features)
+        return logits.squeeze(-1)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Logits of given items, shape ``(batch, candidates)``."""
+        return self._logits(users[:, None], items)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Logits of all items, shape ``(batch, num_items)``."""
+        assert self.sizes is not None
+        items = torch.arange(self.sizes["num_items"], device=users.device)[None]
+        return torch.cat([self._logits(some[:, None], items) for some in torch.split(users, CHUNK)])
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Adam, or plain stochastic gradient descent."""
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(self.parameters(), lr=self.lr)
+        return torch.optim.Adam(self.parameters(), lr=self.lr, fused=True)
