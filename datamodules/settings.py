@@ -39,7 +39,11 @@ class Filters:
             counted = "every rating counts as 1"
         else:
             worked_out = self.threshold == "mean"
-            least = "the mean of all ratings, worked out from them," if worked_out else f"{self.threshold:g}"
+            least = (
+                "the mean of all ratings, worked out from them and taken as public,"
+                if worked_out
+                else f"{self.threshold:g}"
+            )
             counted = f"ratings >= {least} count as " + ("+1, the others as -1" if self.signs else "1")
         passes = "iterated" if self.iterated else "one pass"
         return counted, (

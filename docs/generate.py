@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from generate_privacy import parts as privacy_parts
+from one_bit_figures import parts as one_bit_parts
 
 import zoo
 from zoo.__main__ import first_line
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
 PRIVACY = ROOT / "docs" / "privacy.md"
+ONE_BIT = RESULTS / "one_bit.md"
 #: The task that the README compares on: the one that can be rebuilt row for row, and its papers' figures.
 TASK, PUBLISHED = "book-music", ("douban", "book", "music")
 #: Reports that have it; a method is shown from the first that has the method.
@@ -182,6 +184,7 @@ def generated() -> dict[Path, str]:
     made = {
         ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
         PRIVACY: filled(PRIVACY, privacy_parts()),
+        ONE_BIT: filled(ONE_BIT, one_bit_parts()),
     }
     for method, (page, _) in pages().items():
         made[page] = filled(page, {"": figures_table(method)})

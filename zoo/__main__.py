@@ -19,7 +19,7 @@ commands:
   benchmark  run a grid of experiments, in parallel, resumable
   report     tables, tests and figures of a benchmark's runs
   privacy    plan a budget, show a release's record, audit a mechanism, draw its curve
-  list       methods, publishers, datamodules and configs
+  list       methods, publishers, perturbations, datamodules and configs
 
 examples:
   python -m zoo fit --config configs/pricdr/quickstart.yaml
@@ -41,12 +41,20 @@ def first_line(file: Path, name: str) -> str:
 
 
 def listing() -> str:
-    """Methods, publishers, datamodules and configs, one line each."""
+    """Methods, publishers, perturbations, datamodules and configs, one line each."""
     root = Path(zoo.__file__).parent.parent
     modules = zoo.imported_names(root / "datamodules" / "__init__.py")
-    datamodules = {name: home for name, home in modules.items() if home.rsplit(".")[-1] == name.lower()}
+    datamodules = {
+        name: home for name, home in modules.items() if home not in ("datamodules.base", "datamodules.settings")
+    }
+    perturbations = {name: home for name, home in zoo.PERTURBATIONS.items() if name != "Perturbation"}
     lines = []
-    for title, homes in (("methods", zoo.METHODS), ("publishers", zoo.PUBLISHERS), ("datamodules", datamodules)):
+    for title, homes in (
+        ("methods", zoo.METHODS),
+        ("publishers", zoo.PUBLISHERS),
+        ("perturbations", perturbations),
+        ("datamodules", datamodules),
+    ):
         said = {name: first_line(root / (home.replace(".", "/") + ".py"), name) for name, home in sorted(homes.items())}
         lines += _section(title, said)
     comments = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ class GradientPerturbation(Perturbation):
 
     Each step goes from 0 against all noisy gradients so far. As published, which holds too, it goes from the last point:
     ``noise: laplace, step_size: spectral, dual: false``. Then each step's noise is projected on its own, and what is left of
-    it does not average out.
+    it does not average out; with one step the two are the same.
 
     Args:
         epsilon: Privacy loss of all steps.
@@ -55,11 +56,18 @@ class GradientPerturbation(Perturbation):
     ) -> None:
         self.epsilon, self.steps, self.noise, self.delta, self.clamp = epsilon, steps, noise, delta, clamp
         self.step_size, self.dual, self.noise_seed = step_size, dual, noise_seed
-        if isinstance(step_size, int | float) and not step_size > 0:
-            raise ValueError(f"step_size must be positive, 'spectral' or null; got {step_size!r}.")
+        if isinstance(step_size, int | float) and not 0 < step_size < math.inf:
+            raise ValueError(f"step_size must be positive and finite, 'spectral' or null; got {step_size!r}.")
         if dual and step_size == "spectral":
             raise ValueError("Spectral steps go from the last point: set dual to false with step_size 'spectral'.")
         self._plan(1e-5 if delta is None else delta)
+
+    @property
+    def several(self) -> str:
+        """What several ratings of one person cost together; for the record."""
+        if self.noise == "laplace":
+            return super().several
+        return "several ratings of one person: k of them have the root of k times the mu, which is more than that in epsilon"
 
     def _plan(self, delta: float) -> OneBitPlan:
         assert self.steps is not None

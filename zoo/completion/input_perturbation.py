@@ -22,7 +22,9 @@ class InputPerturbation(Perturbation):
     Args:
         epsilon: Privacy loss.
         hide_pairs: Every pair of the grid reports +1, -1 or "not rated", truly or at random, so that who rated what is
-            protected too. What is reported is learned from under h. Takes far more noise: all cells make up ratings.
+            protected too, by the completed matrix: what else a run writes (counts, figures, recommendations without what a
+            user has) tells of the pairs. What is reported is learned from under h. Takes far more noise: all cells make up
+            ratings.
         noise_seed: Null: flips from the operating system. A number makes the run repeatable, without any guarantee.
 
     Raises:
@@ -33,6 +35,7 @@ class InputPerturbation(Perturbation):
 
     def __init__(self, epsilon: float, hide_pairs: bool = False, noise_seed: int | None = None) -> None:
         self.epsilon, self.hide_pairs, self.noise_seed = epsilon, hide_pairs, noise_seed
+        self.hides_pairs = hide_pairs
         self.plan: FlipPlan | TernaryPlan = plan_ternary(epsilon) if hide_pairs else plan_input(epsilon)
 
     def check(self, link: Link, alpha: float | None, bounded: bool) -> None:

@@ -22,7 +22,8 @@ class ObjectivePerturbation(Perturbation):
     """A random linear term in the objective (ObjP, section 4.2).
 
     Logistic link: Laplace noise of scale ``1/epsilon`` on the bits, or Gaussian noise; proved for any constraint and solver.
-    As published the noise is half of that, because the factor 1/2 of the objective stands before it too: twice the epsilon.
+    As published the noise is half of that, because the factor 1/2 of the objective stands before it too: twice the epsilon. (With
+    probit the published noise rests on another bound: at alpha 1 less than the proof asks for below an epsilon of 2.8, more above.)
 
     Probit link: proved for the exact minimiser alone, and a solver's is not exact. So it is refused; use
     `InputPerturbation`. With `inexact` the noise is that of the proof and the record says that nothing is promised.
@@ -73,6 +74,13 @@ class ObjectivePerturbation(Perturbation):
             raise ValueError("The probit link needs alpha here, the largest entry: the noise is calibrated on it.")
         if not self.paper_faithful:
             self._plan(link, alpha, 1e-5)
+
+    @property
+    def several(self) -> str:
+        """What several ratings of one person cost together; for the record."""
+        if self.noise == "laplace":
+            return super().several
+        return "several ratings of one person: k of them have the root of k times the mu, which is more than that in epsilon"
 
     def _plan(self, link: Link, alpha: float | None, default: float) -> OneBitPlan:
         delta = (default if self.delta is None else self.delta) if self.noise == "gaussian" else 0.0

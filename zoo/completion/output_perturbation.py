@@ -75,6 +75,13 @@ class OutputPerturbation(Perturbation):
             )
         self._plan(link, alpha if bounded else None, 1e-5 if self.delta is None else self.delta)
 
+    @property
+    def several(self) -> str:
+        """What several ratings of one person cost together; for the record."""
+        return (
+            "several ratings of one person: k of them have up to k times the mu, which is more than k times the epsilon"
+        )
+
     def _size(self, link: Link) -> float:
         return 2 / (2 * self.ridge + link.smoothness) if self.step_size is None else self.step_size
 
@@ -122,7 +129,10 @@ class OutputPerturbation(Perturbation):
             mechanism,
             self._plan_of(problem),
             problem,
-            assumptions,
+            (
+                *assumptions,
+                "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice",
+            ),
             ridge=self.ridge,
             step_size=size,
             steps=self.steps or 0,

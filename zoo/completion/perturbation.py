@@ -1,8 +1,8 @@
 """Perturbation: where in one-bit matrix completion noise is added, and what that protects.
 
 Each is a mechanism with its calibration; `zoo.privacy.one_bit` has the proofs. Who is protected, by all of them unless they say
-otherwise: the value of one rating. Neighbours: one sign differs; which pairs are rated, Omega, is public. A person with k ratings
-has k times the epsilon. Afterwards: anything may be done with the completed matrix.
+otherwise: the value of one rating. Neighbours: one sign differs; which pairs are rated, Omega, is public. What several ratings of
+one person cost together is in `Perturbation.several`. Afterwards: anything may be done with the completed matrix.
 
 Reference: *One-Bit Matrix Completion with Differential Privacy*, section 4. Where what is published there does not hold, the
 sound form is the default and the published one is there as `paper_faithful`, without an epsilon.
@@ -24,17 +24,20 @@ from zoo.privacy.noise import NoiseSource
 from zoo.privacy.one_bit_plan import OneBitPlan
 from zoo.privacy.one_bit_published import PublishedScale
 from zoo.privacy.record import Plain, PrivacyRecord, unprotected_record, warn_once
-from zoo.privacy.relation import Relation
 
 Floats = npt.NDArray[np.float64]
 Drawn = dict[str, Floats]
 
 NOT_PROTECTED = (
     "which pairs are rated: the completed matrix is made with them in the open",
-    "several ratings of one person: k of them have k times the epsilon",
     "held-out ratings, where they are used to evaluate",
 )
-NOT_PROTECTED_WITH_PAIRS = ("the sets of users and items", *NOT_PROTECTED[1:])
+NOT_PROTECTED_WITH_PAIRS = (
+    "the sets of users and items",
+    "who rated what, in anything but the completed matrix: counts in the run's summary, ranking figures, recommendations, which "
+    "leave out what a user has rated, and a checkpoint's digest of the pairs",
+    *NOT_PROTECTED[1:],
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +87,13 @@ class Perturbation(ABC):
         steps: Exactly how many iterations there are, or None: until the solver has converged.
         shows_objective: Whether the objective that is minimised is a function of what was noised already, so that its value
             may be shown.
+        hides_pairs: Whether who rated what is protected too, so that nothing may be done by it but what is reported.
         noise_seed: None: noise of the operating system.
     """
 
     steps: int | None = None
     shows_objective: bool = False
+    hides_pairs: bool = False
     noise_seed: int | None = None
 
     @abstractmethod
@@ -110,7 +115,8 @@ class Perturbation(ABC):
         own = {
             name: value for name, value in vars(self).items() if value is None or isinstance(value, str | int | float)
         }
-        own.pop("shows_objective", None)  # follows from the link
+        for follows in ("shows_objective", "hides_pairs"):  # from the link, or another setting
+            own.pop(follows, None)
         return {"name": type(self).__name__, **own}
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
@@ -134,6 +140,11 @@ class Perturbation(ABC):
             assumptions: What was done to the ratings before.
         """
 
+    @property
+    def several(self) -> str:
+        """What several ratings of one person cost together; for the record."""
+        return "several ratings of one person: k of them have k times the epsilon"
+
     def _public(self, problem: Problem) -> dict[str, Plain]:
         rows, columns = problem.observations.shape
         inputs: dict[str, Plain] = {
@@ -149,7 +160,6 @@ class Perturbation(ABC):
     def _proved(
         self, mechanism: str, plan: OneBitPlan, problem: Problem, assumptions: tuple[str, ...], **inputs: Plain
     ) -> PrivacyRecord:
-        hides_pairs = plan.relation is Relation.CHANGE_ONE_RATING
         return PrivacyRecord.proved_unless_seeded(
             mechanism,
             NoiseSource.of(self.noise_seed),
@@ -162,9 +172,9 @@ class Perturbation(ABC):
             clip=plan.clip,
             noise_scale=plan.scale,
             compositions=plan.compositions,
-            public_inputs=self._public(problem) | ({} if hides_pairs else {"rated pairs": "all of them"}) | inputs,
+            public_inputs=self._public(problem) | ({} if self.hides_pairs else {"rated pairs": "all of them"}) | inputs,
             assumptions=assumptions,
-            not_protected=NOT_PROTECTED_WITH_PAIRS if hides_pairs else NOT_PROTECTED,
+            not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hides_pairs else NOT_PROTECTED), self.several),
         )
 
     def _published(

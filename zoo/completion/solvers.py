@@ -197,8 +197,8 @@ class FixedSteps(Solver):
     through the gradients that it is given.
 
     A step goes from the last point against the gradient there; with `dual`, from 0 against the sum of all gradients so far
-    (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009). Projections of noise do not add
-    up to nothing, noise does: with noisy gradients that is the difference between learning and not.
+    (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009). Noise of several gradients
+    averages out, projections of it do not.
 
     Args:
         likelihood: Says where entries are observed, and the ridge.
@@ -251,7 +251,7 @@ class FixedSteps(Solver):
             moved.ravel()[self.likelihood.cells] = -self.size * self.sum
             self.point = self.project(moved)
         self.steps += 1
-        self.solved = self.steps == self.count
+        self.solved = self.steps >= self.count
 
     def _choose_size(self, entries: Floats, gradient: Floats) -> None:
         assert self.longest is not None

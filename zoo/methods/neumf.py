@@ -39,7 +39,7 @@ class NeuMF(Recommender):
     Departures: layers of the perceptron are Glorot uniform and the head LeCun uniform, as in the released code; the paper's
     N(0, 0.01) is kept for the tables, and would leave a deep perceptron silent for epochs. A batch holds observed pairs and all
     their negatives, so ``data.batch_size`` counts the former. Logits are ranked, never their sigmoids, which tie. Negatives
-    are never in the user's training row (in the released code, where a condition is the wrong way round, they may be). The
+    are never in the user's training row. The
     best epoch is chosen on validation, not on the test.
 
     Args:

@@ -18,7 +18,7 @@ from zoo.metrics import AverageRelativeError, SignAccuracy
 from zoo.privacy.links import Link, Logistic, Probit
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.record import PrivacyRecord
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes, TargetData
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +146,11 @@ class OneBitMC(Recommender):
         if self.complete:
             return
         problem, kept = self.problem(), self._resumed
-        arrays = {} if kept is None else {name: value.numpy() for name, value in kept["drawn"].items()}
-        self.drawn = self.perturbation.draw(problem, self.noise) if kept is None else arrays
+        if kept is not None:
+            self._check_resumed(kept)
+            self.drawn = {name: value.numpy() for name, value in kept["drawn"].items()}
+        elif not self.drawn:  # a second fit of this very object, the first interrupted, goes on with what it drew
+            self.drawn = self.perturbation.draw(problem, self.noise)
         self.solver = self.perturbation.solver(problem, self.drawn, self.noise)
         if kept is not None:
             self.solver.load_state({n: v.numpy() if isinstance(v, Tensor) else v for n, v in kept["solver"].items()})
@@ -178,9 +181,9 @@ class OneBitMC(Recommender):
                 self.tolerance,
             )
         problem = self.problem()
-        self._record = self.perturbation.record(problem, self.data.train.applied)
         found = self.perturbation.finish(self.solver.result, problem, self.noise)
         self.matrix.copy_(torch.from_numpy(found if self.rank is None else truncated(found, self.rank)))
+        self._record = self.perturbation.record(problem, self.data.train.applied)
         # From here on nothing is kept but the matrix: before, the solver may hold what has no noise.
         self.solver, self.drawn, self.complete = None, {}, True
 
@@ -191,7 +194,21 @@ class OneBitMC(Recommender):
         record = self.perturbation.record(self.problem(), self.data.train.applied)
         return record.without_guarantee("the matrix is not complete")
 
+    def _check_resumed(self, kept: dict[str, Any]) -> None:
+        """Refuse to go on otherwise than was begun; also where no trainer was there when the checkpoint was read."""
+        if kept["settings"] != self.settings:
+            raise ValueError(
+                f"The checkpoint is of a run with the settings {kept['settings']}, and {self.settings} are asked for: what was "
+                "noised already cannot be noised otherwise. Go on with the run's own config, or train anew."
+            )
+        if kept.get("digests", self.data.digests) != self.data.digests:
+            raise ReleaseMismatchError("The checkpoint was begun on other ratings than those at hand. Train anew.")
+
     # Scoring.
+
+    def can_score(self, users: Tensor) -> Tensor:
+        """Users with an observed sign; everybody where who has one is hidden, as a mask for users (batch,)."""
+        return torch.ones_like(users, dtype=torch.bool) if self.perturbation.hides_pairs else super().can_score(users)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Completed entries, shape ``(batch, candidates)``."""
@@ -238,11 +255,8 @@ class OneBitMC(Recommender):
         """Go on where the solver stood."""
         super().on_load_checkpoint(checkpoint)
         kept = checkpoint["zoo"]["completion"]
-        if self._trainer is not None and not kept["complete"] and kept["settings"] != self.settings:
-            raise ValueError(
-                f"The checkpoint is of a run with the settings {kept['settings']}, and {self.settings} are asked for: what was "
-                "noised already cannot be noised otherwise. Go on with the run's own config, or train anew."
-            )
+        if self._trainer is not None and not kept["complete"]:
+            self._check_resumed(kept)
         self.complete = kept["complete"]
-        self._resumed = kept if "solver" in kept else None
+        self._resumed = kept | {"digests": checkpoint["zoo"]["digests"]} if "solver" in kept else None
         self._record = PrivacyRecord.from_dict(kept["record"]) if "record" in kept else None

@@ -2,7 +2,7 @@
 
 Who rated what, Omega, is public, and so are its size and all settings. What is protected is the value of one rating: data
 sets are neighbours if one sign differs (`Relation.CHANGE_ONE_RATING_VALUE`). A person with k ratings has k times the
-epsilon.
+epsilon of Laplace noise, and `mu sqrt(k)` of Gaussian noise on objective or gradients; on the output up to `mu k`.
 
 The places for noise are those of *One-Bit Matrix Completion with Differential Privacy*: objective (ObjP, Section 4.2),
 gradient (GraP, 4.3) and output (OutP, 4.4); for the input (InP, 4.1) see `zoo.privacy.one_bit_input`. Scales are not all the

@@ -1,7 +1,7 @@
 """Noise on the signs of one-bit matrix completion: each flipped at random, or every cell of the grid made to report.
 
 The value of one rating is protected, and who rated what, Omega, is public (`plan_input`); or that a rating exists is
-protected too (`plan_ternary`). A person with k ratings has k times the epsilon.
+protected too (`plan_ternary`). A person with k ratings has k times the epsilon, as there is no delta.
 
 With a logistic link a sign enters the likelihood through its bit ``(1 + sign)/2`` alone, and linearly. So noise on the
 objective or its gradients (`zoo.privacy.one_bit`) is a noisy view of bits too, and every such view of equal epsilon can be

@@ -17,6 +17,7 @@ from zoo.completion.objective_perturbation import ObjectivePerturbation
 from zoo.completion.output_perturbation import OutputPerturbation
 from zoo.completion.perturbation import Clear, Perturbation, Problem
 from zoo.completion.solvers import MultiStart, SpectralProjectedGradient, run
+from zoo.privacy.audits.one_bit import completed as audited
 from zoo.privacy.links import Link, Logistic, Probit
 from zoo.privacy.noise import NoiseSource
 from zoo.privacy.one_bit import plan_gradient
@@ -230,6 +231,27 @@ def test_one_sign_can_move_the_end_almost_as_far_as_the_sensitivity() -> None:
     assert perturbation.record(posed).sensitivity == pytest.approx(np.linalg.norm(ends[0] - ends[1]))
 
 
+@pytest.mark.parametrize("link", [Logistic(), Probit()])
+def test_the_steps_of_the_output_are_those_that_are_audited(link: Link) -> None:
+    posed = problem(3, link, tau=2.0, alpha=0.3, bounded=True)
+    made = OutputPerturbation(1.0, steps=7, ridge=0.5)
+    found = run(made.solver(posed, {}, seeded()))
+    seen = posed.observations
+    signs, observed = np.ones(seen.shape), np.zeros(seen.shape, dtype=bool)
+    signs.ravel()[seen.cells], observed.ravel()[seen.cells] = seen.signs, True
+    size = 2 / (2 * 0.5 + link.smoothness)
+    plain = audited(signs, observed, link, radius=2.0, alpha=0.3, ridge=0.5, steps=7, step_size=size)
+    assert np.abs(found - plain).max() < 1e-12
+
+
+def test_several_ratings_of_one_person_are_priced_by_the_noise() -> None:
+    assert "k times the epsilon" in InputPerturbation(1.0).several
+    assert "root of k times the mu" in GradientPerturbation(1.0).several
+    assert "k of them have k times the epsilon" in GradientPerturbation(1.0, noise="laplace").several
+    assert "root of k times the mu" in ObjectivePerturbation(1.0, noise="gaussian").several
+    assert "up to k times the mu" in OutputPerturbation(1.0).several
+
+
 def test_noise_on_the_output_is_on_every_entry_and_projected_again() -> None:
     posed = problem(shape=(60, 50), count=100, tau=1e6)
     perturbation = OutputPerturbation(2.0, steps=3, delta=1e-5)
@@ -400,7 +422,7 @@ def test_settings_of_gradients_are_checked_before_data_are_read() -> None:
         ({"clamp": 0.0}, "clamp must be a positive finite number"),
         ({"delta": 1.5}, "delta"),
         ({"noise": "normal"}, "noise must be 'laplace' or 'gaussian'"),
-        ({"step_size": 0.0}, "step_size must be positive, 'spectral' or null; got 0.0"),
+        ({"step_size": 0.0}, "step_size must be positive and finite, 'spectral' or null; got 0.0"),
         ({"step_size": "spectral"}, "Spectral steps go from the last point: set dual to false"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -27,6 +27,7 @@ from zoo import (
 from zoo.cli import ZooCLI
 from zoo.privacy.record_fields import Guarantee
 from zoo.privacy.relation import Unit
+from zoo.recommender import ReleaseMismatchError
 
 Make = Callable[[int | None], Perturbation]
 
@@ -174,14 +175,55 @@ def test_another_perturbation_is_refused(tmp_path: Path) -> None:
     fitted(method(GradientPerturbation(2.0, steps=6)), None, Log(path, 2))
     others = (GradientPerturbation(1.0, steps=6), GradientPerturbation(2.0, steps=6, noise_seed=1), None)
     for other in (*others, InputPerturbation(2.0)):
-        with pytest.raises(
-            ValueError, match=r"The checkpoint is of a run with the settings.*'steps': 6.*train anew"
-        ):
+        with pytest.raises(ValueError, match=r"The checkpoint is of a run with the settings.*'steps': 6.*train anew"):
             fitted(method(other), ckpt_path=path)
     fitted(method(GradientPerturbation(2.0, steps=6)), ckpt_path=path)
 
 
+def test_another_perturbation_is_refused_without_a_trainer_too(tmp_path: Path) -> None:
+    """A checkpoint read before there is a trainer may not lend its noise to a record of another epsilon."""
+    path = tmp_path / "halt.ckpt"
+    fitted(method(ObjectivePerturbation(8.0)), None, Log(path, 2))
+    loaded = OneBitMC.load_from_checkpoint(path, weights_only=True, perturbation=ObjectivePerturbation(0.5))
+    with pytest.raises(ValueError, match=r"'epsilon': 8.0.*'epsilon': 0.5.*train anew"):
+        fitted(loaded)
+    same = OneBitMC.load_from_checkpoint(path, weights_only=True, perturbation=ObjectivePerturbation(8.0))
+    with pytest.raises(ReleaseMismatchError, match=r"begun on other ratings"):
+        fitted(same, low_rank(seed=2))
+    fitted(OneBitMC.load_from_checkpoint(path, weights_only=True, perturbation=ObjectivePerturbation(8.0)))
+
+
 # Finished.
+
+
+def test_one_sign_changes_nothing_of_a_checkpoint_but_what_was_noised(tmp_path: Path) -> None:
+    """A digest of the signs would tell the last one to whoever knows the others."""
+    data = low_rank()
+    data.read_target()
+    digests = data.digests
+    data.train.matrix.data[3] *= -1
+    assert data.digests == digests
+    run = trainer()
+    run.fit(method(InputPerturbation(2.0)), datamodule=data)
+    run.save_checkpoint(tmp_path / "end.ckpt")
+    kept = torch.load(tmp_path / "end.ckpt", weights_only=True)["zoo"]
+    assert kept["digests"] == digests
+    implicit = Synthetic(num_users=24, num_items=30, ratings_per_user=6, sources=(), seed=1)
+    implicit.read_target()
+    before = implicit.digests
+    implicit.train.matrix.data[3] = 2.0
+    assert implicit.digests != before
+
+
+def test_everybody_is_scored_where_pairs_are_hidden() -> None:
+    data = low_rank(evaluation=Evaluation(split="cold_start"))
+    hidden, _ = fitted(method(InputPerturbation(2.0, hide_pairs=True)), data)
+    assert hidden.can_score(data.test.users).all()
+    seen, _ = fitted(method(InputPerturbation(2.0)), low_rank(evaluation=Evaluation(split="cold_start")))
+    assert not seen.can_score(data.test.users).any()
+    record = hidden.privacy_record()
+    assert record is not None
+    assert any(line.startswith("who rated what, in anything but the completed matrix") for line in record.not_protected)
 
 
 @pytest.mark.parametrize("name", PRIVATE)
