@@ -1,13 +1,16 @@
 """Small problems of one-bit matrix completion, and what a general convex solver says of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from zoo.completion.objective import Observations
-from zoo.completion.perturbation import Problem
+from zoo.completion.perturbation import Perturbation, Problem
 from zoo.completion.projection import NuclearBall
+from zoo.completion.solvers import run
 from zoo.privacy.links import Link, Logistic
+from zoo.privacy.noise import NoiseSource
 
 #: Without these the interior-point method stops about 1e-4 from the nearest matrix.
 EXACT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
@@ -44,3 +47,20 @@ def least_logistic_loss(seen: Observations, radius: float, bound: float | None =
     loss = sum(cvxpy.logistic(-sign * found[i, j]) for sign, i, j in zip(seen.signs, rows, columns, strict=True))
     limits = [cvxpy.normNuc(found) <= radius] + ([] if bound is None else [cvxpy.abs(found) <= bound])
     return float(cvxpy.Problem(cvxpy.Minimize(loss), limits).solve(solver="CLARABEL"))
+
+
+def completed(perturbation: Perturbation, posed: Problem, noise: NoiseSource | None = None) -> np.ndarray:
+    noise = seeded() if noise is None else noise
+    perturbation.check(posed.link, posed.alpha, posed.bounded)
+    solver = perturbation.solver(posed, perturbation.draw(posed, noise), noise)
+    return perturbation.finish(run(solver), posed, noise)
+
+
+def with_other_signs(posed: Problem) -> Problem:
+    """The same problem with all signs turned over."""
+    seen = posed.observations
+    return replace(posed, observations=Observations(seen.shape, seen.cells, -seen.signs))
+
+
+def seeded() -> NoiseSource:
+    return NoiseSource.seeded(3)
