@@ -76,10 +76,10 @@ def test_signs_without_a_threshold_are_refused() -> None:
 def test_filters_say_what_they_did() -> None:
     assert Filters(threshold=3.5, signs=True).in_words[0] == "ratings >= 3.5 count as +1, the others as -1"
     assert Filters(threshold="mean", signs=True).in_words[0] == (
-        "ratings >= the mean of all ratings, worked out from them, count as +1, the others as -1"
+        "ratings >= the mean of all ratings, worked out from them and taken as public, count as +1, the others as -1"
     )
     assert (
-        Filters(threshold="mean").in_words[0] == "ratings >= the mean of all ratings, worked out from them, count as 1"
+        Filters(threshold="mean").in_words[0] == "ratings >= the mean of all ratings, worked out from them and taken as public, count as 1"
     )
     assert Filters().in_words[0] == "every rating counts as 1"
 
