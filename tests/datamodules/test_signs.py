@@ -79,7 +79,8 @@ def test_filters_say_what_they_did() -> None:
         "ratings >= the mean of all ratings, worked out from them and taken as public, count as +1, the others as -1"
     )
     assert (
-        Filters(threshold="mean").in_words[0] == "ratings >= the mean of all ratings, worked out from them and taken as public, count as 1"
+        Filters(threshold="mean").in_words[0]
+        == "ratings >= the mean of all ratings, worked out from them and taken as public, count as 1"
     )
     assert Filters().in_words[0] == "every rating counts as 1"
 
