@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from zoo.completion.objective import Likelihood
-from zoo.completion.perturbation import Drawn, Perturbation, Problem
+from zoo.completion.perturbation import SEVERAL_WITH_GAUSSIAN_NOISE, Drawn, Perturbation, Problem
 from zoo.completion.solvers import FixedSteps, Floats, Solver
 from zoo.privacy.links import Link
 from zoo.privacy.noise import NoiseSource
@@ -65,9 +65,7 @@ class GradientPerturbation(Perturbation):
     @property
     def several(self) -> str:
         """What several ratings of one person cost together; for the record."""
-        if self.noise == "laplace":
-            return super().several
-        return "several ratings of one person: k of them have the root of k times the mu, which is more than that in epsilon"
+        return super().several if self.noise == "laplace" else SEVERAL_WITH_GAUSSIAN_NOISE
 
     def _plan(self, delta: float) -> OneBitPlan:
         assert self.steps is not None
@@ -89,9 +87,8 @@ class GradientPerturbation(Perturbation):
 
         def noisy(entries: Floats, step: int) -> Floats:
             nonlocal taken
-            for _ in range(
-                taken, step
-            ):  # the run was interrupted: a seed's stream starts anew, and its draws were used
+            # After an interruption a seed's stream starts anew, and its first draws were used.
+            for _ in range(taken, step):
                 noisy_gradient(np.zeros_like(entries), plan, noise)
             taken = step + 1
             return noisy_gradient(likelihood.gradient(entries), plan, noise)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from zoo.completion.objective import Likelihood
-from zoo.completion.perturbation import Drawn, Perturbation, Problem
+from zoo.completion.perturbation import SEVERAL_WITH_GAUSSIAN_NOISE, Drawn, Perturbation, Problem
 from zoo.completion.solvers import Solver
 from zoo.privacy.calibration import check_epsilon
 from zoo.privacy.links import Link, Logistic
@@ -78,9 +78,7 @@ class ObjectivePerturbation(Perturbation):
     @property
     def several(self) -> str:
         """What several ratings of one person cost together; for the record."""
-        if self.noise == "laplace":
-            return super().several
-        return "several ratings of one person: k of them have the root of k times the mu, which is more than that in epsilon"
+        return super().several if self.noise == "laplace" else SEVERAL_WITH_GAUSSIAN_NOISE
 
     def _plan(self, link: Link, alpha: float | None, default: float) -> OneBitPlan:
         delta = (default if self.delta is None else self.delta) if self.noise == "gaussian" else 0.0

@@ -28,6 +28,9 @@ from zoo.privacy.record import Plain, PrivacyRecord, unprotected_record, warn_on
 Floats = npt.NDArray[np.float64]
 Drawn = dict[str, Floats]
 
+SEVERAL_WITH_GAUSSIAN_NOISE = (
+    "several ratings of one person: k of them have the root of k times the mu, which is more than that in epsilon"
+)
 NOT_PROTECTED = (
     "which pairs are rated: the completed matrix is made with them in the open",
     "held-out ratings, where they are used to evaluate",
