@@ -31,13 +31,13 @@ from zoo import (
     OutputPerturbation,
     Perturbation,
 )
-from zoo.completion.bias import bias_matrix
-from zoo.completion.objective import Observations
-from zoo.completion.perturbation import Problem
-from zoo.completion.projection import NuclearBall
-from zoo.completion.solvers import run, truncated
-from zoo.privacy.links import Link, Logistic, Probit
-from zoo.privacy.noise import NoiseSource
+from zoo.methods.one_bit_mc.bias import bias_matrix
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall
+from zoo.methods.one_bit_mc.objective import Observations
+from zoo.methods.one_bit_mc.perturbation import Problem
+from zoo.methods.one_bit_mc.solvers import run, truncated
+from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 Setting = dict[str, Any]

@@ -13,12 +13,12 @@ from generated import peak_memory
 
 from datamodules import Evaluation, Filters, MovieLens100K
 from zoo import Clear
-from zoo.completion.objective import Observations
-from zoo.completion.perturbation import Problem
-from zoo.completion.projection import NuclearBall
-from zoo.completion.solvers import run
-from zoo.privacy.links import Logistic
-from zoo.privacy.noise import NoiseSource
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall
+from zoo.methods.one_bit_mc.objective import Observations
+from zoo.methods.one_bit_mc.perturbation import Problem
+from zoo.methods.one_bit_mc.solvers import run
+from zoo.privacy.one_bit.link_functions import Logistic
+from zoo.privacy.randomness.noise import NoiseSource
 
 TAU, REPEATS = 1000.0, 7
 

@@ -22,9 +22,9 @@ from typing import Any
 from generated import forget_peak, generated, peak_memory
 
 from zoo import JLT, SJLT, Publisher, Release
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.public_matrix import GaussianMatrix, PublicMatrix
-from zoo.privacy.sparse_projection import SparseMatrix
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
+from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 WIDTH = 400
 DECOMPOSED = ", decomposed"

@@ -11,12 +11,12 @@ import numpy as np
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities import rank_zero_warn
 
-from zoo.privacy.record import rounded_up
-from zoo.privacy.relation import Relation
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.record.record import rounded_up
 from zoo.settings import differing, plain
 
 
-class _Plan(Protocol):  # such as zoo.privacy.dp_sgd.TrainingPlan
+class _Plan(Protocol):  # such as zoo.privacy.training.dp_sgd.TrainingPlan
     @property
     def epsilon(self) -> float: ...
     @property
@@ -29,7 +29,7 @@ class _Plan(Protocol):  # such as zoo.privacy.dp_sgd.TrainingPlan
 
 
 class Spender(Protocol):
-    """What counts the steps of a private training, such as `zoo.privacy.private_gradient.PrivateGradient`."""
+    """What counts the steps of a private training, such as `zoo.privacy.training.private_gradient.PrivateGradient`."""
 
     @property
     def plan(self) -> _Plan:

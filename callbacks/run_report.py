@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from zoo.metrics import METRICS
-from zoo.privacy.record import Guarantee, PrivacyRecord, rounded_up
+from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}

@@ -5,8 +5,8 @@ from datamodules.douban import Douban
 from datamodules.files import Files
 from datamodules.low_rank import LowRank
 from datamodules.movielens import MovieLens100K
+from datamodules.protocol import Evaluation, Filters
 from datamodules.restaurant import Restaurant
-from datamodules.settings import Evaluation, Filters
 from datamodules.synthetic import Synthetic
 
 __all__ = [

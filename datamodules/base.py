@@ -13,26 +13,20 @@ import polars as pl
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
-from datamodules.batches import (
-    Batches,
-    EvaluationBatches,
-    HeldOutCases,
-    Share,
-    TrainingExamples,
-    predict_batch,
-)
 from datamodules.candidates import candidates
 from datamodules.filters import binarise, common_users, describe, filter_counts
 from datamodules.links import MissingReleaseError, link_users
-from datamodules.settings import Evaluation, Filters
+from datamodules.protocol import Evaluation, Filters
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.users import OWN, agreed_users, lists_in_words, read_catalogue
-from zoo.batch import Batch, PredictBatch, RankingBatch
-from zoo.denoiser import Denoiser
+from zoo.data.batches import Batch, PredictBatch, RankingBatch
+from zoo.data.evaluation import EvaluationBatches, HeldOutCases, predict_batch
+from zoo.data.ratings import Ratings
+from zoo.data.training import Batches, Share, TrainingExamples
 from zoo.metrics import Ties
 from zoo.nn.rows import SparseRows
-from zoo.ratings import Ratings
-from zoo.release import Release
+from zoo.release.denoiser import Denoiser
+from zoo.release.release import Release
 
 
 class CrossDomainDataModule(LightningDataModule):

@@ -1,7 +1,6 @@
 """What a held-out item is ranked against: candidate lists, in index space."""
 
 import logging
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -9,43 +8,14 @@ import numpy.typing as npt
 import polars as pl
 
 from datamodules.splits import Split
-from zoo.ratings import Ratings, index_of
-from zoo.sampling import distinct_items, hash_ids
+from zoo.data.evaluation import HeldOut
+from zoo.data.ratings import Ratings, index_of
+from zoo.data.sampling import distinct_items, hash_ids
 
 logger = logging.getLogger(__name__)
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """The evaluation cases of one phase, as row and column numbers of the training ratings.
-
-    Attributes:
-        users: user of each case (cases,); a user with several held-out items has several cases.
-        items: held-out item of each case (cases,).
-        candidates: items it is ranked against (cases, count), -1 after the last.
-        ratings: what each held-out item was rated (cases,), 1 unless ratings are signs.
-    """
-
-    users: Integers
-    items: Integers
-    candidates: Integers
-    ratings: Floats
-
-    def __post_init__(self) -> None:
-        """Checks the sizes.
-
-        Raises:
-            ValueError: sizes that do not fit.
-        """
-        of_each = (self.items.shape, self.candidates.shape[:1], self.ratings.shape)
-        if any(shape != self.users.shape for shape in of_each):
-            raise ValueError(
-                f"Cases need one user, one item, one row of candidates and one rating each, got {self.users.shape}, "
-                f"{self.items.shape}, {self.candidates.shape} and {self.ratings.shape}."
-            )
 
 
 class Cases(NamedTuple):

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from datamodules.files import Files
-from datamodules.settings import Evaluation, Filters
+from datamodules.protocol import Evaluation, Filters
 from datamodules.users import OWN
-from zoo.denoiser import Denoiser
+from zoo.release.denoiser import Denoiser
 
 OFFICIAL = Evaluation(split="given", shared_candidates=True)
 

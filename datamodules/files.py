@@ -7,10 +7,10 @@ from typing import Literal
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.settings import Evaluation, Filters
+from datamodules.protocol import Evaluation, Filters
 from datamodules.tables import data_folder, find_table, read_negatives, read_table
 from datamodules.users import OWN
-from zoo.denoiser import Denoiser
+from zoo.release.denoiser import Denoiser
 
 
 class Files(CrossDomainDataModule):

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from zoo.ratings import Ratings, as_ids
+from zoo.data.ratings import Ratings, as_ids
 
 
 def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, signs: bool = False) -> pl.DataFrame:

@@ -5,8 +5,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from zoo.ratings import index_of
-from zoo.release import Release
+from zoo.data.ratings import index_of
+from zoo.release.release import Release
 
 
 class MissingReleaseError(FileNotFoundError):

@@ -12,7 +12,7 @@ from scipy.special import expit, ndtr
 from torch import Tensor
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.settings import Evaluation, Filters
+from datamodules.protocol import Evaluation, Filters
 from datamodules.users import OWN
 
 Floats = npt.NDArray[np.float64]

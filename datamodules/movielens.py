@@ -7,9 +7,9 @@ from typing import Literal
 import polars as pl
 
 from datamodules.files import Files
-from datamodules.settings import Evaluation, Filters
+from datamodules.protocol import Evaluation, Filters
 from datamodules.users import OWN
-from zoo.denoiser import Denoiser
+from zoo.release.denoiser import Denoiser
 
 
 class MovieLens100K(Files):

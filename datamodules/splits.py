@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from datamodules.settings import Evaluation
-from zoo.ratings import as_ids
-from zoo.sampling import hash_ids, mix, uniform_reals
+from datamodules.protocol import Evaluation
+from zoo.data.ratings import as_ids
+from zoo.data.sampling import hash_ids, mix, uniform_reals
 
 PAIR = ["user_id", "item_id"]
 

@@ -8,9 +8,9 @@ import polars as pl
 
 from datamodules.base import CrossDomainDataModule
 from datamodules.planted import planted_domains
-from datamodules.settings import Evaluation, Filters
+from datamodules.protocol import Evaluation, Filters
 from datamodules.users import OWN
-from zoo.denoiser import Denoiser
+from zoo.release.denoiser import Denoiser
 
 
 class Synthetic(CrossDomainDataModule):

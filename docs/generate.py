@@ -20,7 +20,7 @@ from one_bit_figures import parts as one_bit_parts
 
 import zoo
 from zoo.__main__ import first_line
-from zoo.privacy.record import rounded_up
+from zoo.privacy.record.record import rounded_up
 from zoo.report.papers import published
 
 ROOT = Path(__file__).parent.parent

@@ -11,15 +11,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from zoo.assurance.groups import best_guess, share
-from zoo.privacy.accounting import epsilon_of
-from zoo.privacy.calibration import gauss_delta, gauss_epsilon, gauss_mu, mix_epsilon, mix_w, paper_w, unit_w
-from zoo.privacy.events import GaussianEvent, GaussianProjectionEvent
-from zoo.privacy.links import Logistic
-from zoo.privacy.one_bit import plan_gradient, plan_objective, plan_output
-from zoo.privacy.one_bit_input import plan_input, plan_ternary
-from zoo.privacy.pure import flip_probability, group_flips_epsilon, group_mu
-from zoo.privacy.record import rounded_up
+from zoo.commands.privacy.groups import best_guess, share
+from zoo.privacy.accounting.accountant import epsilon_of
+from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
+from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon, gauss_mu, mix_epsilon, mix_w, paper_w, unit_w
+from zoo.privacy.accounting.pure import flip_probability, group_flips_epsilon, group_mu
+from zoo.privacy.one_bit.input import plan_input, plan_ternary
+from zoo.privacy.one_bit.link_functions import Logistic
+from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective, plan_output
+from zoo.privacy.record.record import rounded_up
 
 DOCS = Path(__file__).parent
 AUDIT = DOCS / "privacy" / "audit.csv"

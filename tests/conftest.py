@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.quickstart import PROJECTED
-from zoo.cli import ZooCLI, import_names
+from zoo.commands.cli import ZooCLI, import_names
 
 torch.set_num_threads(1)
 
@@ -144,5 +144,5 @@ def cell_server() -> None:
 def early_cell_server(request: pytest.FixtureRequest) -> None:
     """It starts before the first test: it imports for seconds, and what it has imported no cell has to."""
     if any("cell_server" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        forkserver.set_forkserver_preload(["zoo.benchmark.fit", "zoo.benchmark.runner", "pytest"])
+        forkserver.set_forkserver_preload(["zoo.commands.benchmark.fit", "zoo.commands.benchmark.runner", "pytest"])
         forkserver.ensure_running()

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.sparse import random_array
 
-from zoo.ratings import Ratings
+from zoo.data.ratings import Ratings
 
 
 def some_ratings(users: int = 9, items: int = 7, density: float = 0.4, seed: int = 0) -> Ratings:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import yaml
 
-from zoo.cli import ZooCLI
+from zoo.commands.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if "benchmarks" not in path.parts)

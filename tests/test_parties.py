@@ -9,9 +9,9 @@ import pytest
 import torch
 import yaml
 
-from zoo.cli import UsageError, ZooCLI
+from zoo.commands.cli import UsageError, ZooCLI
 from zoo.recommender import ReleaseMismatchError
-from zoo.release import Release
+from zoo.release.release import Release
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = CONFIGS / "pricdr" / "douban.yaml"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from zoo.benchmark.command import main as benchmark
+from zoo.commands.benchmark.command import main as benchmark
 from zoo.report.command import main as report
 
 ROOT = Path(__file__).parent.parent

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.completion.gradient_perturbation import GradientPerturbation as GradientPerturbation
-    from zoo.completion.input_perturbation import InputPerturbation as InputPerturbation
-    from zoo.completion.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
-    from zoo.completion.output_perturbation import OutputPerturbation as OutputPerturbation
-    from zoo.completion.perturbation import Clear as Clear
-    from zoo.completion.perturbation import Perturbation as Perturbation
-    from zoo.denoiser import Denoiser as Denoiser
+    from zoo.data.ratings import Ratings as Ratings
     from zoo.methods.bpr import BPR as BPR
     from zoo.methods.cfgan import CFGAN as CFGAN
     from zoo.methods.dmf import DMF as DMF
     from zoo.methods.ease import EASE as EASE
     from zoo.methods.ganmf import GANMF as GANMF
     from zoo.methods.neumf import NeuMF as NeuMF
-    from zoo.methods.one_bit_mc import OneBitMC as OneBitMC
+    from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation as GradientPerturbation
+    from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation as InputPerturbation
+    from zoo.methods.one_bit_mc.method import OneBitMC as OneBitMC
+    from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
+    from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation as OutputPerturbation
+    from zoo.methods.one_bit_mc.perturbation import Clear as Clear
+    from zoo.methods.one_bit_mc.perturbation import Perturbation as Perturbation
     from zoo.methods.popularity import Popularity as Popularity
     from zoo.methods.ppgencdr import PPGenCDR as PPGenCDR
     from zoo.methods.pricdr import PriCDR as PriCDR
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from zoo.publishers.controls import Partial as Partial
     from zoo.publishers.controls import Shuffled as Shuffled
     from zoo.publishers.generator import GeneratorPublisher as GeneratorPublisher
+    from zoo.publishers.jlt import JLT as JLT
     from zoo.publishers.plaintext import Plaintext as Plaintext
-    from zoo.publishers.projection import JLT as JLT
     from zoo.publishers.rows import FlippedRows as FlippedRows
     from zoo.publishers.rows import NoisyRows as NoisyRows
-    from zoo.publishers.sparse_projection import SJLT as SJLT
+    from zoo.publishers.sjlt import SJLT as SJLT
     from zoo.publishers.thinned import Thinned as Thinned
-    from zoo.ratings import Ratings as Ratings
     from zoo.recommender import Recommender as Recommender
-    from zoo.release import Release as Release
+    from zoo.release.denoiser import Denoiser as Denoiser
+    from zoo.release.release import Release as Release
 
 __version__ = "0.1.0"
 
@@ -59,10 +59,15 @@ def imported_names(file: Path) -> dict[str, str]:
 
 _HOMES = {name: module for name, module in imported_names(Path(__file__)).items() if module.startswith("zoo.")}
 
-#: Exported recommenders, publishers and perturbations, with the module of each.
-METHODS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.methods.")}
-PUBLISHERS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.publishers.")}
-PERTURBATIONS = {name: module for name, module in _HOMES.items() if module.startswith("zoo.completion.")}
+#: Exported recommenders, publishers and perturbations, with the module of each. A method that is a package has its class in
+#: ``method.py``; what else it exports are its perturbations.
+METHODS = {
+    name: home
+    for name, home in _HOMES.items()
+    if home.startswith("zoo.methods.") and (home.count(".") == 2 or home.endswith(".method"))
+}
+PUBLISHERS = {name: home for name, home in _HOMES.items() if home.startswith("zoo.publishers.")}
+PERTURBATIONS = {name: home for name, home in _HOMES.items() if home.startswith("zoo.methods.") and name not in METHODS}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  any exported name

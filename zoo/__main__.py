@@ -45,7 +45,7 @@ def listing() -> str:
     root = Path(zoo.__file__).parent.parent
     modules = zoo.imported_names(root / "datamodules" / "__init__.py")
     datamodules = {
-        name: home for name, home in modules.items() if home not in ("datamodules.base", "datamodules.settings")
+        name: home for name, home in modules.items() if home not in ("datamodules.base", "datamodules.protocol")
     }
     perturbations = {name: home for name, home in zoo.PERTURBATIONS.items() if name != "Perturbation"}
     lines = []
@@ -80,7 +80,7 @@ def main() -> None:
     elif arguments == ["--version"]:
         print(zoo.__version__)
     elif arguments[0] == "benchmark":
-        from zoo.benchmark.command import main as benchmark
+        from zoo.commands.benchmark.command import main as benchmark
 
         benchmark(arguments[1:])
     elif arguments[0] == "report":
@@ -88,11 +88,11 @@ def main() -> None:
 
         report(arguments[1:])
     elif arguments[0] == "privacy":
-        from zoo.assurance.command import main as privacy
+        from zoo.commands.privacy.command import main as privacy
 
         privacy(arguments[1:])
     else:
-        from zoo.cli import main as command_line
+        from zoo.commands.cli import main as command_line
 
         command_line()
 

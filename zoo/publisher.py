@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.events import PrivacyEvent
-from zoo.privacy.record import PrivacyRecord
-from zoo.ratings import Ratings
-from zoo.release import Release
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.release.release import Release
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
-from zoo.batch import Batch, PredictBatch, RankingBatch
+from zoo.data.batches import Batch, PredictBatch, RankingBatch
+from zoo.data.ratings import Ratings
 from zoo.metrics import RankingMetrics, Ties, rank_counts
 from zoo.nn.rows import Bags, LinkedRows, SparseRows
-from zoo.privacy.record import PrivacyRecord
-from zoo.ratings import Ratings
-from zoo.release import Release
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.release.release import Release
 
 Sizes = dict[str, Any]
 Outputs = dict[str, Tensor]

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from callbacks.case_writer import CASES
 from tests.quickstart import PROJECTED, TINY
 from zoo import Release
-from zoo.cli import ZooCLI
+from zoo.commands.cli import ZooCLI
 
 HALF = ("--publisher", '{"class_path": "Partial", "init_args": {"of": "Plaintext", "share": 0.5}}')
 KNOWN = {"user_id": pl.String, "item_id": pl.String, "train_items": pl.Int64, "linked": pl.Boolean}

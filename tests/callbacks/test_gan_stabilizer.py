@@ -10,9 +10,9 @@ from torch import Tensor
 
 from callbacks import GANStabilizer
 from datamodules import Synthetic
-from tests.zoo.privacy.critics import bare_plan
+from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
-from zoo.privacy.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 SMALL: dict[str, Any] = {

@@ -19,16 +19,16 @@ from pytorch_lightning.callbacks import Callback
 from callbacks import PrivacyBudget
 from callbacks.privacy_budget import Spender, most_steps
 from datamodules import Synthetic
-from tests.zoo.privacy.critics import Losses, SmallCritic, bare_plan, some_rows
+from tests.zoo.privacy.training.critics import Losses, SmallCritic, bare_plan, some_rows
 from zoo import DMF, SPPG
-from zoo.cli import ZooCLI
-from zoo.privacy.dp_sgd import TrainingPlan
-from zoo.privacy.generator_privacy import GeneratorPrivacy
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.noisy_steps import BudgetSpentError
-from zoo.privacy.private_gradient import PrivateGradient
-from zoo.privacy.sanitisation import SanitisationPlan
-from zoo.privacy.sanitised_gradient import SanitisedGradient
+from zoo.commands.cli import ZooCLI
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.dp_sgd import TrainingPlan
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.noisy_steps import BudgetSpentError
+from zoo.privacy.training.private_gradient import PrivateGradient
+from zoo.privacy.training.sanitisation import SanitisationPlan
+from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
 ROOT = Path(__file__).parent.parent.parent
 # Three batches an epoch with three private steps each: 9, 18 and 20 steps are taken after the first epochs.

@@ -16,7 +16,7 @@ from callbacks import RunReport
 from callbacks.run_report import records, result_table
 from datamodules import LowRank
 from zoo import GradientPerturbation, OneBitMC
-from zoo.privacy.record import PrivacyRecord, unprotected_record
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 
 
 class Own:

@@ -107,7 +107,7 @@ def test_it_says_what_it_is(make: Make) -> None:
     assert method.batches in ("users", "pairs", "triples", "once", "steps")
     assert type(method).__doc__
     assert list((ROOT / "configs").rglob("*.yaml"))
-    module = zoo.METHODS[name].rsplit(".", 1)[1]
+    module = zoo.METHODS[name].split(".")[2]
     assert (ROOT / "docs" / "methods" / f"{module}.md").is_file(), "a method has a page"
     configs = [path.read_text() for path in (ROOT / "configs").rglob("*.yaml")]
     assert any(f"class_path: {name}\n" in text for text in configs), "a method has a config"

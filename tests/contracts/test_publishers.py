@@ -26,9 +26,9 @@ from zoo import (
     Shuffled,
     Thinned,
 )
-from zoo.privacy.accounting import Accountant
-from zoo.privacy.events import ComposedEvent, NonPrivateEvent, NoOpEvent
-from zoo.privacy.record import Guarantee
+from zoo.privacy.accounting.accountant import Accountant
+from zoo.privacy.accounting.events import ComposedEvent, NonPrivateEvent, NoOpEvent
+from zoo.privacy.record.record import Guarantee
 
 MAKERS: dict[str, Callable[[], Publisher]] = {
     "FlippedRows": lambda: FlippedRows(epsilon=4.0, noise_seed=1),

@@ -10,7 +10,7 @@ import pytest
 
 from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
 from datamodules.links import MissingReleaseError, UserMismatchError
-from datamodules.settings import SplitName
+from datamodules.protocol import SplitName
 from datamodules.users import write_users
 from zoo import Nothing, Plaintext
 

@@ -6,10 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from datamodules.candidates import HeldOut, candidates
+from datamodules.candidates import candidates
 from datamodules.splits import PAIR, Split, cold_start, random2, ratio
 from datamodules.tables import SCHEMA
-from zoo.ratings import Ratings
+from zoo.data.evaluation import HeldOut
+from zoo.data.ratings import Ratings
 
 
 def made(num_users: int = 30, num_items: int = 60, per_user: int = 8) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from datamodules.candidates import candidates
 from datamodules.filters import rebuild_douban
 from datamodules.splits import given
 from datamodules.tables import find_table, read_negatives, read_table
-from zoo.ratings import Ratings
+from zoo.data.ratings import Ratings
 
 ROOT = Path(os.environ.get("ZOO_DATA", "."))
 pytestmark = pytest.mark.skipif(

@@ -19,7 +19,7 @@ from datamodules.filters import (
     rebuild_douban,
 )
 from tests.datamodules.handmade import ROWS, TEN, Rows, pairs_of, table_of
-from zoo.ratings import Ratings
+from zoo.data.ratings import Ratings
 
 
 def test_a_threshold_keeps_what_reaches_it_as_ones() -> None:

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from datamodules.planted import planted_domains
-from zoo.ratings import Ratings
+from zoo.data.ratings import Ratings
 
 SIZES = {"book": 150, "music": 120}
 

@@ -9,7 +9,7 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from datamodules.settings import Evaluation
+from datamodules.protocol import Evaluation
 from datamodules.splits import Split, cold_start, given, hold_out, latest1, latest2, random1, random2, ratio
 from datamodules.tables import SCHEMA
 from tests.datamodules.handmade import ROWS, TEN, Rows, pairs_of, table_of

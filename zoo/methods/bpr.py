@@ -7,7 +7,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.batch import Batch, TripleBatch
+from zoo.data.batches import Batch, TripleBatch
 from zoo.nn.factors import FactorTables
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender, Sizes

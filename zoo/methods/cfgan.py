@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.adversarial import Adversarial
-from zoo.batch import Batch
+from zoo.data.batches import Batch
+from zoo.methods.adversarial import Adversarial
 from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Sizes

@@ -8,7 +8,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.batch import Batch, PairBatch
+from zoo.data.batches import Batch, PairBatch
 from zoo.nn.losses import all_items_loss
 from zoo.nn.towers import TwoTowers, check_training
 from zoo.recommender import Outputs, Recommender, Sizes

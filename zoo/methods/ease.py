@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.batch import Batch
+from zoo.data.batches import Batch
 from zoo.recommender import Outputs, Recommender, Sizes
 
 

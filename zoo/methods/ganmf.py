@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.adversarial import Adversarial
-from zoo.batch import Batch
+from zoo.data.batches import Batch
+from zoo.methods.adversarial import Adversarial
 from zoo.nn.factors import FactorTables
 from zoo.nn.linear_autoencoder import LinearAutoencoder
 from zoo.nn.towers import check_training

@@ -12,7 +12,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.batch import Batch, PairBatch
+from zoo.data.batches import Batch, PairBatch
 from zoo.nn.neural_cf import GMF, PairMLP
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from zoo.batch import Batch
+from zoo.data.batches import Batch
 from zoo.recommender import Outputs, Recommender, Sizes
 
 

@@ -6,7 +6,7 @@ import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
-from zoo.batch import Batch
+from zoo.data.batches import Batch
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
 from zoo.nn.towers import TwoTowers, check_training

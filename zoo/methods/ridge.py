@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from zoo.batch import Batch
+from zoo.data.batches import Batch
 from zoo.recommender import Outputs, Recommender, Sizes
 
 Floats = npt.NDArray[np.float64]

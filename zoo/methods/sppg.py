@@ -12,26 +12,26 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from zoo.batch import Batch, UserBatch
+from zoo.data.batches import Batch, UserBatch
+from zoo.data.ratings import Ratings
 from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import padded
 from zoo.nn.towers import check_training
+from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.generator import generator_audits
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.clipped_sum import Losses
-from zoo.privacy.critic_steps import CriticStep, noisy_steps
-from zoo.privacy.events import PrivacyEvent
-from zoo.privacy.generator_privacy import GeneratorPrivacy, Mechanism
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.poisson import PoissonSampler
-from zoo.privacy.private_gradient import PrivateGradient
-from zoo.privacy.record import Plain, PrivacyRecord
-from zoo.privacy.relation import Relation
-from zoo.privacy.sanitised_gradient import SanitisedGradient
-from zoo.ratings import Ratings
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import Plain, PrivacyRecord
+from zoo.privacy.training.clipped_sum import Losses
+from zoo.privacy.training.critic_steps import CriticStep, noisy_steps
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
+from zoo.privacy.training.poisson import PoissonSampler
+from zoo.privacy.training.private_gradient import PrivateGradient
+from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 from zoo.recommender import Outputs, Recommender, Sizes
-from zoo.release import Release
+from zoo.release.release import Release
 
 
 class SPPG(Recommender):

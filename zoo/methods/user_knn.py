@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.batch import Batch
+from zoo.data.batches import Batch
 from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
 from zoo.recommender import Outputs, Recommender, Sizes, TargetData
 

@@ -48,7 +48,7 @@ def scatter_dense(bags: Bags, width: int) -> Tensor:
 
 
 class Compressed(Protocol):
-    """What :class:`SparseRows` is made from; ``zoo.ratings.Ratings`` is one."""
+    """What :class:`SparseRows` is made from; ``zoo.data.ratings.Ratings`` is one."""
 
     @property
     def num_items(self) -> int:

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from zoo.data.ratings import Ratings
+from zoo.data.sampling import distinct_items, hash_ids, mix
+from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent, PrivacyEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.events import NonPrivateEvent, NoOpEvent, PrivacyEvent
-from zoo.privacy.record import PrivacyRecord, unprotected_record
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.publisher import Publisher
-from zoo.ratings import Ratings
-from zoo.release import Release
-from zoo.sampling import distinct_items, hash_ids, mix
+from zoo.release.release import Release
 
 #: Why controls guarantee nothing.
 NOTHING, REDRAWN = "control: nothing is released", "control: the ratings were redrawn at random"

@@ -13,14 +13,14 @@ from pytorch_lightning import Callback, LightningDataModule, LightningModule, Tr
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
-from zoo.batch import UserBatch
+from zoo.data.batches import UserBatch
+from zoo.data.ratings import Ratings
 from zoo.metrics import Ties
+from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.events import PrivacyEvent
-from zoo.privacy.record import PrivacyRecord
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.publisher import Publisher
-from zoo.ratings import Ratings
-from zoo.release import Release
+from zoo.release.release import Release
 
 
 @runtime_checkable

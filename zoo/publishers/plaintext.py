@@ -2,11 +2,11 @@
 
 import torch
 
-from zoo.privacy.events import NonPrivateEvent, PrivacyEvent
-from zoo.privacy.record import PrivacyRecord, unprotected_record
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.publisher import Grid, Publisher
-from zoo.ratings import Ratings
-from zoo.release import Release
+from zoo.release.release import Release
 
 
 class Plaintext(Publisher):

@@ -9,22 +9,22 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from zoo.lazy_rows import LazyRows
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.canaries import canary_audit, canary_sizes
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.pairs import projection_audit, random_projection_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.events import NonPrivateEvent, PrivacyEvent
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
-from zoo.privacy.public_matrix import PublicMatrix
-from zoo.privacy.record import Plain, PrivacyRecord, default_delta, unprotected_record
-from zoo.privacy.record import warn_once as _warn_once
-from zoo.privacy.relation import Relation, Unit
-from zoo.privacy.svd_lift import Floats, lifted_ratings
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta, unprotected_record
+from zoo.privacy.record.record import warn_once as _warn_once
+from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
+from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.svd_lift import Floats, lifted_ratings
 from zoo.publisher import Grid, Publisher
-from zoo.ratings import Ratings
-from zoo.release import Release
+from zoo.release.lazy_rows import LazyRows
+from zoo.release.release import Release
 
 LAZY_BYTES = 2**28
 """Size of the published rows beyond which they are made while the release is saved."""

@@ -9,13 +9,14 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.events import PrivacyEvent
-from zoo.privacy.noise import NoiseSource, grid
-from zoo.privacy.record import Plain, PrivacyRecord, default_delta
-from zoo.privacy.relation import Relation, Unit
-from zoo.privacy.row_noise import (
+from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta
+from zoo.privacy.rows.row_noise import (
     FlipPlan,
     NoisePlan,
     flipped_rows,
@@ -25,8 +26,7 @@ from zoo.privacy.row_noise import (
     plan_noise,
 )
 from zoo.publisher import Grid, Publisher
-from zoo.ratings import Ratings
-from zoo.release import Release
+from zoo.release.release import Release
 
 ALWAYS_OPEN = (
     "the sets of users and items: a user or an item that one rating alone brings in shows",

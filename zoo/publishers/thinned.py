@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from scipy.sparse import csr_array
 
+from zoo.data.ratings import Ratings
+from zoo.data.sampling import hash_ids, mix, uniform_reals
 from zoo.publisher import Publisher
 from zoo.publishers.controls import Wrapper
-from zoo.ratings import Ratings
-from zoo.release import Release
-from zoo.sampling import hash_ids, mix, uniform_reals
+from zoo.release.release import Release
 
 
 class Thinned(Wrapper):

@@ -11,8 +11,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from zoo.benchmark.grid import slug
-from zoo.privacy.record import rounded_up
+from zoo.commands.benchmark.grid import slug
+from zoo.privacy.record.record import rounded_up
 from zoo.report.gains import EASE
 from zoo.report.results import RANKINGS, Guarantee, Line, Results
 

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from zoo.benchmark.grid import slug
+from zoo.commands.benchmark.grid import slug
 from zoo.report import tables
 from zoo.report.figures import curves
 from zoo.report.gains import Gain

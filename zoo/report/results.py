@@ -13,9 +13,9 @@ from typing import Any
 
 import polars as pl
 
-from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
-from zoo.benchmark.grid import Row
-from zoo.privacy.record import rounded_up
+from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
+from zoo.commands.benchmark.grid import Row
+from zoo.privacy.record.record import rounded_up
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))

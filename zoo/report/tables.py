@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from zoo.privacy.record import rounded_up
+from zoo.privacy.record.record import rounded_up
 from zoo.report.arithmetic import NAMES, violations
 from zoo.report.gains import EASE, NOISE, NOTHING, Gain
 from zoo.report.papers import published

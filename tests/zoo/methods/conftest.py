@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.zoo.privacy.critics import bare_plan
-from zoo.privacy.generator_privacy import GeneratorPrivacy
+from tests.zoo.privacy.training.critics import bare_plan
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 
 
 @pytest.fixture

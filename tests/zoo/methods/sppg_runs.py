@@ -9,7 +9,7 @@ from torch import Tensor
 
 from datamodules import Synthetic
 from zoo import SPPG
-from zoo.privacy.private_gradient import PrivateGradient
+from zoo.privacy.training.private_gradient import PrivateGradient
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 SMALL: dict[str, Any] = {

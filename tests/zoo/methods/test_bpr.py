@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from datamodules.batches import TrainingExamples
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR
-from zoo.batch import TripleBatch
+from zoo.data.batches import TripleBatch
+from zoo.data.training import TrainingExamples
 
 TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from callbacks import GANStabilizer
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import CFGAN
-from zoo.batch import UserBatch
+from zoo.data.batches import UserBatch
 from zoo.methods.cfgan import Scheme, sampled_zeros
 
 SMALL: dict[str, Any] = {"generator_dims": (8, 8), "discriminator_dims": (4,)}

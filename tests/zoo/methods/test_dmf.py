@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from datamodules import Synthetic
 from zoo import DMF, Popularity, Recommender
-from zoo.batch import PairBatch, UserBatch
+from zoo.data.batches import PairBatch, UserBatch
 
 Method = TypeVar("Method", bound=Recommender)
 

@@ -9,10 +9,10 @@ import torch
 from pytorch_lightning import Trainer, seed_everything
 
 from datamodules import Evaluation, Synthetic
-from datamodules.batches import TrainingExamples
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR, NeuMF
-from zoo.batch import PairBatch
+from zoo.data.batches import PairBatch
+from zoo.data.training import TrainingExamples
 from zoo.recommender import ReleaseMismatchError
 
 SMALL: dict[str, Any] = {"gmf_dim": 3, "mlp_dims": (8, 6, 4)}

@@ -33,10 +33,10 @@ from zoo import (
     Recommender,
     Release,
 )
-from zoo.batch import UserBatch
+from zoo.data.batches import UserBatch
 from zoo.nn.generator import RowGenerator
-from zoo.privacy.events import NonPrivateEvent, PrivacyEvent
-from zoo.privacy.record import PrivacyRecord, unprotected_record
+from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 TINY: dict[str, Any] = {"dims": (8, 4), "encoder_dims": (6,)}

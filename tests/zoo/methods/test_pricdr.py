@@ -9,7 +9,7 @@ from pytorch_lightning import Trainer, seed_everything
 
 from datamodules import Evaluation, Synthetic
 from zoo import Noise, Plaintext, PriCDR, Publisher
-from zoo.batch import UserBatch
+from zoo.data.batches import UserBatch
 
 
 def cold_hit_rate(publisher: Publisher, link: float, folder: Path, seed: int) -> float:

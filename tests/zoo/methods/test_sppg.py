@@ -15,14 +15,14 @@ from callbacks import GANStabilizer
 from datamodules import Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, Run, fitted, gradients, same, trainer_of
 from zoo import SPPG
-from zoo.batch import UserBatch
+from zoo.data.batches import UserBatch
+from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
 from zoo.privacy.audits.generator import generator_audits
-from zoo.privacy.events import NonPrivateEvent, SelfComposedEvent
-from zoo.privacy.generator_privacy import FAITHFUL, UNSOUND
-from zoo.privacy.noisy_steps import BudgetSpentError
-from zoo.privacy.private_gradient import PrivateGradient
-from zoo.privacy.record import Guarantee
-from zoo.release import Release
+from zoo.privacy.record.record import Guarantee
+from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND
+from zoo.privacy.training.noisy_steps import BudgetSpentError
+from zoo.privacy.training.private_gradient import PrivateGradient
+from zoo.release.release import Release
 
 pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* protects nobody")
 

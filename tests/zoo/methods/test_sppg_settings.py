@@ -12,9 +12,9 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from callbacks import GANStabilizer
 from datamodules import Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, Weights, fitted, trainer_of
-from tests.zoo.privacy.critics import bare_plan
+from tests.zoo.privacy.training.critics import bare_plan
 from zoo import SPPG
-from zoo.privacy.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 
 # Without noise, and with it.
 

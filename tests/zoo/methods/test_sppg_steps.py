@@ -11,16 +11,16 @@ from torch import Tensor
 from callbacks import GANStabilizer
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, fitted, gradients, same, trainer_of
-from tests.zoo.privacy.critics import HUGE, bare_plan, looped, norm_of
+from tests.zoo.privacy.training.critics import HUGE, bare_plan, looped, norm_of
 from zoo import SPPG
-from zoo.batch import UserBatch
-from zoo.privacy.clipped_sum import clipped_sum
-from zoo.privacy.generator_privacy import UNSOUND, GeneratorPrivacy
-from zoo.privacy.published_readings import FirstLayerNoise, UpstreamNoise
-from zoo.privacy.record import warn_once
-from zoo.privacy.relation import Relation
-from zoo.privacy.sanitisation import SanitisationPlan
-from zoo.privacy.sanitised_gradient import SanitisedGradient
+from zoo.data.batches import UserBatch
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.record.record import warn_once
+from zoo.privacy.training.clipped_sum import clipped_sum
+from zoo.privacy.training.generator_privacy import UNSOUND, GeneratorPrivacy
+from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
+from zoo.privacy.training.sanitisation import SanitisationPlan
+from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
 pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* protects nobody")
 BOTH = pytest.mark.parametrize("conditioning", ["product", "sum"])

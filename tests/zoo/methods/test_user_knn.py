@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from datamodules import Evaluation, Synthetic
 from zoo import JLT, Nothing, Partial, Plaintext, Publisher, Ratings, UserKNN
-from zoo.release import Release
+from zoo.release.release import Release
 
 Floats = npt.NDArray[np.float64]
 

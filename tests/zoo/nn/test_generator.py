@@ -12,9 +12,9 @@ from torch import Tensor
 
 from zoo.nn.generator import GeneratedRows, RowGenerator, generator_shapes
 from zoo.nn.rows import LinkedRows
-from zoo.privacy.events import NonPrivateEvent
-from zoo.privacy.record import unprotected_record
-from zoo.release import Release, ReleaseError
+from zoo.privacy.accounting.events import NonPrivateEvent
+from zoo.privacy.record.record import unprotected_record
+from zoo.release.release import Release, ReleaseError
 
 
 def generator(noise_dim: int = 0) -> RowGenerator:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.samples import some_ratings
 from zoo import JLT, Noise, Nothing, Partial, Plaintext, Publisher, Ratings, Release, Shuffled
-from zoo.privacy.record import Guarantee
+from zoo.privacy.record.record import Guarantee
 
 KINDS: dict[str, Publisher] = {
     "rows": JLT(epsilon=4.0, num_components=5, noise_seed=1),

@@ -20,10 +20,10 @@ from callbacks import GANStabilizer, PrivacyBudget
 from datamodules import Synthetic
 from tests.samples import some_ratings
 from zoo import EASE, SPPG, GeneratorPublisher, Noise, Partial, Publisher, Ratings, Release, Shuffled, Thinned
-from zoo.assurance.command import main
-from zoo.cli import LIBRARY_CHATTER
-from zoo.privacy.events import NonPrivateEvent, SelfComposedEvent
-from zoo.privacy.record import Guarantee
+from zoo.commands.cli import LIBRARY_CHATTER
+from zoo.commands.privacy.command import main
+from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
+from zoo.privacy.record.record import Guarantee
 from zoo.publishers.generator import Beats
 
 ROOT = Path(__file__).parents[3]
@@ -413,7 +413,7 @@ def test_the_commands_of_a_party_that_answers_for_it(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("zoo.assurance.curve.DELTAS", np.array([1e-6, 1e-4]))
+    monkeypatch.setattr("zoo.commands.privacy.curve.DELTAS", np.array([1e-6, 1e-4]))
     small = ("--publisher.network.sample_size", "4", "--publisher.network.steps", "6")
     main(["plan", "--config", str(CONFIG), "--users", "924", "--items", "3916"])
     said = " ".join(capsys.readouterr().out.split())

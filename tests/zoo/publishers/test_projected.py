@@ -9,10 +9,10 @@ import torch
 
 from tests.samples import binary
 from zoo import JLT, SJLT, Noise, Partial, Release, Shuffled
-from zoo.cli import ZooCLI
+from zoo.commands.cli import ZooCLI
 from zoo.privacy.audits.one_run import OneRunAudit, run_once
-from zoo.privacy.noise import NoiseSource, grid
-from zoo.privacy.projection import public_matrix
+from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.rows.projection import public_matrix
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_large_release_is_that_of_the_same_noise_in_memory(
     of: type[JLT | SJLT], shard_bytes: int, centre: bool, large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zoo.lazy_rows.SHARD_BYTES", shard_bytes)
+    monkeypatch.setattr("zoo.release.lazy_rows.SHARD_BYTES", shard_bytes)
     publisher = of(epsilon=8.0, num_components=5, noise_seed=3, centre=centre)
     release = publisher.publish(binary(), "book")
     assert release.lazy

@@ -14,12 +14,12 @@ from scipy.stats import binomtest, chi2, norm
 
 from tests.samples import binary
 from zoo import FlippedRows, NoisyRows, Ratings, Release
+from zoo.privacy.accounting.events import GaussianEvent, RandomisedResponseEvent
+from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.calibration import gauss_mu
-from zoo.privacy.events import GaussianEvent, RandomisedResponseEvent
-from zoo.privacy.noise import NoiseSource, grid
-from zoo.privacy.pure import flip_probability
-from zoo.privacy.record import UnderstatedPrivacyError
+from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.publishers import rows as module
 
 

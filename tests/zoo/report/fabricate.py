@@ -16,13 +16,13 @@ import polars as pl
 import torch
 import yaml
 
-from zoo.benchmark.cell import CELL, Cell, cells_of, folder_of
-from zoo.benchmark.command import keep
-from zoo.benchmark.grid import Row, read_benchmark
+from zoo.commands.benchmark.cell import CELL, Cell, cells_of, folder_of
+from zoo.commands.benchmark.command import keep
+from zoo.commands.benchmark.grid import Row, read_benchmark
 from zoo.metrics import METRICS, ranking_values
-from zoo.privacy.noise import OS_ENTROPY
-from zoo.privacy.record import Guarantee, PrivacyRecord, unprotected_record
-from zoo.privacy.relation import Relation, Unit
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.randomness.noise import OS_ENTROPY
+from zoo.privacy.record.record import Guarantee, PrivacyRecord, unprotected_record
 from zoo.report.results import CUT_OFFS, MEASURES, RANKINGS, Line, Results, Run, read_results
 
 #: What somebody writes beside a report.

@@ -15,9 +15,9 @@ import pytest
 
 from tests.zoo.report.fabricate import BARE, NOTES, SMALL, Facts, fabricate, facts_of, proved
 from zoo.__main__ import main as zoo_main
-from zoo.benchmark.cell import BENCHMARK, CELL
-from zoo.benchmark.grid import Row
-from zoo.privacy.relation import Relation
+from zoo.commands.benchmark.cell import BENCHMARK, CELL
+from zoo.commands.benchmark.grid import Row
+from zoo.privacy.accounting.relation import Relation
 from zoo.report.command import main
 from zoo.report.files import gains_csv, results_csv
 from zoo.report.gains import Gain

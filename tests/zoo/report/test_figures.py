@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.zoo.report.fabricate import GRID, JLT, Facts, Record, facts_of, line_of, proved, reread
-from zoo.benchmark.grid import Row
+from zoo.commands.benchmark.grid import Row
 from zoo.report.figures import COLOURS, REFERENCES, curves
 from zoo.report.results import Results
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.zoo.report.fabricate import BARE, GRID, NOTES, Facts, facts_of, proved, reread
 from tests.zoo.report.pages import Page, markdown_tables, plain
-from zoo.benchmark.grid import Row
+from zoo.commands.benchmark.grid import Row
 from zoo.report.command import write_report
 from zoo.report.gains import Gain
 from zoo.report.page import Chapter, cell, chapters, context, inline, prose, render

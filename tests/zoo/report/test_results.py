@@ -26,9 +26,9 @@ from tests.zoo.report.fabricate import (
     reread,
     unproved,
 )
-from zoo.benchmark.cell import BENCHMARK, CELL
-from zoo.benchmark.grid import Row
-from zoo.privacy.relation import Relation
+from zoo.commands.benchmark.cell import BENCHMARK, CELL
+from zoo.commands.benchmark.grid import Row
+from zoo.privacy.accounting.relation import Relation
 from zoo.report.results import MEASURES, RANKINGS, Guarantee, Line, Results, ResultsError, read_results
 
 TASK = "book-music"

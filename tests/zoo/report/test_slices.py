@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.report.fabricate import SEEDS, cases_of, facts_of, line_of
-from zoo.benchmark.grid import Row
+from zoo.commands.benchmark.grid import Row
 from zoo.report.results import Line, Results
 from zoo.report.slices import EDGES, Slice, item_slices, overlap_slices, sliced
 

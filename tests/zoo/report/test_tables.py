@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.report.fabricate import Record, a_run, full_only, in_memory, line_of, proved, unproved
-from zoo.benchmark.grid import Row
-from zoo.privacy.relation import Relation
+from zoo.commands.benchmark.grid import Row
+from zoo.privacy.accounting.relation import Relation
 from zoo.report import tables
 from zoo.report.gains import EASE, NOISE, NOTHING, Gain
 from zoo.report.results import MEASURES, RANKINGS, Line, Results

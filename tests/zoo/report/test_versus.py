@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.zoo.report.fabricate import a_run, cell_folder, full_only, in_memory, line_of
-from zoo.benchmark.grid import Row
+from zoo.commands.benchmark.grid import Row
 from zoo.report import tables
 from zoo.report.papers import published
 from zoo.report.results import MEASURES, Line, Results, read_results

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import COORDINATES
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.projection import ProjectionPlan, bounded_rows, plan_projection, public_matrix, release_chunks
-from zoo.privacy.public_matrix import PublicMatrix
-from zoo.privacy.relation import Unit
-from zoo.privacy.sparse_projection import SparseMatrix
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_projection, public_matrix, release_chunks
+from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from zoo.privacy.audits.sanitised import sanitised_audit
 from zoo.privacy.audits.training import training_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 
 _STEPS, _USERS = 2, 40  # what a step gives away does not depend on how many there are
 

@@ -1,4 +1,4 @@
-"""Audits of PriCDR's publishing as printed, `zoo.privacy.svd_lift`: which forms protect somebody, and which do not.
+"""Audits of PriCDR's publishing as printed, `zoo.privacy.rows.svd_lift`: which forms protect somebody, and which do not.
 
 The published components of one release are independent and alike, so a release of a great width gives as many runs of a
 release of one component. What one component tells, the whole release tells too.
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.audits.two_world import Audit, Worlds
-from zoo.privacy.hadamard import hadamard_transform, padded_size
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.projection import ProjectionPlan, plan_projection
-from zoo.privacy.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
+from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
+from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release
 
 Floats = npt.NDArray[np.float64]
 _Release = Callable[[Floats, ProjectionPlan, NoiseSource], Floats]

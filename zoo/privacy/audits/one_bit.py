@@ -1,4 +1,4 @@
-"""Worst pairs of one-bit matrix completion, `zoo.privacy.one_bit`: one sign flipped, most often of a matrix of one entry.
+"""Worst pairs of one-bit matrix completion, one sign flipped, most often of a matrix of one entry.
 
 Of a matrix of one entry the completion has a closed form, so each run is a whole completion. Published scales that do not
 hold are among them.
@@ -12,10 +12,11 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import logit
 
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit, Worlds
-from zoo.privacy.links import Link, Logistic, Probit
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.one_bit import (
+from zoo.privacy.one_bit.input import FlipPlan, TernaryPlan, flipped_signs, plan_input, plan_ternary, ternary_signs
+from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+from zoo.privacy.one_bit.mechanisms import (
     noisy_bits,
     noisy_gradient,
     noisy_output,
@@ -24,16 +25,15 @@ from zoo.privacy.one_bit import (
     plan_objective,
     plan_output,
 )
-from zoo.privacy.one_bit_input import FlipPlan, TernaryPlan, flipped_signs, plan_input, plan_ternary, ternary_signs
-from zoo.privacy.one_bit_plan import Floats, OneBitPlan
-from zoo.privacy.one_bit_published import (
+from zoo.privacy.one_bit.plan import Floats, OneBitPlan
+from zoo.privacy.one_bit.published import (
     PublishedScale,
     cross_solutions,
     published_noise,
     published_objective,
     published_output,
 )
-from zoo.privacy.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
 
 _ALPHA = 4.0  # at which nearly all of a loss shows at the bound of the entry
 _PROBIT_ALPHA = 1.0
@@ -81,7 +81,7 @@ def flips_audit(name: str, plan: FlipPlan) -> Audit:
 
     Args:
         name: For a table.
-        plan: From `zoo.privacy.one_bit_input`.
+        plan: From `zoo.privacy.one_bit.input`.
     """
     worlds = _sign_worlds(lambda signs, noise: flipped_signs(signs, plan.p1, plan.p2, noise))
     return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=plan.relation)
@@ -243,7 +243,7 @@ def completed(
     steps: int = _STEPS,
     step_size: float = _STEP_SIZE,
 ) -> Floats:
-    """The end of the steps of `zoo.privacy.one_bit.plan_output`, slow and plain.
+    """The end of the steps of `zoo.privacy.one_bit.mechanisms.plan_output`, slow and plain.
 
     Args:
         signs: +1 or -1 where observed, ``(rows, columns)``.

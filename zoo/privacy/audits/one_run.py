@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
+from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import ScaleTest, Verdict, scale_test, worst
-from zoo.privacy.calibration import check_epsilon
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 GuessedRelease = Callable[[NoiseSource], tuple[int, Floats]]

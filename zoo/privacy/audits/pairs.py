@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.accounting import mu_of
+from zoo.privacy.accounting.accountant import mu_of
+from zoo.privacy.accounting.events import GaussianProjectionEvent
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.two_world import Audit, Residuals, Worlds
-from zoo.privacy.calibration import gauss_epsilon
-from zoo.privacy.events import GaussianProjectionEvent
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.projection import ProjectionPlan, plan_projection, public_matrix, release_chunks
-from zoo.privacy.public_matrix import PublicMatrix
-from zoo.privacy.relation import Relation, Unit
-from zoo.privacy.sparse_projection import SparseMatrix
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.projection import ProjectionPlan, plan_projection, public_matrix, release_chunks
+from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 Floats = npt.NDArray[np.float64]
 Mechanism = Callable[[csr_array, NoiseSource], Floats]

@@ -1,4 +1,4 @@
-"""Worst pairs of rows without projection, `zoo.privacy.row_noise`: one cell that is 0 or 1, or a whole user's row."""
+"""Worst pairs of rows without projection, `zoo.privacy.rows.row_noise`: one cell that is 0 or 1, or a whole user's row."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.pairs import row_residuals, row_worlds
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.relation import Relation, Unit
-from zoo.privacy.row_noise import (
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.row_noise import (
     FlipPlan,
     NoisePlan,
     flipped_rows,

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.sanitisation import SanitisationPlan, plan_sanitisation
-from zoo.privacy.sanitised_gradient import SanitisedGradient
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
 Floats = npt.NDArray[np.float64]
 Sanitiser = Callable[[SanitisationPlan, NoiseSource], Callable[[Tensor], Tensor]]

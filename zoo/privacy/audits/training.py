@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
-from zoo.privacy.accounting import Accountant, epsilon_of
+from zoo.privacy.accounting.accountant import Accountant, epsilon_of
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.clipped_sum import Losses
-from zoo.privacy.dp_sgd import TrainingPlan, plan_training
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.poisson import PoissonSampler
-from zoo.privacy.private_gradient import PrivateGradient
-from zoo.privacy.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.clipped_sum import Losses
+from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
+from zoo.privacy.training.poisson import PoissonSampler
+from zoo.privacy.training.private_gradient import PrivateGradient
 
 Floats = npt.NDArray[np.float64]
 Step = Callable[[Tensor, Losses], None]

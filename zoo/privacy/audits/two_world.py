@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv, gammainccinv, gammaincinv, ndtri
 
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.relation import Relation
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -10,15 +10,15 @@ from scipy.sparse import csr_array
 from scipy.stats import norm
 
 import zoo.privacy.audits.canaries as canaries_module
-import zoo.privacy.projection as projection_module
+import zoo.privacy.rows.projection as projection_module
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.canaries import canary_audit, canary_audits, canary_sizes
 from zoo.privacy.audits.one_run import OneRunResult, run_once
 from zoo.privacy.audits.two_world import COORDINATES
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.projection import Calibration, ProjectionPlan, plan_projection, public_matrix
-from zoo.privacy.public_matrix import PublicMatrix
-from zoo.privacy.relation import Relation
-from zoo.privacy.sparse_projection import SparseMatrix
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, public_matrix
+from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 Floats = npt.NDArray[np.float64]
 

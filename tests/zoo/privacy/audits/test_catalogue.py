@@ -3,7 +3,7 @@ import pytest
 from zoo.privacy.audits.catalogue import all_audits
 from zoo.privacy.audits.one_run import OneRunAudit, run_once
 from zoo.privacy.audits.two_world import Audit, run_audit
-from zoo.privacy.noise import NoiseSource
+from zoo.privacy.randomness.noise import NoiseSource
 
 # A fresh seed fails a sound mechanism with probability at most 1e-4, and 1e-3 more where its noise is measured; and the
 # power check of the smallest mu here about once in a thousand times. The stream below is fixed.

@@ -5,8 +5,8 @@ import pytest
 
 from zoo.privacy.audits.lift import full_lift_audit, missing_lift_audit, sparse_lift_audit
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.projection import ProjectionPlan, plan_projection
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 
 BETA = 1e-4  # a fresh seed fails a sound claim with at most this probability; the seeds here are fixed
 

@@ -5,7 +5,9 @@ import numpy.typing as npt
 import pytest
 
 import zoo.privacy.audits.one_bit as audits
-import zoo.privacy.one_bit_input as one_bit_input
+import zoo.privacy.one_bit.input as one_bit_input
+from zoo.privacy.accounting.pure import laplace_noise
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_bit import (
     bits_audit,
     completed,
@@ -17,14 +19,12 @@ from zoo.privacy.audits.one_bit import (
     ternary_audit,
 )
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
-from zoo.privacy.links import Logistic, Probit
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.one_bit import plan_gradient, plan_objective
-from zoo.privacy.one_bit_input import flipped_signs, plan_input, plan_ternary, plan_uneven_input
-from zoo.privacy.one_bit_plan import OneBitPlan
-from zoo.privacy.one_bit_published import PublishedScale
-from zoo.privacy.pure import laplace_noise
-from zoo.privacy.relation import Relation
+from zoo.privacy.one_bit.input import flipped_signs, plan_input, plan_ternary, plan_uneven_input
+from zoo.privacy.one_bit.link_functions import Logistic, Probit
+from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective
+from zoo.privacy.one_bit.plan import OneBitPlan
+from zoo.privacy.one_bit.published import PublishedScale
+from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 BETA = 1e-4  # a fresh seed fails a sound mechanism with at most this probability; the seeds here are fixed

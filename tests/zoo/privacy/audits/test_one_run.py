@@ -5,9 +5,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_run import OneRunAudit, guessing_p_value, one_run, run_once
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,7 +6,10 @@ import numpy.typing as npt
 import pytest
 from scipy.sparse import csr_array
 
-import zoo.privacy.projection as projection_module
+import zoo.privacy.rows.projection as projection_module
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.pairs import (
     projection_audit,
     projection_audits,
@@ -15,14 +18,11 @@ from zoo.privacy.audits.pairs import (
     same_rows,
 )
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
-from zoo.privacy.calibration import gauss_epsilon
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.projection import Calibration, ProjectionPlan, plan_projection, public_matrix, release_rows
-from zoo.privacy.relation import Relation
-from zoo.privacy.sparse_projection import SparseMatrix
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, public_matrix, release_rows
+from zoo.privacy.rows.sparse_matrix import SparseMatrix
 from zoo.publisher import Publisher
-from zoo.publishers.projection import JLT
-from zoo.ratings import Ratings
+from zoo.publishers.jlt import JLT
 
 Floats = npt.NDArray[np.float64]
 BETA = (

@@ -6,17 +6,17 @@ import numpy.typing as npt
 import pytest
 
 import zoo.privacy.audits.rows as audit_rows
-import zoo.privacy.row_noise as row_noise
+import zoo.privacy.rows.row_noise as row_noise
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.pairs import same_rows
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
-from zoo.privacy.calibration import gauss_epsilon, gauss_mu
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.relation import Relation
-from zoo.privacy.row_noise import FlipPlan, NoisePlan, plan_flips, plan_noise
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.row_noise import FlipPlan, NoisePlan, plan_flips, plan_noise
 from zoo.publisher import Publisher
 from zoo.publishers.rows import FlippedRows, NoisyRows
-from zoo.ratings import Ratings
 
 Floats = npt.NDArray[np.float64]
 BETA = 1e-4  # a fresh seed fails a sound mechanism with at most this probability; the seeds here are fixed

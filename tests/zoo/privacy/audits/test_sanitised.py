@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.generator import generator_audits
 from zoo.privacy.audits.sanitised import Sanitiser, sanitised_audit
 from zoo.privacy.audits.two_world import Audit, Result, run_audit
-from zoo.privacy.calibration import gauss_mu
-from zoo.privacy.generator_privacy import GeneratorPrivacy
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.relation import Relation
-from zoo.privacy.sanitisation import SanitisationPlan, plan_sanitisation
-from zoo.privacy.sanitised_gradient import SanitisedGradient
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
 BETA = 1e-4  # a fresh seed fails a sound release with at most this probability, and 1e-3 more for its noise
 PLAN = plan_sanitisation(epsilon=2.0, delta=1e-5, rows=4, steps=3, clip=0.5)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.training import Training, training_audit, training_audits
 from zoo.privacy.audits.two_world import Audit, Result, run_audit
-from zoo.privacy.clipped_sum import Losses
-from zoo.privacy.dp_sgd import TrainingPlan, plan_training
-from zoo.privacy.noise import NoiseSource
-from zoo.privacy.private_gradient import PrivateGradient
-from zoo.privacy.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.clipped_sum import Losses
+from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
+from zoo.privacy.training.private_gradient import PrivateGradient
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 

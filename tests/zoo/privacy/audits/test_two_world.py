@@ -6,6 +6,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest
 
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.audits.two_world import (
     COORDINATES,
     RUNS,
@@ -17,8 +18,7 @@ from zoo.privacy.audits.two_world import (
     two_world,
     visible_claim,
 )
-from zoo.privacy.calibration import gauss_epsilon, gauss_mu
-from zoo.privacy.noise import NoiseSource
+from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 BETA = 1e-4  # a fresh seed fails a true claim with at most this probability; the seeds here are fixed

@@ -1,0 +1,107 @@
+"""The command: what is asked of it, and what it refuses before anything runs."""
+
+import fcntl
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.zoo.commands.benchmark.processes import POPULARITY, run
+from zoo.__main__ import main as zoo_main
+from zoo.commands.benchmark import command
+from zoo.commands.benchmark.cell import CELL
+
+pytestmark = pytest.mark.usefixtures("cell_server")
+
+Write = Callable[..., Path]
+
+
+def test_only_matching_cells_are_run(write: Write, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write(seeds=[0, 1], systems={"One": POPULARITY, "Other": POPULARITY})
+    run("--config", config, "--runs", "out", "--only", "*/one/seed-1")
+    assert [path.parent.name for path in (place / "out").rglob(CELL)] == ["seed-1"]
+    assert "1 of 1 cells are finished" in capsys.readouterr().out
+    assert len(json.loads((place / "out" / command.BENCHMARK).read_text())["cells"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "film/*"], r"No cell matches 'film/\*'. Their names are such as music/popularity/seed-0"),
+        (["--processes", "0"], "--processes must be at least 1, got 0"),
+        (["--config", "absent.yaml"], "BenchmarkError: No benchmark at absent.yaml"),
+    ],
+)
+def test_what_cannot_be_done_is_a_message(place: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        run("--config", "bench.yaml", *arguments)
+    assert not (place / "runs").exists()
+
+
+def test_two_cells_in_one_folder_are_a_message(write: Write, place: Path) -> None:
+    config = write(systems={"PriCDR (1)": POPULARITY, "pricdr 1": POPULARITY})
+    with pytest.raises(SystemExit, match="Several cells share a folder"):
+        run("--config", config)
+    assert not (place / "runs").exists()
+
+
+def test_a_file_in_another_encoding_is_a_message(place: Path) -> None:
+    (place / "bench.yaml").write_bytes("title: Bücher".encode("latin-1"))
+    with pytest.raises(SystemExit, match=r"bench.yaml"):
+        run("--config", "bench.yaml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "said"),
+    [
+        ({"model.smoothing": 1}, r"music: Wrong cannot be run as the benchmark has it", "smoothing"),
+        ({"data.evaluation.ks": [5]}, r"music: Wrong", ""),
+        ({"publisher": "Jlt"}, r"music: Wrong cannot be run as the benchmark has it", "Jlt"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_runs(
+    write: Write, place: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], message: str, said: str
+) -> None:
+    config = write(systems={"Right": POPULARITY, "Wrong": POPULARITY | {"settings": settings}})
+    with pytest.raises(SystemExit, match=message):
+        run("--config", config)
+    assert said in capsys.readouterr().err
+    assert not (place / "runs").exists()
+
+
+def test_a_second_command_in_the_folder_is_refused(place: Path) -> None:
+    (place / "out").mkdir()
+    with (place / "out" / command.LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit, match=r"Another benchmark is running in out. Wait for it, or choose other"):
+            run("--config", "bench.yaml", "--runs", "out")
+        assert [path.name for path in (place / "out").iterdir()] == [command.LOCK], "nothing was run or written"
+    run("--config", "bench.yaml", "--runs", "out")
+    assert list((place / "out").rglob(CELL))
+
+
+def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run_cells", interrupt)
+    with pytest.raises(SystemExit, match=r"Stopped. Finished cells are kept; give the same command to go on"):
+        run("--config", "bench.yaml")
+
+
+def test_a_dry_run_knows_nothing_before_the_first_cell(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(place.rglob("*"))
+    run("--config", "bench.yaml", "--dry-run")
+    said = capsys.readouterr().out
+    assert "Tiny: 1 cells, 0 finished" in said
+    assert "1 cells to run, 2 at a time: about unknown" in said
+    assert sorted(place.rglob("*")) == before
+
+
+def test_the_front_hands_over(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["zoo", "benchmark", "--config", str(place / "bench.yaml"), "--dry-run"])
+    zoo_main()
+    assert "Tiny: 1 cells, 0 finished" in capsys.readouterr().out

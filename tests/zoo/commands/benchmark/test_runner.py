@@ -1,0 +1,119 @@
+"""Cells in processes of their own: their order, and what is left when a cell or the benchmark ends before its time."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.zoo.commands.benchmark.processes import POPULARITY, is_held, run, run_into, times, unruly_methods, wait_until
+from zoo.commands.benchmark.cell import CELL, cells_of
+from zoo.commands.benchmark.grid import Benchmark
+from zoo.commands.benchmark.runner import Outcome, run_cells
+
+pytestmark = pytest.mark.usefixtures("cell_server")
+
+Made = Callable[..., Benchmark]
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def unruly(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place with the unruly methods."""
+    with unruly_methods(place, monkeypatch):
+        yield place
+
+
+def test_a_cell_whose_folder_cannot_be_made_is_reported_and_the_others_finish(
+    write: Write, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write(systems={"Blocked": POPULARITY, "Other": POPULARITY})
+    (place / "out" / "music").mkdir(parents=True)
+    (place / "out" / "music" / "blocked").write_text("a file where a folder should be")
+    with pytest.raises(SystemExit) as ended:
+        run("--config", config, "--runs", "out", "--processes", "1")
+    assert (place / "out" / "music" / "other" / "seed-0" / CELL).is_file()
+    assert ended.value.code == 1
+    assert "Blocked, seed 0: failed" in capsys.readouterr().out
+
+
+def test_running_cells_end_with_an_interrupted_benchmark(unruly: Path, made: Made) -> None:
+    benchmark = made(systems={"Quick": POPULARITY, "Patient": POPULARITY | {"settings": {"model": "unruly.Patient"}}})
+
+    def interrupt(outcome: Outcome) -> None:
+        wait_until(lambda: is_held(unruly / "held"), "no cell waits")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(cells_of(benchmark, Path("out")), processes=2, threads=1, ended=interrupt)
+    wait_until(lambda: not is_held(unruly / "held"), "the process of a cell still lives")
+    assert [path.parent.parent.name for path in (unruly / "out").rglob(CELL)] == ["quick"]
+
+
+def test_cells_are_run_in_their_order_and_so_many_at_a_time(place: Path, made: Made) -> None:
+    cells = cells_of(made(seeds=[2, 0]), Path("out"))
+    events: list[tuple[str, int]] = []
+    outcomes = run_cells(
+        cells,
+        processes=1,
+        threads=1,
+        ended=lambda outcome: events.append(("ended", outcome.cell.seed)),
+        started=lambda cell: events.append(("started", cell.seed)),
+    )
+    assert events == [(what, seed) for seed in (2, 0) for what in ("started", "ended")]
+    assert [outcome.cell for outcome in outcomes] == cells
+    assert all(outcome.error == "" and outcome.seconds > 0 for outcome in outcomes)
+
+
+Started = tuple[Callable[[], int | None], Callable[[], None]]
+
+
+def forked(place: Path, arguments: list[str]) -> Started:
+    """The command in a process that has the libraries from the start: its code once it has ended, and what kills it."""
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=run_into, args=(place / "said.txt", arguments))
+    process.start()
+    return (lambda: process.exitcode), process.kill
+
+
+def whole(place: Path, arguments: list[str]) -> Started:
+    """The command as a user gives it."""
+    with (place / "said.txt").open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "zoo", "benchmark", *arguments],
+            stdout=said,
+            stderr=said,
+            env=os.environ | {"PYTHONPATH": str(place)},
+        )
+    return process.poll, process.kill
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("start", [forked, pytest.param(whole, marks=pytest.mark.slow)])
+def test_a_killed_benchmark_goes_on_where_it_was(
+    unruly: Path, write: Write, start: Callable[[Path, list[str]], Started]
+) -> None:
+    patient = POPULARITY | {"settings": {"model": "unruly.Patient"}}
+    write(systems={"Quick": POPULARITY, "Patient": patient, "Last": POPULARITY})
+    arguments = ["--config", "bench.yaml", "--runs", "out", "--processes", "1"]
+    music, half = unruly / "out" / "music", unruly / "out" / "music" / "patient" / "seed-0"
+    code, kill = start(unruly, arguments)
+    try:
+        wait_until(lambda: is_held(unruly / "held") or code() is not None, "the second cell has not begun")
+    finally:
+        kill()
+    wait_until(lambda: code() is not None, "the benchmark still lives")
+    assert code() == -9, (unruly / "said.txt").read_text()
+    wait_until(lambda: not is_held(unruly / "held"), "a cell outlives the benchmark that was killed")
+    assert [path.parent.parent.name for path in music.rglob(CELL)] == ["quick"]
+    assert half.is_dir()
+    assert not (music / "last").exists()
+
+    before = times(music / "quick")
+    (unruly / "go").touch()
+    run(*arguments)
+    assert times(music / "quick") == before
+    assert sorted(path.parent.parent.name for path in music.rglob(CELL)) == ["last", "patient", "quick"]

@@ -1,0 +1,183 @@
+"""The matrix of one domain: ids, rows for embedding_bag, refusals."""
+
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_array, csr_array
+from torch.nn.functional import embedding_bag
+
+from zoo.data.ratings import Ratings, as_ids, index_of
+
+TABLE = pl.DataFrame(
+    {
+        "user_id": ["b", "a", "b", "c", "c", "a"],
+        "item_id": ["y", "x", "x", "z", "x", "z"],
+        "rating": [3.0, 5.0, 0.0, 2.5, 1.0, 4.0],
+        "timestamp": [1, 2, 3, 4, 5, 6],
+    }
+)
+DENSE = np.array([[5, 0, 4], [0, 3, 0], [1, 0, 2.5]], dtype=np.float32)
+
+
+@pytest.fixture
+def ratings() -> Ratings:
+    return Ratings.from_table(TABLE, applied=("rating >= 0",))
+
+
+def test_a_table_becomes_a_sorted_matrix(ratings: Ratings) -> None:
+    assert ratings.user_ids.tolist() == ["a", "b", "c"]
+    assert ratings.item_ids.tolist() == ["x", "y", "z"]
+    assert (ratings.matrix.toarray() == DENSE).all()
+    assert ratings.matrix.dtype == np.float32
+    assert (ratings.num_users, ratings.num_items, ratings.num_ratings) == (3, 3, 6)
+    assert ratings.density == pytest.approx(6 / 9)
+    assert ratings.applied == ("rating >= 0",)
+
+
+def test_a_rating_of_zero_is_a_rating(ratings: Ratings) -> None:
+    assert ratings.is_positive([1, 1], [0, 2]).tolist() == [True, False]
+
+
+def test_given_ids_fix_the_index() -> None:
+    ratings = Ratings.from_table(TABLE, user_ids=["c", "q", "b", "a"], item_ids=["z", "y", "x"])
+    assert ratings.matrix.toarray()[0].tolist() == [2.5, 0, 1]
+    assert ratings.matrix.toarray()[1].tolist() == [0, 0, 0]
+
+
+def test_rows_outside_the_given_ids_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 of 6 rows have a user_id outside the 2 given ones, the first is 'c'"):
+        Ratings.from_table(TABLE, user_ids=["a", "b"])
+
+
+def test_numbers_and_strings_are_one_person() -> None:
+    table = pl.DataFrame({"user_id": [12, 7], "item_id": ["1", "2"], "rating": [1.0, 1.0]})
+    assert Ratings.from_table(table, user_ids=np.array([7, 12])).user_ids.tolist() == ["7", "12"]
+    assert as_ids([12, "7"]).tolist() == ["12", "7"]
+
+
+def test_rows_feed_embedding_bag(ratings: Ratings) -> None:
+    weight = torch.arange(12.0).reshape(3, 4)
+    users = torch.tensor([2, 0, 0, 1])
+    items, offsets, weights = ratings.rows(users)
+    bags = embedding_bag(items, weight, offsets, mode="sum", per_sample_weights=weights)
+    assert torch.equal(bags, torch.from_numpy(DENSE)[users] @ weight)
+    assert (items.dtype, offsets.tolist()) == (torch.int64, [0, 2, 4, 6])
+
+
+def test_rows_of_users_without_ratings_are_empty_bags() -> None:
+    ratings = Ratings.from_table(TABLE, user_ids=["q", "a", "b", "c", "r"])
+    items, offsets, weights = ratings.rows(torch.tensor([0, 1, 4]))
+    assert (items.tolist(), offsets.tolist(), weights.tolist()) == ([0, 2], [0, 0, 2], [5.0, 4.0])
+    assert [len(part) for part in ratings.rows(torch.tensor([], dtype=torch.int64))] == [0, 0, 0]
+
+
+def test_rows_beyond_the_matrix_are_refused(ratings: Ratings) -> None:
+    with pytest.raises(IndexError, match="these ratings have rows 0 to 2"):
+        ratings.rows(torch.tensor([0, 3]))
+
+
+def test_transpose_swaps_users_and_items(ratings: Ratings) -> None:
+    swapped = ratings.transpose()
+    assert (swapped.matrix.toarray() == DENSE.T).all()
+    assert swapped.user_ids.tolist() == ["x", "y", "z"]
+    assert swapped.transpose().digest() == ratings.digest()
+
+
+def test_table_round_trip(ratings: Ratings) -> None:
+    table = ratings.to_table()
+    assert table.schema == {"user_id": pl.String, "item_id": pl.String, "rating": pl.Float64, "timestamp": pl.Int64}
+    assert Ratings.from_table(table).digest() == ratings.digest()
+
+
+def test_digest_sees_ids_order_and_values_but_not_rows_order(ratings: Ratings) -> None:
+    digest = ratings.digest()
+    assert Ratings.from_table(TABLE.reverse()).digest() == digest
+    assert Ratings.from_table(TABLE.with_columns(rating=pl.col("rating") + 1)).digest() != digest
+    assert Ratings.from_table(TABLE, user_ids=["b", "a", "c"]).digest() != digest
+    assert Ratings.from_table(TABLE, item_ids=["x", "y", "zz", "z"]).digest() != digest
+
+
+def test_digest_is_the_same_everywhere(ratings: Ratings) -> None:
+    assert ratings.digest() == "c92b5cffa60057293f19cbb5c18fdf9fc31bae87d7c60233ba9bd54b6ea30569"
+
+
+def test_binary_means_every_rating_is_one(ratings: Ratings) -> None:
+    assert not ratings.binary
+    assert Ratings.from_table(TABLE.with_columns(rating=pl.lit(1.0))).binary
+
+
+@given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=30))
+@settings(max_examples=50, deadline=None)
+def test_positives_agree_with_the_dense_matrix(cells: set[tuple[int, int]]) -> None:
+    dense = np.zeros((6, 8), dtype=np.float32)
+    for user, item in cells:
+        dense[user, item] = 1
+    ratings = Ratings(csr_array(dense), as_ids(range(6)), as_ids(range(8)))
+    users, items = np.mgrid[:6, :8]
+    assert (ratings.is_positive(users, items) == (dense > 0)).all()
+    assert not ratings.is_positive(np.arange(6), -1).any()
+    assert set(zip(*(part.tolist() for part in ratings.pairs()), strict=True)) == cells
+
+
+def test_positives_beyond_the_matrix_are_refused(ratings: Ratings) -> None:
+    with pytest.raises(IndexError, match="outside the 3 users and 3 items"):
+        ratings.is_positive([0], [3])
+
+
+def test_ratings_are_frozen(ratings: Ratings) -> None:
+    with pytest.raises(FrozenInstanceError):
+        ratings.applied = ()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_values_that_are_not_finite_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="1 ratings are NaN or infinite"):
+        Ratings.from_table(TABLE.with_columns(rating=pl.Series([1.0, 1.0, value, 1.0, 1.0, 1.0])))
+
+
+def test_a_missing_rating_is_refused() -> None:
+    with pytest.raises(ValueError, match="2 ratings are NaN or infinite"):
+        Ratings.from_table(TABLE.with_columns(rating=pl.Series([1.0, None, None, 1.0, 1.0, 1.0])))
+
+
+def test_repeated_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pairs are stored twice"):
+        Ratings.from_table(pl.concat([TABLE, TABLE[2:3]]))
+
+
+def test_a_missing_column_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"lacks the columns \['rating'\]"):
+        Ratings.from_table(TABLE.drop("rating"))
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "message"),
+    [
+        (["a", "b"], ["x", "y", "z"], "3 x 3 does not fit 2 user ids and 3 item ids"),
+        (["a", "b", "a"], ["x", "y", "z"], "1 user ids are repeated, the first is 'a'"),
+        (["a", "b", "c"], ["x", "x", "x"], "1 item ids are repeated"),
+        (["a", "b", ""], ["x", "y", "z"], "An id is empty"),
+    ],
+)
+def test_unfit_ids_are_refused(users: list[str], items: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Ratings(csr_array(DENSE), np.array(users), np.array(items))
+
+
+def test_unfit_types_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"not coo_array: call \.tocsr"):
+        Ratings(coo_array(DENSE), as_ids("abc"), as_ids("xyz"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"12\.0 and 12 would be two people"):
+        as_ids([1.0, 2.0])
+    with pytest.raises(TypeError, match="drop the rows without an id"):
+        as_ids(["a", None])
+
+
+def test_ids_are_found_in_order_of_asking() -> None:
+    assert index_of(np.array(["b", "a"]), np.array(["a", "q", "b", "a"])).tolist() == [1, -1, 0, 1]
+    assert index_of(np.array([], dtype=str), ["a"]).tolist() == [-1]

@@ -1,0 +1,107 @@
+"""Batches: what they hold, what they depend on, how they go on."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+from tests.samples import some_ratings
+from zoo.data.batches import PairBatch, TripleBatch, UserBatch
+from zoo.data.evaluation import EvaluationBatches, HeldOutCases
+from zoo.data.ratings import Ratings
+from zoo.data.training import Batches, Share, TrainingExamples, seeded
+from zoo.nn.rows import SparseRows
+
+
+def batches(epoch: int = 0, seed: int = 0, share: Share = Share(), size: int = 23) -> Batches[torch.Tensor]:  # noqa: B008
+    return Batches(size, 4, lambda index, generator: index, seed, lambda: epoch, share)
+
+
+def test_an_epoch_holds_every_example_once() -> None:
+    assert sorted(torch.cat(list(batches())).tolist()) == list(range(23))
+    assert len(batches()) == 6
+
+
+def test_order_depends_on_seed_and_epoch_alone() -> None:
+    first = torch.cat(list(batches()))
+    assert torch.equal(first, torch.cat(list(batches())))
+    assert not torch.equal(first, torch.cat(list(batches(epoch=1))))
+    assert not torch.equal(first, torch.cat(list(batches(seed=1))))
+
+
+def test_an_epoch_goes_on_where_it_stopped() -> None:
+    whole = list(batches())
+    stopped = batches()
+    head = [batch for batch, _ in zip(stopped, range(2), strict=False)]
+    resumed = batches()
+    resumed.load_state_dict({"at": 2})
+    assert all(torch.equal(a, b) for a, b in zip(whole, head[:2] + list(resumed), strict=True))
+    assert len(list(resumed)) == 6, "the next epoch is whole again"
+
+
+def test_the_state_at_an_epochs_end_is_its_beginning() -> None:
+    done = batches()
+    list(done)
+    assert done.state_dict() == {"at": 0}
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_share_an_epoch_in_equal_parts(world: int) -> None:
+    parts = [list(batches(share=Share(rank, world))) for rank in range(world)]
+    assert len({len(part) for part in parts}) == 1
+    seen = torch.cat([torch.cat(part) for part in parts])
+    assert set(seen.tolist()) == set(range(23))
+    assert len(seen) <= 23 + world - 1
+
+
+def test_evaluation_is_shared_without_padding() -> None:
+    parts = [list(EvaluationBatches(23, 4, lambda index: index, Share(rank, 2))) for rank in range(2)]
+    assert sorted(torch.cat([torch.cat(part) for part in parts]).tolist()) == list(range(23))
+
+
+def test_negatives_are_never_positives() -> None:
+    ratings = some_ratings(density=0.5)
+    examples = TrainingExamples(ratings, num_negatives=50)
+    batch = examples.pairs(torch.arange(ratings.num_ratings), seeded(0))
+    assert isinstance(batch, PairBatch)
+    positives = ratings.is_positive(batch.users.numpy(), batch.items.numpy())
+    assert np.array_equal(positives, batch.labels.numpy() == 1)
+    triples = examples.triples(torch.arange(ratings.num_ratings), seeded(0))
+    assert isinstance(triples, TripleBatch)
+    assert ratings.is_positive(triples.users.numpy(), triples.positives.numpy()).all()
+    assert not ratings.is_positive(triples.users.numpy(), triples.negatives.numpy()).any()
+
+
+def test_negatives_are_uniform_over_the_rest() -> None:
+    ratings = some_ratings(users=1, items=7, density=0.4)
+    free = np.setdiff1d(np.arange(7), ratings.matrix.indices)
+    drawn = TrainingExamples(ratings).negatives(torch.zeros(40_000, dtype=torch.long), seeded(1)).numpy()
+    counts = np.bincount(drawn, minlength=7)[free]
+    # Five standard deviations per item: a right sampler fails with probability below 1e-5.
+    assert np.abs(counts - 40_000 / len(free)).max() < 5 * np.sqrt(40_000 / len(free))
+
+
+def test_a_user_who_rated_everything_has_no_negative() -> None:
+    full = Ratings(csr_array(np.ones((1, 3))), np.array(["u"]), np.array(["a", "b", "c"]))
+    with pytest.raises(ValueError, match="1 users have rated every one of the 3 items"):
+        TrainingExamples(full).triples(torch.tensor([0]), seeded(0))
+    size, make = TrainingExamples(full).batches("users")
+    assert size == 1
+    assert isinstance(make(torch.tensor([0]), seeded(0)), UserBatch)
+
+
+def test_users_without_ratings_are_not_learned_from() -> None:
+    matrix = csr_array(np.array([[1.0, 0], [0, 0], [1, 1]]))
+    size, make = TrainingExamples(Ratings(matrix, np.array(["a", "b", "c"]), np.array(["x", "y"]))).batches("users")
+    assert size == 2
+    assert make(torch.arange(2), seeded(0))[0].tolist() == [0, 2]
+
+
+def test_a_case_leaves_out_what_is_seen_and_keeps_its_own_item() -> None:
+    seen = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 2]), torch.ones(3), 4)
+    cases = HeldOutCases(
+        torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([[0, -1], [2, -1]]), seen, torch.ones(2)
+    )
+    batch = cases.batch(torch.tensor([0, 1]))
+    assert batch.seen_rows.tolist() == [1, 1]
+    assert batch.seen_items.tolist() == [0, 1]

@@ -1,0 +1,38 @@
+"""Biases of users and items: the best ones, checked without a derivative."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_expit, log_ndtr
+
+from tests.zoo.methods.one_bit_mc.problems import observations
+from zoo.methods.one_bit_mc.bias import bias_matrix
+from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+
+
+@pytest.mark.parametrize("ridge", [0.1, 1.0, 20.0])
+@pytest.mark.parametrize("link", [Logistic(), Probit(0.7)])
+def test_no_other_biases_are_more_likely(link: Link, ridge: float) -> None:
+    seen = observations(4, (5, 4), 13)
+    users, items = np.divmod(seen.cells, 4)
+
+    def loss(biases: np.ndarray) -> float:
+        entries = seen.signs * (biases[0] + biases[1:6][users] + biases[6:][items])
+        likely = log_expit(entries) if isinstance(link, Logistic) else log_ndtr(entries / link.scale)
+        return float(-likely.sum() + ridge / 2 * (biases[1:] ** 2).sum())
+
+    found = minimize(loss, np.zeros(10), method="BFGS", options={"gtol": 1e-9}).x  # by finite differences
+    expected = found[0] + found[1:6, None] + found[None, 6:]
+    assert bias_matrix(seen, link, ridge) == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_large_ridge_leaves_the_share_of_positive_signs() -> None:
+    seen = observations(5)
+    share = (seen.signs > 0).mean()
+    assert bias_matrix(seen, Logistic(), 1e7) == pytest.approx(np.log(share / (1 - share)), abs=1e-4)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
+def test_no_ridge_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match=r"ridge must be positive, or the bias of who has one sign only is infinite"):
+        bias_matrix(observations(), Logistic(), bad)

@@ -1,0 +1,205 @@
+"""What a perturbation says of itself: records, settings, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.zoo.methods.one_bit_mc.problems import completed, problem, with_other_signs
+from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
+from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
+from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation
+from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation
+from zoo.methods.one_bit_mc.perturbation import Clear, Perturbation, Problem
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+from zoo.privacy.record.fields import Guarantee
+from zoo.privacy.record.record import PrivacyRecord, default_delta
+
+
+def check_no_epsilon(record: PrivacyRecord) -> None:
+    assert record.guarantee is Guarantee.NONE
+    assert (record.epsilon, record.delta, record.mu, record.requested_epsilon) == (None, None, None, None)
+    assert not any(line.startswith(("epsilon", "mu ", "asked for")) for line in str(record).splitlines())
+    assert record.summary() == f"none ({record.reason})"
+
+
+SOUND: dict[str, tuple[Perturbation, dict[str, Any]]] = {
+    "InP": (InputPerturbation(1.5), {"delta": 0.0}),
+    "ObjP": (ObjectivePerturbation(1.5), {"delta": 0.0, "noise_scale": 1 / 1.5, "sensitivity": 1.0}),
+    "ObjP, Gaussian": (ObjectivePerturbation(1.5, noise="gaussian"), {"delta": 1e-5, "sensitivity": 1.0}),
+    "GraP": (GradientPerturbation(1.5, steps=7), {"delta": 1e-5, "compositions": 7, "clip": 0.5, "sensitivity": 1.0}),
+    "GraP, Laplace": (
+        GradientPerturbation(1.5, steps=3, noise="laplace", clamp=0.2),
+        {"delta": 0.0, "compositions": 3, "clip": 0.2, "noise_scale": 0.4 * 3 / 1.5},
+    ),
+    "OutP": (OutputPerturbation(1.5, steps=9), {"delta": 1e-5, "sensitivity_norm": "L2", "compositions": 1}),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
+    perturbation, facts = SOUND[name]
+    posed = problem()
+    record = perturbation.record(posed, ("ratings >= 3 count as +1",))
+    assert (record.guarantee, record.epsilon) == (Guarantee.PROVED, 1.5)
+    assert (record.unit, record.relation) == (Unit.RATING_VALUE, Relation.CHANGE_ONE_RATING_VALUE)
+    for fact, value in facts.items():
+        assert getattr(record, fact) == pytest.approx(value), fact
+    assert record.public_inputs["rated pairs"] == "all of them"
+    assert record.assumptions[0] == "ratings >= 3 count as +1"
+    assert any("which pairs are rated" in line for line in record.not_protected)
+    assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    assert with_other_signs(posed).observations.signs[0] != posed.observations.signs[0]
+    assert perturbation.record(with_other_signs(posed), ("ratings >= 3 count as +1",)) == record
+    perturbation.noise_seed = 4
+    try:
+        unsafe = perturbation.record(posed)
+    finally:
+        perturbation.noise_seed = None
+    assert unsafe.reason == "seeded noise"
+    check_no_epsilon(unsafe)
+
+
+def test_hidden_pairs_are_said_to_be_protected() -> None:
+    record = InputPerturbation(1.5, hide_pairs=True).record(problem())
+    assert (record.epsilon, record.delta) == (1.5, 0.0)
+    assert (record.unit, record.relation) == (Unit.RATING, Relation.CHANGE_ONE_RATING)
+    assert "rated pairs" not in record.public_inputs
+    assert not any("which pairs are rated" in line for line in record.not_protected)
+    assert "the sets of users and items" in record.not_protected
+
+
+def test_a_delta_follows_from_the_number_of_users() -> None:
+    posed = problem(shape=(20_000, 2), count=10)
+    for perturbation in (GradientPerturbation(1.0), OutputPerturbation(1.0), ObjectivePerturbation(1.0, "gaussian")):
+        assert perturbation.record(posed).delta == default_delta(20_000) == 5e-6
+    assert GradientPerturbation(1.0, delta=1e-3).record(posed).delta == 1e-3
+
+
+UNSOUND: dict[str, tuple[Perturbation, Problem, str]] = {
+    "published ObjP": (ObjectivePerturbation(1.0, paper_faithful=True), problem(), "published noise is half"),
+    "published probit ObjP": (
+        ObjectivePerturbation(1.0, paper_faithful=True),
+        problem(link=Probit(), alpha=1.0),
+        "published proof lacks a factor of 2",
+    ),
+    "published OutP": (OutputPerturbation(1.0, paper_faithful=True), problem(alpha=1.0), "noise is for one entry"),
+    "inexact ObjP": (
+        ObjectivePerturbation(1.0, inexact=True),
+        problem(link=Probit(), alpha=1.0),
+        "the minimiser is not exact, and the proof is for the exact one",
+    ),
+    "no noise": (Clear(), problem(), "no noise"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:one-bit matrix completion.*published noise does not protect")
+@pytest.mark.parametrize("name", UNSOUND)
+def test_what_does_not_hold_has_no_epsilon(name: str) -> None:
+    perturbation, posed, reason = UNSOUND[name]
+    perturbation.check(posed.link, posed.alpha, posed.bounded)
+    assert name == "no noise" or not perturbation.shows_objective
+    record = perturbation.record(posed)
+    assert reason in str(record.reason)
+    check_no_epsilon(record)
+    assert completed(perturbation, posed).shape == (6, 7)
+
+
+@pytest.mark.parametrize(
+    ("perturbation", "link", "shown"),
+    [
+        (Clear(), Logistic(), True),
+        (InputPerturbation(1.0), Probit(), True),
+        (ObjectivePerturbation(1.0), Logistic(), True),
+        (ObjectivePerturbation(1.0, paper_faithful=True), Logistic(), False),
+        (ObjectivePerturbation(1.0, inexact=True), Probit(), False),
+        (GradientPerturbation(1.0), Logistic(), False),
+        (OutputPerturbation(1.0), Logistic(), False),
+    ],
+)
+def test_an_objective_is_shown_where_it_is_of_what_was_noised(
+    perturbation: Perturbation, link: Link, shown: bool
+) -> None:
+    perturbation.check(link, 1.0, bounded=False)
+    assert perturbation.shows_objective is shown
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    "make",
+    [InputPerturbation, ObjectivePerturbation, GradientPerturbation, OutputPerturbation],
+    ids=lambda m: m.__name__,
+)
+def test_an_epsilon_out_of_range_is_refused(make: Callable[[float], Perturbation], bad: float) -> None:
+    with pytest.raises(ValueError, match="epsilon must"):
+        make(bad)
+
+
+def refused(perturbation: Perturbation, link: Link, alpha: float | None = None, bounded: bool = False) -> str:
+    with pytest.raises(ValueError, match=r".") as caught:
+        perturbation.check(link, alpha, bounded)
+    return str(caught.value)
+
+
+def test_a_probit_objective_is_refused_unless_nothing_is_promised() -> None:
+    said = refused(ObjectivePerturbation(1.0), Probit(), 1.0)
+    assert "private for its exact minimiser alone, which no solver returns" in said
+    assert "needs alpha here, the largest entry" in refused(ObjectivePerturbation(1.0, inexact=True), Probit())
+    assert "needs alpha here" in refused(ObjectivePerturbation(1.0, paper_faithful=True), Probit())
+    assert "epsilon must be more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
+    gaussian = ObjectivePerturbation(1.0, noise="gaussian", inexact=True)
+    assert "noise must be 'laplace' for the probit link" in refused(gaussian, Probit(), 1.0)
+
+
+def test_settings_of_an_objective_are_checked_before_data_are_read() -> None:
+    assert "ridge must be a finite number of at least 0" in refused(ObjectivePerturbation(1.0, ridge=-1.0), Logistic())
+    assert "delta" in refused(ObjectivePerturbation(1.0, noise="gaussian", delta=2.0), Logistic())
+    other: Any = "normal"
+    assert "noise must be 'laplace' or 'gaussian'" in refused(ObjectivePerturbation(1.0, noise=other), Logistic())
+    with pytest.raises(ValueError, match=r"The published noise is Laplace; got noise 'gaussian' with paper_faithful"):
+        ObjectivePerturbation(1.0, noise="gaussian", paper_faithful=True)
+
+
+def test_settings_of_gradients_are_checked_before_data_are_read() -> None:
+    for bad, message in (
+        ({"steps": 0}, "steps must be an integer of at least 1"),
+        ({"clamp": 0.0}, "clamp must be a positive finite number"),
+        ({"delta": 1.5}, "delta"),
+        ({"noise": "normal"}, "noise must be 'laplace' or 'gaussian'"),
+        ({"step_size": 0.0}, "step_size must be positive and finite, 'spectral' or null; got 0.0"),
+        ({"step_size": "spectral"}, "Spectral steps go from the last point: set dual to false"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GradientPerturbation(1.0, **bad)
+
+
+def test_an_output_without_a_sensitivity_is_refused() -> None:
+    said = refused(OutputPerturbation(1.0), Probit(), 1.0)
+    assert "needs entries that are held to alpha (bounded: true)" in said
+    assert "needs alpha, the largest entry" in refused(OutputPerturbation(1.0, paper_faithful=True), Logistic())
+    assert "step_size must lie in (0, 3.07692]" in refused(OutputPerturbation(1.0, step_size=3.1), Logistic())
+    assert "steps must be an integer of at least 1" in refused(OutputPerturbation(1.0, steps=0), Logistic())
+    for ridge in (-0.1, -0.125, float("nan")):
+        with pytest.raises(ValueError, match="ridge must be a finite number of at least 0"):
+            OutputPerturbation(1.0, ridge=ridge)
+    assert "delta" in refused(OutputPerturbation(1.0, delta=0.0), Logistic())
+
+
+def test_settings_are_plain_and_tell_perturbations_apart() -> None:
+    assert InputPerturbation(1.0).settings == {
+        "name": "InputPerturbation",
+        "epsilon": 1.0,
+        "hide_pairs": False,
+        "noise_seed": None,
+    }
+    assert Clear().settings == {"name": "Clear"}
+    made = ObjectivePerturbation(1.0)
+    before = made.settings
+    made.check(Logistic(), None, bounded=False)
+    assert made.settings == before
+    assert json.loads(json.dumps(GradientPerturbation(2.0).settings))["steps"] == 5

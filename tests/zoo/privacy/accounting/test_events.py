@@ -1,0 +1,170 @@
+import json
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo.privacy.accounting.events import (
+    ComposedEvent,
+    EventError,
+    GaussianEvent,
+    GaussianProjectionEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    NoOpEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
+    PureEvent,
+    RandomisedResponseEvent,
+    SelfComposedEvent,
+    event_from_dict,
+    event_to_dict,
+)
+from zoo.privacy.accounting.relation import Relation
+
+leaves = st.one_of(
+    st.just(NoOpEvent()),
+    st.just(NonPrivateEvent()),
+    st.builds(GaussianEvent, st.floats(1e-3, 1e3)),
+    st.builds(GaussianProjectionEvent, st.floats(1e-3, 1e3), st.integers(1, 5000)),
+    st.builds(PoissonSampledGaussianEvent, st.floats(1e-3, 1e3), st.floats(1e-9, 1)),
+    st.builds(RandomisedResponseEvent, st.floats(1e-15, 0.49)),
+    st.builds(LaplaceEvent, st.floats(1e-3, 1e3)),
+    st.builds(PureEvent, st.floats(1e-3, 1e3)),
+)
+events = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(SelfComposedEvent, inner, st.integers(1, 10**9)),
+        st.builds(ComposedEvent, st.lists(inner, max_size=3).map(tuple)),
+    ),
+    max_leaves=6,
+)
+
+
+@dataclass(frozen=True)
+class UnheardOfEvent(PrivacyEvent):
+    pass
+
+
+@given(event=events)
+def test_events_survive_json(event: PrivacyEvent) -> None:
+    assert event_from_dict(json.loads(json.dumps(event_to_dict(event), allow_nan=False))) == event
+
+
+def test_the_written_form_stays_readable() -> None:
+    # Never change these lines: releases in the world look like this.
+    written = {
+        "type": "ComposedEvent",
+        "events": [
+            {"type": "SelfComposedEvent", "event": {"type": "GaussianEvent", "noise_multiplier": 2.0}, "count": 3},
+            {"type": "GaussianProjectionEvent", "noise_multiplier": 75.2, "dim": 400},
+            {"type": "NoOpEvent"},
+            {"type": "NonPrivateEvent"},
+            {"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.5, "rate": 0.25},
+            {"type": "RandomisedResponseEvent", "flip_probability": 0.125},
+            {"type": "LaplaceEvent", "noise_multiplier": 0.5},
+            {"type": "PureEvent", "epsilon": 3.0},
+        ],
+    }
+    event = ComposedEvent(
+        (
+            SelfComposedEvent(GaussianEvent(2.0), 3),
+            GaussianProjectionEvent(75.2, 400),
+            NoOpEvent(),
+            NonPrivateEvent(),
+            PoissonSampledGaussianEvent(1.5, 0.25),
+            RandomisedResponseEvent(0.125),
+            LaplaceEvent(0.5),
+            PureEvent(3.0),
+        )
+    )
+    assert event_from_dict(written) == event
+    assert event_to_dict(event) == written
+
+
+def test_an_unknown_class_is_not_written() -> None:
+    with pytest.raises(EventError, match="UnheardOfEvent cannot be written; the known events are"):
+        event_to_dict(ComposedEvent((UnheardOfEvent(),)))
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ([], "must be a mapping, got list"),
+        ({}, "Unknown event 'None'.*Upgrade cdr-zoo"),
+        ({"type": "UnheardOfEvent"}, "Unknown event 'UnheardOfEvent'"),
+        ({"type": "__import__"}, "Unknown event '__import__'"),
+        ({"type": ["GaussianEvent"]}, "Unknown event"),
+        ({"type": "GaussianEvent"}, r"exactly the fields \['noise_multiplier'\], got \[\]"),
+        ({"type": "GaussianEvent", "noise_multiplier": 1.0, "extra": 1}, "got .*'extra'"),
+        ({"type": "GaussianEvent", "noise_multiplier": "1"}, "noise_multiplier must be a number, got '1'"),
+        ({"type": "GaussianEvent", "noise_multiplier": True}, "noise_multiplier must be a number, got True"),
+        ({"type": "GaussianEvent", "noise_multiplier": float("nan")}, "finite number of ordinary size"),
+        ({"type": "GaussianEvent", "noise_multiplier": float("inf")}, "finite number of ordinary size"),
+        ({"type": "GaussianEvent", "noise_multiplier": 10**400}, "finite number of ordinary size"),
+        ({"type": "GaussianEvent", "noise_multiplier": 0.0}, r"must lie in .*, got 0\.0.* is a NonPrivateEvent"),
+        ({"type": "GaussianEvent", "noise_multiplier": -1.0}, "noise_multiplier must lie in"),
+        ({"type": "GaussianProjectionEvent", "noise_multiplier": 1.0, "dim": 2.0}, "dim must be an integer"),
+        (
+            {"type": "GaussianProjectionEvent", "noise_multiplier": 1.0, "dim": 0},
+            "dim must be an integer of at least 1",
+        ),
+        ({"type": "GaussianProjectionEvent", "noise_multiplier": 1.0, "dim": 2**40}, r"dim must be at most 2\*\*31"),
+        ({"type": "SelfComposedEvent", "event": {"type": "NoOpEvent"}, "count": 0}, "count must be an integer from 1"),
+        ({"type": "SelfComposedEvent", "event": {"type": "NoOpEvent"}, "count": True}, "count must be an integer"),
+        ({"type": "SelfComposedEvent", "event": 3, "count": 2}, "must be a mapping, got int"),
+        ({"type": "ComposedEvent", "events": {"type": "NoOpEvent"}}, "events must be a list, got dict"),
+        ({"type": "RandomisedResponseEvent", "flip_probability": 0.5}, r"must lie in \[1e-100, 0.5\), got 0.5.*NoOp"),
+        ({"type": "RandomisedResponseEvent", "flip_probability": 0.0}, r"got 0\.0\. A report without flips"),
+        ({"type": "RandomisedResponseEvent", "flip_probability": float("nan")}, "finite number of ordinary size"),
+        (
+            {"type": "RandomisedResponseEvent", "flip_probability": "0.1"},
+            "flip_probability must be a number, got '0.1'",
+        ),
+        (
+            {"type": "RandomisedResponseEvent", "flip_probability": False},
+            "flip_probability must be a number, got False",
+        ),
+        ({"type": "RandomisedResponseEvent"}, r"exactly the fields \['flip_probability'\], got \[\]"),
+        ({"type": "LaplaceEvent", "noise_multiplier": 0.0}, r"noise_multiplier must lie in .*, got 0\.0"),
+        ({"type": "LaplaceEvent", "noise_multiplier": 1.0, "rate": 0.5}, "exactly the fields"),
+        ({"type": "PureEvent", "epsilon": 0.0}, r"epsilon must lie in .*, got 0\.0.* costs nothing a NoOpEvent"),
+        ({"type": "PureEvent", "epsilon": -3.0}, r"epsilon must lie in .*, got -3\.0"),
+        ({"type": "PureEvent", "epsilon": float("inf")}, "finite number of ordinary size"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.0}, "exactly the fields"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.0, "rate": 0}, r"rate must lie in .*, got 0\.0"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 1.0, "rate": 1.01}, r"rate must lie in .*1\.01"),
+        ({"type": "PoissonSampledGaussianEvent", "noise_multiplier": 0.0, "rate": 0.1}, "noise_multiplier must lie in"),
+    ],
+)
+def test_hostile_descriptions_are_refused(values: object, match: str) -> None:
+    with pytest.raises(EventError, match=match):
+        event_from_dict(values)  # type: ignore[arg-type]
+
+
+def test_a_sampled_step_means_something_for_users_alone() -> None:
+    assert PoissonSampledGaussianEvent.relations == {Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER}
+    assert RandomisedResponseEvent.relations == LaplaceEvent.relations == PureEvent.relations == set(Relation)
+
+
+def test_deep_nesting_is_refused() -> None:
+    values: dict[str, Any] = {"type": "NoOpEvent"}
+    for _ in range(5000):
+        values = {"type": "ComposedEvent", "events": [values]}
+    with pytest.raises(EventError, match="nested at most 16 deep"):
+        event_from_dict(values)
+
+
+def test_only_events_compose() -> None:
+    with pytest.raises(TypeError, match="events must be PrivacyEvents, got str"):
+        ComposedEvent(("GaussianEvent",))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="event must be a PrivacyEvent, got int"):
+        SelfComposedEvent(3, 2)  # type: ignore[arg-type]
+
+
+def test_events_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        GaussianEvent(1.0).noise_multiplier = 9.0  # type: ignore[misc]

@@ -1,0 +1,205 @@
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kstest, laplace
+
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.pure import (
+    flip_probability,
+    flips_epsilon,
+    group_flips_epsilon,
+    group_mu,
+    laplace_noise,
+    laplace_scale,
+    repeated_epsilon,
+    ternary_keep,
+)
+from zoo.privacy.randomness.noise import NoiseSource
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "probability"),
+    [(0.5, 0.3775406688), (1.0, 0.2689414214), (2.0, 0.1192029220), (4.0, 0.0179862100), (8.0, 0.00033535013)],
+)
+def test_flips_of_the_specification(epsilon: float, probability: float) -> None:
+    assert flip_probability(epsilon) == pytest.approx(probability, abs=5e-11)
+
+
+@pytest.mark.parametrize(("epsilon", "keep"), [(1.0, 0.5761168848), (4.0, 0.9646631560)])
+def test_ternary_response_of_the_specification(epsilon: float, keep: float) -> None:
+    assert ternary_keep(epsilon) == pytest.approx(keep, abs=1e-10)
+    assert math.log(ternary_keep(epsilon) / ((1 - ternary_keep(epsilon)) / 2)) <= epsilon
+
+
+def test_spurious_and_correct_ratings_of_the_specification() -> None:
+    # ML-100K, every cell by ternary response; the published numbers are means.
+    cells, ratings = 943 * 1682, 80_000
+    for epsilon, spurious, correct in ((1.0, 638_421, 46_089), (4.0, 53_222, 77_173), (8.0, 1_010, 79_946)):
+        keep = ternary_keep(epsilon)
+        assert round((cells - ratings) * (1 - keep)) == pytest.approx(spurious, abs=1)
+        assert round(ratings * keep) == pytest.approx(correct, abs=1)
+
+
+@given(epsilon=st.floats(1e-12, 36))
+def test_a_calibrated_flip_costs_what_was_asked_and_not_more(epsilon: float) -> None:
+    flips = flip_probability(epsilon)
+    with mpmath.workdps(40):
+        true = float(mpmath.log((1 - mpmath.mpf(flips)) / mpmath.mpf(flips)))
+    assert true <= flips_epsilon(flips, flips) <= epsilon
+    if epsilon < 20:  # the grid of 2^-53 gives away more only where a flip is that rare
+        assert true >= epsilon * (1 - 1e-6) - 1e-14
+
+
+@given(epsilon=st.floats(1e-12, 700))
+def test_a_flip_can_be_drawn_from_53_bits(epsilon: float) -> None:
+    flips = flip_probability(epsilon)
+    assert (flips * 2**53).is_integer()
+    assert 0 < flips < 0.5
+
+
+@given(first=st.floats(0, 1), second=st.floats(0, 1))
+def test_flips_of_two_kinds_against_all_four_ratios(first: float, second: float) -> None:
+    with mpmath.workdps(50):
+        p1, p2 = mpmath.mpf(first), mpmath.mpf(second)
+        exact = 0.0
+        for one, other in ((1 - p1, p2), (1 - p2, p1)):
+            if one != other:
+                exact = max(exact, float(abs(mpmath.log(one / other))) if one and other else math.inf)
+    assert exact <= flips_epsilon(first, second) <= exact * (1 + 1e-11)
+    assert flips_epsilon(first, second) == flips_epsilon(second, first)
+
+
+def test_a_condition_on_one_side_misses_a_bit_that_is_given_away() -> None:
+    # Theorem 1 of the paper holds at ln 2 here; "unset" never comes from a set bit, and half the time from an unset one.
+    assert flips_epsilon(0.0, 0.5) == math.inf
+    assert flips_epsilon(0.3, 0.1) == pytest.approx(math.log(7))
+    assert flips_epsilon(0.25, 0.75) == 0.0
+    assert flips_epsilon(0.0, 1.0) == 0.0
+
+
+def test_laplace_scale() -> None:
+    assert laplace_scale(1.0, 100.0) == pytest.approx(100.0)  # GraP: K = 100 steps of 2C = 1
+    assert 100.0 / laplace_scale(0.3, 100.0) <= 0.3
+
+
+def test_laplace_noise_is_laplacian() -> None:
+    # Fails with probability 1e-6 for a fresh seed.
+    values = laplace_noise(NoiseSource.seeded(1), 2.5, (500, 400))
+    assert values.dtype == np.float64
+    assert kstest(values.ravel(), laplace(scale=2.5).cdf).pvalue > 1e-6
+
+
+def test_laplace_noise_is_symmetric_and_finite_at_the_ends() -> None:
+    words = np.array([0, 2**64 - 1, 2**63, 2**63 - 1], dtype=np.uint64)
+    values = laplace_noise(NoiseSource(lambda count: np.resize(words, count), private=False), 1.0, 4)
+    assert values[0] == -values[1] == pytest.approx(-52 * math.log(2))
+    assert values[2] == -values[3] > 0
+
+
+def exact_repeated(epsilon: float, count: int, delta: float) -> float:
+    """In 60 digits: the least epsilon at which no event of the reports exceeds delta."""
+    with mpmath.workdps(60):
+        p = 1 / (1 + mpmath.exp(epsilon))
+        upper = lower = best = mpmath.mpf(0)
+        for j in range(count + 1):
+            ways = mpmath.binomial(count, j)
+            upper += ways * p**j * (1 - p) ** (count - j)
+            lower += ways * p ** (count - j) * (1 - p) ** j
+            if upper > delta:
+                best = max(best, mpmath.log((upper - delta) / lower))
+        return float(best)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "count"), [(1.0, 1), (1.0, 10), (1.0, 100), (1.0, 1000), (0.01, 500), (8.0, 100), (1e-4, 1000)]
+)
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
+def test_repeated_bits_in_many_digits(epsilon: float, count: int, delta: float) -> None:
+    exact = exact_repeated(epsilon, count, delta)
+    assert exact <= repeated_epsilon(epsilon, count, delta) <= exact + 1e-8
+
+
+def test_repeated_bits_against_dp_accounting() -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    for count in (1, 10, 100):
+        theirs = pld.from_randomized_response(2 / (1 + math.e), 2, value_discretization_interval=1e-3)
+        epsilon = theirs.self_compose(count).get_epsilon_for_delta(1e-5)
+        assert group_flips_epsilon(flip_probability(1.0), count, 1e-5) == pytest.approx(epsilon, rel=1e-6)
+
+
+@given(epsilon=st.floats(1e-3, 10), count=st.integers(1, 200), more=st.integers(0, 50), delta=st.floats(1e-12, 0.5))
+def test_a_group_costs_more_the_larger_and_never_more_than_the_sum(
+    epsilon: float, count: int, more: int, delta: float
+) -> None:
+    one = repeated_epsilon(epsilon, count, delta)
+    assert one <= repeated_epsilon(epsilon, count + more, delta) + 1e-8
+    assert one <= epsilon * count * (1 + 1e-15)
+    assert repeated_epsilon(epsilon, count, delta / 2) >= one - 1e-8
+
+
+def test_very_many_add_up() -> None:
+    assert repeated_epsilon(0.1, 10**7, 1e-5) == pytest.approx(1e6)
+    assert repeated_epsilon(0.1, 10**5, 1e-5) < 1e3
+    assert repeated_epsilon(0.0, 3, 1e-5) == 0.0
+
+
+def test_groups_of_cells() -> None:
+    p = flip_probability(0.5)
+    assert group_flips_epsilon(p, 7) == pytest.approx(3.5)
+    assert group_mu(0.3, 4) == pytest.approx(0.6)
+    assert group_mu(0.3, 4) >= 0.6
+
+
+@pytest.mark.parametrize("cells", [1, 10, 100])
+def test_a_group_behind_flips_and_behind_gaussian_noise(cells: int) -> None:
+    def gauss(epsilon: float) -> float:
+        return gauss_epsilon(1e-5, group_mu(gauss_mu(epsilon, 1e-5), cells))
+
+    # Flips at 2 have a signal-to-noise ratio of 5.5, Gaussian noise at 8 one of 2.8: flips tell more, and cost less.
+    flips = group_flips_epsilon(flip_probability(2.0), cells, 1e-5)
+    assert flips < gauss(8.0)
+    # At equal epsilon of one cell they tell so much more that a group costs more, as it must: each of Gaussian noise's
+    # views can be made from a flip.
+    assert flips > gauss(2.0) - 1e-4
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_an_epsilon_out_of_range_is_refused(bad: float) -> None:
+    for use in (flip_probability, ternary_keep):
+        with pytest.raises(ValueError, match="epsilon must be a positive finite number, got"):
+            use(bad)
+    with pytest.raises(ValueError, match="epsilon must be a positive finite number, got"):
+        laplace_scale(bad, 1.0)
+    with pytest.raises(ValueError, match="scale must be a positive finite number, got"):
+        laplace_noise(NoiseSource.seeded(1), bad, 3)
+
+
+def test_an_epsilon_at_which_nothing_is_said_is_refused() -> None:
+    with pytest.raises(ValueError, match="epsilon must be at least about 1e-15, got 1e-17"):
+        flip_probability(1e-17)
+    with pytest.raises(ValueError, match="epsilon must be at least about 1e-14, got 1e-17"):
+        ternary_keep(1e-17)
+
+
+def test_other_arguments_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"p2 must lie in \[0, 1\], got 1.5"):
+        flips_epsilon(0.1, 1.5)
+    with pytest.raises(ValueError, match=r"p1 must lie in \[0, 1\], got nan"):
+        flips_epsilon(math.nan, 0.5)
+    with pytest.raises(ValueError, match="count must be an integer of at least 1, got 0"):
+        repeated_epsilon(1.0, 0)
+    with pytest.raises(ValueError, match=r"delta must lie in \[0, 1\), got 1.0"):
+        repeated_epsilon(1.0, 1, 1.0)
+    with pytest.raises(ValueError, match=r"epsilon must be at least 0, got -1.0"):
+        repeated_epsilon(-1.0, 1)
+    with pytest.raises(ValueError, match=r"cells must be an integer of at least 1, got 2\.5"):
+        group_mu(1.0, 2.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="mu must be at least 0, got -1"):
+        group_mu(-1.0, 2)
+    with pytest.raises(ValueError, match="sensitivity must be a positive finite number, got 0"):
+        laplace_scale(1.0, 0.0)

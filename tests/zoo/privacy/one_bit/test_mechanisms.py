@@ -1,0 +1,424 @@
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+from scipy.stats import kstest, laplace, norm
+
+from zoo.privacy.accounting.accountant import Accountant, epsilon_of, mu_of
+from zoo.privacy.accounting.events import GaussianEvent, LaplaceEvent, PureEvent, SelfComposedEvent
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.audits.one_bit import completed
+from zoo.privacy.one_bit.link_functions import Flipped, Link, Logistic, Probit
+from zoo.privacy.one_bit.mechanisms import (
+    certified_stability,
+    noisy_bits,
+    noisy_gradient,
+    noisy_output,
+    objective_noise,
+    output_sensitivity,
+    plan_gradient,
+    plan_objective,
+    plan_output,
+)
+from zoo.privacy.one_bit.plan import OneBitPlan
+from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.record.record import PrivacyRecord
+
+Floats = npt.NDArray[np.float64]
+
+# A test of a sampled law fails with this probability for a fresh seed; the seeds are fixed.
+LEVEL = 1e-6
+
+
+def signs(seed: int, count: int) -> Floats:
+    return np.random.default_rng(seed).choice([-1.0, 1.0], count)
+
+
+def all_plans(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneBitPlan]:
+    return [
+        plan_objective(Logistic(), epsilon),
+        plan_objective(Logistic(), epsilon, noise="gaussian", delta=delta),
+        plan_objective(Probit(), epsilon + 1, alpha=1.0),
+        plan_gradient(epsilon, steps=100, delta=delta),
+        plan_gradient(epsilon, steps=100, noise="laplace"),
+        plan_output(Logistic(), epsilon, delta, alpha=1.0, ridge=0.2, steps=200, step_size=2 / 0.65),
+    ]
+
+
+# Calibration: vectors computed apart from this project.
+
+
+def test_gradient_scales() -> None:
+    plan = plan_gradient(1.0, steps=100, clamp=0.5, delta=1e-5)
+    assert plan.scale == pytest.approx(37.30631634815939, rel=1e-9)
+    assert plan_gradient(1.0, steps=100, clamp=0.5, noise="laplace").scale == pytest.approx(100.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("steps", "epsilon", "laplacian", "gaussian"),
+    [
+        (50, 1, 70.71, 26.38),
+        (50, 10, 7.07, 3.535),
+        (100, 2, 70.71, 19.94),
+        (200, 4, 70.71, 15.29),
+        (500, 1, 707.11, 83.42),
+        (500, 10, 70.71, 11.18),
+    ],
+)
+def test_the_table_of_gradient_noise(steps: int, epsilon: float, laplacian: float, gaussian: float) -> None:
+    assert math.sqrt(2) * plan_gradient(epsilon, steps=steps, noise="laplace").scale == pytest.approx(
+        laplacian, abs=6e-3
+    )
+    assert plan_gradient(epsilon, steps=steps, delta=1e-5).scale == pytest.approx(gaussian, rel=5e-4)
+
+
+@pytest.mark.parametrize(("steps", "epsilon"), [(50, 0.483), (100, 0.337), (200, 0.232), (500, 0.141)])
+def test_laplace_steps_cost_less_with_a_delta(steps: int, epsilon: float) -> None:
+    event = plan_gradient(1.0, steps=steps, noise="laplace").event
+    assert epsilon_of([event], 1e-5) == pytest.approx(epsilon, rel=0.01)
+
+
+def test_output_sensitivities() -> None:
+    fixed = output_sensitivity(Logistic(), alpha=1.0, ridge=0.2, steps=200, step_size=2 / 0.65)
+    assert fixed == pytest.approx(5.0, rel=1e-9)
+    assert fixed >= 5.0 * (1 - 1e-12)
+    found = [certified_stability(Logistic(), alpha=1.0, ridge=ridge) for ridge in (0.05, 0.2, 1.0)]
+    assert found == pytest.approx([5.0429, 2.521356, 0.835693], rel=1e-5)
+    gap = certified_stability(Logistic(), alpha=1.0, ridge=0.2, gap=1e-4)
+    assert gap == pytest.approx(2.521356 + 2 * math.sqrt(2e-4 / 0.2), rel=1e-6)
+    sigmas = [
+        [certified_stability(Logistic(), alpha=1.0, ridge=ridge) / gauss_mu(epsilon, 1e-5) for epsilon in (1, 4, 8)]
+        for ridge in (0.2, 1.0)
+    ]
+    assert sigmas == [pytest.approx([9.41, 2.73, 1.51], abs=6e-3), pytest.approx([3.12, 0.904, 0.502], abs=3e-3)]
+
+
+def test_the_output_sensitivity_without_a_ridge_is_the_limit() -> None:
+    def bound(ridge: float) -> float:
+        return output_sensitivity(Probit(), alpha=1.0, ridge=ridge, steps=7, step_size=0.5)
+
+    assert bound(0.0) == pytest.approx(Probit().sensitivity(1.0) * 3.5)
+    assert bound(1e-12) == pytest.approx(bound(0.0))
+
+
+def test_objective_scales() -> None:
+    # In the paper's form H is twice the noise on the bits: Laplace of scale 2/epsilon.
+    assert 2 * plan_objective(Logistic(), 0.5).scale == pytest.approx(4.0)
+    gaussian = plan_objective(Logistic(), 1.0, noise="gaussian", delta=1e-5)
+    assert gaussian.scale == pytest.approx(3.7306316348)
+    probit = plan_objective(Probit(), 2.0, alpha=1.0)
+    # epsilon = 2 Delta/b + the curvature's part, b the scale of H.
+    assert 2 * 1.81274 / (2 * probit.scale) + 0.77139 == pytest.approx(2.0, abs=1e-5)
+    assert probit.exact_minimiser
+    assert plan_objective(Probit(), 2.0, alpha=1.0, ridge=1.0).scale < probit.scale
+
+
+# What the ledger and the record get.
+
+
+@pytest.mark.parametrize(
+    "plan", all_plans(), ids=lambda plan: f"{plan.noise}-{plan.compositions}-{plan.sensitivity:.3g}"
+)
+def test_the_event_costs_no_more_than_was_asked_for(plan: OneBitPlan) -> None:
+    found = Accountant(plan.relation).compose(plan.event).epsilon(plan.delta)
+    assert 0.999 * plan.epsilon <= found <= plan.epsilon
+    if plan.mu is not None:
+        assert mu_of([plan.event]) <= plan.mu * (1 + 1e-12)
+    assert plan.relation is Relation.CHANGE_ONE_RATING_VALUE
+    record = PrivacyRecord.proved_unless_seeded(
+        "one-bit matrix completion",
+        NoiseSource.os(),
+        plan.relation,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        mu=plan.mu,
+        sensitivity=plan.sensitivity,
+        sensitivity_norm=plan.sensitivity_norm,
+        clip=plan.clip,
+        noise_scale=plan.scale,
+        compositions=plan.compositions,
+    )
+    record.check_against([plan.event])
+
+
+def test_events() -> None:
+    laplacian, gaussian, probit, steps, pure_steps, output = all_plans()
+    assert isinstance(laplacian.event, LaplaceEvent)
+    assert isinstance(gaussian.event, GaussianEvent)
+    assert probit.event == PureEvent(2.0)
+    for plan, kind in ((steps, GaussianEvent), (pure_steps, LaplaceEvent)):
+        assert isinstance(plan.event, SelfComposedEvent)
+        assert isinstance(plan.event.event, kind)
+        assert plan.event.count == plan.compositions == 100
+    assert isinstance(output.event, GaussianEvent)
+    assert output.sensitivity == pytest.approx(5.0)
+
+
+@given(epsilon=st.floats(0.1, 20), steps=st.integers(1, 500), clamp=st.floats(0.01, 3), delta=st.floats(1e-9, 1e-2))
+def test_gaussian_steps_are_one_gaussian_release(epsilon: float, steps: int, clamp: float, delta: float) -> None:
+    plan = plan_gradient(epsilon, steps=steps, clamp=clamp, delta=delta)
+    mu = 2 * clamp * math.sqrt(steps) / plan.scale
+    assert gauss_epsilon(delta, mu) <= epsilon
+    assert mu == pytest.approx(gauss_mu(epsilon, delta), rel=1e-9)
+
+
+def test_against_dp_accounting() -> None:
+    from dp_accounting import GaussianDpEvent, LaplaceDpEvent, SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    def theirs(event: object) -> float:
+        return float(PLDAccountant(value_discretization_interval=1e-3).compose(event).get_epsilon(1e-5))
+
+    gaussian = plan_gradient(1.0, steps=100, delta=1e-5)
+    assert theirs(SelfComposedDpEvent(GaussianDpEvent(gaussian.scale), 100)) == pytest.approx(1.0, rel=5e-3)
+    laplacian = plan_gradient(4.0, steps=20, noise="laplace")
+    other = theirs(SelfComposedDpEvent(LaplaceDpEvent(laplacian.scale), 20))
+    assert epsilon_of([laplacian.event], 1e-5) == pytest.approx(other, rel=5e-3)
+
+
+# The noise.
+
+
+def test_noisy_bits_have_the_noise_of_the_plan() -> None:
+    truth = signs(1, 50_000)
+    for plan in all_plans()[:2]:
+        noisy = noisy_bits(truth, plan, NoiseSource.seeded(2))
+        law = laplace(scale=plan.scale) if plan.noise == "laplace" else norm(scale=plan.scale)
+        assert kstest(noisy - (1 + truth) / 2, law.cdf).pvalue > LEVEL
+        spacing = grid(plan.scale * (math.sqrt(2) if plan.noise == "laplace" else 1))
+        assert (noisy == np.rint(noisy / spacing) * spacing).all()
+        assert noisy.dtype == np.float64
+    small = noisy_bits(truth.astype(np.int8), all_plans()[0], NoiseSource.seeded(2))
+    assert (small == noisy_bits(truth, all_plans()[0], NoiseSource.seeded(2))).all()
+
+
+def test_objective_noise_is_laplacian() -> None:
+    plan = plan_objective(Probit(), 3.0, alpha=2.0)
+    values = objective_noise(50_000, plan, NoiseSource.seeded(3))
+    assert kstest(values, laplace(scale=plan.scale).cdf).pvalue > LEVEL
+
+
+def test_gradients_are_clamped_before_the_noise() -> None:
+    for plan in all_plans()[3:5]:
+        for value, clean in ((7.0, 0.5), (-math.inf, -0.5), (0.2, 0.2)):
+            noisy = noisy_gradient(np.full(20_000, value), plan, NoiseSource.seeded(4))
+            law = laplace(scale=plan.scale) if plan.noise == "laplace" else norm(scale=plan.scale)
+            assert kstest(noisy - clean, law.cdf).pvalue > LEVEL
+
+
+@given(x=st.floats(-30, 30), clamp=st.floats(0.01, 2))
+def test_clamped_gradients_are_no_further_apart_than_the_sensitivity(x: float, clamp: float) -> None:
+    plan = plan_gradient(1.0, steps=1, clamp=clamp, noise="laplace")
+    for link in (Logistic(), Probit(0.7)):
+        above, below = (float(slope) for slope in link.slopes(x))
+        assert min(above, clamp) + min(below, clamp) <= plan.sensitivity
+
+
+def test_noisy_output_has_the_noise_of_the_plan() -> None:
+    plan = all_plans()[-1]
+    noisy = noisy_output(np.full((100, 200), 0.3), plan, NoiseSource.seeded(5))
+    assert noisy.shape == (100, 200)
+    assert kstest((noisy - 0.3).ravel(), norm(scale=plan.scale).cdf).pvalue > LEVEL
+
+
+# The proofs, against brute force.
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0, 4.0, 20.0])
+def test_one_logistic_entry_loses_no_more_than_epsilon(alpha: float, epsilon: float) -> None:
+    scale = plan_objective(Logistic(), epsilon).scale
+    low, high = expit(-alpha), expit(alpha)
+    noisy = np.linspace(low, high, 2001)
+    laws = [laplace(loc=bit, scale=scale) for bit in (0.0, 1.0)]
+    # The bound -alpha, the bound alpha, and densities between.
+    ratios = [
+        laws[1].logcdf(low) - laws[0].logcdf(low),
+        laws[1].logsf(high) - laws[0].logsf(high),
+        *(laws[1].logpdf(noisy) - laws[0].logpdf(noisy)),
+    ]
+    assert max(abs(ratio) for ratio in ratios) <= epsilon * (1 + 1e-12)
+
+
+@given(
+    alpha=st.floats(0.2, 3),
+    scale=st.floats(0.5, 2),
+    ridge=st.sampled_from([0.0, 0.1, 1.0]),
+    more=st.floats(0.05, 4),
+    pull=st.floats(-2, 2),
+)
+def test_one_probit_entry_loses_no_more_than_epsilon(
+    alpha: float, scale: float, ridge: float, more: float, pull: float
+) -> None:
+    link = Probit(scale)
+    epsilon = link.log_curvature_ratio(alpha, ridge) + more
+    plan = plan_objective(link, epsilon, alpha=alpha, ridge=ridge)
+    x = np.linspace(-alpha, alpha, 1001)
+    above, below = link.slopes(x)
+    law = laplace(scale=plan.scale)
+    # The noise at which x is the minimiser, given a convex rest of slope ridge x + pull; and how fast it moves with x.
+    thresholds = [-above + ridge * x + pull, below + ridge * x + pull]
+    densities = [law.logpdf(t) + np.log(np.gradient(t, x, edge_order=2)) for t in thresholds]
+    atoms = [(law.logcdf(t[0]), law.logsf(t[-1])) for t in thresholds]
+    losses = [*(densities[0] - densities[1]), *(one - other for one, other in zip(*atoms, strict=True))]
+    assert np.abs(losses).max() <= epsilon + 2e-3  # differences of a thousandth
+
+
+def flipped_pair(seed: int) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+    random = np.random.default_rng(seed)
+    observed = random.random((3, 3)) < 0.7
+    observed[0, 0] = True
+    one = random.choice([-1.0, 1.0], (3, 3))
+    other = one.copy()
+    other[0, 0] *= -1
+    return one, other, observed
+
+
+@settings(max_examples=150)
+@given(
+    seed=st.integers(0, 10_000),
+    link=st.sampled_from([Logistic(), Probit(), Probit(0.6)]),
+    ridge=st.sampled_from([0.0, 0.05, 0.5, 3.0]),
+    steps=st.sampled_from([1, 2, 10, 60]),
+    pace=st.sampled_from([0.05, 0.5, 1.0]),
+    radius=st.sampled_from([0.5, 1.5, 3.0, 100.0]),
+)
+def test_steps_stay_as_near_as_they_must(
+    seed: int, link: Link, ridge: float, steps: int, pace: float, radius: float
+) -> None:
+    one, other, observed = flipped_pair(seed)
+    step_size = pace * 2 / (2 * ridge + link.smoothness)
+    ends = [
+        completed(data, observed, link, radius=radius, alpha=1.0, ridge=ridge, steps=steps, step_size=step_size)
+        for data in (one, other)
+    ]
+    bound = output_sensitivity(link, alpha=1.0, ridge=ridge, steps=steps, step_size=step_size)
+    assert np.linalg.norm(ends[0] - ends[1]) <= bound
+
+
+def test_one_step_moves_as_far_as_the_bound() -> None:
+    one, other, observed = flipped_pair(1)
+    settings = {"alpha": 1.0, "ridge": 1.0, "steps": 1, "step_size": 0.5}
+    ends = [completed(data, observed, Logistic(), radius=100.0, **settings) for data in (one, other)]  # type: ignore[arg-type]
+    bound = output_sensitivity(Logistic(), **settings)  # type: ignore[arg-type]
+    assert np.linalg.norm(ends[0] - ends[1]) == pytest.approx(bound)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000), ridge=st.sampled_from([0.05, 0.2, 1.0]), radius=st.sampled_from([1.0, 3.0, 100.0]))
+def test_minimisers_stay_as_near_as_is_certified(seed: int, ridge: float, radius: float) -> None:
+    one, other, observed = flipped_pair(seed)
+    # No entry comes near 100, so every step projects exactly, and many of them end at the minimiser.
+    ends = [
+        completed(
+            data,
+            observed,
+            Logistic(),
+            radius=radius,
+            alpha=100.0,
+            ridge=ridge,
+            steps=600,
+            step_size=2 / (2 * ridge + 0.25),
+        )
+        for data in (one, other)
+    ]
+    alpha = max(float(np.abs(end).max()) for end in ends)
+    assert np.linalg.norm(ends[0] - ends[1]) <= certified_stability(Logistic(), alpha=alpha, ridge=ridge) + 1e-6
+
+
+# What is refused.
+
+
+def test_probit_objectives_out_of_reach_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"epsilon must be more than 0\.771388 .* got 0\.5: so much is lost"):
+        plan_objective(Probit(), 0.5, alpha=1.0)
+    with pytest.raises(ValueError, match="alpha is needed for the probit link"):
+        plan_objective(Probit(), 2.0)
+    with pytest.raises(ValueError, match="noise must be 'laplace' for the probit link, got 'gaussian'"):
+        plan_objective(Probit(), 2.0, alpha=1.0, noise="gaussian", delta=1e-5)
+    with pytest.raises(ValueError, match="The link must be convex, got 'logistic, flipped'"):
+        plan_objective(Flipped(Logistic(), 0.1, 0.1), 2.0)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda epsilon: plan_objective(Logistic(), epsilon),
+        lambda epsilon: plan_objective(Probit(), epsilon, alpha=1.0),
+        lambda epsilon: plan_gradient(epsilon, steps=3, delta=1e-5),
+        lambda epsilon: plan_gradient(epsilon, steps=3, noise="laplace"),
+        lambda epsilon: plan_output(Logistic(), epsilon, 1e-5, alpha=1.0, ridge=1.0, steps=3, step_size=0.1),
+    ],
+)
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_an_epsilon_out_of_range_is_refused(plan: Callable[[float], OneBitPlan], bad: float) -> None:
+    with pytest.raises(ValueError, match="epsilon must be a positive finite number, got"):
+        plan(bad)
+
+
+def test_deltas_go_with_gaussian_noise() -> None:
+    for laplacian in (
+        lambda: plan_objective(Logistic(), 1.0, delta=1e-5),
+        lambda: plan_gradient(1.0, steps=3, noise="laplace", delta=1e-5),
+    ):
+        with pytest.raises(ValueError, match="delta must be 0 for Laplace noise, which needs none, got 1e-05"):
+            laplacian()
+    for gaussian in (
+        lambda: plan_objective(Logistic(), 1.0, noise="gaussian"),
+        lambda: plan_gradient(1.0, steps=3),
+        lambda: plan_output(Logistic(), 1.0, 0.0, alpha=1.0, ridge=1.0, steps=3, step_size=0.1),
+    ):
+        with pytest.raises(ValueError, match=r"delta must lie strictly between 0 and 1, got 0\.0"):
+            gaussian()
+    with pytest.raises(ValueError, match="noise must be 'laplace' or 'gaussian', got 'uniform'"):
+        plan_gradient(1.0, steps=3, noise="uniform")  # type: ignore[arg-type]
+
+
+def test_steps_out_of_range_are_refused() -> None:
+    for bad in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match="steps must be an integer of at least 1, got"):
+            plan_gradient(1.0, steps=bad, delta=1e-5)  # type: ignore[arg-type]
+    for clamp in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="clamp must be a positive finite number, got"):
+            plan_gradient(1.0, steps=3, clamp=clamp, delta=1e-5)
+    for size in (0.0, -1.0, 0.9, math.nan):
+        with pytest.raises(ValueError, match=r"step_size must lie in \(0, 0\.888889\], which is 2/\(2 ridge"):
+            output_sensitivity(Logistic(), alpha=1.0, ridge=1.0, steps=3, step_size=size)
+    with pytest.raises(ValueError, match="ridge must be a finite number of at least 0, got -1"):
+        output_sensitivity(Logistic(), alpha=1.0, ridge=-1.0, steps=3, step_size=0.1)
+    with pytest.raises(ValueError, match="The link must be convex, got 'probit, flipped'"):
+        output_sensitivity(Flipped(Probit(), 0.1, 0.1), alpha=1.0, ridge=1.0, steps=3, step_size=0.1)
+    with pytest.raises(ValueError, match=r"ridge must be positive, got 0\.0"):
+        certified_stability(Logistic(), alpha=1.0, ridge=0.0)
+    with pytest.raises(ValueError, match=r"gap must be a finite number of at least 0, got -0\.1"):
+        certified_stability(Logistic(), alpha=1.0, ridge=1.0, gap=-0.1)
+
+
+def test_plans_of_other_mechanisms_are_refused() -> None:
+    bits, _, probit, gradient, pure_gradient, output = all_plans()
+    noise = NoiseSource.seeded(1)
+    for plan in (probit, gradient, output):
+        with pytest.raises(ValueError, match="The plan must be that of plan_objective for the logistic link"):
+            noisy_bits(np.ones(3), plan, noise)
+    with pytest.raises(ValueError, match="The plan must be that of plan_objective for probit"):
+        objective_noise(3, bits, noise)
+    with pytest.raises(ValueError, match="it has no clamp"):
+        noisy_gradient(np.ones(3), bits, noise)
+    for plan in (gradient, pure_gradient, bits):
+        with pytest.raises(ValueError, match="The plan must be that of plan_output"):
+            noisy_output(np.ones(3), plan, noise)
+
+
+def test_values_that_are_no_signs_or_gradients_are_refused() -> None:
+    noise = NoiseSource.seeded(1)
+    for bad in (np.array([0.0, 1.0]), np.ones((2, 2)), np.array([math.nan])):
+        with pytest.raises(ValueError, match=r"Signs must be \+1 or -1, of shape \(n,\), got shape"):
+            noisy_bits(bad, all_plans()[0], noise)
+    with pytest.raises(ValueError, match="The gradient holds NaN"):
+        noisy_gradient(np.array([math.nan]), all_plans()[3], noise)

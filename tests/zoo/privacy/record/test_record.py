@@ -1,0 +1,251 @@
+import json
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo.privacy.accounting.accountant import ACCOUNTANT, Relation, Unit, UnsupportedEventError
+from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, NonPrivateEvent, NoOpEvent
+from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import (
+    FLOATING_POINT,
+    Guarantee,
+    PrivacyRecord,
+    RecordError,
+    UnderstatedPrivacyError,
+    default_delta,
+    unprotected_record,
+)
+from zoo.privacy.rows.projection import plan_projection
+
+MU = gauss_mu(8.0, 1e-5)
+
+
+def proved(**changes: object) -> PrivacyRecord:
+    fields: dict[str, Any] = {
+        "mechanism": "JLT",
+        "guarantee": Guarantee.PROVED,
+        "noise_source": NoiseSource.os().label,
+        "unit": Unit.RATING,
+        "relation": Relation.CHANGE_ONE_RATING,
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "mu": MU,
+        "sensitivity": 1.0,
+        "sensitivity_norm": "L2",
+        "noise_scale": 0.6,
+        "public_inputs": {"projection_seed": 3, "dim": 400, "calibration": "unit", "binary": True},
+        "assumptions": ("ratings >= 3 count as 1",),
+        "not_protected": ("who is a user",),
+    }
+    return PrivacyRecord(**(fields | changes))
+
+
+def test_a_record_survives_json() -> None:
+    for record in (proved(), proved().without_guarantee("seeded noise"), unprotected_record("Plaintext", "as it is")):
+        assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
+
+
+def test_every_record_says_what_the_arithmetic_does_not_prove() -> None:
+    for record in (proved(), unprotected_record("Plaintext", "as it is")):
+        assert record.to_dict()["floating_point"] == FLOATING_POINT
+        assert FLOATING_POINT in str(record)
+    assert FLOATING_POINT.startswith(
+        "The guarantee is proved for exact real arithmetic; the implementation uses float64"
+    )
+
+
+def test_a_proved_record_shows_its_epsilon() -> None:
+    text = str(proved())
+    assert "epsilon        8.00 at delta 1e-05" in text
+    assert "unit           rating (change_one_rating)" in text
+    assert "public input   projection_seed = 3" in text
+    assert "not protected  who is a user" in text
+    assert proved().summary() == "rating, eps 8.00, delta 1e-05, proved"
+    assert proved().accountant == ACCOUNTANT
+
+
+def test_a_record_without_guarantee_shows_no_epsilon_anywhere() -> None:
+    record = proved(requested_epsilon=9.25).without_guarantee("seeded noise")
+    assert record.guarantee is Guarantee.NONE
+    assert "eps" not in str(record).lower()
+    assert "8.0" not in str(record)
+    assert "9.25" not in str(record)
+    assert record.summary() == "none (seeded noise)"
+    values = record.to_dict()
+    assert [values[name] for name in ("epsilon", "delta", "mu", "requested_epsilon")] == [None] * 4
+    assert record.noise_scale == 0.6  # a denoiser needs it
+
+
+def test_seeded_noise_takes_the_claims_and_nothing_else() -> None:
+    def made(noise: NoiseSource) -> PrivacyRecord:
+        return PrivacyRecord.proved_unless_seeded(
+            "JLT",
+            noise,
+            Relation.CHANGE_ONE_RATING,
+            epsilon=8.0,
+            delta=1e-5,
+            mu=MU,
+            requested_epsilon=9.25,
+            sensitivity=1.0,
+            sensitivity_norm="L2",
+            noise_scale=0.6,
+            public_inputs={"projection_seed": 3, "dim": 400, "calibration": "unit", "binary": True},
+            assumptions=("ratings >= 3 count as 1",),
+            not_protected=("who is a user",),
+        )
+
+    whole = proved(requested_epsilon=9.25)
+    assert made(NoiseSource.os()) == whole
+    seeded = made(NoiseSource.seeded(1))
+    assert seeded == replace(whole.without_guarantee("seeded noise"), noise_source="seeded noise")
+    with pytest.raises(TypeError, match="unit"):  # the relation says it
+        PrivacyRecord.proved_unless_seeded(
+            "JLT", NoiseSource.os(), Relation.CHANGE_ONE_RATING, epsilon=1.0, delta=0.0, unit=Unit.USER
+        )
+
+
+def test_reasons_add_up() -> None:
+    record = proved().without_guarantee("seeded noise").without_guarantee("control")
+    assert record.summary() == "none (seeded noise; control)"
+
+
+def test_the_papers_epsilon_stands_beside_the_true_one() -> None:
+    plan = plan_projection(epsilon=1.0, delta=1e-5, dim=400, calibration="paper")
+    record = proved(epsilon=plan.epsilon, mu=None, requested_epsilon=plan.requested_epsilon)
+    record.check_against([plan.event])
+    assert "epsilon        0.00617 at delta 1e-05" in str(record)  # 0.006164...: rounded up
+    assert "asked for      the paper's epsilon 1; the proved one is above" in str(record)
+
+
+@given(epsilon=st.floats(1e-6, 1e6))
+def test_a_printed_epsilon_is_never_below_the_stated_one(epsilon: float) -> None:
+    printed = float(proved(epsilon=epsilon).summary().split("eps ")[1].split(",")[0])
+    assert epsilon * (1 - 2e-9) <= printed <= epsilon * 1.0101
+
+
+def test_a_calibrated_record_agrees_with_its_ledger() -> None:
+    proved().check_against([GaussianEvent(1 / MU)])
+    proved().check_against([GaussianEvent(2 / MU), NoOpEvent()])  # stating more than was spent is no lie
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [[GaussianEvent(0.999 / MU)], [GaussianEvent(1 / MU), GaussianEvent(50.0)], [NonPrivateEvent()]],
+)
+def test_an_understated_epsilon_is_refused(ledger: list[Any]) -> None:
+    with pytest.raises(
+        UnderstatedPrivacyError, match="JLT: the record states epsilon 8 at delta 1e-05, its ledger gives"
+    ):
+        proved().check_against(ledger)
+
+
+def test_an_understated_mu_is_refused() -> None:
+    with pytest.raises(UnderstatedPrivacyError, match=r"states mu 1\.5, its ledger gives 1\.66"):
+        proved(mu=1.5).check_against([GaussianEvent(1 / MU)])
+    with pytest.raises(UnsupportedEventError, match="GaussianProjectionEvent has no mu"):
+        proved().check_against([GaussianProjectionEvent(13.0, 400)])
+
+
+def test_a_record_that_claims_nothing_agrees_with_every_ledger() -> None:
+    proved().without_guarantee("control").check_against([NonPrivateEvent()])
+    unprotected_record("Plaintext", "as it is").check_against([GaussianEvent(1.0)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"noise_source": "seeded noise"}, "needs noise from 'os entropy', got 'seeded noise'.*subtract the noise"),
+        ({"noise_source": "none"}, "needs noise from 'os entropy', got 'none'"),
+        ({"noise_source": "dice"}, "noise_source must be one of"),
+        ({"epsilon": None}, "must state epsilon"),
+        ({"epsilon": None, "delta": None}, "must state epsilon, delta"),
+        ({"unit": None, "relation": None}, "must state unit, relation"),
+        ({"unit": None}, "unit and relation go together"),
+        ({"unit": Unit.USER}, "Relation 'change_one_rating' protects unit 'rating', not 'user'"),
+        ({"relation": Relation.ZERO_OUT_ONE_USER}, "protects unit 'user', not 'rating'"),
+        ({"epsilon": inf}, r"epsilon must be a number in \[0, inf\), got inf"),
+        ({"epsilon": nan}, "epsilon must be a number"),
+        ({"epsilon": -1.0}, r"got -1\.0"),
+        ({"delta": 1.0}, r"delta must be a number in \[0, 1\), got 1\.0"),
+        ({"mu": nan}, "mu must be a number"),
+        ({"sensitivity_norm": "L3"}, "sensitivity_norm must be one of"),
+        ({"sensitivity_norm": None}, "sensitivity and sensitivity_norm go together"),
+        ({"compositions": -1}, "compositions must be an integer of at least 0"),
+        ({"reason": "none"}, "reason says why there is no guarantee"),
+        ({"mechanism": ""}, "non-empty and printable"),
+        ({"assumptions": ("\x1b[2J",)}, "non-empty and printable"),
+        ({"public_inputs": {"seed": nan}}, r"public_inputs\['seed'\] must be a text, a finite number or a bool"),
+        ({"public_inputs": {"seed": [1]}}, r"public_inputs\['seed'\] must be"),
+        ({"guarantee": Guarantee.NONE, "reason": "x"}, "must not state epsilon, delta, mu; use without_guarantee"),
+        ({"guarantee": Guarantee.NONE, "epsilon": None, "delta": None, "mu": None}, "must give its reason"),
+    ],
+)
+def test_contradictions_are_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(RecordError, match=match):
+        proved(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"schema": 2}, "schema 2, this version reads up to 1. Upgrade cdr-zoo"),
+        ({"schema": "1"}, "must name its schema, got '1'"),
+        ({"schema": True}, "must name its schema"),
+        ({"floating_point": "all is proved"}, "lacks the sentence on floating-point"),
+        ({"surprise": 1}, r"unknown fields \['surprise'\]"),
+        ({"epsilon": "__import__('os')"}, "epsilon must be a finite number or null"),
+        ({"epsilon": nan}, "epsilon must be a finite number"),
+        ({"epsilon": 10**400}, "epsilon must be a finite number"),
+        ({"epsilon": -0.5}, "epsilon must be a number in"),
+        ({"epsilon": True}, "epsilon must be a finite number"),
+        ({"guarantee": "certain"}, r"guarantee must be one of \['proved', 'none'\], got 'certain'"),
+        ({"guarantee": "none", "reason": "x"}, "must not state epsilon"),
+        ({"unit": "household"}, "unit must be one of"),
+        ({"relation": ["change_one_rating"]}, "relation must be one of"),
+        ({"mechanism": None}, "mechanism must be a text, got NoneType"),
+        ({"assumptions": "abc"}, "assumptions must be a list of texts, got str"),
+        ({"assumptions": [1]}, "assumptions must be a text, got int"),
+        ({"public_inputs": [1]}, "public_inputs must be a mapping, got list"),
+        ({"public_inputs": {"a": None}}, r"public_inputs\['a'\] must be"),
+        ({"compositions": 1.5}, "compositions must be an integer, got float"),
+        ({"noise_source": "seeded noise"}, "needs noise from 'os entropy'"),
+    ],
+)
+def test_hostile_records_are_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(RecordError, match=match):
+        PrivacyRecord.from_dict(proved().to_dict() | changes)
+
+
+def test_every_field_is_needed() -> None:
+    values = proved().to_dict()
+    for name in values:
+        with pytest.raises(RecordError, match=name):
+            PrivacyRecord.from_dict({key: value for key, value in values.items() if key != name})
+    with pytest.raises(RecordError, match="must be a mapping, got list"):
+        PrivacyRecord.from_dict([])  # type: ignore[arg-type]
+
+
+def test_a_record_keeps_its_own_copy_of_public_inputs() -> None:
+    inputs = {"seed": 1}
+    record = proved(public_inputs=inputs)
+    inputs["seed"] = 2
+    record.to_dict()["public_inputs"]["seed"] = 3
+    assert record.public_inputs == {"seed": 1}
+
+
+def test_replacing_a_field_checks_anew() -> None:
+    with pytest.raises(RecordError, match="needs noise from"):
+        replace(proved(), noise_source="seeded noise")
+
+
+def test_default_delta() -> None:
+    assert default_delta(924) == 1e-5
+    assert default_delta(10_000) == 1e-5
+    assert default_delta(29_476) == pytest.approx(1 / 294_760)
+    with pytest.raises(ValueError, match="num_users must be at least 1, got 0"):
+        default_delta(0)

@@ -1,0 +1,316 @@
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.stats import chi2
+
+from zoo.privacy.accounting.accountant import Relation, epsilon_of
+from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
+from zoo.privacy.accounting.gaussian import gauss_mu, mix_epsilon, paper_w
+from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.rows.projection import (
+    Calibration,
+    clamp_ratings,
+    clip_rows,
+    column_norms,
+    gaussian_projection,
+    plan_projection,
+    project,
+    projection_matrix,
+    public_matrix,
+    release_chunks,
+    release_rows,
+    unit_columns,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+def sparse(seed: int, users: int, items: int, density: float = 0.2) -> csr_array:
+    generator = np.random.default_rng(seed)
+    return csr_array((generator.random((users, items)) < density).astype(np.float64))
+
+
+class Silence(NoiseSource):
+    """No noise, to see what the noise hides."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda count: np.full(count, 2**63, dtype=np.uint64), private=False)
+
+    def normal(self, shape: int | tuple[int, ...]) -> Floats:
+        return np.zeros(shape)
+
+
+@pytest.mark.parametrize("items", [9, 4])
+def test_covariance_is_that_of_the_full_lift_for_every_shape(items: int) -> None:
+    # 400 000 published coordinates in 6 users. Every entry of the mean of x x^T within 6 standard errors, where the
+    # variance of an entry is C_ii C_jj + C_ij^2: fails with probability below 1e-7 for fresh seeds; these are fixed.
+    users, w, dim = 6, 1.5, 400
+    rows = sparse(1, users, items, 0.5)
+    total, draws = np.zeros((users, users)), 1000
+    noise = NoiseSource.seeded(2)
+    for draw in range(draws):
+        x = project(rows, gaussian_projection(dim, items, draw), w, noise) * sqrt(dim)
+        total += x @ x.T
+    dense = rows.toarray()
+    expected = dense @ dense.T + w * w * np.eye(users)
+    variance = np.outer(np.diag(expected), np.diag(expected)) + expected**2
+    assert (abs(total / (draws * dim) - expected) < 6 * np.sqrt(variance / (draws * dim))).all()
+
+
+def test_noise_has_the_stated_scale() -> None:
+    # 1e5 coordinates of empty rows; the chi-square interval fails with probability 1e-6 for a fresh seed.
+    plan = plan_projection(epsilon=2.0, delta=1e-5, dim=100)
+    rows, _ = release_rows(csr_array((1000, 50)), plan, 0, NoiseSource.seeded(3))
+    low, high = chi2.ppf([5e-7, 1 - 5e-7], rows.size)
+    assert low < float((rows**2).sum()) / plan.noise_std**2 < high
+
+
+@given(calibration=st.sampled_from(["unit", "gaussian"]), item=st.integers(0, 29), change=st.floats(0.1, 5))
+@settings(max_examples=20)
+def test_one_rating_moves_the_output_by_its_column(calibration: Calibration, item: int, change: float) -> None:
+    dim = 16
+    matrix = projection_matrix(calibration, dim, 30, seed=4)
+    before = sparse(5, 7, 30).toarray()
+    after = before.copy()
+    after[3, item] += change
+    # So little noise scale that the grid does not show.
+    moved = project(csr_array(after), matrix, 1e-9, Silence()) - project(csr_array(before), matrix, 1e-9, Silence())
+    length = sqrt(dim) if calibration == "unit" else float(column_norms(matrix)[item])
+    assert np.linalg.norm(moved) == pytest.approx(change * length / sqrt(dim), rel=1e-9)
+    assert (moved[[0, 1, 2, 4, 5, 6]] == 0).all()
+
+
+@given(seed=st.integers(0, 100), clip=st.floats(0.5, 4))
+@settings(max_examples=20)
+def test_one_user_moves_by_the_clip_or_twice_it(seed: int, clip: float) -> None:
+    generator = np.random.default_rng(seed)
+    one, other = (clip_rows(csr_array(generator.normal(size=(1, 20)) * 3), clip).toarray() for _ in range(2))
+    for relation, moved in ((Relation.ZERO_OUT_ONE_USER, one), (Relation.REPLACE_ONE_USER, one - other)):
+        plan = plan_projection(epsilon=2.0, delta=1e-5, dim=10, calibration="gaussian", relation=relation, clip=clip)
+        assert np.linalg.norm(moved) <= plan.sensitivity * (1 + 1e-12)
+
+
+def test_chunks_do_not_change_the_release() -> None:
+    rows, matrix = sparse(6, 23, 40), gaussian_projection(8, 40, 1)
+    whole = project(rows, matrix, 2.0, NoiseSource.seeded(7))
+    for chunk in (1, 5, 100):
+        assert (project(rows, matrix, 2.0, NoiseSource.seeded(7), users_per_chunk=chunk) == whole).all()
+
+
+def test_a_release_in_chunks_is_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, rows = plan_projection(epsilon=2.0, delta=1e-5, dim=8), sparse(6, 23, 40)
+    whole, event = release_rows(rows, plan, 1, NoiseSource.seeded(7))
+    monkeypatch.setattr("zoo.privacy.rows.projection._CHUNK", 5 * 8)
+    chunks = list(release_chunks(rows, plan, public_matrix("unit", 8, 40, 1), NoiseSource.seeded(7)))
+    assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
+    assert (np.concatenate(chunks) == whole).all()
+    assert event == plan.event
+
+
+def test_chunks_are_refused_before_any_is_made() -> None:
+    plan, matrix = plan_projection(epsilon=2.0, delta=1e-5, dim=8), public_matrix("unit", 8, 40, 1)
+    with pytest.raises(ValueError, match="The rows have 5 items, the projection 40"):
+        release_chunks(sparse(0, 2, 5), plan, matrix, Silence())
+    with pytest.raises(ValueError, match="bounds neither users nor ratings; make it with plan_projection"):
+        release_chunks(sparse(0, 2, 40), replace(plan, rating_range=None), matrix, Silence())
+
+
+def test_the_release_lies_on_the_public_grid() -> None:
+    plan = plan_projection(epsilon=8.0, delta=1e-5, dim=12)
+    rows, event = release_rows(sparse(8, 9, 20), plan, 0, NoiseSource.os())
+    spacing = grid(plan.noise_std)
+    assert rows.shape == (9, 12)
+    assert rows.dtype == np.float64
+    assert (np.rint(rows / spacing) * spacing == rows).all()
+    assert event == plan.event
+
+
+def test_projections_are_standard_and_belong_to_items() -> None:
+    matrix = gaussian_projection(50, 200, seed=9)
+    assert matrix.shape == (50, 200)
+    assert (gaussian_projection(50, 120, seed=9) == matrix[:, :120]).all()
+    assert not (gaussian_projection(50, 200, seed=10) == matrix).any()
+    # 199 * 100 correlations of columns of 50 draws and the mean square; each far beyond 6 sigma would be needed to fail.
+    gram = (matrix.T @ matrix) / 50 - np.eye(200)
+    assert abs(gram - np.diag(np.diag(gram))).max() < 1.0
+    assert (matrix**2).mean() == pytest.approx(1.0, abs=6 * sqrt(2 / matrix.size))
+
+
+@given(dim=st.integers(1, 60), items=st.integers(1, 60), seed=st.integers(0, 10**6))
+@settings(max_examples=30)
+def test_unit_columns_have_the_norm_of_the_mean(dim: int, items: int, seed: int) -> None:
+    norms = column_norms(projection_matrix("unit", dim, items, seed))
+    np.testing.assert_allclose(norms, sqrt(dim), rtol=1e-12)
+
+
+def test_a_column_without_direction_is_refused() -> None:
+    matrix = gaussian_projection(4, 3, 0).copy()
+    matrix[:, 1] = 0
+    with pytest.raises(ValueError, match=r"Column 1 of the projection has norm 0\.0 and no direction"):
+        unit_columns(matrix)
+
+
+@pytest.fixture
+def largest_norm() -> float:
+    return float(column_norms(gaussian_projection(100, 300, seed=11)).max())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "w"),
+    [
+        ({"dim": 400, "epsilon": 1.0}, 74.61263269631878),
+        ({"dim": 400, "epsilon": 8.0}, 12.004581443979031),
+        ({"dim": 400, "epsilon": 1.0, "calibration": "gaussian"}, 75.20573473916025),
+        ({"dim": 400, "epsilon": 1.0, "calibration": "paper"}, 7466.905446209314),
+        ({"dim": 400, "epsilon": 1.0, "rating_range": 4.0}, 4 * 74.61263269631878),
+        (
+            {
+                "dim": 400,
+                "epsilon": 8.0,
+                "calibration": "gaussian",
+                "relation": Relation.REPLACE_ONE_USER,
+                "clip": 3.0,
+            },
+            6 * 12.161070370790775,
+        ),
+        (
+            {
+                "dim": 400,
+                "epsilon": 8.0,
+                "calibration": "gaussian",
+                "relation": Relation.ZERO_OUT_ONE_USER,
+                "clip": 3.0,
+            },
+            3 * 12.161070370790775,
+        ),
+    ],
+)
+def test_a_plan_adds_the_noise_it_needs_and_pays_for_what_it_says(arguments: dict[str, Any], w: float) -> None:
+    plan = plan_projection(delta=1e-5, **arguments)
+    assert plan.w == pytest.approx(w, rel=1e-8)
+    assert plan.noise_std == pytest.approx(plan.w / 20, rel=1e-12)
+    assert epsilon_of([plan.event], 1e-5, plan.relation) == pytest.approx(plan.epsilon, rel=1e-7)
+    assert epsilon_of([plan.event], 1e-5) <= plan.epsilon * (1 + 1e-12)
+
+
+def test_the_unit_plan_is_one_gaussian_release() -> None:
+    plan = plan_projection(epsilon=8.0, delta=1e-5, dim=400)
+    assert plan.mu == gauss_mu(8.0, 1e-5)
+    assert isinstance(plan.event, GaussianEvent)
+    assert plan.event.noise_multiplier == pytest.approx(0.6002290722, rel=1e-9)
+    assert (plan.sensitivity, plan.rating_range, plan.clip, plan.requested_epsilon) == (1.0, 1.0, None, None)
+    assert plan.noise_std == pytest.approx(1 / gauss_mu(8.0, 1e-5), rel=1e-9)  # independent of dim
+
+
+def test_the_papers_plan_states_the_true_epsilon() -> None:
+    plan = plan_projection(epsilon=64.0, delta=1e-5, dim=400, calibration="paper")
+    assert plan.epsilon == pytest.approx(0.618, rel=1e-3)
+    assert plan.requested_epsilon == 64.0
+    assert plan.mu is None
+    assert plan.event == GaussianProjectionEvent(paper_w(400, 64.0, 1e-5), 400)
+    assert plan.epsilon == mix_epsilon(1e-5, 1 / plan.w, 400)
+
+
+def test_max_takes_its_noise_from_the_longest_column(largest_norm: float) -> None:
+    arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "dim": 100}
+    plan = plan_projection(calibration="max", largest_norm=largest_norm, **arguments)
+    assert plan.w == pytest.approx(largest_norm / gauss_mu(1.0, 1e-5), rel=1e-12)
+    assert plan.w > plan_projection(**arguments).w
+    assert isinstance(plan.event, GaussianEvent)
+    assert plan.event.noise_multiplier == pytest.approx(1 / gauss_mu(1.0, 1e-5), rel=1e-12)
+    release_rows(sparse(12, 5, 300), plan, 11, NoiseSource.os())
+    with pytest.raises(ValueError, match=r"longest column has norm .* the plan allows .* Plan with the same seed"):
+        release_rows(
+            sparse(12, 5, 300), plan_projection(calibration="max", largest_norm=10.0, **arguments), 11, Silence()
+        )
+
+
+def test_max_at_the_size_of_a_real_domain() -> None:
+    norm = float(column_norms(gaussian_projection(400, 18_467, seed=0)).max())
+    plan = plan_projection(epsilon=1.0, delta=1e-5, dim=400, calibration="max", largest_norm=norm)
+    assert plan.w == pytest.approx(85.39, rel=0.03)  # depends on the draw
+
+
+@pytest.mark.parametrize("calibration", ["unit", "max", "paper"])
+@pytest.mark.parametrize("relation", [Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER])
+def test_users_need_the_gaussian_calibration(calibration: Calibration, relation: Relation) -> None:
+    with pytest.raises(ValueError, match=f"'{calibration}' does not protect a whole user.* Use calibration 'gaussian'"):
+        plan_projection(
+            epsilon=1.0,
+            delta=1e-5,
+            dim=4,
+            calibration=calibration,
+            relation=relation,
+            clip=1.0,
+            largest_norm=3.0 if calibration == "max" else None,
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"calibration": "best"}, "calibration must be one of .* got 'best'"),
+        ({"calibration": "max"}, r"largest_norm goes with calibration 'max' alone, got None.*column_norms"),
+        ({"largest_norm": 3.0}, r"largest_norm goes with calibration 'max' alone, got 3\.0 with 'unit'"),
+        ({"clip": 2.0}, "clip bounds a whole user and does nothing for 'change_one_rating'"),
+        ({"calibration": "gaussian", "relation": Relation.REPLACE_ONE_USER}, "needs clip"),
+        ({"rating_range": 0.0}, "sensitivity must be a positive finite number"),
+        ({"epsilon": 0.0}, "epsilon must be a positive finite number"),
+        ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
+        ({"dim": 0}, "dim must be an integer of at least 1"),
+    ],
+)
+def test_plans_that_make_no_sense(arguments: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        plan_projection(**({"epsilon": 1.0, "delta": 1e-5, "dim": 4} | arguments))
+
+
+def test_clipping_scales_long_rows_and_leaves_short_ones() -> None:
+    rows = csr_array(np.array([[3.0, 0, 4], [0.3, 0, 0.4], [0, 0, 0]]))
+    clipped = clip_rows(rows, 1.0).toarray()
+    np.testing.assert_allclose(clipped, [[0.6, 0, 0.8], [0.3, 0, 0.4], [0, 0, 0]], rtol=1e-15)
+    assert rows.toarray()[0, 2] == 4  # the caller's data stay
+
+
+def test_bounds_hold_for_cells_that_are_stored_twice() -> None:
+    twice = csr_array((np.array([0.8, 0.8]), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
+    assert np.linalg.norm(clip_rows(twice, 1.0).toarray()) == pytest.approx(1.0)
+    assert clamp_ratings(twice, 1.0).toarray().max() == 1.0
+
+
+def test_ratings_are_clamped() -> None:
+    rows = csr_array(np.array([[-2.0, 0, 0.5, 7]]))
+    assert clamp_ratings(rows, 5.0).toarray().tolist() == [[0, 0, 0.5, 5]]
+
+
+def test_a_release_bounds_its_data_itself() -> None:
+    plan = plan_projection(epsilon=1.0, delta=1e-5, dim=8)
+    wild, tame = csr_array(np.array([[50.0, 0, 1]])), csr_array(np.array([[1.0, 0, 1]]))
+    assert (release_rows(wild, plan, 0, Silence())[0] == release_rows(tame, plan, 0, Silence())[0]).all()
+    users = plan_projection(
+        epsilon=1.0, delta=1e-5, dim=8, calibration="gaussian", relation=Relation.ZERO_OUT_ONE_USER, clip=2.0
+    )
+    long, short = csr_array(np.array([[30.0, 0, 40]])), csr_array(np.array([[1.2, 0, 1.6]]))
+    assert (release_rows(long, users, 0, Silence())[0] == release_rows(short, users, 0, Silence())[0]).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_without_a_bound_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="NaN or infinite values"):
+        clip_rows(csr_array(np.array([[value, 1.0]])), 1.0)
+
+
+def test_rows_and_projection_must_match() -> None:
+    with pytest.raises(ValueError, match="The rows have 5 items, the projection 6"):
+        project(sparse(0, 2, 5), gaussian_projection(3, 6, 0), 1.0, Silence())
+    with pytest.raises(ValueError, match=r"w must be a positive finite number, got 0\.0.*plan_projection"):
+        project(sparse(0, 2, 5), gaussian_projection(3, 5, 0), 0.0, Silence())
+    with pytest.raises(ValueError, match="num_items must be at least 1, got 0"):
+        gaussian_projection(3, 0, 0)

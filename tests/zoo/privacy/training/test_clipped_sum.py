@@ -1,0 +1,234 @@
+"""Clipped sums against a loop over users, and what is refused."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.zoo.privacy.training.critics import HUGE, ITEMS, USERS, Losses, SmallCritic, looped, norm_of, some_rows
+from zoo.nn.item_sum import ItemSum, padded
+from zoo.privacy.training.clipped_sum import check_module, clipped_sum, trainable
+
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+
+EVERYBODY = torch.arange(USERS)
+
+
+def losses_of(**settings: bool) -> Losses:
+    torch.manual_seed(0)
+    return Losses(SmallCritic(**settings), some_rows())
+
+
+@pytest.mark.parametrize("settings", [{}, {"bias": False}, {"norm": True}])
+def test_sums_are_those_of_a_loop_over_users(settings: dict[str, bool]) -> None:
+    losses = losses_of(**settings)
+    gradients = looped(losses, EVERYBODY)
+    norms = torch.tensor([norm_of(gradient) for gradient in gradients])
+    for clip in (float(norms.median()), HUGE):
+        sums = clipped_sum(losses.critic, losses, EVERYBODY, clip, check=True)
+        assert set(sums) == set(trainable(losses.critic))
+        for name, total in sums.items():
+            expected = sum(
+                gradient[name] * min(1.0, clip / norm) for gradient, norm in zip(gradients, norms.tolist(), strict=True)
+            )
+            assert isinstance(expected, Tensor)
+            assert torch.allclose(total.double(), expected, rtol=1e-4, atol=3e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("clip", [1e-9, 1e-3, 0.37, 5.0])
+def test_no_user_exceeds_the_clip_and_small_ones_are_not_touched(clip: float) -> None:
+    losses = losses_of()
+    for user in EVERYBODY:
+        sums = clipped_sum(losses.critic, losses, user[None], clip)
+        length = norm_of({name: total.double() for name, total in sums.items()})
+        own = norm_of(looped(losses, user[None])[0])
+        assert length <= clip
+        assert length == pytest.approx(min(own, clip), rel=1e-4)
+
+
+def test_long_rows_do_not_exceed_the_clip_either() -> None:
+    # Sums over many numbers of very different sizes, where single precision errs the most.
+    torch.manual_seed(0)
+    critic = nn.Sequential(nn.Linear(20_000, 64), nn.ReLU(), nn.Linear(64, 1))
+    row = torch.exp(3 * torch.randn(20_000))
+    for scale in (1e-3, 1.0, 1e3):
+        sums = clipped_sum(critic, lambda _: scale * critic(row[None])[:, 0], torch.tensor([0]), 1.0)  # noqa: B023
+        length = norm_of({name: total.double() for name, total in sums.items()})
+        assert 0.999 < length <= 1.0
+
+
+def test_without_clipping_it_is_the_ordinary_gradient() -> None:
+    losses = losses_of()
+    sums = clipped_sum(losses.critic, losses, EVERYBODY, HUGE)
+    losses(EVERYBODY).sum().backward()
+    for name, parameter in losses.critic.named_parameters():
+        assert parameter.grad is not None
+        assert torch.allclose(sums[name], parameter.grad, rtol=1e-5, atol=1e-5 * float(parameter.grad.abs().max()))
+
+
+def test_frozen_parameters_take_no_part() -> None:
+    losses = losses_of()
+    assert isinstance(losses.critic, SmallCritic)
+    losses.critic.rest.requires_grad_(False)
+    clip = 0.1
+    sums = clipped_sum(losses.critic, losses, EVERYBODY[1:2], clip, check=True)
+    assert set(sums) == {"first.weight", "first.bias", "condition.weight"}
+    assert norm_of({name: total.double() for name, total in sums.items()}) == pytest.approx(clip, rel=1e-4)
+
+
+def test_nothing_is_left_behind() -> None:
+    losses = losses_of()
+    keys = list(losses.critic.state_dict())
+
+    def traces() -> list[set[str]]:
+        parts = [*losses.critic.modules(), *losses.critic.parameters()]
+        hooks = [len(layer._forward_hooks) + len(layer._backward_hooks) for layer in losses.critic.modules()]
+        return [set(vars(part)) for part in parts] + [{str(hooks)}]
+
+    before = traces()
+    clipped_sum(losses.critic, losses, EVERYBODY, 1.0, check=True)
+    assert traces() == before
+    assert list(losses.critic.state_dict()) == keys
+    assert all(parameter.grad is None for parameter in losses.critic.parameters())
+    for wrong in (lambda users: losses(users).mean(), lambda users: losses(users) + losses(users)):
+        with pytest.raises((ValueError, RuntimeError)):
+            clipped_sum(losses.critic, wrong, EVERYBODY, 1.0)
+        assert traces() == before
+
+
+def test_no_users_gradient_is_ever_written_down() -> None:
+    # 128 users' gradients of a table of 20,000 x 128 would take 1.3 GB; the table takes 10 MB.
+    users, items, width, batch = 200, 20_000, 128, 128
+    torch.manual_seed(0)
+
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = ItemSum(items, width), nn.Linear(width, 1)
+
+        def forward(self, items: Tensor, weights: Tensor) -> Tensor:
+            out: Tensor = self.last(torch.relu(self.first(items, weights)))
+            return out[:, 0]
+
+    critic, rows = Wide(), some_rows(users=users, items=items, density=0.005)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        clipped_sum(critic, lambda users: critic(*padded(rows.bags(users))), torch.arange(batch), 1.0, check=True)
+    table = 4 * items * width
+    largest = max(event.cpu_memory_usage for event in profile.events())
+    assert table <= largest < 4 * table
+
+
+class Layer(nn.Module):
+    """One layer, or several, used in some way or other."""
+
+    def __init__(self, forward: Callable[[nn.ModuleDict, Tensor], Tensor], **layers: nn.Module) -> None:
+        super().__init__()
+        self.layers, self._forward = nn.ModuleDict(layers), forward
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self._forward(self.layers, rows)
+
+
+def linear() -> nn.Linear:
+    return nn.Linear(ITEMS, ITEMS)
+
+
+@pytest.mark.parametrize(
+    ("forward", "error", "message"),
+    [
+        (lambda layers, rows: layers["a"](rows).sum(), ValueError, "one value per user"),
+        (lambda layers, rows: layers["a"](rows).mean(0), ValueError, "one value per user"),
+        (lambda layers, rows: layers["a"](rows).detach().sum(1), ValueError, "has no gradient"),
+        (lambda layers, rows: layers["a"](rows).double().sum(1), ValueError, "float32"),
+        (lambda layers, rows: layers["a"](layers["a"](rows)).sum(1), RuntimeError, "called twice"),
+        (lambda layers, rows: F.linear(rows, layers["a"].weight).sum(1), ValueError, "No user's loss reaches"),
+        (
+            lambda layers, rows: (layers["a"](rows) + F.linear(rows, layers["a"].weight)).sum(1),
+            RuntimeError,
+            "used outside of its layer",
+        ),
+        (lambda layers, rows: layers["a"](rows.repeat(2, 1))[: len(rows)].sum(1), RuntimeError, "rows for"),
+        (
+            lambda layers, rows: (lambda out: out - out.mean(0))(layers["a"](rows)).sum(1),
+            RuntimeError,
+            "rows of others",
+        ),
+        (lambda layers, rows: layers["a"](rows).sum(1).roll(1), RuntimeError, "rows of others"),
+        (lambda layers, rows: F.normalize(layers["a"](rows), dim=0).sum(1), RuntimeError, "rows of others"),
+        (lambda layers, rows: neighbours(layers["a"](rows)), RuntimeError, "rows of others"),
+        (lambda layers, rows: layers["a"](rows * float("nan")).sum(1), FloatingPointError, "not finite"),
+        (lambda layers, rows: layers["a"](rows * 1e38 * 10).sum(1), FloatingPointError, "not finite"),
+        (lambda layers, rows: penalised(layers["a"], rows), RuntimeError, "gradient penalty"),
+    ],
+)
+def test_losses_whose_gradients_cannot_be_clipped_by_user_are_refused(
+    forward: Callable[[nn.ModuleDict, Tensor], Tensor], error: type[Exception], message: str
+) -> None:
+    module = Layer(forward, a=linear())
+    rows = torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(error, match=message):
+        clipped_sum(module, lambda users: module(rows[users]), torch.arange(8), 1.0, check=True)
+
+
+def neighbours(out: Tensor) -> Tensor:
+    """The last user alone looks at another one."""
+    values = out.sum(1)
+    return torch.cat([values[:-1], (values[-1] + 0.1 * values[-2])[None]])
+
+
+def penalised(layer: nn.Module, rows: Tensor) -> Tensor:
+    rows = rows.requires_grad_()
+    out = layer(rows).sum(1)
+    (slope,) = torch.autograd.grad(out.sum(), rows, create_graph=True)
+    return out + slope.square().sum(1)
+
+
+def test_a_layer_that_is_not_used_is_named() -> None:
+    module = Layer(lambda layers, rows: layers["a"](rows).sum(1), a=linear(), idle=linear())
+    with pytest.raises(ValueError, match=r"layers\.idle\.weight"):
+        clipped_sum(module, lambda users: module(torch.rand(len(users), ITEMS)), torch.arange(3), 1.0)
+
+
+class Custom(nn.Module):
+    """A parameter of nobody's layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Parameter(torch.ones(3))
+
+
+def tied() -> nn.Module:
+    first, second = linear(), linear()
+    second.weight = first.weight
+    return nn.Sequential(first, second)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS)), r"1 \(BatchNorm1d\) takes statistics over users"),
+        (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, affine=False)), "statistics over users"),
+        (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, track_running_stats=False)), "statistics over users"),
+        (nn.Sequential(linear(), nn.InstanceNorm1d(ITEMS, track_running_stats=True)), "statistics over users"),
+        (nn.Sequential(linear(), Custom()), r"known for 1 \(Custom\)"),
+        (nn.Bilinear(2, 2, 2), r"known for the module \(Bilinear\)"),
+        (nn.utils.parametrizations.weight_norm(linear()), "No norm of a user's gradient is known"),
+        (nn.Sequential(linear(), nn.ReLU()).eval(), "evaluation mode"),
+        (tied(), "share a parameter"),
+        (linear().double(), "float64"),
+        (linear().half(), "float16"),
+        (linear().requires_grad_(False), "no parameter that is trained"),
+        (nn.ReLU(), "no parameter that is trained"),
+    ],
+)
+def test_modules_without_gradients_by_user_are_refused(module: nn.Module, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_module(module)
+
+
+def test_modules_with_gradients_by_user_pass() -> None:
+    check_module(SmallCritic(norm=True))
+    frozen = nn.Sequential(linear(), nn.Bilinear(2, 2, 2).requires_grad_(False), linear().requires_grad_(False).eval())
+    check_module(frozen)

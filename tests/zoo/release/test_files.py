@@ -1,0 +1,184 @@
+"""A release in several files, read with distrust."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.samples import binary
+from zoo import JLT, Release
+from zoo.release.files import all_finite, shard_name, tensor_digest
+from zoo.release.release import MANIFEST, TENSORS, ReleaseError
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nine users in files of four, four and one."""
+    monkeypatch.setattr("zoo.publishers.projected.LAZY_BYTES", 0)
+    monkeypatch.setattr("zoo.release.lazy_rows.SHARD_BYTES", 80)
+    return JLT(epsilon=2.0, num_components=5).publish(binary(), "book").save(tmp_path / "book")
+
+
+def edit(path: Path, change: Callable[[Manifest], object]) -> None:
+    manifest = json.loads((path / MANIFEST).read_text())
+    change(manifest)
+    (path / MANIFEST).write_text(json.dumps(manifest))
+
+
+def replace_shard(path: Path, number: int, tensors: dict[str, torch.Tensor]) -> None:
+    """Another shard with an honest digest."""
+    save_file(tensors, path / shard_name(number))
+    honest = {name: tensor_digest(tensor) for name, tensor in tensors.items()}
+    edit(path, lambda m: m["shards"][number - 1].update(sha256=honest))
+
+
+def test_files_are_put_together_in_one_tensor(saved: Path) -> None:
+    parts = [load_file(saved / shard_name(number))["rows"] for number in (1, 2, 3)]
+    assert [len(part) for part in parts] == [4, 4, 1]
+    rows = Release.load(saved).tensors["rows"]
+    assert torch.equal(rows, torch.cat(parts))
+    assert rows.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(shards={}), "shards must be a list"),
+        (lambda m: m.update(shards=[]), "the shards hold rows of 0 users, and 9 ids are named"),
+        (lambda m: m["shards"].pop(), "the shards hold rows of 8 users, and 9 ids are named"),
+        (lambda m: m["shards"].reverse(), r"shard 1 must be tensors-00001\.safetensors, got 'tensors-00003"),
+        (lambda m: m["shards"].append(m["shards"][0]), r"shard 4 must be tensors-00004\.safetensors"),
+        (lambda m: m["shards"][0].update(file="../other.safetensors"), "shard 1 must be"),
+        (lambda m: m["shards"][0].update(file=7), "shard 1 must be .* got '7'"),
+        (lambda m: m["shards"].insert(0, "tensors"), "each shard must name its file, users and sha256"),
+        (lambda m: m["shards"][0].pop("sha256"), "each shard must name its file, users and sha256"),
+        (lambda m: m["shards"][0].update(extra=1), "and nothing else"),
+        (lambda m: m["shards"][1].update(users=[3, 8]), "must begin at 4 and be at least one, got 3 to 8: .* overlap"),
+        (lambda m: m["shards"][1].update(users=[5, 8]), "must begin at 4 .* nor leave anybody out"),
+        (lambda m: m["shards"][1].update(users=[4, 4]), "must begin at 4 and be at least one, got 4 to 4"),
+        (lambda m: m["shards"][1].update(users=[4, -1]), "must begin at 4 and be at least one"),
+        (lambda m: m["shards"][2].update(users=[8, 10]), "the shards hold rows of 10 users, and 9 ids are named"),
+        (
+            lambda m: m["shards"][0].update(users=[0, 5]) or m["shards"][1].update(users=[5, 8]),
+            r"\(4, 5\), where users 0 to 5",
+        ),
+        (lambda m: m["shards"][0].update(users=[0.0, 4.0]), "must be two integers"),
+        (lambda m: m["shards"][0].update(users=[False, 4]), "must be two integers"),
+        (lambda m: m["shards"][0].update(users="04"), "must be two integers"),
+        (lambda m: m["shards"][0].update(users=[0, 2, 4]), "must be two integers"),
+        (lambda m: m["shards"][0].update(sha256={}), "does not hold what release.json says"),
+        (lambda m: m["shards"][0].update(sha256={"rows": "0" * 64}), "00001.* does not hold what release.json says"),
+        (lambda m: m["shards"][2].update(sha256=None), "00003.* does not hold what release.json says"),
+        (lambda m: m.update(user_ids=m["user_ids"][1:]), "the shards hold rows of 9 users, and 8 ids are named"),
+        (lambda m: m.update(user_ids=["u1"] * 9), "A user id occurs twice"),
+        (lambda m: m.update(schema=1), r"must hold exactly .*'sha256'"),
+        (lambda m: m.update(sha256={}), "must hold exactly"),
+        (lambda m: m.update(kind="ratings"), "tensors must be exactly"),
+        (lambda m: m["record"].update(epsilon=0.1, mu=None), "states epsilon 0.1"),
+    ],
+)
+def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[Manifest], object], message: str) -> None:
+    edit(saved, change)
+    with pytest.raises(ValueError, match=message):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_missing_file_is_noticed(saved: Path, number: int) -> None:
+    (saved / shard_name(number)).unlink()
+    with pytest.raises(ReleaseError, match=rf"it has no tensors-0000{number}.safetensors. Ask the source party"):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize("name", [TENSORS, shard_name(4), "tensors-1.safetensors"])
+def test_a_file_too_many_is_noticed(saved: Path, name: str) -> None:
+    shutil.copy(saved / shard_name(1), saved / name)
+    with pytest.raises(ReleaseError, match=rf"holds \['{name}'\], which release.json does not name"):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("keep", [0, 7, 90, -1])
+def test_a_truncated_file_is_refused(saved: Path, number: int, keep: int) -> None:
+    path = saved / shard_name(number)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ReleaseError, match=rf"{path.name} cannot be read .* Ask the source party for it again"):
+        Release.load(saved)
+
+
+def test_a_flipped_bit_is_noticed(saved: Path) -> None:
+    content = bytearray((saved / shard_name(2)).read_bytes())
+    content[-3] ^= 1
+    (saved / shard_name(2)).write_bytes(bytes(content))
+    with pytest.raises(ReleaseError, match=r"00002.safetensors does not hold what release.json says it does"):
+        Release.load(saved)
+
+
+def test_files_in_another_order_are_noticed(saved: Path) -> None:
+    first, second = (saved / shard_name(number) for number in (1, 2))
+    other = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(other)
+    with pytest.raises(ReleaseError, match=r"00001.safetensors does not hold what release.json says it does"):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"rows": torch.zeros(4, 5, dtype=torch.float64)}, r"must be float32 .* got F64 of shape \(4, 5\)"),
+        ({"rows": torch.zeros(4, 5, dtype=torch.bfloat16)}, "must be float32 .* got BF16"),
+        ({"rows": torch.zeros(4)}, r"must be float32 of shape \(users, width >= 1\), got F32 of shape \(4,\)"),
+        ({"rows": torch.zeros(4, 0)}, "must be float32 of shape"),
+        ({"rows": torch.zeros(4, 6)}, r"rows of shape \(4, 6\), where users 4 to 8 of width 5 belong"),
+        ({"rows": torch.zeros(3, 5)}, r"rows of shape \(3, 5\), where users 4 to 8"),
+        ({"columns": torch.zeros(4, 5)}, r"must be exactly \['rows'\], got \['columns'\]"),
+        ({"rows": torch.zeros(4, 5), "more": torch.zeros(1)}, r"must be exactly \['rows'\], got \['more', 'rows'\]"),
+        ({"rows": torch.full((4, 5), torch.nan)}, "holds NaN or infinite"),
+        ({"rows": torch.full((4, 5), torch.inf)}, "holds NaN or infinite"),
+    ],
+)
+def test_rows_of_another_shape_are_refused(saved: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
+    replace_shard(saved, 2, tensors)
+    with pytest.raises(ReleaseError, match=message):
+        Release.load(saved)
+
+
+def test_nothing_is_allocated_for_rows_that_are_not_there(saved: Path) -> None:
+    """A wide first row and many ids ask for terabytes; the other files' sizes are looked at first."""
+    replace_shard(saved, 1, {"rows": torch.zeros(1, 2**20)})
+    edit(saved, lambda m: m.update(user_ids=[f"u{i}" for i in range(2**20)]))
+    edit(saved, lambda m: [s.update(users=u) for s, u in zip(m["shards"], ([0, 1], [1, 5], [5, 2**20]), strict=True)])
+    with pytest.raises(ReleaseError, match=r"rows of shape \(4, 5\), where users 1 to 5 of width 1048576 belong"):
+        Release.load(saved)
+
+
+def test_a_pickle_is_never_read(saved: Path) -> None:
+    torch.save({"rows": torch.zeros(4, 5)}, saved / shard_name(1))
+    with pytest.raises(ReleaseError, match=r"cannot be read"):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16])
+def test_digests_do_not_depend_on_the_layout(dtype: torch.dtype) -> None:
+    tensor = torch.arange(12).reshape(3, 4).to(dtype)
+    assert tensor_digest(tensor) == tensor_digest(tensor.T.contiguous().T)
+    assert tensor_digest(tensor) != tensor_digest(tensor.reshape(4, 3))
+    assert tensor_digest(torch.zeros(0, 4, dtype=dtype)) != tensor_digest(torch.zeros(4, 0, dtype=dtype))
+
+
+def test_finiteness_is_looked_for_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.release.files._FINITE", 4)
+    for at in range(10):
+        tensor = torch.zeros(5, 2)
+        assert all_finite(tensor)
+        tensor.view(-1)[at] = np.nan
+        assert not all_finite(tensor)

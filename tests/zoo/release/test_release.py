@@ -1,0 +1,186 @@
+"""Releases as files: written whole, read with distrust."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.samples import binary
+from zoo import JLT, Plaintext, Release
+from zoo.privacy.record.record import UnderstatedPrivacyError
+from zoo.release.files import tensor_digest
+from zoo.release.release import MANIFEST, TENSORS, ReleaseError
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return JLT(epsilon=2.0, num_components=5).publish(binary(), "book").save(tmp_path / "book")
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    manifest = json.loads((path / MANIFEST).read_text())
+    change(manifest)
+    (path / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_a_release_can_be_handed_over(saved: Path) -> None:
+    assert sorted(p.name for p in saved.iterdir()) == sorted([MANIFEST, TENSORS])
+    assert saved.stat().st_mode & 0o777 == 0o755
+    assert all(p.stat().st_mode & 0o777 == 0o644 for p in saved.iterdir())
+    assert [p.name for p in saved.parent.iterdir()] == ["book"]
+
+
+def test_a_release_is_never_overwritten(saved: Path) -> None:
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        Plaintext().publish(binary(), "book").save(saved)
+
+
+def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("zoo.release.release.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        Plaintext().publish(binary(), "book").save(tmp_path / "book")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_and_bags_agree() -> None:
+    ratings = binary()
+    release = Plaintext().publish(ratings, "book")
+    index = torch.tensor([2, 0, 2])
+    dense = torch.from_numpy(ratings.matrix.toarray())[index]
+    assert torch.equal(release.rows(index), dense)
+    items, offsets, weights = release.bags(index)
+    summed = torch.nn.functional.embedding_bag(items, torch.eye(7), offsets, mode="sum", per_sample_weights=weights)
+    assert torch.equal(summed, dense)
+    with pytest.raises(TypeError, match="no sparse form"):
+        JLT(epsilon=1.0, num_components=2).publish(ratings, "book").bags(index)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(schema=3), "has schema 3, this version reads up to 2. Upgrade"),
+        (lambda m: m.update(schema=2), r"must hold exactly .*'shards'"),
+        (lambda m: m.pop("schema"), "names no schema"),
+        (lambda m: m.pop("ledger"), "must hold exactly"),
+        (lambda m: m.update(extra=1), "must hold exactly"),
+        (lambda m: m.update(kind="pickle"), "Release kind must be one of"),
+        (lambda m: m.update(user_ids="abc"), "user_ids must be a list"),
+        (lambda m: m.update(user_ids=[1] * 9), "user ids must be strings"),
+        (lambda m: m.update(user_ids=["u1"] * 9), "A user id occurs twice"),
+        (lambda m: m.update(user_ids=m["user_ids"][1:]), r"must have shape \(8, width >= 1\)"),
+        (lambda m: m["record"].update(epsilon=-1.0), "epsilon"),
+        (lambda m: m["record"].update(surprise=1), "unknown fields"),
+        (lambda m: m["ledger"][0].update(type="FreeLunchEvent"), "Unknown event 'FreeLunchEvent'"),
+        (lambda m: m.update(ledger=[]), "its ledger knows of no release"),
+        (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "its ledger knows of no release"),
+        (lambda m: m["record"].update(unit="user", relation="replace_one_user"), "must state the clip"),
+        (lambda m: m["record"].update(noise_scale=0.0), "positive sensitivity and noise_scale"),
+        (lambda m: m["record"].update(compositions=0), "at least one composition"),
+        (lambda m: m["record"].update(delta=0.5), "is not below one over the 9 users"),
+        (lambda m: m.update(domain=""), "one of these names is empty"),
+        (lambda m: m.update(schema=0), "schemas count from 1"),
+    ],
+)
+def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
+    edit(saved, change)
+    with pytest.raises(ValueError, match=message):
+        Release.load(saved)
+
+
+def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
+    edit(saved, lambda m: m["record"].update(epsilon=0.1, mu=None))
+    with pytest.raises(UnderstatedPrivacyError, match=r"states epsilon 0.1 .* its ledger gives 2"):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": 1, "schema": 1}', "holds a key twice"),
+        ('{"schema": NaN}', "holds NaN"),
+        ("{", "is no JSON"),
+        ("[" * 99999, "is no JSON"),
+    ],
+)
+def test_a_manifest_that_is_no_honest_json_is_refused(saved: Path, text: str, message: str) -> None:
+    (saved / MANIFEST).write_text(text)
+    with pytest.raises(ReleaseError, match=message):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_truncated_tensors_are_refused(saved: Path, keep: int) -> None:
+    whole = (saved / TENSORS).read_bytes()
+    (saved / TENSORS).write_bytes(whole[:keep])
+    with pytest.raises(ReleaseError, match=r"cannot be read .* Ask the source party for it again"):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"rows": torch.full((9, 5), torch.nan)}, "holds NaN or infinite"),
+        ({"rows": torch.full((9, 5), torch.inf)}, "holds NaN or infinite"),
+        ({"rows": torch.zeros(9, 5, dtype=torch.float64)}, "must be torch.float32"),
+        ({"rows": torch.zeros(9, 5, dtype=torch.bfloat16)}, "must be torch.float32"),
+        ({"rows": torch.zeros(9)}, r"must have shape \(9, width >= 1\), got \(9,\)"),
+        ({"rows": torch.zeros(9, 0)}, r"must have shape"),
+        ({"columns": torch.zeros(9, 5)}, r"must be exactly \['rows'\]"),
+    ],
+)
+def test_tensors_of_another_shape_are_refused(saved: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
+    save_file(tensors, saved / TENSORS)
+    honest = {name: tensor_digest(tensor) for name, tensor in tensors.items()}
+    edit(saved, lambda m: m.update(sha256=honest))
+    with pytest.raises(ReleaseError, match=message):
+        Release.load(saved)
+
+
+def test_a_flipped_bit_is_noticed(saved: Path) -> None:
+    content = bytearray((saved / TENSORS).read_bytes())
+    content[-3] ^= 1
+    (saved / TENSORS).write_bytes(bytes(content))
+    with pytest.raises(ReleaseError, match=r"does not hold what release.json says it does"):
+        Release.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"items": torch.full((1,), 99)}, "items and weights of one length"),
+        ({"starts": torch.zeros(10, dtype=torch.int64)}, "must rise from 0 to the number of entries"),
+        ({"num_items": torch.tensor([1])}, r"must lie in \[0, 1\)"),
+        ({"num_items": torch.tensor([0])}, "at least 1"),
+    ],
+)
+def test_compressed_rows_that_point_outside_are_refused(change: dict[str, torch.Tensor], message: str) -> None:
+    release = Plaintext().publish(binary(), "book")
+    with pytest.raises(ReleaseError, match=message):
+        Release("ratings", "book", {**release.tensors, **change}, release.user_ids, release.record, release.ledger)
+
+
+def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, saved: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"is no release: it has no release.json"):
+        Release.load(tmp_path / "absent")
+    (saved / TENSORS).unlink()
+    with pytest.raises(ReleaseError, match=r"it has no tensors.safetensors. Ask the source party for the whole folder"):
+        Release.load(saved)
+
+
+def test_a_pickle_is_never_read(saved: Path) -> None:
+    torch.save({"rows": torch.zeros(9, 5)}, saved / TENSORS)
+    with pytest.raises(ReleaseError, match=r"cannot be read"):
+        Release.load(saved)
+
+
+def test_ids_are_strings_whatever_they_look_like() -> None:
+    assert JLT(epsilon=1.0, num_components=2).publish(binary(), "book").user_ids.dtype.kind == "U"
+    assert np.array_equal(binary().user_ids, Plaintext().publish(binary(), "b").user_ids)

@@ -1,0 +1,152 @@
+"""One cell of a benchmark: an ordinary run in a folder of its own, run once and read ever after."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, Row, slug
+
+#: Written last: a folder without it is half-written.
+CELL = "cell.json"
+LOG = "log.txt"
+#: Beside the runs: the benchmark as it was run.
+BENCHMARK = "benchmark.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a benchmark with one seed.
+
+    Attributes:
+        benchmark: What it belongs to.
+        row: Its line in the tables.
+        seed: Of splits, candidates, networks, batches and the draws of controls.
+        root: Folder of the whole benchmark.
+    """
+
+    benchmark: Benchmark
+    row: Row
+    seed: int
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """Folder of the run below the root; also what ``--only`` matches."""
+        return f"{folder_of(self.row)}/seed-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.root / self.name
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides what the run computes: the row, its arguments, and what is in the files that they name."""
+        arguments = self.benchmark.arguments(self.row, self.seed)
+        system = self.benchmark.systems[self.row.system]
+        digests = {str(system.config): hashlib.sha256(system.config.read_bytes()).hexdigest()}
+        search = asdict(system.search) if system.search else None
+        row = {**asdict(self.row), "published_as": "", "reason": ""}  # words that change no figure
+        kept: dict[str, Any] = json.loads(
+            json.dumps({"row": row, "seed": self.seed, "arguments": arguments, "configs": digests, "search": search})
+        )
+        return kept
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the settings."""
+        return digest_of(self.settings())
+
+    def finished(self) -> dict[str, Any] | None:
+        """What the finished run says of itself; None if there is none, or it was run with other settings."""
+        try:
+            kept: dict[str, Any] = json.loads((self.folder / CELL).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return kept if isinstance(kept, dict) and kept.get("settings") == self.settings() else None
+
+    def begin(self) -> Path:
+        """Make an empty folder in the place of a half-written one; gives the path of its log."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        return self.folder / LOG
+
+    def run(self, keep_checkpoints: bool = False) -> None:
+        """Run it; :meth:`begin` was called before."""
+        from zoo.commands.benchmark.fit import tested  # heavy: the command line of a run
+        from zoo.commands.benchmark.search import best_settings
+
+        began = time.perf_counter()
+        arguments = self.benchmark.arguments(self.row, self.seed)
+        asked = self.benchmark.systems[self.row.system].search
+        if asked is not None:
+            arguments += best_settings(asked, arguments, self.folder / "search", self.seed)
+        tested([*arguments, *logged_to(self.folder)])
+        if not keep_checkpoints:
+            for checkpoint in self.folder.rglob("*.ckpt"):
+                checkpoint.unlink()  # a table needs figures; a checkpoint is some 30 MB
+        report = {
+            "settings": self.settings(),
+            "seconds": round(time.perf_counter() - began, 3),
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "versions": versions(),
+        }
+        temporary = self.folder / f".{CELL}.tmp"
+        temporary.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        temporary.rename(self.folder / CELL)
+
+    def check(self) -> None:
+        """Parse and make everything that the run needs, and open no data: what is misspelt is said before anything runs."""
+        from zoo.commands.benchmark.fit import check
+        from zoo.commands.benchmark.search import any_settings
+
+        search = self.benchmark.systems[self.row.system].search
+        check([*self.benchmark.arguments(self.row, self.seed), *(any_settings(search) if search else [])])
+
+
+def digest_of(settings: dict[str, Any]) -> str:
+    """SHA-256 of plain values."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def folder_of(row: Row) -> str:
+    """Folder of a row's runs, below that of the benchmark."""
+    return "/".join(slug(part) for part in (row.task, row.system, row.release) if part)
+
+
+def cells_of(benchmark: Benchmark, root: Path) -> list[Cell]:
+    """Every cell, the first seed of all rows before the second of any: whatever is cut off is complete in its rows.
+
+    Raises:
+        BenchmarkError: If two cells would share a folder.
+    """
+    cells = [Cell(benchmark, row, seed, root) for row in benchmark.rows() for seed in benchmark.seeds_of(row)]
+    if len({cell.name for cell in cells}) < len(cells):
+        names = [cell.name for cell in cells]
+        raise BenchmarkError(f"Several cells share a folder: {sorted({n for n in names if names.count(n) > 1})}.")
+    return sorted(cells, key=lambda cell: benchmark.seeds_of(cell.row).index(cell.seed))
+
+
+def versions() -> dict[str, str]:
+    """What the figures were made with."""
+    import torch
+
+    import zoo
+
+    return {"zoo": zoo.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def logged_to(folder: Path) -> list[str]:
+    """Arguments that make a folder the run folder, and a run quiet."""
+    logger = {
+        "class_path": "pytorch_lightning.loggers.CSVLogger",
+        "init_args": {"save_dir": str(folder.parent), "name": "", "version": folder.name},
+    }
+    quiet = ["--trainer.enable_progress_bar", "false", "--checkpoint.keep_last", "false"]
+    return ["--trainer.logger", json.dumps(logger), *quiet]

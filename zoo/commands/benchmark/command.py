@@ -1,0 +1,211 @@
+"""``python -m zoo benchmark``: a grid of experiments, run in parallel, resumable after a kill."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import fnmatch
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from zoo.commands.benchmark.cell import BENCHMARK, Cell, cells_of
+from zoo.commands.benchmark.estimate import Estimate, duration
+from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, read_benchmark
+from zoo.commands.benchmark.runner import Outcome, run_cells
+
+LOCK = ".lock"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    made = argparse.ArgumentParser(
+        prog="python -m zoo benchmark",
+        description="Run a grid of experiments (tasks x systems x releases x epsilons x seeds). Each cell is an ordinary run "
+        "in a folder of its own. Finished cells are never run again: after a kill, give the same command.",
+        epilog="Then: python -m zoo report RUNS --out report/",
+    )
+    made.add_argument("--config", type=Path, required=True, help="the grid, such as configs/benchmarks/smoke.yaml")
+    made.add_argument("--runs", type=Path, help="folder of the runs (default: runs/benchmarks/<name of the config>)")
+    made.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="cells at a time (default: one for each core, %(default)s)",
+    )
+    made.add_argument(
+        "--only",
+        default="*",
+        metavar="PATTERN",
+        help="run only cells whose name matches, such as 'music/pricdr*/seed-0'",
+    )
+    made.add_argument("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
+    made.add_argument("--dry-run", action="store_true", help="list the cells and the time they may take; run nothing")
+    return made
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command; a refusal ends with its message, failed cells with code 1."""
+    options = parser().parse_args(arguments)
+    console = Console()
+    try:
+        benchmark = read_benchmark(options.config)
+        root = options.runs or Path("runs/benchmarks") / options.config.stem
+        cells = chosen(cells_of(benchmark, root), options.only)
+        if options.processes < 1:
+            raise BenchmarkError(f"--processes must be at least 1, got {options.processes}.")
+        estimate = Estimate(cells, options.config.stem)
+        if options.dry_run:
+            console.print(cell_table(benchmark, cells, estimate, options.processes))
+            return
+        todo = [cell for cell in cells if cell.finished() is None]
+        if todo:
+            check_all(todo, console)
+        with only_one(root):
+            keep(benchmark, options.config, root)
+            failed = run(todo, len(cells), estimate, options.processes, console, options.keep_checkpoints)
+    except (BenchmarkError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        sys.exit("Stopped. Finished cells are kept; give the same command to go on.")
+    console.print(f"{len(cells) - len(failed)} of {len(cells)} cells are finished: {root}", soft_wrap=True)
+    if failed:
+        console.print(failure_table(failed))
+        sys.exit(1)
+    console.print(f"Report: python -m zoo report {root} --out report/", soft_wrap=True)
+
+
+def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
+    """Write the benchmark beside its runs, with what each of its cells is to have been run with."""
+    digests = {cell.name: cell.digest for cell in cells_of(benchmark, root)}
+    kept = {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests}
+    temporary = root / f".{BENCHMARK}.tmp"
+    temporary.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    temporary.rename(root / BENCHMARK)
+
+
+def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
+    """The cells whose name matches.
+
+    Raises:
+        BenchmarkError: If none does.
+    """
+    found = [cell for cell in cells if fnmatch.fnmatch(cell.name, pattern)]
+    if not found:
+        raise BenchmarkError(
+            f"No cell matches {pattern!r}. Their names are such as {cells[0].name}; --dry-run lists them."
+        )
+    return found
+
+
+def check_all(cells: Sequence[Cell], console: Console) -> None:
+    """Make every row's objects once, so that a misspelt setting is said before anything runs.
+
+    Raises:
+        BenchmarkError: With the row that is wrong and what is wrong with it.
+    """
+    first = {(cell.row.task, cell.row.name): cell for cell in reversed(cells)}
+    with console.status("Checking settings ...") as status:
+        for number, cell in enumerate(first.values(), 1):
+            status.update(f"Checking settings of row {number} of {len(first)}: {escape(cell.row.name)}")
+            try:
+                cell.check()
+            except SystemExit as error:  # what the parser refuses; it has said why
+                raise BenchmarkError(
+                    f"{cell.row.task}: {cell.row.name} cannot be run as the benchmark has it."
+                ) from error
+            except Exception as error:
+                raise BenchmarkError(f"{cell.row.task}: {cell.row.name}: {error}") from error
+
+
+@contextmanager
+def only_one(root: Path) -> Iterator[None]:
+    """Hold the folder, so that two commands do not run the same cells.
+
+    Raises:
+        BenchmarkError: If another command holds it.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / LOCK).open("w") as file:
+        try:
+            fcntl.flock(
+                file, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # let go by the system when this process ends, however it ends
+        except OSError as error:
+            raise BenchmarkError(
+                f"Another benchmark is running in {root}. Wait for it, or choose other --runs."
+            ) from error
+        yield
+
+
+def run(
+    todo: Sequence[Cell], count: int, estimate: Estimate, processes: int, console: Console, keep_checkpoints: bool
+) -> list[Outcome]:
+    """Run cells with a progress bar and a line for each that ends; gives the failed ones."""
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    left = list(todo)
+    columns = (
+        TextColumn("cells"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=count, completed=count - len(todo))
+
+        def ended(outcome: Outcome) -> None:
+            left.remove(outcome.cell)
+            if not outcome.error:
+                estimate.add(outcome.cell, outcome.seconds)
+            remaining = duration(estimate.total(left, processes))
+            progress.update(bar, advance=1, description=f"about {remaining} left")
+            row = outcome.cell.row
+            said = f"[red]failed: {escape(outcome.error)}[/red]" if outcome.error else f"{outcome.seconds:.0f} s"
+            where = f"{count - len(left)}/{count}"
+            progress.console.print(
+                f"[{where}] {escape(f'{row.task}: {row.name}, seed {outcome.cell.seed}')}: {said}; about {remaining} left",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+        progress.update(bar, description=f"about {duration(estimate.total(left, processes))} left")
+        outcomes = run_cells(todo, processes, threads, ended, keep_checkpoints=keep_checkpoints)
+    return [outcome for outcome in outcomes if outcome.error]
+
+
+def cell_table(benchmark: Benchmark, cells: Sequence[Cell], estimate: Estimate, processes: int) -> Table:
+    """Rows, seeds, what is finished and what the rest may take."""
+    todo = [cell for cell in cells if cell.finished() is None]
+    table = Table(title=f"{benchmark.title}: {len(cells)} cells, {len(cells) - len(todo)} finished")
+    for column in ("task", "row", "seeds", "to run", "a cell", "together"):
+        table.add_column(column, justify="left" if column in ("task", "row") else "right")
+    rows: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        rows.setdefault((cell.row.task, cell.row.name), []).append(cell)
+    for (task, name), own in rows.items():
+        mine = [cell for cell in own if cell in todo]
+        each, together = estimate.of(own[0]), estimate.total(mine, 1)
+        seeds = " ".join(str(cell.seed) for cell in own)
+        table.add_row(escape(task), escape(name), seeds, str(len(mine)), duration(each), duration(together))
+    total = duration(estimate.total(todo, processes))
+    table.caption = f"{len(todo)} cells to run, {processes} at a time: about {total}"
+    return table
+
+
+def failure_table(failed: Sequence[Outcome]) -> Table:
+    """Which cells failed, why, and where they say more."""
+    table = Table(title=f"{len(failed)} cells failed; give the same command to run them again")
+    for column in ("cell", "error", "log"):
+        table.add_column(column, overflow="fold")
+    for outcome in failed:
+        table.add_row(escape(outcome.cell.name), escape(outcome.error), str(outcome.cell.folder / "log.txt"))
+    return table

@@ -1,0 +1,58 @@
+"""``fit`` inside this process, without a word on the terminal: the run of a cell, a trial of a search, a check."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from zoo.commands.cli import HANDOVER, ZooCLI, import_names
+
+
+class _Trial(ZooCLI):
+    """``fit`` that ends with validation: a search may not look at the test."""
+
+    def after_fit(self) -> None:
+        """Leave the test alone."""
+        os.environ.pop(HANDOVER, None)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    import_names()
+    for chatter in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(chatter).setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def tested(arguments: Sequence[str]) -> None:
+    """Train, and test the best checkpoint once, as ``python -m zoo fit`` with these arguments does."""
+    with _quietly():
+        ZooCLI(args=["fit", *arguments])
+
+
+def trial(arguments: Sequence[str]) -> float:
+    """Train without a test.
+
+    Returns:
+        The best validation NDCG@10.
+
+    Raises:
+        ValueError: If the protocol has no validation set to choose by.
+    """
+    with _quietly():
+        made = _Trial(args=["fit", *arguments])
+    best = made.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
+    if best is None:
+        raise ValueError("A search chooses by validation NDCG@10, and this split has no validation set.")
+    return float(best)
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Parse, and make every object that a run needs; opens no data."""
+    with _quietly():
+        made = ZooCLI(args=list(arguments), run=False)
+        if made.model.reads and set(made.datamodule.sources) - made.datamodule.release_paths.keys():
+            made.make_publisher()

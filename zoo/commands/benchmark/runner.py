@@ -1,0 +1,136 @@
+"""Runs cells in processes of their own: one that fails, or dies, does not stop the rest."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+
+from zoo.commands.benchmark.cell import LOG, Cell
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended.
+
+    Attributes:
+        cell: Which one.
+        seconds: How long it took.
+        error: Why it failed; empty if it is finished.
+    """
+
+    cell: Cell
+    seconds: float
+    error: str = ""
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    processes: int,
+    threads: int,
+    ended: Callable[[Outcome], None],
+    started: Callable[[Cell], None] = lambda cell: None,
+    keep_checkpoints: bool = False,
+) -> list[Outcome]:
+    """Run cells, several at a time.
+
+    Each cell has a process of its own, forked from one that has the libraries imported: its memory is its own, and so is
+    its end. Whatever it prints is in ``log.txt`` of its folder.
+
+    Args:
+        cells: What to run, in this order.
+        processes: How many at a time.
+        threads: Of each.
+        ended: Called with each outcome.
+        started: Called with each cell as it begins.
+        keep_checkpoints: Whether checkpoints stay in the run folders.
+
+    Returns:
+        The outcomes, in the order in which they came. Where this is interrupted, the running cells are stopped.
+    """
+    context = _context()
+    waiting, outcomes = list(cells), list[Outcome]()
+    running: dict[object, tuple[BaseProcess, Cell, float]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                cell = waiting.pop(0)
+                process = context.Process(target=_work, args=(cell, threads, keep_checkpoints), name=cell.name)
+                process.start()
+                running[process.sentinel] = (process, cell, time.perf_counter())
+                started(cell)
+            for sentinel in multiprocessing.connection.wait([at_work.sentinel for at_work, _, _ in running.values()]):
+                ended_process, cell, began = running.pop(sentinel)
+                outcome = Outcome(cell, time.perf_counter() - began, _error(ended_process, cell))
+                outcomes.append(outcome)
+                ended(outcome)
+    finally:
+        for left, _, _ in running.values():
+            left.kill()
+    return outcomes
+
+
+def _context() -> SpawnContext | ForkServerContext:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["zoo.commands.benchmark.fit"])  # seconds of imports, once instead of in every cell
+    return context
+
+
+def _error(process: BaseProcess, cell: Cell) -> str:
+    process.join()
+    if process.exitcode == 0 and cell.finished() is not None:
+        return ""
+    if process.exitcode is not None and process.exitcode < 0:
+        return f"its process was killed by signal {-process.exitcode}"
+    try:
+        lines = (cell.folder / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError as error:
+        return f"its folder could not be made or read ({error})"
+    return lines[-1] if lines else f"its process ended with code {process.exitcode}"
+
+
+def _work(cell: Cell, threads: int, keep_checkpoints: bool) -> None:
+    """The whole life of a cell's process."""
+    _end_with_parent()
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        log = cell.begin().open("w", encoding="utf-8")
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        cell.run(keep_checkpoints)
+        sys.stdout.flush()
+    except SystemExit:  # the parser's refusal: its own words are the last line of the log
+        _leave()
+    except BaseException:
+        traceback.print_exc()
+        _leave()
+
+
+def _leave() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _end_with_parent() -> None:
+    """Stop when the benchmark is gone: a cell that nobody waits for would write into the folder of the next attempt."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,67 @@
+"""Delta against epsilon of a release, and utility against epsilon where there are results."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from zoo.privacy.accounting.accountant import epsilon_of
+from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.accounting.relation import Relation
+
+#: Deltas at which epsilon is computed.
+DELTAS = np.logspace(-12, -1, 45)
+
+
+def draw_curve(
+    ledgers: Mapping[str, tuple[Sequence[PrivacyEvent], Relation | None]], results: Path | None, out: Path
+) -> Path:
+    """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of the rows of a report.
+
+    Args:
+        ledgers: By name: events, and the relation that they were measured under.
+        results: ``results.csv`` of a report; None: no second panel.
+        out: The file to write, whole or not at all.
+
+    Raises:
+        ValueError: If a ledger has no guarantee to draw, or the results have no private row.
+    """
+    figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
+    panels = figure.subplots(1, 1 if results is None else 2, squeeze=False)[0]
+    for name, (events, relation) in ledgers.items():
+        epsilons = np.array([epsilon_of(events, float(delta), relation) for delta in DELTAS])
+        if not np.isfinite(epsilons).any():
+            raise ValueError(f"{name} has no guarantee, so it has no curve.")
+        panels[0].plot(epsilons, DELTAS, label=name)
+    panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="What the ledger proves")
+    panels[0].legend(frameon=False)
+    if results is not None:
+        _draw_utility(panels[1], results)
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.tmp")
+    figure.savefig(temporary, format="png", dpi=150)
+    return temporary.rename(out)
+
+
+def _draw_utility(panel: Axes, results: Path) -> None:
+    with results.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["epsilon"]]
+    if not rows:
+        raise ValueError(f"{results} has no row with a guarantee, so there is no utility to draw against epsilon.")
+    series: dict[str, list[tuple[float, float, float]]] = {}
+    for row in rows:
+        name = f"{row['task']}: {row['system']}, {row['release'].split(' eps ')[0]}"
+        spread = float(row["sampled/ndcg@10 sd"] or 0)
+        series.setdefault(name, []).append((float(row["epsilon"]), float(row["sampled/ndcg@10"]), spread))
+    for name, points in series.items():
+        x, y, sd = zip(*sorted(points), strict=True)
+        panel.errorbar(x, y, sd, marker="o", markersize=4, capsize=2, linewidth=1, label=name)
+    panel.set(xlabel="epsilon, proved", ylabel="NDCG@10, 1 + 99 candidates", xscale="log", title=results.parent.name)
+    panel.legend(frameon=False, fontsize=7)

@@ -1,0 +1,160 @@
+"""A release's record as a page that a data-protection officer can read."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zoo.commands.privacy.groups import GROUPS, best_guess, group_epsilon, share
+from zoo.privacy.accounting.events import event_to_dict
+from zoo.privacy.accounting.relation import Unit
+from zoo.privacy.record.record import FLOATING_POINT, Guarantee, rounded_up
+from zoo.release.release import Release
+
+UNITS = {
+    Unit.RATING: "one rating of one user: whether it is there at all, and its value",
+    Unit.RATING_VALUE: "the value of one rating; that it is there is public",
+    Unit.USER: "all ratings of one user; that they are a user is public",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A heading and what is said below it.
+
+    Attributes:
+        title: The heading.
+        lines: Sentences.
+        rows: Name and value pairs.
+    """
+
+    title: str
+    lines: list[str] = field(default_factory=list)
+    rows: list[tuple[str, str]] = field(default_factory=list)
+
+
+def parts(release: Release, path: Path) -> list[Part]:
+    """The page of a release; reading it has checked the files and recomputed epsilon from the ledger."""
+    record = release.record
+    facts = [
+        ("folder", str(path)),
+        ("domain", release.domain),
+        ("kind", f"{release.kind}, {release.num_users:,} users, width {release.width:,}"),
+        ("mechanism", record.mechanism),
+        ("SHA-256", release.digest),
+    ]
+    made = [Part("Release", rows=facts), Part("In short", in_short(release))]
+    if record.guarantee is Guarantee.PROVED:
+        made.append(Part("What is guaranteed", rows=_guaranteed(release)))
+        if record.unit is Unit.RATING:
+            made.append(Part("Several ratings of one person", _group_lines(), _groups(release)))
+    made += [
+        Part("Checked here, on this machine", _checked(release)),
+        Part("Proved, if the source party ran the published code as it is", _proved(release)),
+        Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
+        Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
+        Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
+        Part("Ledger", [str(event_to_dict(event)) for event in release.ledger]),
+        Part("Arithmetic", [FLOATING_POINT]),
+    ]
+    return made
+
+
+def in_short(release: Release) -> list[str]:
+    """One paragraph without jargon."""
+    record = release.record
+    if record.guarantee is Guarantee.NONE or record.epsilon is None or record.delta is None or record.unit is None:
+        return [f"This release guarantees nothing ({record.reason}). Treat it as if it were the ratings themselves."]
+    guess = best_guess(record.epsilon, record.delta)
+    return [
+        f"Protected is {UNITS[record.unit]}.",
+        f"Whoever sees this release and knows everything else can answer a yes-or-no question about it, with even odds "
+        f"beforehand, rightly in at most {share(guess)} of cases.",
+        "That holds whatever is done with the release, and however often.",
+    ]
+
+
+def _guaranteed(release: Release) -> list[tuple[str, str]]:
+    record = release.record
+    assert record.epsilon is not None
+    assert record.delta is not None
+    found = [
+        ("unit", str(record.unit)),
+        ("neighbours", str(record.relation).replace("_", " ")),
+        ("epsilon", rounded_up(record.epsilon)),
+        ("delta", f"{float(rounded_up(record.delta)):.3g}"),
+    ]
+    if record.requested_epsilon is not None:
+        found.append(("epsilon asked for, in the paper's formula", f"{record.requested_epsilon:g}"))
+    if record.mu is not None:
+        found.append(("mu", rounded_up(record.mu)))
+    found.append(("sensitivity", f"{record.sensitivity:g} ({record.sensitivity_norm})"))
+    if record.clip is not None:
+        found.append(("clip", f"{record.clip:g}"))
+    return [*found, ("noise scale", f"{record.noise_scale:.6g}"), ("uses of the data", str(record.compositions))]
+
+
+def _group_lines() -> list[str]:
+    return [
+        "The guarantee is for one rating. Who looks for several ratings of one person at once, or for anything that they "
+        "have in common, faces the larger epsilon below; at some tens of ratings it may mean nothing any more."
+    ]
+
+
+def _groups(release: Release) -> list[tuple[str, str]]:
+    found = []
+    for ratings in GROUPS:
+        epsilon = group_epsilon(release.record, release.ledger, ratings)
+        said = "not known" if epsilon is None else rounded_up(epsilon)
+        if epsilon is not None and release.record.delta is not None:
+            said += f" (guess {share(best_guess(epsilon, release.record.delta))})"
+        found.append((f"{ratings} rating{'s' if ratings > 1 else ''}", said))
+    return found
+
+
+def _checked(release: Release) -> list[str]:
+    said = [
+        "the tensors are those that the manifest names (SHA-256), of the shapes that the kind has, and finite",
+        "the record contradicts itself nowhere",
+    ]
+    if release.record.guarantee is Guarantee.PROVED:
+        said.append("epsilon was computed anew from the ledger, and the record does not state less")
+    return said
+
+
+def _proved(release: Release) -> list[str]:
+    record = release.record
+    if record.guarantee is Guarantee.NONE:
+        return [f"nothing: {record.reason}"]
+    return [
+        f"the noise came from {record.noise_source}, was drawn once and never kept: no file can show that",
+        "sensitivity, clip and noise scale are those of the code that ran; an audit looks for errors in it",
+        f"accountant: {record.accountant}",
+    ]
+
+
+def as_text(page: list[Part]) -> str:
+    """The page for a terminal."""
+    blocks = []
+    for part in page:
+        width = max((len(name) for name, _ in part.rows), default=0)
+        lines = [*(f"  {line}" for line in part.lines), *(f"  {name:<{width}}  {value}" for name, value in part.rows)]
+        blocks.append("\n".join([part.title, *lines]))
+    return "\n\n".join(blocks)
+
+
+def as_html(page: list[Part], title: str) -> str:
+    """The page as one file of HTML that needs nothing else."""
+    blocks = []
+    for part in page:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in part.lines)
+        rows = "".join(f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in part.rows)
+        blocks.append(f"<h2>{html.escape(part.title)}</h2>{lines}" + (f"<table>{rows}</table>" if rows else ""))
+    style = (
+        "body{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}"
+        "h2{border-bottom:1px solid #ccc;margin-top:2rem}th{text-align:left;padding:.2rem 1.5rem .2rem 0;vertical-align:top;"
+        "font-weight:600}td{word-break:break-word}p{margin:.3rem 0}"
+    )
+    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{style}</style>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{html.escape(title)}</h1>{''.join(blocks)}</body></html>\n"

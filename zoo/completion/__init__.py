@@ -1,1 +1,0 @@
-"""Matrix completion from signs: projections, solvers and perturbations, without Lightning."""

@@ -1,0 +1,93 @@
+"""Adversarial: what methods of two networks that learn against each other share. Ceremony only, as in the base."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from zoo.data.batches import Batch
+from zoo.recommender import Outputs, Recommender
+
+
+class Adversarial(Recommender):
+    """A discriminator and a generator that take one step each on every batch, the discriminator first.
+
+    A method makes ``generator`` and ``discriminator`` in ``build``, sets both step sizes and L2 weights in its constructor,
+    and says in :meth:`discriminator_step` and ``step`` what a batch costs either. Penalties are added to ``critic`` and to
+    ``generator``. One for ``loss`` is the generator's too; such penalties are summed over the rows of a batch, and the
+    losses here are means over users, so it is divided by their number.
+
+    All random numbers come from the global stream, which checkpoints keep: a resumed run equals an unbroken one.
+    """
+
+    generator: nn.Module
+    discriminator: nn.Module
+    lr_generator: float
+    lr_discriminator: float
+    weight_decay_generator: float
+    weight_decay_discriminator: float
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    @abstractmethod
+    def discriminator_step(self, batch: Batch) -> Outputs:
+        """``loss`` of the discriminator, and those of ``exposes`` that a penalty on it may want."""
+
+    def setup(self, stage: str) -> None:
+        """Refuse several processes, then read the data.
+
+        Raises:
+            ValueError: If there are several processes.
+        """
+        if self.trainer.world_size > 1:
+            raise ValueError(
+                f"{type(self).__name__} takes the steps of its two networks in one process; got "
+                f"{self.trainer.world_size}. Set trainer.devices to 1."
+            )
+        super().setup(stage)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        """One step of the discriminator, then one of the generator, on the same users."""
+        discriminator, generator = self._optimizers()
+        outputs = self.discriminator_step(batch)
+        self._learn(discriminator, outputs["loss"] + self.penalties(outputs, to="critic").mean())
+        self._log("train/discriminator_loss", outputs["loss"], batch)
+        outputs = self.step(batch)
+        loss = outputs["loss"] + self.penalties(outputs, to="generator").mean()
+        loss = loss + self.penalties(outputs).mean() / len(batch.users)
+        self._learn(generator, loss)
+        self._log("train/loss", loss, batch, prog_bar=True)
+
+    def _learn(self, optimizer: Optimizer, loss: Tensor) -> None:
+        optimizer.zero_grad()
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.manual_backward(loss, inputs=own)  # the other network's gradients are not wanted, nor worked out
+        optimizer.step()
+
+    def _log(self, name: str, loss: Tensor, batch: Batch, prog_bar: bool = False) -> None:
+        self.log(name, loss.detach(), prog_bar=prog_bar, on_step=False, on_epoch=True, batch_size=len(batch.users))
+
+    def _optimizers(self) -> tuple[Optimizer, Optimizer]:
+        optimizers: Any = self.optimizers()
+        return optimizers[0], optimizers[1]
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Adam for each network."""
+        return (
+            torch.optim.Adam(
+                self.discriminator.parameters(),
+                lr=self.lr_discriminator,
+                weight_decay=self.weight_decay_discriminator,
+                fused=True,
+            ),
+            torch.optim.Adam(
+                self.generator.parameters(), lr=self.lr_generator, weight_decay=self.weight_decay_generator, fused=True
+            ),
+        )

@@ -1,0 +1,1 @@
+"""OneBitMC: one-bit matrix completion, its projections, solvers and perturbations."""

@@ -1,0 +1,262 @@
+"""OneBitMC: one-bit matrix completion, with the value of each rating protected or not."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.data.batches import Batch, RankingBatch
+from zoo.methods.one_bit_mc.norm_balls import InfinityBall, NuclearBall
+from zoo.methods.one_bit_mc.objective import Observations
+from zoo.methods.one_bit_mc.perturbation import Clear, Perturbation, Problem
+from zoo.methods.one_bit_mc.solvers import Solver, truncated
+from zoo.metrics import AverageRelativeError, SignAccuracy
+from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes, TargetData
+
+logger = logging.getLogger(__name__)
+
+
+class OneBitMC(Recommender):
+    """One-bit matrix completion: a matrix of bounded nuclear norm under which the signs of the ratings are likely.
+
+    A sign is +1 with probability ``h(X_ij)``; the negative log-likelihood of the observed ones is minimised over the
+    nuclear-norm ball of radius `tau`, and with `bounded` over the matrices among them none of whose entries exceeds `alpha`.
+    One iteration of the solver is a training step; it ends by itself.
+
+    Who is protected: what `perturbation` says, the value of one rating where it adds noise; which pairs are rated is public.
+    The record is in the run's ``privacy.json``. A checkpoint from inside a run, and the log of its objective where there is
+    one, hold what the solver holds: only the finished run's matrix is what the record speaks of.
+
+    Ratings are signs (`data.filters.signs`). An item or user without an observed sign has only zeros in the completed matrix
+    (nothing but noise, where that is on the output), and a 0 counts as wrong in ``sign_accuracy``; such users are ranked by
+    item counts. On data whose matrix is known (`LowRank`)
+    ``average_relative_error`` is measured. Ranking treats every held-out pair as the one to be found, whatever its sign, as for
+    methods of implicit feedback; this one does not learn who rates what.
+
+    Memory is some dense matrices of users x items in float64 (the perturbed matrix is dense by its nature).
+
+    Reference: *One-Bit Matrix Completion with Differential Privacy*, sections 3.2 and 4; Davenport et al., *1-Bit Matrix
+    Completion*, Information and Inference 2014. Departures: see the perturbations, `zoo.methods.one_bit_mc.solvers` and
+    `zoo.methods.one_bit_mc.norm_balls`. Entries are not held to `alpha` unless `bounded`, as in the toolbox of Davenport et al.
+
+    Args:
+        tau: Radius of the nuclear-norm ball; the paper's ``alpha sqrt(num_users num_items r)``.
+        link: `logistic`, or `probit`: the normal cdf of ``X_ij / scale``.
+        scale: For probit.
+        perturbation: Where noise goes; null: `Clear`, none.
+        alpha: What entries are at most in absolute value; some perturbations are calibrated on it.
+        bounded: Hold entries to `alpha`; takes a projection onto two sets in each step.
+        rank: Cut the completed matrix to this rank; null: it stays as it is.
+        tolerance: Of the projected gradient, relative to the matrix, where the solver runs until it has converged.
+        max_iterations: It stops there all the same.
+        max_cells: Refuse larger matrices before memory runs out.
+
+    Raises:
+        ValueError: If a setting is out of range, or the perturbation does not go with the others.
+    """
+
+    batches = "steps"
+    reads_signs = True
+    not_saved = ("perturbation",)  # an object; what it promised of a complete matrix is saved as its record
+
+    matrix: Tensor
+
+    def __init__(
+        self,
+        tau: float,
+        link: Literal["logistic", "probit"] = "logistic",
+        scale: float = 1.0,
+        perturbation: Perturbation | None = None,
+        alpha: float | None = None,
+        bounded: bool = False,
+        rank: int | None = None,
+        tolerance: float = 1e-3,
+        max_iterations: int = 500,
+        max_cells: int = 50_000_000,
+    ) -> None:
+        super().__init__()
+        NuclearBall(tau)
+        if alpha is not None:
+            InfinityBall(alpha)
+        if bounded and alpha is None:
+            raise ValueError("bounded holds entries to alpha, and alpha is null: give it, e.g. 1.0.")
+        if link not in ("logistic", "probit"):
+            raise ValueError(f"link must be 'logistic' or 'probit', got {link!r}.")
+        if not 0 < tolerance < 1 or max_iterations < 1 or (rank is not None and rank < 1):
+            raise ValueError(
+                "tolerance must lie between 0 and 1, max_iterations and rank be at least 1; got "
+                f"{tolerance}, {max_iterations} and {rank}."
+            )
+        self.tau, self.alpha, self.bounded, self.rank = tau, alpha, bounded, rank
+        self.link: Link = Logistic() if link == "logistic" else Probit(scale)
+        self.perturbation = Clear() if perturbation is None else perturbation
+        self.perturbation.check(self.link, alpha, bounded)
+        self.tolerance, self.max_cells = tolerance, max_cells
+        self.steps_per_epoch = max_iterations if self.perturbation.steps is None else self.perturbation.steps
+        self.noise = NoiseSource.of(self.perturbation.noise_seed)
+        self.solver: Solver | None = None
+        self.drawn: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {}
+        self.complete = False
+        self._resumed: dict[str, Any] | None = None
+        self._record: PrivacyRecord | None = None
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the matrix's buffer."""
+        shape = sizes["num_users"], sizes["num_items"]
+        if shape[0] * shape[1] > self.max_cells:
+            raise ValueError(
+                f"A matrix of {shape[0]} x {shape[1]} has more than max_cells = {self.max_cells} entries, and some of them are "
+                "kept in float64. Raise max_cells if there is memory, or filter rare items out."
+            )
+        self.register_buffer("matrix", torch.zeros(shape))
+
+    def read_data(self, data: TargetData) -> None:
+        """Keep what scoring needs, and how well signs and a known matrix are met."""
+        super().read_data(data)
+        self.signs = torch.nn.ModuleDict({stage: SignAccuracy() for stage in ("val", "test")})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a run that goes on may not change: the problem and the perturbation, in plain values."""
+        own = {"tau": self.tau, "link": repr(self.link), "alpha": self.alpha, "bounded": self.bounded}
+        return own | self.perturbation.settings
+
+    # Solving.
+
+    def problem(self) -> Problem:
+        """What is solved, from the training ratings of the datamodule at hand.
+
+        Raises:
+            ValueError: If there is no sign to learn from.
+        """
+        train = self.data.train
+        seen = Observations((train.num_users, train.num_items), train.pair_keys, train.matrix.data.astype(np.float64))
+        return Problem(seen, self.link, NuclearBall(self.tau), self.alpha, self.bounded, self.tolerance)
+
+    def on_train_start(self) -> None:
+        """Draw what is drawn once, or go on with what the checkpoint holds."""
+        super().on_train_start()
+        if self.complete:
+            return
+        problem, kept = self.problem(), self._resumed
+        if kept is not None:
+            self._check_resumed(kept)
+            self.drawn = {name: value.numpy() for name, value in kept["drawn"].items()}
+        elif not self.drawn:  # a second fit of this very object, the first interrupted, goes on with what it drew
+            self.drawn = self.perturbation.draw(problem, self.noise)
+        self.solver = self.perturbation.solver(problem, self.drawn, self.noise)
+        if kept is not None:
+            self.solver.load_state({n: v.numpy() if isinstance(v, Tensor) else v for n, v in kept["solver"].items()})
+        self._resumed = None
+
+    def step(self, batch: Batch) -> Outputs:
+        """One iteration; after the last, noise on the output and the matrix."""
+        if self.solver is None:
+            return {}
+        self.solver.step()
+        if self.perturbation.shows_objective and hasattr(self.solver, "value"):
+            self.log("train/objective", float(self.solver.value), prog_bar=True, batch_size=1)
+        if self.solver.solved or self.solver.steps >= self.steps_per_epoch:
+            self._finish()
+        return {}
+
+    @property
+    def solved(self) -> bool:
+        """Whether the solver has ended and the matrix is complete."""
+        return self.complete
+
+    def _finish(self) -> None:
+        assert self.solver is not None
+        if not self.solver.solved:
+            logger.warning(
+                "OneBitMC stops after %d iterations without having converged to a tolerance of %g; raise max_iterations.",
+                self.solver.steps,
+                self.tolerance,
+            )
+        problem = self.problem()
+        found = self.perturbation.finish(self.solver.result, problem, self.noise)
+        self.matrix.copy_(torch.from_numpy(found if self.rank is None else truncated(found, self.rank)))
+        self._record = self.perturbation.record(problem, self.data.train.applied)
+        # From here on nothing is kept but the matrix: before, the solver may hold what has no noise.
+        self.solver, self.drawn, self.complete = None, {}, True
+
+    def privacy_record(self) -> PrivacyRecord | None:
+        """What the perturbation that the matrix was completed with protects; None before there is one or data to solve."""
+        if self._record is not None or self._trainer is None:
+            return self._record
+        record = self.perturbation.record(self.problem(), self.data.train.applied)
+        return record.without_guarantee("the matrix is not complete")
+
+    def _check_resumed(self, kept: dict[str, Any]) -> None:
+        """Refuse to go on otherwise than was begun; also where no trainer was there when the checkpoint was read."""
+        if kept["settings"] != self.settings:
+            raise ValueError(
+                f"The checkpoint is of a run with the settings {kept['settings']}, and {self.settings} are asked for: what was "
+                "noised already cannot be noised otherwise. Go on with the run's own config, or train anew."
+            )
+        if kept.get("digests", self.data.digests) != self.data.digests:
+            raise ReleaseMismatchError("The checkpoint was begun on other ratings than those at hand. Train anew.")
+
+    # Scoring.
+
+    def can_score(self, users: Tensor) -> Tensor:
+        """Users with an observed sign; everybody where who has one is hidden, as a mask for users (batch,)."""
+        return torch.ones_like(users, dtype=torch.bool) if self.perturbation.hides_pairs else super().can_score(users)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Completed entries, shape ``(batch, candidates)``."""
+        return self.matrix[users[:, None], items]
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Completed rows, shape ``(batch, num_items)``."""
+        return self.matrix[users]
+
+    def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
+        metric = self.signs[stage]
+        assert isinstance(metric, SignAccuracy)
+        metric.update(self.matrix[batch.users, batch.positives], batch.ratings)
+        return super()._rank(stage, batch)
+
+    def _log_ranking(self, stage: str) -> None:
+        super()._log_ranking(stage)
+        metric = self.signs[stage]
+        assert isinstance(metric, SignAccuracy)
+        self.log(f"{stage}/sign_accuracy", metric.compute())
+        metric.reset()
+        truth: Tensor | None = getattr(self.data, "truth", None)
+        if truth is not None:
+            error = AverageRelativeError()
+            error.update(self.matrix.cpu(), truth)
+            self.log(f"{stage}/average_relative_error", error.compute().float())
+
+    # Checkpoints.
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the solver's state too, until the matrix is complete."""
+        super().on_save_checkpoint(checkpoint)
+        kept: dict[str, Any] = {"complete": self.complete, "settings": self.settings}
+        if self._record is not None:
+            kept["record"] = self._record.to_dict()
+        if self.solver is not None:
+            as_tensors = {
+                n: torch.tensor(v) if isinstance(v, np.ndarray) else v for n, v in self.solver.state().items()
+            }
+            kept |= {"solver": as_tensors, "drawn": {name: torch.tensor(v) for name, v in self.drawn.items()}}
+        checkpoint["zoo"]["completion"] = kept
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on where the solver stood."""
+        super().on_load_checkpoint(checkpoint)
+        kept = checkpoint["zoo"]["completion"]
+        if self._trainer is not None and not kept["complete"]:
+            self._check_resumed(kept)
+        self.complete = kept["complete"]
+        self._resumed = kept | {"digests": checkpoint["zoo"]["digests"]} if "solver" in kept else None
+        self._record = PrivacyRecord.from_dict(kept["record"]) if "record" in kept else None

@@ -1,0 +1,98 @@
+"""What one-bit matrix completion minimises: the negative log-likelihood of signs, and its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from zoo.privacy.one_bit.link_functions import Link
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Signs of some entries of a matrix.
+
+    Attributes:
+        shape: Rows and columns of the matrix.
+        cells: Which entries have a sign, as rising numbers row * columns + column, shape ``(n,)``. Public.
+        signs: +1 or -1, shape ``(n,)``, float64.
+    """
+
+    shape: tuple[int, int]
+    cells: Integers
+    signs: Floats
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be learned from.
+
+        Raises:
+            ValueError: If there is no entry, a cell lies outside or is repeated, or a sign is neither +1 nor -1.
+        """
+        if not len(self.cells):
+            raise ValueError(
+                f"No entry of the {self.shape[0]} x {self.shape[1]} matrix is observed: nothing to learn from."
+            )
+        if self.cells.shape != self.signs.shape or (np.diff(self.cells) <= 0).any():
+            raise ValueError("Observed cells rise strictly and have one sign each; sort them and drop repeats.")
+        if self.cells[0] < 0 or self.cells[-1] >= self.shape[0] * self.shape[1]:
+            raise ValueError(f"An observed cell lies outside the {self.shape[0]} x {self.shape[1]} matrix.")
+        if not np.isin(self.signs, (-1.0, 1.0)).all():
+            wrong = self.signs[~np.isin(self.signs, (-1.0, 1.0))]
+            raise ValueError(
+                f"Signs are +1 or -1; {len(wrong)} are not, the first is {wrong[0]:g}. Set data.filters.signs and a threshold."
+            )
+
+    def at(self, matrix: Floats) -> Floats:
+        """The observed entries of a matrix, shape ``(n,)``."""
+        values: Floats = matrix.ravel()[self.cells]
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """``-sum b log h(x) + (1 - b) log(1 - h(x)) + tilt x`` over the observed entries, plus ``ridge/2 ||X||_F^2``.
+
+    With bits ``b = (1 + sign)/2`` and no tilt it is equation 2 of the paper; with a tilt, its objective perturbation. For the
+    logistic link bits need not be 0 or 1: a bit and a tilt enter as their sum alone.
+
+    Attributes:
+        link: h.
+        shape: Rows and columns of the matrix.
+        cells: Observed entries, shape ``(n,)``.
+        bits: Shape ``(n,)``.
+        tilt: Shape ``(n,)``, or 0.
+        ridge: Not negative.
+    """
+
+    link: Link
+    shape: tuple[int, int]
+    cells: Integers
+    bits: Floats
+    tilt: Floats | float = 0.0
+    ridge: float = 0.0
+
+    @classmethod
+    def of(cls, observations: Observations, link: Link, tilt: Floats | float = 0.0, ridge: float = 0.0) -> Likelihood:
+        """That of observed signs."""
+        return cls(link, observations.shape, observations.cells, (1 + observations.signs) / 2, tilt, ridge)
+
+    @property
+    def smoothness(self) -> float:
+        """How fast an entry of the gradient changes at most with its entry, without the ridge."""
+        return self.link.smoothness
+
+    def value(self, entries: Floats) -> float:
+        """The function at the observed entries (n,), without the ridge."""
+        positive, negative = self.link.log_likelihood(entries)
+        return -float(self.bits @ positive + (1 - self.bits) @ negative + np.sum(self.tilt * entries))
+
+    def gradient(self, entries: Floats) -> Floats:
+        """Its gradient there, shape ``(n,)``."""
+        positive, negative = self.link.slopes(entries)
+        gradient: Floats = (1 - self.bits) * negative - self.bits * positive - self.tilt
+        return gradient

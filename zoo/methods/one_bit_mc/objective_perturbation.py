@@ -1,0 +1,122 @@
+"""ObjectivePerturbation: a random linear term in the objective."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from zoo.methods.one_bit_mc.objective import Likelihood
+from zoo.methods.one_bit_mc.perturbation import SEVERAL_WITH_GAUSSIAN_NOISE, Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.solvers import Solver
+from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.accounting.pure import laplace_noise
+from zoo.privacy.one_bit.link_functions import Link, Logistic
+from zoo.privacy.one_bit.mechanisms import noisy_bits, objective_noise, plan_objective
+from zoo.privacy.one_bit.plan import OneBitPlan
+from zoo.privacy.one_bit.published import PublishedScale, published_objective
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import PrivacyRecord, default_delta
+
+
+class ObjectivePerturbation(Perturbation):
+    """A random linear term in the objective (ObjP, section 4.2).
+
+    Logistic link: Laplace noise of scale ``1/epsilon`` on the bits, or Gaussian noise; proved for any constraint and solver.
+    As published the noise is half of that, because the factor 1/2 of the objective stands before it too: twice the epsilon. (With
+    probit the published noise rests on another bound: at alpha 1 less than the proof asks for below an epsilon of 2.8, more above.)
+
+    Probit link: proved for the exact minimiser alone, and a solver's is not exact. So it is refused; use
+    `InputPerturbation`. With `inexact` the noise is that of the proof and the record says that nothing is promised.
+
+    Args:
+        epsilon: Privacy loss.
+        noise: `laplace`, or `gaussian` (logistic link).
+        delta: With Gaussian noise; null: the smaller of 1e-5 and a tenth of one over the number of users.
+        ridge: Weight of half the squared entries in the objective; lowers what probit needs.
+        inexact: Run the probit link although nothing is promised.
+        paper_faithful: The published noise. `guarantee: none`.
+        noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
+
+    Raises:
+        ValueError: If a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        noise: Literal["laplace", "gaussian"] = "laplace",
+        delta: float | None = None,
+        ridge: float = 0.0,
+        inexact: bool = False,
+        paper_faithful: bool = False,
+        noise_seed: int | None = None,
+    ) -> None:
+        check_epsilon(epsilon)
+        if paper_faithful and noise != "laplace":
+            raise ValueError(f"The published noise is Laplace; got noise {noise!r} with paper_faithful.")
+        self.epsilon, self.noise, self.delta, self.ridge = epsilon, noise, delta, ridge
+        self.inexact, self.paper_faithful, self.noise_seed = inexact, paper_faithful, noise_seed
+
+    def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
+        """Refuse a probit link that would promise what no solver keeps, and one without alpha."""
+        logistic = isinstance(link, Logistic)
+        self.shows_objective = logistic and not self.paper_faithful
+        if logistic:
+            if not self.paper_faithful:
+                self._plan(link, alpha, 1e-5)
+            return
+        if not (self.inexact or self.paper_faithful):
+            raise ValueError(
+                "With the probit link, noise on the objective is private for its exact minimiser alone, which no solver "
+                "returns. Use InputPerturbation, or link: logistic; or set inexact to run without a guarantee."
+            )
+        if alpha is None:
+            raise ValueError("The probit link needs alpha here, the largest entry: the noise is calibrated on it.")
+        if not self.paper_faithful:
+            self._plan(link, alpha, 1e-5)
+
+    @property
+    def several(self) -> str:
+        """What several ratings of one person cost together; for the record."""
+        return super().several if self.noise == "laplace" else SEVERAL_WITH_GAUSSIAN_NOISE
+
+    def _plan(self, link: Link, alpha: float | None, default: float) -> OneBitPlan:
+        delta = (default if self.delta is None else self.delta) if self.noise == "gaussian" else 0.0
+        return plan_objective(link, self.epsilon, noise=self.noise, delta=delta, alpha=alpha, ridge=self.ridge)
+
+    def _plan_of(self, problem: Problem) -> OneBitPlan:
+        return self._plan(problem.link, problem.alpha, default_delta(problem.observations.shape[0]))
+
+    def _published_scale(self, problem: Problem) -> PublishedScale:
+        # No entry exceeds the nuclear norm, so tau bounds them where nothing else does.
+        alpha = problem.nuclear.radius if problem.alpha is None else problem.alpha
+        return published_objective(problem.link, self.epsilon, alpha)
+
+    def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
+        """The noise, or the noisy bits where they are all that the objective needs."""
+        count = len(problem.observations.signs)
+        if self.paper_faithful:
+            return {"tilt": laplace_noise(noise, self._published_scale(problem).scale, count)}
+        plan = self._plan_of(problem)
+        if plan.exact_minimiser:
+            return {"tilt": objective_noise(count, plan, noise)}
+        return {"bits": noisy_bits(problem.observations.signs, plan, noise)}
+
+    def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
+        """The tilted likelihood."""
+        likelihood = Likelihood.of(problem.observations, problem.link, ridge=self.ridge)
+        # In the sound form with the logistic link, nothing but the noisy bits is read from here on.
+        if "bits" in drawn:
+            return problem.minimise(replace(likelihood, bits=drawn["bits"]))
+        return problem.minimise(replace(likelihood, tilt=drawn["tilt"]))
+
+    def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
+        """Proved for the logistic link."""
+        mechanism = "one-bit matrix completion, objective"
+        if self.paper_faithful:
+            return self._published(f"{mechanism}, as published", self._published_scale(problem), problem, assumptions)
+        plan = self._plan_of(problem)
+        record = self._proved(mechanism, plan, problem, assumptions, ridge=self.ridge)
+        if plan.exact_minimiser:
+            return record.without_guarantee("the minimiser is not exact, and the proof is for the exact one")
+        return record

@@ -1,0 +1,360 @@
+"""Solvers of one-bit matrix completion: spectral projected gradient, and a fixed number of projected steps.
+
+Both go one iteration at a time, so that a trainer can show, interrupt and resume them, and hold their state as arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from zoo.methods.one_bit_mc.norm_balls import with_zeros_of
+from zoo.methods.one_bit_mc.objective import Likelihood
+
+Floats = npt.NDArray[np.float64]
+State = dict[str, Floats | float]
+Gradient = Callable[[Floats, int], Floats]
+"""Observed entries (n,) and the step's number from 0 in, what is taken for the gradient there (n,) out."""
+
+_SHORTEST, _LONGEST = 1e-4, 1e9  # Barzilai-Borwein steps
+_SUFFICIENT = 1e-4
+_MEMORY = 3
+_HALVINGS = 20
+
+
+class Projection(Protocol):
+    """The nearest matrix of a set; see `zoo.methods.one_bit_mc.norm_balls`.
+
+    Attributes:
+        rank: The warm start of the next projection. It decides rounding errors, so an interrupted run keeps it.
+    """
+
+    rank: int
+
+    def __call__(self, matrix: Floats, /) -> Floats:
+        """Of and to shape ``(rows, columns)``."""
+        ...
+
+
+class Solver(ABC):
+    """An iteration at a time towards a matrix.
+
+    Attributes:
+        point: The matrix so far, shape ``(rows, columns)``, float64.
+        steps: Iterations so far.
+        solved: Whether there is nothing more to do.
+    """
+
+    def __init__(self, likelihood: Likelihood, project: Projection) -> None:
+        self.likelihood, self.project = likelihood, project
+        self.point: Floats = np.zeros(likelihood.shape)
+        self.steps = 0
+        self.solved = False
+
+    @abstractmethod
+    def step(self) -> None:
+        """One iteration."""
+
+    @property
+    def result(self) -> Floats:
+        """The matrix that was found, shape ``(rows, columns)``."""
+        return self.point
+
+    def _entries(self, matrix: Floats) -> Floats:
+        entries: Floats = matrix.ravel()[self.likelihood.cells]
+        return entries
+
+    def _descend(self, gradient: Floats, size: float) -> Floats:
+        """The projection of a step of some size against a gradient (n,) and the ridge's."""
+        moved = self.point * (1 - size * self.likelihood.ridge)
+        moved.ravel()[self.likelihood.cells] -= size * gradient
+        return self.project(moved)
+
+    def state(self) -> State:
+        """What another solver of the same problem needs to go on."""
+        steps, rank = float(self.steps), float(self.project.rank)
+        return {"point": self.point.copy(), "steps": steps, "solved": float(self.solved), "rank": rank}
+
+    def load_state(self, state: State) -> None:
+        """Go on from there."""
+        self.point = np.array(state["point"])
+        self.steps, self.solved = int(state["steps"]), bool(state["solved"])
+        self.project.rank = int(state["rank"])
+
+
+class SpectralProjectedGradient(Solver):
+    """Projected gradient with Barzilai-Borwein steps and a non-monotone line search; one projection an iteration.
+
+    A step's size is ``s's / s'y`` of the last change of point and gradient. The line search goes along the projected
+    direction, backwards by safeguarded quadratic interpolation, until the value lies enough below the largest of the last
+    three. The best point is kept. It has converged when the projected gradient is small against the point.
+
+    Reference: Birgin, Martinez and Raydan, *Nonmonotone Spectral Projected Gradient Methods on Convex Sets*, SIAM J. Optim.
+    2000, algorithm SPG2; constants as in the 1BMC toolbox of Davenport et al. Departure: the first step is that of the
+    objective's smoothness. No curvilinear search follows a failed line search: along a feasible descent direction of a
+    smooth function it does not fail before rounding errors do.
+
+    Args:
+        likelihood: What is minimised.
+        project: Onto the constraint.
+        tolerance: Of the projected gradient, relative to the norm of the point (to 1 below that).
+        start: Where to begin; None: 0.
+    """
+
+    def __init__(
+        self, likelihood: Likelihood, project: Projection, tolerance: float = 1e-3, start: Floats | None = None
+    ) -> None:
+        super().__init__(likelihood, project)
+        self.tolerance = tolerance
+        if start is not None:
+            self.point = project(start)
+        self.size = 1 / (likelihood.smoothness + likelihood.ridge)
+        self._evaluate()
+        self.values = [self.value]
+        self.best, self.best_value = self.point, self.value
+
+    def _evaluate(self) -> None:
+        entries = self._entries(self.point)
+        self.value = self._value(entries, self.point)
+        self.gradient = self.likelihood.gradient(entries)
+
+    def _value(self, entries: Floats, point: Floats) -> float:
+        ridge = self.likelihood.ridge
+        return self.likelihood.value(entries) + (ridge / 2 * float(np.vdot(point, point)) if ridge else 0.0)
+
+    def step(self) -> None:
+        """One projection, a line search, and the size of the next step."""
+        if self.solved:
+            return
+        self.steps += 1
+        ridge = self.likelihood.ridge
+        direction = self._descend(self.gradient, self.size) - self.point
+        length = float(np.linalg.norm(direction))
+        # The projected step grows with its size, and its ratio to the size falls: either way a bound for size 1.
+        if length / min(self.size, 1.0) <= self.tolerance * max(1.0, float(np.linalg.norm(self.point))):
+            self.solved = True
+            return
+        slope = float(self.gradient @ self._entries(direction)) + (
+            ridge * float(np.vdot(self.point, direction)) if ridge else 0.0
+        )
+        share = self._line_search(direction, slope)
+        if share is None:
+            self.solved = True  # rounding errors: no lower value can be told apart
+            return
+        old = self.gradient
+        self.point = self.point + share * direction
+        self._evaluate()
+        self.values = [*self.values, self.value][-_MEMORY:]
+        if self.value < self.best_value:
+            self.best, self.best_value = self.point, self.value
+        squared = (share * length) ** 2
+        curvature = share * float((self.gradient - old) @ self._entries(direction)) + ridge * squared
+        self.size = float(np.clip(squared / curvature, _SHORTEST, _LONGEST)) if curvature > 0 else _LONGEST
+
+    def _line_search(self, direction: Floats, slope: float) -> float | None:
+        """The share of the direction to go, or None if none lowers the value enough."""
+        if slope >= 0:
+            return None
+        entries, change = self._entries(self.point), self._entries(direction)
+        highest, share = max(self.values), 1.0
+        for _ in range(_HALVINGS):
+            value = self._value(
+                entries + share * change, self.point + share * direction if self.likelihood.ridge else self.point
+            )
+            if value <= highest + _SUFFICIENT * share * slope:
+                return share
+            lowest = -slope * share**2 / (2 * (value - self.value - share * slope))
+            share = float(np.clip(lowest, 0.1 * share, 0.5 * share)) if np.isfinite(lowest) else share / 2
+        return None
+
+    @property
+    def result(self) -> Floats:
+        """The best point so far, shape ``(rows, columns)``."""
+        return self.best
+
+    def state(self) -> State:
+        """What another solver of the same problem needs to go on."""
+        history = {f"value_{i}": value for i, value in enumerate(self.values)}
+        return super().state() | {"size": self.size, "best": self.best.copy(), **history}
+
+    def load_state(self, state: State) -> None:
+        """Go on from there."""
+        super().load_state(state)
+        self._evaluate()
+        self.size, self.best = float(state["size"]), np.array(state["best"])
+        self.values = [float(state[f"value_{i}"]) for i in range(_MEMORY) if f"value_{i}" in state]
+        self.best_value = self._value(self._entries(self.best), self.best)
+
+
+class FixedSteps(Solver):
+    """Exactly so many projected steps, whatever happens: nothing is decided by looking at values.
+
+    What a mechanism needs whose guarantee counts steps: neither length nor number of the steps depends on the data but
+    through the gradients that it is given.
+
+    A step goes from the last point against the gradient there; with `dual`, from 0 against the sum of all gradients so far
+    (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009). Noise of several gradients
+    averages out, projections of it do not.
+
+    Args:
+        likelihood: Says where entries are observed, and the ridge.
+        project: Onto the constraint.
+        count: How many steps.
+        size: Of each step.
+        gradient: What is taken for the gradient; None: the likelihood's own.
+        dual: From 0 against the sum of all gradients; without a ridge.
+        spectral: After the first step, sizes are those of Barzilai and Borwein, of the gradients that were given, up to the
+            size of the first.
+
+    Raises:
+        ValueError: If the count is below 1 or the size not positive, or the kinds of steps do not go together.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        project: Projection,
+        count: int,
+        size: float,
+        gradient: Gradient | None = None,
+        dual: bool = False,
+        spectral: bool = False,
+    ) -> None:
+        super().__init__(likelihood, project)
+        if count < 1 or not size > 0:
+            raise ValueError(f"Steps must be at least 1 and of positive size; got {count} steps of size {size}.")
+        if dual and (spectral or likelihood.ridge):
+            raise ValueError("Steps from 0 against all gradients have one size and no ridge: leave dual or these out.")
+        self.count, self.size = count, size
+        self._gradient = gradient or (lambda entries, _: likelihood.gradient(entries))
+        self.sum: Floats | None = np.zeros(len(likelihood.cells)) if dual else None
+        self.longest = size if spectral else None
+        self.before: tuple[Floats, Floats] | None = None  # observed entries and gradient of the last step
+
+    def step(self) -> None:
+        """One step, unless all are done."""
+        if self.solved:
+            return
+        entries = self._entries(self.point)
+        gradient = self._gradient(entries, self.steps)
+        if self.longest is not None:
+            self._choose_size(entries, gradient)
+        if self.sum is None:
+            self.point = self._descend(gradient, self.size)
+        else:
+            self.sum += gradient
+            moved = np.zeros(self.likelihood.shape)
+            moved.ravel()[self.likelihood.cells] = -self.size * self.sum
+            self.point = self.project(moved)
+        self.steps += 1
+        self.solved = self.steps >= self.count
+
+    def _choose_size(self, entries: Floats, gradient: Floats) -> None:
+        assert self.longest is not None
+        if self.before is not None:
+            moved, turned = entries - self.before[0], gradient - self.before[1]
+            curvature, squared = float(moved @ turned), float(moved @ moved)
+            self.size = self.longest if curvature <= 0 else min(max(squared / curvature, _SHORTEST), self.longest)
+        self.before = entries, gradient
+
+    def state(self) -> State:
+        """What another solver of the same problem needs to go on."""
+        state = super().state() | {"size": self.size}
+        if self.sum is not None:
+            state["sum"] = self.sum.copy()
+        if self.before is not None:
+            state |= {"entries_before": self.before[0].copy(), "gradient_before": self.before[1].copy()}
+        return state
+
+    def load_state(self, state: State) -> None:
+        """Go on from there."""
+        super().load_state(state)
+        self.size = float(state["size"])
+        if self.sum is not None:
+            self.sum = np.array(state["sum"])
+        if "entries_before" in state:
+            self.before = np.array(state["entries_before"]), np.array(state["gradient_before"])
+
+
+class MultiStart(Solver):
+    """A first solver, then another problem from what it found, then the same from 0; the result is the lower of these two.
+
+    For an objective that is not convex and resembles one that is.
+
+    Args:
+        first: Of the convex problem.
+        again: From a start, or None for 0, to a solver of the other.
+    """
+
+    def __init__(
+        self,
+        first: SpectralProjectedGradient,
+        again: Callable[[Floats | None], SpectralProjectedGradient],
+    ) -> None:
+        super().__init__(first.likelihood, first.project)
+        self.again, self.stage, self.current = again, 0, first
+        self.found: SpectralProjectedGradient | None = None
+
+    def step(self) -> None:
+        """One iteration of the solver whose turn it is."""
+        if self.solved:
+            return
+        self.current.step()
+        self.steps += 1
+        if not self.current.solved:
+            return
+        if self.stage == 0:
+            self.stage, self.current = 1, self.again(self.current.result)
+        elif self.stage == 1:
+            self.stage, self.found, self.current = 2, self.current, self.again(None)
+        else:
+            self.solved = True
+
+    @property
+    def value(self) -> float:
+        """Of the objective of the solver whose turn it is."""
+        return self.current.value
+
+    @property
+    def result(self) -> Floats:
+        """The better of what was found so far, shape ``(rows, columns)``."""
+        if self.found is None or self.current.best_value < self.found.best_value:
+            return self.current.result
+        return self.found.result
+
+    def state(self) -> State:
+        """What another of the same problem needs to go on."""
+        own: State = {"steps": float(self.steps), "solved": float(self.solved), "stage": float(self.stage)}
+        own |= {f"current_{name}": part for name, part in self.current.state().items()}
+        return own if self.found is None else own | {f"found_{n}": part for n, part in self.found.state().items()}
+
+    def load_state(self, state: State) -> None:
+        """Go on from there."""
+        self.steps, self.solved, self.stage = int(state["steps"]), bool(state["solved"]), int(state["stage"])
+        if self.stage > 0:
+            self.current = self.again(None)
+        self.current.load_state(_part(state, "current_"))
+        if self.stage == 2:
+            self.found = self.again(None)
+            self.found.load_state(_part(state, "found_"))
+
+
+def _part(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def run(solver: Solver, limit: int = 10_000) -> Floats:
+    """Iterate until solved, or so often; gives the result, shape ``(rows, columns)``."""
+    while not solver.solved and solver.steps < limit:
+        solver.step()
+    return solver.result
+
+
+def truncated(matrix: Floats, rank: int) -> Floats:
+    """The nearest matrix of at most some rank; shape as given. Rows and columns of zeros stay exactly that."""
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
+    return with_zeros_of(matrix, (left[:, :rank] * values[:rank]) @ right[:rank])

@@ -1,0 +1,1 @@
+"""Events of mechanisms, and what they cost together; neither torch nor Lightning."""

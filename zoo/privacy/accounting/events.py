@@ -1,0 +1,307 @@
+"""Privacy events: frozen descriptions of what a mechanism did, which an accountant reads.
+
+The meaning of an event never changes, because releases written long ago are accounted for anew whenever they are read.
+A new mechanism gets a new class; an existing class may gain optional fields whose default means what it meant before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from zoo.privacy.accounting.gaussian import check_dim
+from zoo.privacy.accounting.relation import Relation
+
+_MAX_DEPTH = 16
+_MAX_COUNT = 2**53
+_MAX_DIM = 2**31
+_MULTIPLIERS = (1e-100, 1e100)
+_SMALLEST_RATE = 1e-12
+
+
+class EventError(ValueError):
+    """A description of an event that cannot be read."""
+
+
+@dataclass(frozen=True)
+class PrivacyEvent:
+    """Base of all events.
+
+    Attributes:
+        relations: Neighbouring relations under which the event means something; an accountant refuses the others.
+    """
+
+    relations: ClassVar[frozenset[Relation]] = frozenset(Relation)
+
+
+@dataclass(frozen=True)
+class NoOpEvent(PrivacyEvent):
+    """Nothing that depends on the data was released: costs nothing, under every relation."""
+
+
+@dataclass(frozen=True)
+class NonPrivateEvent(PrivacyEvent):
+    """Something was released without protection: costs infinity, under every relation."""
+
+
+@dataclass(frozen=True)
+class GaussianEvent(PrivacyEvent):
+    """One release of a vector with independent Gaussian noise on every coordinate.
+
+    Means the same under every relation, because the sensitivity is measured under the relation at hand.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise over the L2 sensitivity; dimensionless. Its inverse is mu.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no sensible positive number."""
+        _check_multiplier(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class GaussianProjectionEvent(PrivacyEvent):
+    """One release of ``M x + w N``, where M and N have independent standard normal entries and M is public.
+
+    What a change of x moves is itself random: its squared norm is that of the change times a chi-square variable with
+    ``dim`` degrees of freedom. Means the same under every relation, because the sensitivity is measured under the
+    relation at hand, but always requires that the data do not depend on M. M may be shared with other events: the
+    accountant assumes nothing of how the matrices of several events depend on each other.
+
+    Attributes:
+        noise_multiplier: w divided by the L2 sensitivity of x, before projection; dimensionless.
+        dim: Rows of M.
+    """
+
+    noise_multiplier: float
+    dim: int
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no sensible positive number, and a width below 1."""
+        _check_multiplier(self.noise_multiplier)
+        check_dim(self.dim)
+        if self.dim > _MAX_DIM:
+            raise EventError(f"dim must be at most 2**31, got {self.dim}.")
+
+
+@dataclass(frozen=True)
+class PoissonSampledGaussianEvent(PrivacyEvent):
+    """One step of DP-SGD: a sum over users, each in it independently with probability ``rate``, with Gaussian noise.
+
+    Who was in the sum stays secret. Means something for whole users alone: of a zeroed-out user nothing is in the sum,
+    a replaced one may move it by twice the clip norm. The accountant counts that, so the event is the same under both.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise over the L2 norm that one user's part of the sum is clipped to
+            (not over the sensitivity, which is twice that under ``replace_one_user``); dimensionless.
+        rate: Probability of each user to be in the sum, independent of all others.
+    """
+
+    relations: ClassVar[frozenset[Relation]] = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
+
+    noise_multiplier: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no sensible positive number, and a rate that is no probability."""
+        _check_multiplier(self.noise_multiplier)
+        if not _SMALLEST_RATE <= self.rate <= 1:
+            raise EventError(f"rate must lie in [{_SMALLEST_RATE}, 1], got {self.rate!r}; for none use NoOpEvent.")
+
+
+@dataclass(frozen=True)
+class RandomisedResponseEvent(PrivacyEvent):
+    """One bit, reported wrongly with a known probability whatever it is; the change at hand moves this bit alone.
+
+    A change that moves k bits is this event k times. Costs ``ln((1 - p)/p)`` with no delta, and that is tight.
+
+    Attributes:
+        flip_probability: Of a wrong report; more than 0, less than 1/2.
+    """
+
+    flip_probability: float
+
+    def __post_init__(self) -> None:
+        """Refuse a probability at which the report is certain or says nothing."""
+        if not _MULTIPLIERS[0] <= self.flip_probability < 0.5:
+            raise EventError(
+                f"flip_probability must lie in [{_MULTIPLIERS[0]}, 0.5), got {self.flip_probability!r}. A report without "
+                "flips is a NonPrivateEvent, one that ignores the bit a NoOpEvent."
+            )
+
+
+@dataclass(frozen=True)
+class LaplaceEvent(PrivacyEvent):
+    """One release of a vector with independent Laplace noise on every coordinate.
+
+    Means the same under every relation, because the sensitivity is measured under the relation at hand. Costs the
+    inverse of the multiplier, with no delta.
+
+    Attributes:
+        noise_multiplier: Scale of the noise over the L1 sensitivity; dimensionless. The scale is the standard deviation
+            over the square root of 2.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        """Refuse a multiplier that is no sensible positive number."""
+        _check_multiplier(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class PureEvent(PrivacyEvent):
+    """One release of which no more is known than that it costs epsilon, with no delta, under the relation at hand.
+
+    Attributes:
+        epsilon: What it costs at most.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        """Refuse an epsilon that is no sensible positive number."""
+        low, high = _MULTIPLIERS
+        if not low <= self.epsilon <= high:
+            raise EventError(
+                f"epsilon must lie in [{low}, {high}], got {self.epsilon!r}. "
+                "A release that costs everything is a NonPrivateEvent, one that costs nothing a NoOpEvent."
+            )
+
+
+@dataclass(frozen=True)
+class SelfComposedEvent(PrivacyEvent):
+    """The same event several times, with fresh noise each time.
+
+    Attributes:
+        event: What happened.
+        count: How often, at least once.
+    """
+
+    event: PrivacyEvent
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuse a count that is no positive integer."""
+        if not isinstance(self.event, PrivacyEvent):
+            raise TypeError(f"event must be a PrivacyEvent, got {type(self.event).__name__}.")
+        if type(self.count) is not int or not 1 <= self.count <= _MAX_COUNT:
+            raise EventError(f"count must be an integer from 1 to 2**53, got {self.count!r}; for none use NoOpEvent.")
+
+
+@dataclass(frozen=True)
+class ComposedEvent(PrivacyEvent):
+    """Several events on the same data, each with its own noise.
+
+    Attributes:
+        events: What happened, in order.
+    """
+
+    events: tuple[PrivacyEvent, ...]
+
+    def __post_init__(self) -> None:
+        """Freeze the events and refuse anything else."""
+        object.__setattr__(self, "events", tuple(self.events))
+        for event in self.events:
+            if not isinstance(event, PrivacyEvent):
+                raise TypeError(f"events must be PrivacyEvents, got {type(event).__name__}.")
+
+
+_EVENTS: dict[str, type[PrivacyEvent]] = {
+    kind.__name__: kind
+    for kind in (
+        NoOpEvent,
+        NonPrivateEvent,
+        GaussianEvent,
+        GaussianProjectionEvent,
+        PoissonSampledGaussianEvent,
+        RandomisedResponseEvent,
+        LaplaceEvent,
+        PureEvent,
+        SelfComposedEvent,
+        ComposedEvent,
+    )
+}
+
+
+def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
+    """An event as plain JSON values: its class name under ``type``, and its fields.
+
+    Raises:
+        EventError: If the event is of a class that `event_from_dict` does not know.
+    """
+    name = type(event).__name__
+    if _EVENTS.get(name) is not type(event):
+        raise EventError(f"{name} cannot be written; the known events are {sorted(_EVENTS)}.")
+    return {"type": name} | {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+
+
+def event_from_dict(values: Mapping[str, Any]) -> PrivacyEvent:
+    """The event that `event_to_dict` wrote. The values may come from another party: everything is checked.
+
+    Raises:
+        EventError: If the class is unknown, a field is missing, unknown or of another type, or a value is out of range.
+    """
+    return _read(values, depth=0)
+
+
+def _check_multiplier(value: float) -> None:
+    low, high = _MULTIPLIERS
+    if not low <= value <= high:
+        raise EventError(
+            f"noise_multiplier must lie in [{low}, {high}], got {value!r}. "
+            "A release without noise is a NonPrivateEvent, one without data a NoOpEvent."
+        )
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  # any field of any event
+    if isinstance(value, PrivacyEvent):
+        return event_to_dict(value)
+    if isinstance(value, tuple):
+        return [event_to_dict(event) for event in value]
+    return float(value) if isinstance(value, float) else int(value)
+
+
+def _read(values: object, depth: int) -> PrivacyEvent:
+    if depth > _MAX_DEPTH:
+        raise EventError(f"Events may be nested at most {_MAX_DEPTH} deep.")
+    if not isinstance(values, Mapping):
+        raise EventError(f"An event must be a mapping, got {type(values).__name__}.")
+    name = values.get("type")
+    kind = _EVENTS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise EventError(
+            f"Unknown event {str(name)[:80]!r}; this version knows {sorted(_EVENTS)}. "
+            "Upgrade cdr-zoo if the release is newer."
+        )
+    expected = {field.name for field in fields(kind)}
+    given = {key for key in values if key != "type"}
+    if given != expected:
+        raise EventError(f"{name} must have exactly the fields {sorted(expected)}, got {sorted(map(str, given))}.")
+    try:
+        return kind(**{key: _read_field(f"{name}.{key}", key, values[key], depth) for key in expected})
+    except EventError:
+        raise
+    except ValueError as error:
+        raise EventError(f"{name}: {error}") from error
+
+
+def _read_field(label: str, key: str, value: object, depth: int) -> PrivacyEvent | tuple[PrivacyEvent, ...] | float:
+    if key == "event":
+        return _read(value, depth + 1)
+    if key == "events":
+        if not isinstance(value, list):
+            raise EventError(f"{label} must be a list, got {type(value).__name__}.")
+        return tuple(_read(event, depth + 1) for event in value)
+    if key in ("count", "dim"):
+        if type(value) is not int:
+            raise EventError(f"{label} must be an integer, got {value!r}.")
+        return value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise EventError(f"{label} must be a number, got {value!r}.")
+    if not abs(value) <= _MULTIPLIERS[1]:  # also refuses NaN, and integers beyond any float
+        raise EventError(f"{label} must be a finite number of ordinary size.")
+    return float(value)

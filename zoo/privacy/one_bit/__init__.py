@@ -1,0 +1,1 @@
+"""Mechanisms of one-bit matrix completion."""

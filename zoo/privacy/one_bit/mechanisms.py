@@ -1,0 +1,326 @@
+"""Noise for one-bit matrix completion: on the objective, the gradients or the completed matrix.
+
+Who rated what, Omega, is public, and so are its size and all settings. What is protected is the value of one rating: data
+sets are neighbours if one sign differs (`Relation.CHANGE_ONE_RATING_VALUE`). A person with k ratings has k times the
+epsilon of Laplace noise, and `mu sqrt(k)` of Gaussian noise on objective or gradients; on the output up to `mu k`.
+
+The places for noise are those of *One-Bit Matrix Completion with Differential Privacy*: objective (ObjP, Section 4.2),
+gradient (GraP, 4.3) and output (OutP, 4.4); for the input (InP, 4.1) see `zoo.privacy.one_bit.input`. Scales are not all the
+paper's: those of ObjP and OutP, which do not hold, are in `zoo.privacy.one_bit.published`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from zoo.privacy.accounting.events import PureEvent
+from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.accounting.pure import laplace_noise, laplace_scale
+from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
+from zoo.privacy.one_bit.plan import (
+    Floats,
+    Noise,
+    OneBitPlan,
+    Signs,
+    check_noise,
+    check_signs,
+    check_steps,
+    vector_plan,
+    with_noise,
+)
+from zoo.privacy.randomness.noise import NoiseSource
+
+_MARGIN = 1e-10  # of a sensitivity over rounding errors
+_SLACK = 1e-12  # relative; by which a step size may miss its bound, far below the margin
+
+
+# Objective.
+
+
+def plan_objective(
+    link: Link,
+    epsilon: float,
+    *,
+    noise: Noise = "laplace",
+    delta: float = 0.0,
+    alpha: float | None = None,
+    ridge: float = 0.0,
+) -> OneBitPlan:
+    """Noise in the objective, as a term ``-<N, X>`` over Omega that is added to the negative log-likelihood. Opens no data.
+
+    Protects the value of one rating: neighbours differ in one sign. ``scale`` is that of N. The paper prints ``-H X/2``,
+    so its H is twice N (Section 4.2); it takes half of the noise that its epsilon needs.
+
+    *Logistic.* N is noise on the bits ``B = (1 + sign)/2``, because the objective is ``sum log(1 + e^X) - <B + N, X>``. One
+    bit moves by 1 (L1 and L2): Laplace of scale ``1/epsilon``, or Gaussian of standard deviation ``1/gauss_mu``. The
+    objective is a function of the noisy bits (`noisy_bits`), so with these anything may be done: any constraints, any
+    solver, any stopping rule.
+
+    *Probit.* A flipped sign moves the gradient at its entry by at most ``Delta = link.sensitivity(alpha)`` (L1), and that
+    depends on the entry. Laplace noise N of scale ``Delta/(epsilon - c)``, where c is `Link.log_curvature_ratio`: at an
+    output, N is a known function of the entry, whose derivative is the curvature there, which differs between the two
+    signs by a factor of at most ``e^c``; the rest of the problem, constraints included, adds as much to both. This is the
+    law of the exact minimiser. Anything may be done with that, and no guarantee is left for what a solver returns
+    instead. Draw N by `objective_noise`.
+
+    Args:
+        link: `Logistic` or `Probit`.
+        epsilon: Privacy loss asked for.
+        noise: ``laplace`` (no delta), or ``gaussian`` for the logistic link.
+        delta: In (0, 1) for Gaussian noise, else 0.
+        alpha: Bound of the entries, for probit.
+        ridge: Weight of half the squared entries in the objective, for probit; it lowers c.
+
+    Raises:
+        ValueError: If an argument is out of range or does not go with the others, or epsilon does not exceed c.
+    """
+    check_epsilon(epsilon)
+    check_ridge(ridge)
+    if isinstance(link, Logistic):
+        return vector_plan(epsilon, delta, noise, 1.0)
+    if not link.convex:
+        raise ValueError(f"The link must be convex, got {link.name!r}. Use the link of the true signs, without flips.")
+    check_noise(noise, delta)
+    if noise == "gaussian":
+        raise ValueError(
+            f"noise must be 'laplace' for the {link.name} link, got 'gaussian': nothing is proved for it. Use the logistic "
+            "link, or flip the signs (plan_input)."
+        )
+    if alpha is None:
+        raise ValueError(f"alpha is needed for the {link.name} link: the public bound of the entries, e.g. 1.0.")
+    delta_gradient, curvature = link.sensitivity(alpha), link.log_curvature_ratio(alpha, ridge)
+    if not epsilon > curvature:
+        raise ValueError(
+            f"epsilon must be more than {curvature:.6g} for the {link.name} link at alpha {alpha:g} and ridge {ridge:g}, got "
+            f"{epsilon!r}: so much is lost by the curvature, whatever the noise. Raise epsilon or ridge, lower alpha, or "
+            "flip the signs (plan_input), which needs no exact minimiser either."
+        )
+    return OneBitPlan(
+        noise="laplace",
+        scale=laplace_scale(epsilon - curvature, delta_gradient),
+        sensitivity=delta_gradient,
+        sensitivity_norm="L1",
+        epsilon=epsilon,
+        event=PureEvent(epsilon),
+        exact_minimiser=True,
+    )
+
+
+def noisy_bits(signs: Signs, plan: OneBitPlan, noise: NoiseSource) -> Floats:
+    """The bits ``(1 + sign)/2`` with noise, rounded to the public grid.
+
+    Protects the value of one rating: neighbours differ in one sign, and one bit moves by 1 (L1 and L2). Costs
+    ``plan.epsilon`` at ``plan.delta``. Whatever is done with the bits is post-processing: they may stand for the true ones
+    in ``sum log(1 + e^X) - <B, X>``, as for ObjP with a logistic link.
+
+    Args:
+        signs: +1 or -1, shape ``(n,)``.
+        plan: From `plan_objective`, for the logistic link.
+        noise: Where the noise comes from.
+
+    Returns:
+        Shape ``(n,)``, float64; most of them outside [0, 1] unless epsilon is large.
+
+    Raises:
+        ValueError: If a sign is neither, or the plan is for something else.
+    """
+    check_signs(signs)
+    if plan.exact_minimiser or plan.clip is not None or plan.sensitivity != 1:
+        raise ValueError(
+            "The plan must be that of plan_objective for the logistic link. For probit draw objective_noise, for "
+            "gradients use noisy_gradient."
+        )
+    return with_noise((1 + signs.astype(np.float64)) / 2, plan, noise)
+
+
+def objective_noise(count: int, plan: OneBitPlan, noise: NoiseSource) -> Floats:
+    """N of `plan_objective`: one Laplace number for each rated pair, the weight of the term ``-N x`` in the objective.
+
+    Protects nothing by itself. The exact minimiser of the objective with this term protects the value of one rating, at
+    the L1 sensitivity and for the relation of the plan; N and everything else that the solver sees are secret.
+
+    Args:
+        count: Rated pairs, n.
+        plan: From `plan_objective`.
+        noise: Where the noise comes from.
+
+    Returns:
+        Shape ``(n,)``, float64; not rounded, because the proof is for a density.
+
+    Raises:
+        ValueError: If the plan is for something else.
+    """
+    if not plan.exact_minimiser:
+        raise ValueError("The plan must be that of plan_objective for probit. For the logistic link use noisy_bits.")
+    return laplace_noise(noise, plan.scale, count)
+
+
+# Gradient.
+
+
+def plan_gradient(
+    epsilon: float, *, steps: int, clamp: float = 0.5, noise: Noise = "gaussian", delta: float = 0.0
+) -> OneBitPlan:
+    """Noise on the gradient of the negative log-likelihood in every step. Opens no data.
+
+    Protects the value of one rating: neighbours differ in one sign. Given the matrix that a step starts from, which is
+    the outcome of noisy steps alone, only the entry of that rating differs, and both its values lie within the clamp: the
+    sensitivity is ``2 clamp`` in each step (L1 and L2). Laplace noise of scale ``2 clamp steps/epsilon`` for all steps
+    together, as in Section 4.3; or Gaussian of ``2 clamp sqrt(steps)/gauss_mu``, far less for many steps.
+
+    Afterwards anything may be done with noisy gradients: projections, momentum, step sizes that follow from them. No step
+    may read the signs in any other way: no objective, no line search, no stopping rule. A ridge's gradient is public and
+    is added after the noise.
+
+    Args:
+        epsilon: Privacy loss asked for, of all steps.
+        steps: How many there will be at most, fixed in advance.
+        clamp: Entries of the gradient are clamped to plus and minus this before the noise. A logistic gradient lies
+            between -1 and 1 and moves by 1 without any clamp, so more than 1/2 only adds noise.
+        noise: ``gaussian``, or ``laplace`` (no delta).
+        delta: In (0, 1) for Gaussian noise, else 0.
+
+    Raises:
+        ValueError: If an argument is out of range or does not go with the others.
+    """
+    check_steps(steps)
+    if not (clamp > 0 and math.isfinite(clamp)):
+        raise ValueError(
+            f"clamp must be a positive finite number, got {clamp!r}. It bounds a gradient's entry, e.g. 0.5."
+        )
+    return vector_plan(epsilon, delta, noise, 2 * clamp, steps=steps, clip=clamp)
+
+
+def noisy_gradient(gradient: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
+    """One step's gradient on Omega: clamped, then with noise, then rounded to the public grid.
+
+    Protects the value of one rating, as `plan_gradient` says: L1 and L2 sensitivity ``plan.sensitivity``, of
+    ``plan.compositions`` steps together. The caller counts them. What is computed from noisy gradients is post-processing.
+
+    Args:
+        gradient: Of the negative log-likelihood, summed and not averaged, at the rated pairs, ``(n,)``.
+        plan: From `plan_gradient`.
+        noise: Where the noise comes from.
+
+    Raises:
+        ValueError: If the plan is for something else, or an entry is NaN.
+    """
+    if plan.clip is None:
+        raise ValueError("The plan must be that of plan_gradient: it has no clamp.")
+    if np.isnan(gradient).any():
+        raise ValueError("The gradient holds NaN, which no clamp bounds. Lower the step size, or bound the entries.")
+    return with_noise(np.clip(gradient.astype(np.float64), -plan.clip, plan.clip), plan, noise)
+
+
+# Output.
+
+
+def plan_output(
+    link: Link, epsilon: float, delta: float, *, alpha: float, ridge: float, steps: int, step_size: float
+) -> OneBitPlan:
+    """Gaussian noise on every entry of the matrix that a fixed number of projected gradient steps ends at. Opens no data.
+
+    Protects the value of one rating: neighbours differ in one sign. The steps are
+    ``X <- clamp(project(X - step_size (gradient + ridge X)))`` from X = 0, exactly ``steps`` of them, with the full gradient
+    of the negative log-likelihood, an exact projection on a fixed convex set (or none), and entries clamped to plus and
+    minus alpha last. `output_sensitivity` is how far their end can move (L2). Nothing is asked of convergence. Anything
+    may be done with the noisy matrix, such as projecting it again.
+
+    Section 4.4 adds Laplace noise for one entry's range instead, which covers one entry alone.
+
+    Args:
+        link: `Logistic` or `Probit`.
+        epsilon: Privacy loss asked for.
+        delta: In (0, 1).
+        alpha: Bound of the entries.
+        ridge: Weight of half the squared entries in the objective, at least 0.
+        steps: How many.
+        step_size: In (0, ``2/(2 ridge + link.smoothness)``].
+
+    Raises:
+        ValueError: If an argument is out of range, or the link is not convex.
+    """
+    sensitivity = output_sensitivity(link, alpha=alpha, ridge=ridge, steps=steps, step_size=step_size)
+    return vector_plan(epsilon, delta, "gaussian", sensitivity)
+
+
+def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, step_size: float) -> float:
+    """How far one flipped sign moves the end of the steps of `plan_output`, in the L2 norm, rounded up.
+
+    ``Delta (1 - (1 - step_size ridge)^steps)/ridge`` with ``Delta = link.sensitivity(alpha)``; ``Delta step_size steps``
+    without a ridge. A step of the same data brings two matrices nearer by the factor ``1 - step_size ridge`` (curvatures
+    lie between ridge and ridge plus smoothness, and the step size is at most 2 over their sum; projections bring nothing
+    apart), and the sign that differs moves one entry by at most ``step_size Delta`` more.
+
+    Args:
+        link: `Logistic` or `Probit`.
+        alpha: Bound of the entries.
+        ridge: At least 0.
+        steps: How many.
+        step_size: In (0, ``2/(2 ridge + link.smoothness)``].
+
+    Raises:
+        ValueError: If an argument is out of range, or the link is not convex.
+    """
+    if not link.convex:
+        raise ValueError(f"The link must be convex, got {link.name!r}: steps of others can bring matrices apart.")
+    check_ridge(ridge)
+    check_steps(steps)
+    largest = 2 / (2 * ridge + link.smoothness)
+    if not 0 < step_size <= largest * (1 + _SLACK):
+        raise ValueError(
+            f"step_size must lie in (0, {largest:.6g}], which is 2/(2 ridge + smoothness), got {step_size!r}. Longer steps "
+            "can bring two matrices apart."
+        )
+    shrunk = -math.expm1(steps * math.log1p(-step_size * ridge)) / ridge if ridge > 0 else step_size * steps
+    return link.sensitivity(alpha) * shrunk * (1 + _MARGIN)
+
+
+def certified_stability(link: Link, *, alpha: float, ridge: float, gap: float = 0.0) -> float:
+    """How far one flipped sign moves an approximate minimiser, in the L2 norm, rounded up; for a certified solver alone.
+
+    Of the exact minimisers over a fixed convex set whose entries are bounded by alpha: with ``Delta =
+    link.sensitivity(alpha)`` and c the least curvature there, ``Delta/(2 sqrt(ridge c))`` if ``ridge <= c``, else
+    ``Delta/(ridge + c)``. The objective is curved by ridge everywhere and by c more at the entry that differs; with a
+    change of x there and r elsewhere, ``(ridge + c) x^2 + ridge r^2 <= Delta |x|``, and x^2 + r^2 is as large as that
+    lets it be. An output whose objective is within ``gap`` of the least lies within ``sqrt(2 gap/ridge)`` of it, so twice
+    that is added. The gap is a public number that every run must certify, by duality; one that fails may release nothing.
+
+    Args:
+        link: `Logistic` or `Probit`.
+        alpha: Bound of the entries.
+        ridge: Weight of half the squared entries in the objective, positive.
+        gap: By how much the objective may be above the least, at least 0.
+
+    Raises:
+        ValueError: If an argument is out of range, or the link is not convex.
+    """
+    check_ridge(ridge)
+    if not ridge > 0:
+        raise ValueError(f"ridge must be positive, got {ridge!r}. Without one the minimiser can move without bound.")
+    if not 0 <= gap < math.inf:
+        raise ValueError(f"gap must be a finite number of at least 0, got {gap!r}. It is what a solver has certified.")
+    curvature = link.least_curvature(alpha)
+    reach = 1 / (2 * math.sqrt(ridge * curvature)) if ridge <= curvature else 1 / (ridge + curvature)
+    return (link.sensitivity(alpha) * reach + 2 * math.sqrt(2 * gap / ridge)) * (1 + _MARGIN)
+
+
+def noisy_output(matrix: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
+    """A completed matrix with Gaussian noise on every entry, rounded to the public grid.
+
+    Protects the value of one rating if the matrix was made as `plan_output` says; L2 sensitivity ``plan.sensitivity``.
+    Whatever is done with the result is post-processing.
+
+    Args:
+        matrix: Any shape.
+        plan: From `plan_output`.
+        noise: Where the noise comes from.
+
+    Raises:
+        ValueError: If the plan is for something else.
+    """
+    if plan.noise != "gaussian" or plan.clip is not None:
+        raise ValueError("The plan must be that of plan_output: Gaussian noise on the entries of the matrix.")
+    return with_noise(matrix, plan, noise)

@@ -1,0 +1,147 @@
+"""What the mechanisms of one-bit matrix completion have in common: their plan, noise on vectors, checks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from zoo.privacy.accounting.events import GaussianEvent, LaplaceEvent, PrivacyEvent, SelfComposedEvent
+from zoo.privacy.accounting.gaussian import check_epsilon, gauss_mu
+from zoo.privacy.accounting.pure import laplace_noise, laplace_scale
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
+
+Floats = npt.NDArray[np.float64]
+Signs = npt.NDArray[np.float64] | npt.NDArray[np.int8] | npt.NDArray[np.int64]
+Noise = Literal["laplace", "gaussian"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneBitPlan:
+    """Noise and what it spends, computed from public settings alone: what a record and its ledger need.
+
+    Attributes:
+        noise: ``flips`` (of bits), ``ternary`` (of cells), ``laplace`` or ``gaussian``.
+        scale: Of the noise on each number: Laplace scale, Gaussian standard deviation, or the standard deviation of a
+            report.
+        sensitivity: How far one change under the relation moves what is noised, each time.
+        sensitivity_norm: ``L1`` or ``L2``.
+        compositions: How many times the data are used.
+        epsilon: Proved privacy loss at delta.
+        delta: Probability beyond which nothing is promised; 0 without Gaussian noise.
+        mu: Of the Gaussian release that this equals, else None.
+        event: What the ledger gets, for all uses together.
+        relation: Neighbouring relation of the guarantee.
+        clip: What entries of a gradient are clamped to, else None.
+        exact_minimiser: Whether the guarantee is that of the exact minimiser alone, and void for any other output.
+    """
+
+    noise: Literal["flips", "ternary", "laplace", "gaussian"]
+    scale: float
+    sensitivity: float
+    sensitivity_norm: Literal["L1", "L2"]
+    compositions: int = 1
+    epsilon: float
+    delta: float = 0.0
+    mu: float | None = None
+    event: PrivacyEvent
+    relation: Relation = Relation.CHANGE_ONE_RATING_VALUE
+    clip: float | None = None
+    exact_minimiser: bool = False
+
+
+def vector_plan(
+    epsilon: float, delta: float, noise: str, sensitivity: float, *, steps: int = 1, clip: float | None = None
+) -> OneBitPlan:
+    """Noise on vectors, ``steps`` times, and what it spends. Opens no data.
+
+    Args:
+        epsilon: Privacy loss asked for, of all steps.
+        delta: In (0, 1) for Gaussian noise, else 0.
+        noise: ``laplace`` or ``gaussian``.
+        sensitivity: How far one change moves the vector each time, in the L1 norm for Laplace noise, else in the L2 norm.
+        steps: How many times.
+        clip: For the plan.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    check_epsilon(epsilon)
+    check_noise(noise, delta)
+    event: PrivacyEvent
+    if noise == "gaussian":
+        mu = gauss_mu(epsilon, delta)
+        scale = sensitivity * math.sqrt(steps) / mu
+        event = GaussianEvent(scale / sensitivity)
+    else:
+        mu = None
+        scale = laplace_scale(epsilon, sensitivity * steps)
+        event = LaplaceEvent(scale / sensitivity)
+    return OneBitPlan(
+        noise="gaussian" if noise == "gaussian" else "laplace",
+        scale=scale,
+        sensitivity=sensitivity,
+        sensitivity_norm="L2" if noise == "gaussian" else "L1",
+        compositions=steps,
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu,
+        event=event if steps == 1 else SelfComposedEvent(event, steps),
+        clip=clip,
+    )
+
+
+def with_noise(values: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
+    """Values with the noise of a plan, rounded to the public grid of its standard deviation.
+
+    Protects what the plan says if one change moves the values by at most ``plan.sensitivity``.
+
+    Args:
+        values: Any shape.
+        plan: With Laplace or Gaussian noise.
+        noise: Where the noise comes from.
+    """
+    if plan.noise == "gaussian":
+        return round_to_grid(values + plan.scale * noise.normal(values.shape), plan.scale)
+    return round_to_grid(values + laplace_noise(noise, plan.scale, values.shape), math.sqrt(2) * plan.scale)
+
+
+def check_noise(noise: str, delta: float) -> None:
+    """Refuse an unknown kind of noise, and a delta with Laplace noise.
+
+    Raises:
+        ValueError: If it is refused.
+    """
+    if noise not in ("laplace", "gaussian"):
+        raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}.")
+    if noise == "laplace" and delta != 0:
+        raise ValueError(f"delta must be 0 for Laplace noise, which needs none, got {delta!r}. Leave it out.")
+
+
+def check_steps(steps: int) -> None:
+    """Refuse a number of steps that is no positive integer.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise ValueError(
+            f"steps must be an integer of at least 1, got {steps!r}. It is fixed before any step is taken."
+        )
+
+
+def check_signs(signs: Signs) -> None:
+    """Refuse anything but a vector of +1 and -1.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    if signs.ndim != 1 or not (np.abs(signs) == 1).all():
+        raise ValueError(
+            f"Signs must be +1 or -1, of shape (n,), got shape {signs.shape} and values such as "
+            f"{[float(value) for value in np.unique(signs)[:4]]}. Compare ratings with a public threshold first."
+        )

@@ -1,0 +1,174 @@
+"""Scales of one-bit matrix completion as published that do not hold, kept to be measured and refuted.
+
+*One-Bit Matrix Completion with Differential Privacy*, Sections 4.2 and 4.4. Where more is lost than is claimed, a record
+says ``guarantee: none``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.accounting.pure import laplace_noise
+from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+from zoo.privacy.one_bit.plan import Floats
+from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
+
+_ROOT = math.sqrt(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class PublishedScale:
+    """Laplace noise as printed, which protects less than it says.
+
+    Attributes:
+        scale: Of the Laplace noise, in the units of what the project adds noise to.
+        claimed_epsilon: What the paper says it costs.
+        least_epsilon: What it costs at least, on data that exist.
+        reason: Why there is no guarantee; for a record.
+    """
+
+    scale: float
+    claimed_epsilon: float
+    least_epsilon: float
+    reason: str
+
+
+def paper_sensitivity(link: Link, alpha: float) -> float:
+    """The paper's bound of how far one flipped sign moves a gradient: 1 for logistic, ``2 h'(0)/h(-alpha)`` for probit.
+
+    `Link.sensitivity` is the least bound; for probit this one is far above it. Unit, relation and norm are the same.
+
+    Args:
+        link: `Logistic` or `Probit`.
+        alpha: Bound of the entries.
+
+    Raises:
+        ValueError: If alpha is out of range, or the link is another.
+    """
+    exact = link.sensitivity(alpha)
+    if isinstance(link, Logistic):
+        return exact
+    if isinstance(link, Probit):
+        rare = float(link.probability(-alpha))
+        if rare == 0:
+            raise ValueError(
+                f"alpha must be at most 37 scales of a probit link, got {alpha!r}: the paper's bound is infinite."
+            )
+        return 2 / (_ROOT * link.scale) / rare
+    raise ValueError(f"The paper has a bound for 'logistic' and 'probit', got {link.name!r}.")
+
+
+def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedScale:
+    """Noise in the objective as printed: H of Laplace scale ``Delta/epsilon``. Not epsilon-private.
+
+    H stands inside the factor ``-1/2`` of the objective, so only half of it meets the gradient, which one flipped sign
+    moves by Delta: the term added is ``-<N, X>`` with N = H/2, and ``scale`` is that of N, ``Delta/(2 epsilon)``. With one
+    logistic entry bounded by alpha, the output alpha comes with probability ``P(H >= -2 (1 - h(alpha)))`` from +1 and
+    ``P(H >= 2 h(alpha))`` from -1: a loss near 2 epsilon. At a probit link the curvature is left out as well.
+
+    The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`), the sensitivity that of
+    the gradient (L1). With a logistic link the noisy bits cost twice the claim and no more, which is `plan_objective` at
+    that epsilon.
+
+    Args:
+        link: `Logistic` or `Probit`.
+        epsilon: The claim.
+        alpha: Bound of the entries; finite.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    check_epsilon(epsilon)
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. It bounds the entries, e.g. 1.0.")
+    bound = paper_sensitivity(link, alpha)
+    scale = bound / (2 * epsilon)
+    above, below = (float(slope) for slope in link.slopes(alpha))
+    # The output alpha, from +1 and -1: noise makes up for the slope that is left there. Just below it there is a density.
+    positive, negative = (_upper_tail(threshold, scale) for threshold in (-above, below))
+    density = abs((below - above) / scale - link.log_curvature_ratio(alpha))
+    reason = "the published noise is half of what its epsilon needs: the factor 1/2 of the objective is before it, too"
+    if not isinstance(link, Logistic):
+        reason = "the published proof lacks a factor of 2 and what the curvature of the objective tells"
+    return PublishedScale(
+        scale=scale,
+        claimed_epsilon=epsilon,
+        least_epsilon=max(positive - negative, density),
+        reason=reason,
+    )
+
+
+def _upper_tail(threshold: float, scale: float) -> float:
+    """``ln P(N >= threshold)`` of Laplace noise."""
+    if threshold > 0:
+        return -threshold / scale - math.log(2)
+    return math.log1p(-math.exp(threshold / scale) / 2)
+
+
+def published_output(epsilon: float, alpha: float, *, size: int = 2) -> PublishedScale:
+    """Noise on every entry of the completed matrix as printed: Laplace of scale ``2 alpha/epsilon``. Not epsilon-private.
+
+    ``2 alpha`` is how far one entry can move, and one flipped sign can move all (`cross_solutions`): in L1 by
+    ``2 alpha d`` on a square matrix of d rows, which is a loss of d epsilon.
+
+    The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`).
+
+    Args:
+        epsilon: The claim.
+        alpha: Bound of the entries.
+        size: d of the example, at least 2; as large as the smaller side of the matrix.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    check_epsilon(epsilon)
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. It bounds the entries, e.g. 1.0.")
+    if size < 2:
+        raise ValueError(f"size must be at least 2, got {size!r}: of one entry the claim holds.")
+    return PublishedScale(
+        scale=2 * alpha / epsilon,
+        claimed_epsilon=epsilon,
+        least_epsilon=size * epsilon,
+        reason="the published noise is for one entry, and one sign can move all entries of the completed matrix",
+    )
+
+
+def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
+    """What one-bit matrix completion makes of two neighbours that the published output noise cannot hide.
+
+    Observed are the first row and column of a square matrix, all +1 but for the corner: that is +1 in the one data set
+    and -1 in the other. Entries are bounded by alpha and the nuclear norm by ``2 alpha sqrt(size - 1)``. No observed sign
+    is more likely than at alpha, and exactly one matrix within the bounds has them all there: its other entries are
+    ``alpha/(size - 1)``, or minus that.
+
+    Args:
+        size: Rows, at least 2.
+        alpha: Bound of the entries.
+
+    Returns:
+        The completed matrices for the corner +1 and -1, ``(size, size)``.
+    """
+    solutions = []
+    for corner in (alpha, -alpha):
+        matrix = np.full((size, size), corner / (size - 1))
+        matrix[0], matrix[:, 0] = alpha, alpha
+        matrix[0, 0] = corner
+        solutions.append(matrix)
+    return solutions[0], solutions[1]
+
+
+def published_noise(values: Floats, published: PublishedScale, noise: NoiseSource) -> Floats:
+    """Values with Laplace noise as printed, rounded to the public grid. No guarantee.
+
+    Args:
+        values: Bits ``(1 + sign)/2`` for `published_objective` with a logistic link; matrices for `published_output`.
+        published: The scale.
+        noise: Where the noise comes from.
+    """
+    noisy = values + laplace_noise(noise, published.scale, values.shape)
+    return round_to_grid(noisy, math.sqrt(2) * published.scale)

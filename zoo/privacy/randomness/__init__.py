@@ -1,0 +1,1 @@
+"""Where the randomness of a mechanism comes from, and what is drawn from it."""

@@ -1,0 +1,1 @@
+"""The privacy record that a release carries."""

@@ -1,0 +1,382 @@
+"""The privacy record: what a release says it protected, for whom, how strongly, and what it did not."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from decimal import ROUND_CEILING, Decimal
+from enum import StrEnum
+from functools import cache, partial
+from typing import Any
+
+from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant
+from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.randomness.noise import OS_ENTROPY, SEEDED, NoiseSource
+from zoo.privacy.record.fields import Guarantee as Guarantee
+from zoo.privacy.record.fields import Plain as Plain
+from zoo.privacy.record.fields import RecordError as RecordError
+from zoo.privacy.record.fields import check_number, read_field
+
+RECORD_SCHEMA = 1
+
+FLOATING_POINT = (
+    "The guarantee is proved for exact real arithmetic; the implementation uses float64 noise with rounding and is not "
+    "proved against floating-point or timing attacks."
+)
+"""The sentence that every record carries."""
+
+NO_NOISE = "none"
+"""The noise source of a release without noise."""
+
+_ROUNDING = 1e-9  # relative; what a calibration to a given epsilon may miss it by, far below what anybody reads
+_TOLERANCE = 1e-6  # relative; above what convolutions differ by between machines
+_NOISE_SOURCES = (OS_ENTROPY, SEEDED, NO_NOISE)
+_NORMS = ("L1", "L2")
+
+
+class UnderstatedPrivacyError(ValueError):
+    """A record that states less privacy loss than its ledger gives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyRecord:
+    """What one release protected, for whom, how strongly, and what it did not protect.
+
+    A record without a guarantee states no epsilon, delta or mu anywhere: the events in the release's ledger are the
+    only trace of what would hold if, say, the noise were secret.
+
+    Attributes:
+        mechanism: What made the release.
+        guarantee: Whether the epsilon is proved; without, there is none.
+        unit: Who is protected; goes with ``relation``.
+        relation: Which two data sets are kept alike.
+        epsilon: Proved privacy loss at ``delta``.
+        delta: Probability beyond which nothing is promised.
+        mu: Of the Gaussian release that equals this one, where there is one.
+        sensitivity: How far one change under ``relation`` moves the query, before noise and before any projection.
+        sensitivity_norm: Norm in which it is measured: ``L1`` or ``L2``.
+        clip: Bound that the data were clipped to, if they were.
+        noise_scale: Standard deviation (or scale) of the noise on each released number, in the units of the release.
+        compositions: How many times the data were used.
+        accountant: What computed epsilon, with its version.
+        public_inputs: Settings and public knowledge that the release depends on, among them public seeds.
+        assumptions: What must be true of the data for the guarantee to hold.
+        noise_source: ``os entropy``, ``seeded noise`` or ``none``.
+        not_protected: What the guarantee does not cover.
+        requested_epsilon: The epsilon asked for, where it is not what is proved (the calibration of the paper).
+        reason: Why there is no guarantee; only without one.
+
+    Raises:
+        RecordError: If the fields contradict each other or a value is out of range.
+    """
+
+    mechanism: str
+    guarantee: Guarantee
+    noise_source: str
+    unit: Unit | None = None
+    relation: Relation | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    mu: float | None = None
+    sensitivity: float | None = None
+    sensitivity_norm: str | None = None
+    clip: float | None = None
+    noise_scale: float | None = None
+    compositions: int = 1
+    accountant: str = ACCOUNTANT
+    public_inputs: Mapping[str, Plain] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    not_protected: tuple[str, ...] = ()
+    requested_epsilon: float | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field and how they go together."""
+        object.__setattr__(self, "public_inputs", dict(self.public_inputs))
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
+        object.__setattr__(self, "not_protected", tuple(self.not_protected))
+        for name in ("epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_scale"):
+            check_number(name, getattr(self, name), math.inf)
+        check_number("delta", self.delta, 1.0)
+        if isinstance(self.compositions, bool) or not isinstance(self.compositions, int) or self.compositions < 0:
+            raise RecordError(f"compositions must be an integer of at least 0, got {self.compositions!r}.")
+        if self.noise_source not in _NOISE_SOURCES:
+            raise RecordError(f"noise_source must be one of {_NOISE_SOURCES}, got {self.noise_source!r}.")
+        if self.sensitivity_norm not in (None, *_NORMS):
+            raise RecordError(f"sensitivity_norm must be one of {_NORMS} or None, got {self.sensitivity_norm!r}.")
+        if (self.sensitivity is None) != (self.sensitivity_norm is None):
+            raise RecordError("sensitivity and sensitivity_norm go together: state both or neither.")
+        if (self.unit is None) != (self.relation is None):
+            raise RecordError("unit and relation go together: state both or neither.")
+        if self.unit is not None and self.relation is not None and self.relation.unit is not self.unit:
+            raise RecordError(
+                f"Relation {self.relation.value!r} protects unit {self.relation.unit.value!r}, not {self.unit.value!r}."
+            )
+        self._check_texts()
+        if self.guarantee is Guarantee.PROVED:
+            self._check_proved()
+        else:
+            self._check_unprotected()
+
+    def _check_texts(self) -> None:
+        optional = () if self.reason is None else (self.reason,)
+        texts = (self.mechanism, self.accountant, *optional, *self.assumptions, *self.not_protected)
+        texts += (*self.public_inputs, *(value for value in self.public_inputs.values() if isinstance(value, str)))
+        for text in texts:
+            if not isinstance(text, str) or not text or not text.isprintable():
+                raise RecordError(f"Texts of a record must be non-empty and printable, got {str(text)[:80]!r}.")
+        for name, value in self.public_inputs.items():
+            if not isinstance(value, str | int | float | bool) or (
+                isinstance(value, float) and not math.isfinite(value)
+            ):
+                raise RecordError(f"public_inputs[{name!r}] must be a text, a finite number or a bool.")
+
+    def _check_proved(self) -> None:
+        missing = [name for name in ("unit", "relation", "epsilon", "delta") if getattr(self, name) is None]
+        if missing:
+            raise RecordError(f"A proved guarantee must state {', '.join(missing)}; without, use guarantee 'none'.")
+        if self.sensitivity is None or not self.sensitivity or not self.noise_scale or self.compositions < 1:
+            raise RecordError(
+                "A proved guarantee must state a positive sensitivity and noise_scale, and at least one composition; got "
+                f"{self.sensitivity}, {self.noise_scale} and {self.compositions}."
+            )
+        if self.unit is Unit.USER and self.clip is None:
+            raise RecordError("A proved guarantee for whole users must state the clip that bounds one user.")
+        if self.noise_source != OS_ENTROPY:
+            raise RecordError(
+                f"A proved guarantee needs noise from {OS_ENTROPY!r}, got {self.noise_source!r}. "
+                "Whoever knows the seed can subtract the noise: leave the seed out, or use without_guarantee."
+            )
+        if self.reason is not None:
+            raise RecordError("reason says why there is no guarantee; leave it out where one is proved.")
+
+    def _check_unprotected(self) -> None:
+        stated = [name for name in _CLAIMS if getattr(self, name) is not None]
+        if stated:
+            raise RecordError(
+                f"A record without a guarantee must not state {', '.join(stated)}; use without_guarantee."
+            )
+        if self.reason is None:
+            raise RecordError("A record without a guarantee must give its reason, e.g. 'seeded noise'.")
+
+    @classmethod
+    def proved_unless_seeded(
+        cls,
+        mechanism: str,
+        noise: NoiseSource,
+        relation: Relation,
+        *,
+        epsilon: float,
+        delta: float,
+        mu: float | None = None,
+        requested_epsilon: float | None = None,
+        **facts: Any,  # noqa: ANN401  checked by the fields themselves
+    ) -> PrivacyRecord:
+        """The record of a release with noise: proved, or without its claims if the noise came from a seed.
+
+        Args:
+            mechanism: What made the release.
+            noise: Where its noise came from.
+            relation: Which two data sets are kept alike; says who is protected.
+            epsilon: Proved privacy loss at ``delta``; like the next three stated only if proved.
+            delta: Probability beyond which nothing is promised.
+            mu: Of the Gaussian release that equals this one, where there is one.
+            requested_epsilon: The epsilon asked for, where it is not what is proved.
+            facts: Other fields, which hold whatever the noise.
+
+        Raises:
+            RecordError: If the fields contradict each other or a value is out of range.
+        """
+        record = partial(
+            cls, mechanism=mechanism, noise_source=noise.label, unit=relation.unit, relation=relation, **facts
+        )
+        if not noise.private:
+            return record(guarantee=Guarantee.NONE, reason=SEEDED)
+        return record(
+            guarantee=Guarantee.PROVED, epsilon=epsilon, delta=delta, mu=mu, requested_epsilon=requested_epsilon
+        )
+
+    def without_guarantee(self, reason: str) -> PrivacyRecord:
+        """The same record with its claims withdrawn, for seeded noise and controls.
+
+        A second reason is added to the first.
+        """
+        reason = reason if self.reason is None else f"{self.reason}; {reason}"
+        return replace(
+            self,
+            guarantee=Guarantee.NONE,
+            reason=reason,
+            epsilon=None,
+            delta=None,
+            mu=None,
+            requested_epsilon=None,
+        )
+
+    def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
+        """Compare what is stated with what the ledger gives, computed anew under the stated relation and delta.
+
+        Raises:
+            UnderstatedPrivacyError: If epsilon or mu is stated lower than the ledger gives.
+            UnsupportedEventError: If the accountant does not know an event. A record without a guarantee states nothing
+                and is not compared.
+        """
+        if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None:
+            return
+        accountant = Accountant(self.relation)
+        for event in ledger:
+            accountant.compose(event)
+        epsilon = accountant.epsilon(self.delta)
+        if epsilon == 0:
+            raise UnderstatedPrivacyError(
+                f"{self.mechanism}: the record claims a guarantee, and its ledger knows of no release that has one. Do not "
+                "use the release; ask the source party for one with its whole ledger."
+            )
+        if epsilon > self.epsilon * (1 + _TOLERANCE):
+            raise UnderstatedPrivacyError(
+                f"{self.mechanism}: the record states epsilon {self.epsilon:.6g} at delta {self.delta:.3g}, its ledger "
+                f"gives {epsilon:.6g}. Do not use the release; ask the source party for a correct one."
+            )
+        if self.mu is not None and accountant.mu > self.mu * (1 + _TOLERANCE):
+            raise UnderstatedPrivacyError(
+                f"{self.mechanism}: the record states mu {self.mu:.6g}, its ledger gives {accountant.mu:.6g}. "
+                "Do not use the release; ask the source party for a correct one."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, with its schema and the sentence on floating point."""
+        values: dict[str, Any] = {"schema": RECORD_SCHEMA, "floating_point": FLOATING_POINT}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, StrEnum):
+                value = value.value
+            elif isinstance(value, tuple):
+                value = list(value)
+            elif isinstance(value, dict):
+                value = dict(value)
+            values[entry.name] = value
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PrivacyRecord:
+        """The record that `to_dict` wrote. The values may come from another party: everything is checked.
+
+        Raises:
+            RecordError: If the schema is newer, a field is missing, unknown or of another type, or the fields
+                contradict each other.
+        """
+        if not isinstance(values, Mapping):
+            raise RecordError(f"A record must be a mapping, got {type(values).__name__}.")
+        schema = values.get("schema")
+        if type(schema) is not int or schema < 1:
+            raise RecordError(f"A record must name its schema, got {schema!r}.")
+        if schema > RECORD_SCHEMA:
+            raise RecordError(
+                f"The record has schema {schema}, this version reads up to {RECORD_SCHEMA}. "
+                "Upgrade cdr-zoo at this party."
+            )
+        expected = {"schema", "floating_point", *(entry.name for entry in fields(cls))}
+        if values.keys() != expected:
+            missing, unknown = sorted(expected - values.keys()), sorted(map(str, values.keys() - expected))
+            raise RecordError(f"The record lacks the fields {missing} and has the unknown fields {unknown}.")
+        if values["floating_point"] != FLOATING_POINT:
+            raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
+        return cls(**{entry.name: read_field(entry.name, values[entry.name]) for entry in fields(cls)})
+
+    def summary(self) -> str:
+        """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``."""
+        if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None or self.unit is None:
+            return f"none ({self.reason})"
+        return f"{self.unit.value}, eps {rounded_up(self.epsilon)}, delta {float(rounded_up(self.delta)):.3g}, proved"
+
+    def __str__(self) -> str:
+        """The record for people to read; names an epsilon only if it is proved."""
+        lines = [("mechanism", self.mechanism), ("guarantee", self.guarantee.value)]
+        if self.reason is not None:
+            lines.append(("reason", self.reason))
+        if self.unit is not None and self.relation is not None:
+            lines.append(("unit", f"{self.unit.value} ({self.relation.value})"))
+        if self.guarantee is Guarantee.PROVED and self.epsilon is not None and self.delta is not None:
+            lines.append(("epsilon", f"{rounded_up(self.epsilon)} at delta {float(rounded_up(self.delta)):.3g}"))
+            if self.requested_epsilon is not None:
+                lines.append(("asked for", f"the paper's epsilon {self.requested_epsilon:g}; the proved one is above"))
+            if self.mu is not None:
+                lines.append(("mu", rounded_up(self.mu)))
+        if self.sensitivity is not None:
+            lines.append(("sensitivity", f"{self.sensitivity:g} ({self.sensitivity_norm})"))
+        for name in ("clip", "noise_scale"):
+            if (value := getattr(self, name)) is not None:
+                lines.append((name, f"{value:.6g}"))
+        lines += [("noise_source", self.noise_source), ("compositions", str(self.compositions))]
+        lines.append(("accountant", self.accountant))
+        lines += [("public input", f"{name} = {value}") for name, value in self.public_inputs.items()]
+        lines += [("assumption", text) for text in self.assumptions]
+        lines += [("not protected", text) for text in self.not_protected]
+        lines.append(("arithmetic", FLOATING_POINT))
+        return "\n".join(f"{name:<14} {text}" for name, text in lines)
+
+
+_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")
+
+
+def unprotected_record(
+    mechanism: str,
+    reason: str,
+    assumptions: Iterable[str] = (),
+    *,
+    noise_source: str = NO_NOISE,
+    public_inputs: Mapping[str, Plain] | None = None,
+) -> PrivacyRecord:
+    """The record of a release that protects nobody.
+
+    Args:
+        mechanism: What made the release.
+        reason: Why there is no guarantee.
+        assumptions: What was done to the data before.
+        noise_source: Label of the noise source, if there was noise.
+        public_inputs: Settings that the release depends on.
+    """
+    return PrivacyRecord(
+        mechanism=mechanism,
+        guarantee=Guarantee.NONE,
+        noise_source=noise_source,
+        public_inputs={} if public_inputs is None else public_inputs,
+        assumptions=tuple(assumptions),
+        not_protected=("everything in the release",),
+        reason=reason,
+    )
+
+
+@cache
+def warn_once(text: str, stacklevel: int = 2) -> None:
+    """Warn of something the first time it is said in this process.
+
+    Args:
+        text: What is wrong, and where it is written down.
+        stacklevel: Whose line is shown: 1: the caller's, 2: that of the caller's caller, and so on.
+    """
+    warnings.warn(text, stacklevel=stacklevel + 1)
+
+
+def default_delta(num_users: int) -> float:
+    """``min(1e-5, 1 / (10 num_users))``: the delta of a release when none is asked for.
+
+    Depends on the number of users, which is public, for every unit; the number of ratings is not public.
+
+    Raises:
+        ValueError: If there is no user.
+    """
+    if num_users < 1:
+        raise ValueError(f"num_users must be at least 1, got {num_users!r}. It is the public number of users.")
+    return min(1e-5, 1 / (10 * num_users))
+
+
+def rounded_up(value: float) -> str:
+    """A number with three significant digits, rounded up, so that a printed epsilon is never below the true one."""
+    if value == 0:
+        return "0.00"
+    exact = Decimal(value) * (1 - Decimal(_ROUNDING))
+    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
+    return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # .9996 has become 1.000, which is 1.00

@@ -1,0 +1,162 @@
+"""The sparse-aware Johnson-Lindenstrauss matrix ``M = P H D``: sparse Gaussian, Walsh-Hadamard, random signs.
+
+PriCDR (Chen et al., WWW 2022, Definition 3.7) publishes ``P H D R1`` with lifted singular values and no noise, which
+protects nobody: given the non-zeros of P a published row lies in a subspace that moves when a rating moves. Here M is a
+public matrix like any other. What protects is the noise of `zoo.privacy.rows.projection`, calibrated to M's column norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.special import ndtri
+
+from zoo.privacy.randomness.noise import MASK_STREAM, SIGN_STREAM, public_uniforms
+from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
+from zoo.privacy.rows.public_matrix import MATRIX_BYTES, PublicMatrix, column_norms, unit_scale
+
+Floats = npt.NDArray[np.float64]
+
+_BLOCK = 16  # components transformed at a time; fixed, so that norms do not depend on the memory at hand
+_ATTEMPTS = 100
+
+
+def check_density(density: float) -> None:
+    """Refuse a share of non-zeros outside (0, 1].
+
+    Raises:
+        ValueError: If it is.
+    """
+    if not 0 < density <= 1:
+        raise ValueError(
+            f"density must lie in (0, 1], got {density!r}. It is the share of non-zeros of the sparse matrix, e.g. 0.5."
+        )
+
+
+def sparse_gaussian(uniforms: Floats, density: float) -> Floats:
+    """Independent draws from ``N(0, 1/density)`` with probability ``density``, else 0 (Equation 3 of the paper).
+
+    Args:
+        uniforms: One in (0, 1) for each draw, any shape. Below ``density`` it says the value, above that there is none.
+        density: In (0, 1].
+    """
+    chosen = uniforms < density
+    values: Floats = np.zeros_like(uniforms)
+    values[chosen] = ndtri(uniforms[chosen] / density) / np.sqrt(density)
+    return values
+
+
+class SparseMatrix(PublicMatrix):
+    """``P H D`` from a public seed, the same on every machine; SJLT's M.
+
+    Items are padded with zeros to a power of two, where H is orthogonal, and the columns of the padding are left out.
+    P is made and transformed a few rows at a time, ``dim`` transforms in all; neither P nor H is ever held whole. A
+    product in blocks is computed a few components at a time, and is bit for bit that with the whole matrix.
+
+    A column is zero only if P is (it is P times a vector without zeros): then P is drawn anew, whatever the data are.
+
+    Args:
+        dim: Rows.
+        num_items: Columns.
+        seed: Public; chosen without looking at the data.
+        density: Share of P that is not zero, in (0, 1].
+        unit: Whether columns are rescaled to norm ``sqrt(dim)``.
+        matrix_bytes: Up to this size it is held whole.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_items: int,
+        seed: int,
+        *,
+        density: float = 0.5,
+        unit: bool = True,
+        matrix_bytes: int = MATRIX_BYTES,
+    ) -> None:
+        super().__init__(dim, num_items, matrix_bytes)
+        check_density(density)
+        self.seed, self.density, self.unit = seed, density, unit
+        self._padded = padded_size(num_items)
+        self._raw: Floats | None = None  # the whole before rescaling, until `_whole` takes it
+
+    def column_norms(self) -> Floats:
+        """L2 norm of each column, shape ``(items,)``."""
+        norms = self._drawn[1]
+        if not self.unit:
+            return norms
+        return column_norms(self.transposed().T) if self.fits else norms * unit_scale(norms, self.dim)
+
+    def components(self, start: int, stop: int) -> Floats:
+        """Rows of M from ``start`` to before ``stop``, item by item, shape ``(items, stop - start)``.
+
+        Raises:
+            ValueError: If they are no rows of the matrix.
+        """
+        if not 0 <= start < stop <= self.dim:
+            raise ValueError(f"Rows {start} to {stop} were asked for; the matrix has 0 to {self.dim}.")
+        attempt, norms = self._drawn
+        block = self._made(attempt, start, stop)
+        if self.unit:
+            block *= unit_scale(norms, self.dim)[:, None]
+        return block
+
+    @cached_property
+    def _signs(self) -> Floats:
+        """The diagonal of D, ``(items,)``."""
+        uniforms = public_uniforms(self.seed, self.num_items, SIGN_STREAM)
+        return np.where(uniforms < 0.5, -1.0, 1.0)
+
+    @cached_property
+    def _drawn(self) -> tuple[int, Floats]:
+        """Which P it is, and the norms of the columns before rescaling, ``(items,)``; keeps the whole where it fits."""
+        whole = np.empty((self.num_items, self.dim)) if self.fits else None
+        for attempt in range(_ATTEMPTS):
+            squares = np.zeros(self.num_items)
+            for start, stop in self._blocks():
+                block = self._made(attempt, start, stop)
+                squares += np.einsum("id,id->i", block, block)
+                if whole is not None:
+                    whole[:, start:stop] = block
+            if (squares > 0).all():
+                self._raw = whole
+                return attempt, np.sqrt(squares)
+        raise ValueError(
+            f"{_ATTEMPTS} sparse matrices of {self.dim} x {self._padded} with density {self.density:g} had no entry. "
+            "Raise the density."
+        )
+
+    def _made(self, attempt: int, start: int, stop: int) -> Floats:
+        """Rows of ``P H D`` before rescaling, item by item; H and D are symmetric, so it is ``D H P^T``."""
+        shape = (stop - start, self._padded)
+        uniforms = public_uniforms(self.seed, shape, MASK_STREAM, attempt, offset=start * self._padded)
+        block = hadamard_transform(sparse_gaussian(uniforms, self.density).T)[: self.num_items]
+        block *= self._signs[:, None]
+        return block
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.dim, _BLOCK):
+            yield start, min(start + _BLOCK, self.dim)
+
+    def _whole(self) -> Floats:
+        attempt, norms = self._drawn
+        whole, self._raw = self._raw, None
+        if whole is None:
+            blocks = [self._made(attempt, start, stop) for start, stop in self._blocks()]
+            whole = np.concatenate(blocks, axis=1)
+        if self.unit:
+            whole *= unit_scale(norms, self.dim)[:, None]
+        return whole
+
+    def _times_blocks(self, rows: csr_array) -> Floats:
+        product = np.empty((rows.shape[0], self.dim))
+        for start, stop in self._blocks():
+            product[:, start:stop] = rows @ self.components(start, stop)
+        return product

@@ -1,0 +1,111 @@
+"""PriCDR's publishing as printed (Chen et al., WWW 2022, Algorithm 1): singular values lifted, a secret M, no noise.
+
+For comparison with what this project releases instead (`zoo.privacy.rows.projection`). R is items x users here, as in the
+paper's proofs. The lift replaces ``R = U S V^T`` by ``R1 = U sqrt(S^2 + w^2) V^T``.
+
+* Items at least users: ``R1^T R1 = R^T R + w^2 I``, so the rows of ``M R1`` with a secret Gaussian M have the law of
+  those of ``M R + w N``. That has a guarantee, and needs no decomposition.
+* Fewer items than users: the lift misses the directions outside R's row space. What is published always lies in that
+  space, which shows it: no guarantee, whatever w is.
+* With the sparse-aware M a published row lies in the span of some rows of ``H D R1``: no guarantee either.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
+from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
+from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows
+from zoo.privacy.rows.sparse_matrix import sparse_gaussian
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST_LIFT = 2**33
+"""Bytes of the dense ratings beyond which a decomposition is refused."""
+
+
+def lift_holds(num_users: int, num_items: int) -> bool:
+    """Whether the lift reaches every direction, and so has a guarantee with a secret Gaussian M."""
+    return num_items >= num_users
+
+
+def svd_lift(ratings: Floats, w: float) -> Floats:
+    """``U sqrt(S^2 + w^2) V^T`` of ``U S V^T``, shape ``(items, users)``. Not to be released.
+
+    The decomposition is LAPACK's, thin and complete: a truncated or randomised one would miss directions.
+
+    Args:
+        ratings: Shape ``(items, users)``.
+        w: What the singular values are lifted by; at least 0.
+    """
+    left, values, right = np.linalg.svd(ratings, full_matrices=False)
+    return np.asarray((left * np.hypot(values, w)) @ right)
+
+
+def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Floats:
+    """Lines 2 to 5 of the algorithm: bounded, each item centred over users, lifted; ``(items, users)``.
+
+    Not to be released. Centring first moves a whole row with one rating, by ``(1 - 1/users)^1/2`` of its change (L2):
+    less than without.
+
+    Args:
+        rows: Ratings, shape ``(users, items)``.
+        plan: What w is and how ratings are bounded.
+        centre: Whether to subtract each item's mean over users.
+
+    Raises:
+        ValueError: If the dense ratings are too large to decompose.
+    """
+    size = 8 * rows.shape[0] * rows.shape[1]
+    if size > LARGEST_LIFT:
+        raise ValueError(
+            f"The published form decomposes {rows.shape[1]:,} x {rows.shape[0]:,} dense ratings, {size / 2**30:.1f} GiB; at "
+            f"most {LARGEST_LIFT / 2**30:g} GiB are tried. Leave paper_faithful out: the release then has the same law "
+            "where that one holds, and needs no decomposition."
+        )
+    ratings = np.ascontiguousarray(bounded_rows(rows, plan).toarray().T)
+    if centre:
+        ratings -= ratings.mean(axis=1, keepdims=True)
+    return svd_lift(ratings, plan.w)
+
+
+def lifted_release(lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+    """``M R1 / sqrt(dim)`` with a secret M of independent standard normals, shape ``(users, dim)``.
+
+    Protects one rating, as ``plan`` says for the paper's w, if there are at least as many items as users (`lift_holds`)
+    and M is drawn from a private source and never shown. Relation: one rating changes by at most
+    ``plan.rating_range``, which is also the sensitivity (L2, before projection; the rows are in law ``M R + w N``).
+    Whatever is done with the result is post-processing. With fewer items than users it protects nobody.
+
+    Args:
+        lifted: R1, shape ``(items, users)``.
+        plan: With calibration ``paper``.
+        noise: Where M comes from.
+    """
+    secret = noise.normal((plan.dim, len(lifted)))
+    scale = math.sqrt(plan.dim)
+    return round_to_grid((secret @ lifted / scale).T, plan.w / scale)
+
+
+def sparse_lifted_release(lifted: Floats, plan: ProjectionPlan, density: float, noise: NoiseSource) -> Floats:
+    """``P H D R1 / sqrt(dim)``, the sparse-aware form, shape ``(users, dim)``. Protects nobody, whatever w is.
+
+    Items are padded with zeros to a power of two, without which H is not orthogonal.
+
+    Args:
+        lifted: R1, shape ``(items, users)``.
+        plan: Its width.
+        density: Share of P that is not zero.
+        noise: Where P and D come from.
+    """
+    items, users = lifted.shape
+    padded = np.zeros((padded_size(items), users))
+    padded[:items] = lifted * np.where(noise.uniform((items, 1)) < 0.5, -1.0, 1.0)
+    mixed = hadamard_transform(padded)
+    sparse = sparse_gaussian(noise.uniform((plan.dim, len(padded))), density)
+    return np.asarray(csr_array(sparse) @ mixed).T / math.sqrt(plan.dim)

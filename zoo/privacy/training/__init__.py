@@ -1,0 +1,1 @@
+"""Mechanisms that train on ratings: noisy gradients, and the count of their steps."""

@@ -1,0 +1,253 @@
+"""What a generator that was trained against a critic may claim: mechanism, noise, events and record, from public settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
+from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
+from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+
+Mechanism = Literal["private_d", "first_layer_only", "gs_wgan", "none", "first_layer_noise", "upstream_noise"]
+
+UNSOUND = {
+    "none": "the critic read the ratings without noise",
+    "first_layer_noise": "all layers of the critic but the first learn from the ratings without noise",
+    "upstream_noise": "the first layer's gradient shows which items nobody in the batch rated, whatever the noise",
+}
+"""Mechanisms that guarantee nothing, with the reason."""
+
+FAITHFUL = ("first_layer_noise", "upstream_noise")
+"""Readings of the paper that do not hold."""
+
+
+class Spent(Protocol):
+    """What has counted the noisy steps of a training, such as `zoo.privacy.training.noisy_steps.NoisySteps`."""
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps so far."""
+
+    @property
+    def private(self) -> bool:
+        """Whether a guarantee may rest on the noise of all of them."""
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """The ledger so far."""
+
+
+@dataclass(frozen=True)
+class GeneratorPrivacy:
+    """How the training of a generator protects one user, and what it then claims.
+
+    * ``private_d``: DP-SGD on all of the critic (`zoo.privacy.training.private_gradient`).
+    * ``first_layer_only``: the same on its first layer, all others frozen as they were drawn.
+    * ``gs_wgan``: an ordinary critic; what it tells the generator is sanitised (`zoo.privacy.training.sanitised_gradient`).
+    * ``none``: no protection.
+    * ``first_layer_noise``, ``upstream_noise``: readings of the paper that do not hold (`published_readings`), with
+      the noise of ``private_d``; only where ``paper_faithful`` is set.
+
+    Attributes:
+        mechanism: One of these.
+        epsilon: Privacy loss of the whole training.
+        delta: None: the smaller of 1e-5 and a tenth of one over the number of users.
+        relation: Between whole users.
+        clip: L2 norm that each user's gradient is clipped to; that of each generated row with ``gs_wgan``.
+        steps: Critic steps.
+        sample_size: Users in a critic step on average; rows in a step of the generator.
+        n_critic: Critic steps before each step of the generator.
+        noise_seed: None: noise of the operating system.
+        paper_faithful: Allows the readings that do not hold.
+
+    Raises:
+        ValueError: If an argument is out of range, or a mechanism that does not hold is not asked for as such.
+    """
+
+    mechanism: Mechanism
+    epsilon: float
+    delta: float | None
+    relation: Relation
+    clip: float
+    steps: int
+    sample_size: int
+    n_critic: int
+    noise_seed: int | None = None
+    paper_faithful: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.mechanism not in get_args(Mechanism):
+            raise ValueError(f"mechanism must be one of {get_args(Mechanism)}, got {self.mechanism!r}.")
+        if (self.mechanism in FAITHFUL) != self.paper_faithful:
+            raise ValueError(
+                f"mechanism is {self.mechanism!r} and paper_faithful {self.paper_faithful}. {' and '.join(FAITHFUL)} are readings "
+                "of the paper that protect nobody; they are trained with paper_faithful set, and nothing else is. For a "
+                "guarantee take private_d, first_layer_only or gs_wgan."
+            )
+        sizes = (self.steps, self.sample_size, self.n_critic)
+        if min(sizes) < 1:
+            raise ValueError(f"steps, sample_size and n_critic must be at least 1; got {sizes}.")
+
+    @property
+    def sound(self) -> bool:
+        """Whether the mechanism has a guarantee, if its noise has no seed."""
+        return self.mechanism not in UNSOUND
+
+    @property
+    def generator_steps(self) -> int:
+        """Steps of the generator."""
+        return math.ceil(self.steps / self.n_critic)
+
+    def rate(self, num_users: int) -> float:
+        """Probability of a user to be in a critic step.
+
+        Raises:
+            ValueError: If the sample is larger than the number of users.
+        """
+        if self.sample_size > num_users:
+            raise ValueError(
+                f"sample_size {self.sample_size} is more than the {num_users} users. Take at most as many, a tenth as a rule."
+            )
+        return self.sample_size / num_users
+
+    def training_plan(self, num_users: int) -> TrainingPlan:
+        """Noise of the critic's steps, for mechanisms with any.
+
+        Raises:
+            ValueError: If the sample is larger than the number of users, or delta not below one over it.
+        """
+        return plan_training(
+            epsilon=self.epsilon,
+            delta=self._delta(num_users),
+            rate=self.rate(num_users),
+            steps=self.steps,
+            clip=self.clip,
+            relation=self.relation,
+        )
+
+    def sanitisation_plan(self, num_users: int) -> SanitisationPlan:
+        """Noise of the generator's steps, for ``gs_wgan``.
+
+        Raises:
+            ValueError: If the sample is larger than the number of users, or delta not below one over it.
+        """
+        self.rate(num_users)
+        return plan_sanitisation(
+            epsilon=self.epsilon,
+            delta=self._delta(num_users),
+            rows=self.sample_size,
+            steps=self.generator_steps,
+            clip=self.clip,
+            relation=self.relation,
+        )
+
+    def _delta(self, num_users: int) -> float:
+        delta = default_delta(num_users) if self.delta is None else self.delta
+        if delta >= 1 / num_users:
+            raise ValueError(
+                f"delta {delta:g} is not below one over the {num_users} users. Take {default_delta(num_users):g} or less."
+            )
+        return delta
+
+    def plan(self, num_users: int) -> TrainingPlan | SanitisationPlan | None:
+        """What the guarantee rests on; None where there is none."""
+        if not self.sound:
+            return None
+        return self.sanitisation_plan(num_users) if self.mechanism == "gs_wgan" else self.training_plan(num_users)
+
+    def events(self, num_users: int) -> list[PrivacyEvent]:
+        """What the whole training spends."""
+        plan = self.plan(num_users)
+        return [NonPrivateEvent() if plan is None else plan.event_after(plan.steps)]
+
+    def record(
+        self,
+        num_users: int,
+        applied: Sequence[str] = (),
+        inputs: Mapping[str, Plain] | None = None,
+        steps_taken: int | None = None,
+    ) -> PrivacyRecord:
+        """The record of the generator's release.
+
+        Args:
+            num_users: Public.
+            applied: What was done to the data before.
+            inputs: Other public settings that the release depends on.
+            steps_taken: Noisy steps, where they were fewer than planned.
+
+        Raises:
+            ValueError: If the settings do not fit the number of users.
+        """
+        name = f"SPPG, {self.mechanism}"
+        public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}
+        public |= dict(inputs or {})
+        before = [f"done to the data before, and not accounted for: {step}" for step in applied]
+        noise = NoiseSource.of(self.noise_seed)
+        plan = self.plan(num_users)
+        if plan is None:
+            label = NO_NOISE if self.mechanism == "none" else noise.label
+            return unprotected_record(name, UNSOUND[self.mechanism], before, noise_source=label, public_inputs=public)
+        steps = plan.steps if steps_taken is None else steps_taken
+        sampled = isinstance(plan, TrainingPlan)
+        public["noise_multiplier"] = plan.noise_multiplier
+        public["noise is on"] = (
+            "each sum of users' clipped gradients" if sampled else "the gradient of each generated row"
+        )
+        replaced = sampled and plan.relation is Relation.REPLACE_ONE_USER
+        return PrivacyRecord.proved_unless_seeded(
+            name,
+            noise,
+            plan.relation,
+            epsilon=plan.epsilon_after(steps),
+            delta=plan.delta,
+            mu=plan.mu_after(steps) if isinstance(plan, SanitisationPlan) else None,
+            sensitivity=plan.sensitivity if isinstance(plan, SanitisationPlan) else plan.clip * (2 if replaced else 1),
+            sensitivity_norm="L2",
+            clip=plan.clip,
+            noise_scale=plan.noise_multiplier * plan.clip,
+            compositions=steps,
+            public_inputs=public,
+            assumptions=(
+                "the sets of users and items are public, or treated as such",
+                "settings, widths and initial weights were chosen without looking at these ratings",
+                *(("which users were in a step stays secret",) if sampled else ()),
+                *(("training was ended by nothing that looked at these ratings",) if steps < plan.steps else ()),
+                *before,
+            ),
+            not_protected=(
+                "the sets of users and items",
+                "figures measured on the source's ratings, and whatever is chosen by them",
+                "held-out items of this domain, where they are used to evaluate",
+                "whether training fails: with no rating at all, or numbers that diverge, there is no release",
+            ),
+        )
+
+    def released(
+        self, num_users: int, applied: Sequence[str], inputs: Mapping[str, Plain], spent: Spent | None
+    ) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
+        """Record and ledger of a release after the steps that were taken.
+
+        Args:
+            num_users: Public.
+            applied: What was done to the data before.
+            inputs: Other public settings that the release depends on.
+            spent: What counted them; None where nothing is claimed.
+        """
+        if spent is None:
+            return self.record(num_users, applied, inputs), (NonPrivateEvent(),)
+        record = self.record(num_users, applied, inputs, spent.steps_taken)
+        if not spent.private and self.noise_seed is None:
+            record = record.without_guarantee("some of its steps were taken with seeded noise")
+        return record, spent.events()
+
+    def warn(self) -> None:
+        """Say once that a reading of the paper protects nobody, where it is one."""
+        if self.paper_faithful:
+            reason = UNSOUND[self.mechanism]
+            warn_once(f"SPPG with {self.mechanism} protects nobody: {reason}. The record of a release says so.")

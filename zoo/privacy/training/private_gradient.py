@@ -1,0 +1,118 @@
+"""Private gradients: what an optimiser gets to see of its users in a step of DP-SGD, and the count of such steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.training.clipped_sum import Losses, check_module, clipped_sum, trainable
+from zoo.privacy.training.dp_sgd import TrainingPlan
+from zoo.privacy.training.noisy_steps import NoisySteps, check_autocast, check_processes, fresh_generator
+
+
+class PrivateGradient(NoisySteps):
+    """Gradients of a module that hide each user's part in them: the Gaussian mechanism on a Poisson sample.
+
+    A call takes the losses of a sample of users, clips each user's gradient jointly over all trained parameters to
+    ``plan.clip``, adds Gaussian noise of standard deviation ``plan.noise_multiplier * plan.clip`` to every coordinate of
+    the sum, divides by the expected size of a sample and leaves the result in ``.grad`` (Abadi et al., *Deep Learning with
+    Differential Privacy*, CCS 2016, Algorithm 1; by ghost clipping, see `clipped_sum`). An empty sample makes a
+    step of noise alone, which tells it from no other.
+
+    - Protected: one user, all of their data that losses read.
+    - Relation: ``plan.relation``. A user who is zeroed out must contribute nothing: the caller makes the loss of users
+      without data 0 (``losses * has_data``), or a bias gives them a gradient and only ``replace_one_user`` holds.
+    - Sensitivity of the sum, L2: ``plan.clip`` under ``zero_out_one_user``, twice that under ``replace_one_user``.
+    - With the output anything may be done: any optimiser, and whatever is computed from what it trains, passes over
+      generated rows included. Not with the losses, the sample, its size or a norm: these are not to be logged.
+
+    The guarantee is that of `events`, and needs what this class cannot see: every sample from
+    `zoo.privacy.training.poisson.PoissonSampler` at ``plan.rate`` with private entropy; parameters that begin at values which
+    nobody's data chose; losses in which a user's data are in that user's alone; and settings that are public.
+
+    Noise is drawn in float64 and rounded with the sum to a public grid. Every call makes its generator anew, with a key of
+    128 bits from the source, so neither the global random state nor a checkpoint ever holds any of it. (Torch's own would
+    not do: on a processor only 32 bits of its seed count, few enough to try them all.) The guarantee is proved for exact
+    real arithmetic; it is not proved against floating-point or timing attacks.
+
+    Args:
+        module: What is trained; see `zoo.privacy.training.clipped_sum.check_module`.
+        plan: From `zoo.privacy.training.dp_sgd.plan_training`.
+        expected_size: Rate times number of users, `PoissonSampler.expected_size`; public. Never a sample's own size.
+        noise: Where noise comes from; a seeded source is for tests and leaves no guarantee.
+
+    Raises:
+        ValueError: If the module cannot be trained so, or expected_size is not positive.
+        RuntimeError: If several processes train.
+    """
+
+    def __init__(self, module: nn.Module, plan: TrainingPlan, expected_size: float, noise: NoiseSource) -> None:
+        if not (expected_size > 0 and math.isfinite(expected_size)):
+            raise ValueError(
+                f"expected_size must be a positive finite number, got {expected_size!r}: rate times users."
+            )
+        check_processes()
+        check_module(module)
+        super().__init__(plan, noise)
+        self.module = module
+        self.plan: TrainingPlan = plan
+        self.expected_size = float(expected_size)
+        self._checked = False
+
+    def __call__(self, users: Tensor, losses: Losses) -> None:
+        """Take one step: fill ``.grad`` of all trained parameters, in place of what was there.
+
+        The step counts from here on, also if losses fail: an error may tell something of the data too.
+
+        Args:
+            users: The sample, rising and without repetition, shape ``(sampled,)``; may be empty.
+            losses: Called with the users to run the module forward, once, and give the loss of each, shape ``(sampled,)``.
+                Not called for an empty sample. Each user must be one row, the same in every layer, and no loss may depend
+                on another user's data.
+
+        Raises:
+            BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.
+            ValueError: If the sample, the losses or the module are not of this form.
+            RuntimeError: If autocast is on, several processes train, or the forward pass is not of this form.
+            FloatingPointError: If a loss or a gradient is not finite.
+        """
+        self._check_step(users)
+        self._count()
+        sums = None
+        if len(users):
+            # Once, in the first step that has another user to depend on.
+            check = not self._checked and len(users) > 1
+            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=check)
+            self._checked |= check
+        self._fill(sums)
+
+    def _settings(self) -> dict[str, float | str]:
+        """What the guarantee, and the meaning of a step, rests on."""
+        return {**self.plan.settings(), "expected_size": self.expected_size}
+
+    def _check_step(self, users: Tensor) -> None:
+        self._check_left()
+        check_processes()
+        check_autocast(*{parameter.device.type for parameter in self.module.parameters()})
+        if users.ndim != 1 or users.dtype != torch.int64 or not bool((users[1:] > users[:-1]).all()):
+            raise ValueError(
+                f"users must be int64 of the shape (sampled,), rising and none twice, as PoissonSampler draws them; got "
+                f"{users.dtype} of the shape {tuple(users.shape)}. A user who is there twice counts twice."
+            )
+        check_module(self.module)
+
+    def _fill(self, sums: Mapping[str, Tensor] | None) -> None:
+        generator = fresh_generator(self._noise)
+        sigma = self.plan.noise_multiplier * self.plan.clip
+        for name, parameter in trainable(self.module).items():
+            total = torch.from_numpy(generator.standard_normal(tuple(parameter.shape))).to(parameter.device).mul_(sigma)
+            if sums is not None:
+                total += sums[name]
+            if sigma > 0:
+                spacing = grid(sigma)
+                total.div_(spacing).round_().mul_(spacing)
+            parameter.grad = total.div_(self.expected_size).to(parameter.dtype)

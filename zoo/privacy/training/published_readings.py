@@ -1,0 +1,92 @@
+"""Two readings of PPGenCDR's selective privacy that protect nobody, kept to be measured and refuted.
+
+Liao et al. (AAAI 2023), equations 2 and 3, can be read in several ways. These two leave a way from the ratings to the generator
+that no noise covers, at any amount of it; `docs/privacy.md` and the tests have the examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.clipped_sum import Losses
+from zoo.privacy.training.dp_sgd import TrainingPlan
+from zoo.privacy.training.noisy_steps import fresh_generator
+from zoo.privacy.training.private_gradient import PrivateGradient
+
+
+class FirstLayerNoise:
+    """Noise on the gradient of the layers that read the row, none on that of the others. No guarantee.
+
+    The others learn from the ratings as they are, and the gradient that the generator sees passes through them: with a second
+    layer that stays 0 as long as all rows are empty, one rating shows with certainty, whatever the noise.
+
+    Args:
+        module: The critic.
+        others: Its parameters that take no noise.
+        noisy: Takes the step of the rest.
+    """
+
+    def __init__(self, module: nn.Module, others: Sequence[nn.Parameter], noisy: PrivateGradient) -> None:
+        self.module, self.others, self.noisy = module, list(others), noisy
+
+    def __call__(self, users: Tensor, losses: Losses) -> None:
+        """Fill ``.grad`` of all parameters; users and losses as `PrivateGradient` takes them."""
+        clean = [torch.zeros_like(parameter) for parameter in self.others]
+        if len(users) and self.others:
+            clean = list(torch.autograd.grad(losses(users).sum() / self.noisy.expected_size, self.others))
+        try:
+            for parameter in self.others:
+                parameter.requires_grad_(False)
+            self.noisy(users, losses)
+        finally:
+            for parameter, gradient in zip(self.others, clean, strict=True):
+                parameter.requires_grad_(True)
+                parameter.grad = gradient
+
+
+class UpstreamNoise:
+    """Noise on what comes back to the first layer's outputs, which is then multiplied by the rows. No guarantee.
+
+    The gradient of that layer is ``(clipped + noise) r^T``: exactly 0 for every item that nobody in the batch has rated.
+
+    Args:
+        module: The critic.
+        first: Its layer that reads rows.
+        plan: How far to clip, and how much noise.
+        expected_size: What the sum over users is divided by.
+        noise: Where the noise comes from.
+    """
+
+    def __init__(
+        self, module: nn.Module, first: nn.Module, plan: TrainingPlan, expected_size: float, noise: NoiseSource
+    ) -> None:
+        self.module, self.first, self.plan, self.expected_size = module, first, plan, expected_size
+        self._noise = noise
+
+    def __call__(self, users: Tensor, losses: Losses) -> None:
+        """Fill ``.grad`` of all parameters; users and losses as `PrivateGradient` takes them."""
+        self.module.zero_grad(set_to_none=False)
+        if not len(users):
+            return
+        handle = self.first.register_forward_hook(lambda layer, inputs, output: self._hooked(output))
+        try:
+            (losses(users).sum() / self.expected_size).backward()  # type: ignore[no-untyped-call]
+        finally:
+            handle.remove()
+
+    def _hooked(self, output: Tensor) -> Tensor:
+        output.register_hook(self._with_noise)  # type: ignore[no-untyped-call]
+        return output
+
+    def _with_noise(self, gradient: Tensor) -> Tensor:
+        each = gradient * self.expected_size
+        each = each * (self.plan.clip / each.norm(dim=1, keepdim=True).clamp(min=self.plan.clip))
+        noise = fresh_generator(self._noise).standard_normal(tuple(each.shape))
+        sigma = self.plan.noise_multiplier * self.plan.clip
+        each = each + torch.from_numpy(noise).to(each.device, each.dtype).mul_(sigma)
+        noisy: Tensor = each / self.expected_size
+        return noisy

@@ -1,0 +1,105 @@
+"""Sanitised gradients: what a generator gets to see of a critic that reads ratings as they are (GS-WGAN)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.training.noisy_steps import NoisySteps, check_autocast, check_processes, fresh_generator
+from zoo.privacy.training.sanitisation import SanitisationPlan
+
+
+class SanitisedGradient(NoisySteps):
+    """Lets rows pass unchanged, and sanitises the gradient that comes back: clipped row by row, with noise, averaged.
+
+    What a generator learns from a critic reaches it through the gradient of the scores with respect to its rows, and
+    through nothing else if what else the critic is given does not depend on the generator. With that gradient sanitised the
+    generator may be released, whatever the critic has read and however it was trained (Chen, Orekondy & Fritz, *GS-WGAN*,
+    NeurIPS 2020, with a single critic).
+
+    - Protected: one user, all of their data.
+    - Relation: either relation between whole users.
+    - Sensitivity of a step's gradients, L2: ``2 clip sqrt(rows)``.
+    - With what comes back anything may be done. The critic, its scores and its losses are not private: nothing of them may
+      be logged, stored with the generator or released.
+
+    The loss of a step must be a mean over its rows. The guarantee is proved for exact real arithmetic; it is not proved
+    against floating-point or timing attacks.
+
+    Args:
+        plan: From `zoo.privacy.training.sanitisation.plan_sanitisation`.
+        noise: Where noise comes from; a seeded source is for tests and leaves no guarantee.
+    """
+
+    def __init__(self, plan: SanitisationPlan, noise: NoiseSource) -> None:
+        check_processes()
+        super().__init__(plan, noise)
+        self.plan: SanitisationPlan = plan
+        self._sanitised = 0  # the last step that had its backward pass
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The same rows; a step is counted, and one backward pass may follow.
+
+        Args:
+            rows: Generated rows, float32, shape ``(plan.rows, width)``.
+
+        Raises:
+            BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.
+            ValueError: If the rows are not as many as planned, or not of this form.
+            RuntimeError: If autocast is on, or several processes train.
+        """
+        check_processes()
+        check_autocast(rows.device.type)
+        if rows.ndim != 2 or len(rows) != self.plan.rows or rows.dtype != torch.float32:
+            raise ValueError(
+                f"A step is planned for {self.plan.rows} rows of float32; got {rows.dtype} of the shape {tuple(rows.shape)}."
+            )
+        self._count()
+        passed: Tensor = _Sanitise.apply(rows, self, self._taken)  # type: ignore[no-untyped-call]
+        return passed
+
+    def sanitise(self, gradient: Tensor, step: int) -> Tensor:
+        """The gradient of a mean over rows, each row's part clipped, with noise; for the backward pass of ``step`` alone.
+
+        Raises:
+            RuntimeError: If that step was sanitised before: other noise on the same gradient would be a release of its own.
+            FloatingPointError: If the gradient is not finite.
+        """
+        if step != self._taken or self._sanitised == step:
+            raise RuntimeError("A step has one backward pass; begin another step for another one.")
+        self._sanitised = step
+        each = gradient.double() * self.plan.rows
+        if not bool(each.isfinite().all()):
+            raise FloatingPointError(
+                "The critic's gradient is not finite. Lower its step size; what was trained so far must not be published for "
+                "having stopped here."
+            )
+        norms = each.norm(dim=1, keepdim=True)
+        each = each * (self.plan.clip / norms.clamp(min=self.plan.clip))
+        sigma = self.plan.noise_multiplier * self.plan.clip
+        noise = fresh_generator(self._noise).standard_normal(tuple(each.shape))
+        each = each + torch.from_numpy(noise).to(each.device).mul_(sigma)
+        spacing = grid(sigma)
+        noisy: Tensor = each.div_(spacing).round_().mul_(spacing).div_(self.plan.rows).to(gradient.dtype)
+        return noisy
+
+    def _settings(self) -> dict[str, float | str]:
+        return self.plan.settings()
+
+
+class _Sanitise(torch.autograd.Function):
+    """Identity, whose gradient a `SanitisedGradient` sanitises."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, owner: SanitisedGradient, step: int) -> Tensor:  # noqa: ANN401  torch's own
+        """The rows."""
+        ctx.owner, ctx.step = owner, step
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        """The sanitised gradient of the rows, none of the others."""
+        return ctx.owner.sanitise(gradient, ctx.step), None, None

@@ -1,0 +1,108 @@
+"""SJLT: rows projected by a public sparse-aware random matrix, with Gaussian noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from zoo.data.ratings import Ratings
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import Plain
+from zoo.privacy.rows.projection import ProjectionPlan
+from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.sparse_matrix import SparseMatrix, check_density
+from zoo.privacy.rows.svd_lift import Floats, sparse_lifted_release
+from zoo.publisher import Grid
+from zoo.publishers.projected import Projected
+
+
+class SJLT(Projected):
+    """Sparse-aware projection with noise: ``(M R + w N) / sqrt(n')``, ``M = P H D`` public, N Gaussian.
+
+    P is a sparse Gaussian matrix, H the Walsh-Hadamard transform, D random signs: H spreads the few ratings of a user
+    over all coordinates before P picks some.
+
+    Who is protected: one rating (a cell of the matrix, its presence included); not a whole user, whose row may lie in a
+    direction that M stretches. Neighbours: ``change_one_rating`` by at most ``rating_range``. Sensitivity, L2 before
+    projection: ``rating_range``. Afterwards: anything, as often as wanted. Two releases compose, whether or not they
+    share M.
+
+    Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
+    Recommendation*, WWW 2022, algorithm 1 with SJLT, definition 3.7.
+
+    Departures: the paper lifts singular values and adds no noise, which protects nobody with this M; it is made on request
+    alone (``paper_faithful``). M is public and what protects is N, with the accounting of `JLT`. Items are padded to a
+    power of two, where H is orthogonal. Columns of M are rescaled to equal norm. Rows are centred after the noise.
+
+    Args:
+        epsilon: Privacy loss.
+        num_components: Width n' of the published rows.
+        density: Share q of P that is not zero.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        calibration: `unit` (columns of M of equal norm; least noise) or `max` (largest column of ``P H D``).
+        relation: `change_one_rating`; those on users are refused.
+        rating_range: Largest rating; 1 for binary data.
+        centre: Whether to subtract the published mean row.
+        seed: Of M, public and in the record.
+        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
+            it can subtract the noise: the record then says `guarantee: none`.
+        paper_faithful: Whether to publish as the paper prints it, for comparison: no noise, singular values lifted by the
+            paper's w, a secret M. The record says `guarantee: none`.
+
+    Raises:
+        ValueError: If an argument is out of range or does not go with the others.
+    """
+
+    mechanism = "SJLT"
+
+    def __init__(
+        self,
+        epsilon: float,
+        num_components: int = 400,
+        density: float = 0.5,
+        delta: float | None = None,
+        calibration: Literal["unit", "max"] = "unit",
+        relation: Literal["change_one_rating", "zero_out_one_user", "replace_one_user"] = "change_one_rating",
+        rating_range: float = 1.0,
+        centre: bool = True,
+        seed: int = 0,
+        noise_seed: int | None = None,
+        paper_faithful: bool = False,
+    ) -> None:
+        check_density(density)
+        if calibration not in ("unit", "max"):
+            raise ValueError(f"calibration of SJLT must be 'unit' or 'max', got {calibration!r}. JLT has the others.")
+        if relation != "change_one_rating":
+            raise ValueError(
+                f"SJLT does not protect a whole user, and relation is {relation!r}: it bounds what M makes of one rating, "
+                "and a user's row may lie in a direction that M stretches far more. Use JLT with calibration 'gaussian'."
+            )
+        self.density = density
+        super().__init__(
+            epsilon,
+            num_components,
+            delta,
+            calibration,
+            relation,
+            rating_range,
+            None,
+            centre,
+            seed,
+            noise_seed,
+            paper_faithful,
+        )
+
+    def matrix(self, num_items: int) -> PublicMatrix:
+        """``P H D``, its columns rescaled for the calibration `unit`."""
+        unit = self.calibration == "unit"
+        return SparseMatrix(self.num_components, num_items, self.seed, density=self.density, unit=unit)
+
+    def lift_weakness(self, num_users: int, num_items: int) -> str:
+        """The printed form has no guarantee at any size."""
+        return "no noise is added, and a published component lies in a subspace that moves when a rating moves"
+
+    def _lifted_release(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+        return sparse_lifted_release(lifted, plan, self.density, noise)
+
+    def _inputs(self, source: Ratings | Grid, plan: ProjectionPlan) -> Mapping[str, Plain]:
+        return {**super()._inputs(source, plan), "density": self.density}

@@ -1,0 +1,227 @@
+"""Rows of a release that is too large to hold: made while they are written, once, in files of some users each."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from zoo.release.files import ReleaseError, all_finite, header, raw, shard_name, tensor_digest
+
+SHARD_BYTES = 2**28
+"""Size of a file of rows."""
+
+_CENTRED = "centred"
+_PATIENCE = 3.0  # seconds before a progress bar is worth showing
+_PART = 2**14  # users centred at a time
+
+Chunks = Callable[[], Iterator[npt.NDArray[np.floating[Any]]]]
+
+
+class LazyRows(Mapping[str, Tensor]):
+    """The tensor ``rows`` of a release, not made yet.
+
+    It is made once: written to files by `write`, a part at a time, or in memory by `realise` when somebody asks for the
+    tensor. Making it draws noise, so a second time would be a second release, with privacy loss of its own; it is
+    refused. What was made in memory can be read and written as often as wanted.
+
+    Args:
+        num_users: Rows there will be.
+        width: Of a row.
+        chunks: Called once; yields the rows in order, some users at a time, ``(users, width)``.
+        centre: Whether to subtract the mean row from all rows afterwards: in a second pass over what was made.
+
+    Raises:
+        ValueError: If there would be no number in it.
+    """
+
+    def __init__(self, num_users: int, width: int, chunks: Chunks, *, centre: bool = False) -> None:
+        if num_users < 1 or width < 1:
+            raise ValueError(f"Rows to be made later need users and a width, got {num_users} and {width}.")
+        self.num_users, self.width, self.centre = num_users, width, centre
+        self._chunks: Chunks | None = chunks
+        self._rows: Tensor | None = None
+        self._gone = "It was begun, and failed."
+        self._digest: str | None = None
+
+    # As a mapping of tensors: knowing the name costs nothing, asking for the tensor makes it.
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name != "rows":
+            raise KeyError(name)
+        return self.realise()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("rows",))
+
+    def __len__(self) -> int:
+        return 1
+
+    def __contains__(self, name: object) -> bool:
+        return name == "rows"
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows were made in memory."""
+        return self._rows is not None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the rows; known once they were made.
+
+        Raises:
+            ReleaseError: If they were not.
+        """
+        if self._rows is not None:
+            return tensor_digest(self._rows)
+        if self._digest is None:
+            raise ReleaseError(
+                f"The rows of these {self.num_users:,} users are made while the release is saved, so it has no digest yet. "
+                "Save it first, or make it in memory with realised()."
+            )
+        return self._digest
+
+    def realise(self) -> Tensor:
+        """All rows in memory, shape ``(users, width)``, float32; made once.
+
+        Raises:
+            ReleaseError: If they were made before and written.
+        """
+        if self._rows is None:
+            chunks = self._take()
+            rows = torch.empty(self.num_users, self.width)
+            done, total = 0, np.zeros(self.width)
+            for chunk in chunks:
+                part = _part(chunk, self.width, self.num_users - done)
+                total += part.sum(axis=0, dtype=np.float64)
+                rows[done : done + len(part)] = torch.from_numpy(part)
+                done += len(part)
+            self._expect(done)
+            if self.centre:
+                _centre(rows, total / self.num_users)
+            self._rows = rows
+        return self._rows
+
+    def write(self, folder: Path) -> list[dict[str, Any]]:
+        """Make the rows and write them into files of a folder; what the manifest says of each file.
+
+        Raises:
+            ReleaseError: If they were made before, or a value is not finite.
+        """
+        chunks = self._take()
+        steps = self.num_users * (2 if self.centre else 1)
+        with late_progress("Writing the release", steps) as advance:
+            total, ranges = self._write_parts(chunks, folder, advance)
+            digest, shards = hashlib.sha256(header(torch.float32, (self.num_users, self.width))), []
+            for number, (start, stop) in enumerate(ranges, 1):
+                path = folder / shard_name(number)
+                rows = load_file(path)["rows"]
+                if self.centre:
+                    _centre(rows, total / self.num_users)
+                    save_file({"rows": rows}, folder / _CENTRED)  # not over the file that `rows` is still read from
+                    os.replace(folder / _CENTRED, path)
+                    advance(stop - start)
+                digest.update(raw(rows))
+                shards.append({"file": path.name, "users": [start, stop], "sha256": {"rows": tensor_digest(rows)}})
+        self._digest = digest.hexdigest()
+        return shards
+
+    def written(self, path: Path) -> None:
+        """Remember where the rows lie, to say so when they are asked for again."""
+        self._gone = f"It lies at {path}: read it with Release.load."
+
+    def _take(self) -> Iterator[npt.NDArray[np.floating[Any]]]:
+        """The rows, for the only time; what they are made of is let go."""
+        if self._chunks is None:
+            raise ReleaseError(
+                f"The rows of this release were made already, and making them again would be a second release with noise "
+                f"of its own. {self._gone} To release anew, publish anew."
+            )
+        chunks, self._chunks = self._chunks, None
+        return chunks()
+
+    def _write_parts(
+        self, chunks: Iterator[npt.NDArray[np.floating[Any]]], folder: Path, advance: Callable[[int], None]
+    ) -> tuple[npt.NDArray[np.float64], list[tuple[int, int]]]:
+        """Write the rows as they come; the sum over users ``(width,)`` and the users of each file."""
+        size = min(max(1, SHARD_BYTES // (4 * self.width)), self.num_users)
+        buffer, filled = np.empty((size, self.width), dtype=np.float32), 0
+        ranges: list[tuple[int, int]] = []
+        total, done = np.zeros(self.width), 0
+        for chunk in chunks:
+            part = _part(chunk, self.width, self.num_users - done)
+            total += part.sum(axis=0, dtype=np.float64)
+            done += len(part)
+            while len(part):
+                taken = min(len(part), size - filled)
+                buffer[filled : filled + taken], part = part[:taken], part[taken:]
+                filled += taken
+                advance(taken)
+                if filled == size or (not len(part) and done == self.num_users):
+                    begin = ranges[-1][1] if ranges else 0
+                    ranges.append((begin, begin + filled))
+                    save_file({"rows": torch.from_numpy(buffer[:filled])}, folder / shard_name(len(ranges)))
+                    filled = 0
+        self._expect(done)
+        return total, ranges
+
+    def _expect(self, done: int) -> None:
+        if done != self.num_users:
+            raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users; the publisher is wrong.")
+
+
+def _part(chunk: npt.NDArray[np.floating[Any]], width: int, most: int) -> npt.NDArray[np.float32]:
+    """A chunk as it is released, checked."""
+    if chunk.ndim != 2 or chunk.shape[1] != width or len(chunk) > most:
+        raise ReleaseError(f"Rows of shape {chunk.shape} were made where at most ({most}, {width}) were due.")
+    with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below, in words
+        part = np.ascontiguousarray(chunk, dtype=np.float32)
+    if not all_finite(torch.from_numpy(part)):
+        raise ReleaseError("Tensor 'rows' holds NaN or infinite values; a release must be finite.")
+    return part
+
+
+def _centre(rows: Tensor, mean: npt.NDArray[np.float64]) -> None:
+    """Subtract a mean row ``(width,)`` from rows ``(users, width)`` in place, in float64."""
+    shift = torch.from_numpy(mean)
+    for part in torch.split(rows, _PART):
+        part.copy_(part.double() - shift)
+
+
+@contextmanager
+def late_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Gives a function that is told of steps done; shows a bar on the terminal's stderr once they take long.
+
+    Args:
+        what: Words beside the bar.
+        total: Steps in all.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    begun, done, console = time.monotonic(), 0, Console(stderr=True)
+    bar = Progress(console=console, transient=True)
+    task = bar.add_task(what, total=total)
+
+    def advance(steps: int) -> None:
+        nonlocal done
+        done += steps
+        if not bar.live.is_started and console.is_terminal and time.monotonic() - begun > _PATIENCE:
+            bar.start()
+        bar.update(task, completed=done)
+
+    try:
+        yield advance
+    finally:
+        if bar.live.is_started:
+            bar.stop()
