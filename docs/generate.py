@@ -1,6 +1,6 @@
 """Writes what README and pages say of figures: from the reports under docs/results, or computed.
 
-    python docs/generate.py            # after a new report, a new method or a new audit
+    python docs/generate.py            # after a new report, method, audit or import
 
 Generated text stands between two marks, with the name of the part where a page has several; everything around it is
 written by hand. A test fails when it is stale.
@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from generate_privacy import parts as privacy_parts
+from house import house_table
 from one_bit_figures import parts as one_bit_parts
 
 import zoo
@@ -183,6 +184,7 @@ def generated() -> dict[Path, str]:
     """Every page that holds generated text, as it should be."""
     made = {
         ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
+        ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         PRIVACY: filled(PRIVACY, privacy_parts()),
         ONE_BIT: filled(ONE_BIT, one_bit_parts()),
     }

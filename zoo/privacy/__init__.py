@@ -1,1 +1,1 @@
-"""Privacy mathematics: calibration, events, accounting, noise, records, projection; neither torch nor Lightning."""
+"""Privacy mathematics without Lightning, in rooms by what is protected; torch only where something is trained."""
