@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import PrivacyEvent
@@ -32,7 +33,14 @@ class Publisher(ABC):
 
     A publisher is made at the source party alone: the target never instantiates one. Noise, clipping and sampling live
     in it and nowhere else, so leaving a callback out of a config can never cost a guarantee.
+
+    Attributes:
+        control: Whether others are compared with it, as it hands over nothing that could be learnt from.
+        seed_of_cell: Whether a benchmark repeats its public draw, the argument ``seed``, with each of its own seeds.
     """
+
+    control: ClassVar[bool] = False
+    seed_of_cell: ClassVar[bool] = False
 
     @abstractmethod
     def publish(self, source: Ratings, domain: str) -> Release:

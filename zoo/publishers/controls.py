@@ -28,6 +28,8 @@ class Nothing(Publisher):
         kind: What the release pretends to be, so that any method can read it.
     """
 
+    control = True
+
     def __init__(self, kind: Literal["rows", "ratings"] = "rows") -> None:
         self.kind = kind
 
@@ -65,6 +67,9 @@ class Noise(Publisher):
         of: The publisher whose release is imitated.
         seed: Of the redrawn ratings.
     """
+
+    control = True
+    seed_of_cell = True
 
     def __init__(self, of: Publisher, seed: int = 0) -> None:
         self.of, self.seed = of, seed
@@ -131,6 +136,9 @@ class Shuffled(Wrapper):
     Raises:
         ValueError: When publishing fewer than two users.
     """
+
+    control = True
+    seed_of_cell = True
 
     def __init__(self, of: Publisher, seed: int = 0) -> None:
         super().__init__(of)

@@ -69,6 +69,8 @@ class GeneratorPublisher(Publisher):
         TypeError: If the network has nothing to release.
     """
 
+    seed_of_cell = True
+
     def __init__(
         self,
         network: LightningModule,

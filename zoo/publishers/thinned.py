@@ -26,6 +26,8 @@ class Thinned(Wrapper):
         ValueError: If the share is out of range, or, when publishing, if no rating is left.
     """
 
+    seed_of_cell = True
+
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}. To release nothing, take Nothing.")

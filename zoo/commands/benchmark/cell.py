@@ -79,7 +79,7 @@ class Cell:
 
     def run(self, keep_checkpoints: bool = False) -> None:
         """Run it; :meth:`begin` was called before."""
-        from zoo.commands.benchmark.fit import tested  # heavy: the command line of a run
+        from zoo.commands.benchmark.fit import tested  # torch and all: whoever lists or reads cells does without
         from zoo.commands.benchmark.search import best_settings
 
         began = time.perf_counter()
@@ -87,7 +87,7 @@ class Cell:
         asked = self.benchmark.systems[self.row.system].search
         if asked is not None:
             arguments += best_settings(asked, arguments, self.folder / "search", self.seed)
-        tested([*arguments, *logged_to(self.folder)])
+        tested(arguments, self.folder)
         if not keep_checkpoints:
             for checkpoint in self.folder.rglob("*.ckpt"):
                 checkpoint.unlink()  # a table needs figures; a checkpoint is some 30 MB
@@ -140,13 +140,3 @@ def versions() -> dict[str, str]:
     import zoo
 
     return {"zoo": zoo.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
-
-
-def logged_to(folder: Path) -> list[str]:
-    """Arguments that make a folder the run folder, and a run quiet."""
-    logger = {
-        "class_path": "pytorch_lightning.loggers.CSVLogger",
-        "init_args": {"save_dir": str(folder.parent), "name": "", "version": folder.name},
-    }
-    quiet = ["--trainer.enable_progress_bar", "false", "--checkpoint.keep_last", "false"]
-    return ["--trainer.logger", json.dumps(logger), *quiet]

@@ -1,10 +1,12 @@
 """``fit`` inside this process, without a word on the terminal: the run of a cell, a trial of a search, a check."""
 
+import json
 import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from zoo.commands.cli import HANDOVER, ZooCLI, import_names
 
@@ -27,14 +29,14 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def tested(arguments: Sequence[str]) -> None:
-    """Train, and test the best checkpoint once, as ``python -m zoo fit`` with these arguments does."""
+def tested(arguments: Sequence[str], folder: Path) -> None:
+    """Train into a folder, and test the best checkpoint once, as ``python -m zoo fit`` with these arguments does."""
     with _quietly():
-        ZooCLI(args=["fit", *arguments])
+        ZooCLI(args=["fit", *arguments, *logged_to(folder)])
 
 
-def trial(arguments: Sequence[str]) -> float:
-    """Train without a test.
+def trial(arguments: Sequence[str], folder: Path) -> float:
+    """Train into a folder, without a test.
 
     Returns:
         The best validation NDCG@10.
@@ -43,7 +45,7 @@ def trial(arguments: Sequence[str]) -> float:
         ValueError: If the protocol has no validation set to choose by.
     """
     with _quietly():
-        made = _Trial(args=["fit", *arguments])
+        made = _Trial(args=["fit", *arguments, *logged_to(folder)])
     best = made.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
     if best is None:
         raise ValueError("A search chooses by validation NDCG@10, and this split has no validation set.")
@@ -56,3 +58,13 @@ def check(arguments: Sequence[str]) -> None:
         made = ZooCLI(args=list(arguments), run=False)
         if made.model.reads and set(made.datamodule.sources) - made.datamodule.release_paths.keys():
             made.make_publisher()
+
+
+def logged_to(folder: Path) -> list[str]:
+    """Arguments that make a folder the run folder, and a run quiet."""
+    logger = {
+        "class_path": "pytorch_lightning.loggers.CSVLogger",
+        "init_args": {"save_dir": str(folder.parent), "name": "", "version": folder.name},
+    }
+    quiet = ["--trainer.enable_progress_bar", "false", "--checkpoint.keep_last", "false"]
+    return ["--trainer.logger", json.dumps(logger), *quiet]

@@ -8,20 +8,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+if TYPE_CHECKING:
+    from zoo.publisher import Publisher
+
 #: What a search may set: nothing that changes who is tested on what, or what the source publishes of.
 SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
-#: Publishers whose draw is part of the control: it follows the seed of the cell.
-DRAWN = ("Noise", "Shuffled")
-#: And those that begin with a public draw of their own.
-SEEDED = (*DRAWN, "GeneratorPublisher", "Thinned")
-
-
 #: A key that means nothing is refused; a number in quotes is no number.
 STRICT = ConfigDict(extra="forbid", strict=True)
 
@@ -60,6 +58,38 @@ class Task:
     published: PublishedTask | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the tables: one system with one release on one task, over its seeds.
+
+    Attributes:
+        task: Key of the task.
+        system: Key of the system.
+        release: What it is given, in words; empty for nothing.
+        control: ``noise`` for the noise control of another row, ``control`` for the others, empty for what is compared.
+        of: For a noise control: the release that it imitates.
+        epsilon: The epsilon asked of the publisher.
+        publisher: Settings of the publisher.
+        published_as: Name in the papers' tables.
+        reason: Why our figure and the paper's may differ.
+    """
+
+    task: str
+    system: str
+    release: str = ""
+    control: Literal["", "noise", "control"] = ""
+    of: str = ""
+    epsilon: float | None = None
+    publisher: dict[str, Any] | None = None
+    published_as: str = ""
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the line is called."""
+        return f"{self.system}, {self.release}" if self.release else self.system
+
+
 @dataclass(frozen=True, config=STRICT)
 class Released:
     """What a system is given to learn from; one row for each epsilon, and one for the noise control of each.
@@ -84,6 +114,27 @@ class Released:
     published_as: str = ""
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse settings that name no class."""
+        if not isinstance(self.publisher, str) and "class_path" not in self.publisher:
+            raise BenchmarkError(f"A publisher is a class name, or class_path and init_args; got {self.publisher}.")
+
+    def rows(self, task: str, system: str) -> Iterator[Row]:
+        """A row for each epsilon, and behind it that of its noise control."""
+        publisher = {"class_path": self.publisher} if isinstance(self.publisher, str) else self.publisher
+        is_control = publisher_class(publisher).control
+        epsilons: list[float] | list[None] = self.epsilons or [None]
+        for epsilon in epsilons:
+            label, settings = self.label or publisher["class_path"].rsplit(".", 1)[-1], publisher
+            if epsilon is not None:
+                label = f"{label} eps {epsilon:g}"
+                settings = _with(publisher, ["init_args", *self.epsilon_key.split(".")], epsilon)
+            control: Literal["", "control"] = "control" if is_control else ""
+            yield Row(task, system, label, control, "", epsilon, settings, self.published_as, self.reason)
+            if self.noise_control and not is_control:
+                noise = {"class_path": "Noise", "init_args": {"of": settings}}
+                yield Row(task, system, f"Noise ({label})", "noise", label, epsilon, noise)
+
 
 @dataclass(frozen=True, config=STRICT)
 class Range:
@@ -105,17 +156,19 @@ class Range:
 
     def __post_init__(self) -> None:
         """Refuse a range that says nothing."""
+        low, high = self.low, self.high
         if self.choices:
-            wrong = self.low is not None or self.high is not None or self.log or self.integer
+            sound = low is None and high is None and not self.log and not self.integer
+        elif low is None or high is None:
+            sound = False
         else:
-            low, high = self.low, self.high
-            wrong = low is None or high is None or not (math.isfinite(low) and math.isfinite(high) and low < high)
-            wrong = wrong or (self.log and (low or 0) <= 0)
-            wrong = wrong or (self.integer and any(value != round(value or 0) for value in (low, high)))
-        if wrong:
+            sound = math.isfinite(low) and math.isfinite(high) and low < high
+            sound &= low > 0 or not self.log
+            sound &= (low.is_integer() and high.is_integer()) or not self.integer
+        if not sound:
             raise BenchmarkError(
                 f"A searched setting needs finite low < high (low > 0 where log, whole numbers where integer), or choices; got "
-                f"low {self.low}, high {self.high}, log {self.log}, integer {self.integer}, choices {self.choices}."
+                f"low {low}, high {high}, log {self.log}, integer {self.integer}, choices {self.choices}."
             )
 
 
@@ -174,38 +227,6 @@ class System:
     reason: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A line of the tables: one system with one release on one task, over its seeds.
-
-    Attributes:
-        task: Key of the task.
-        system: Key of the system.
-        release: What it is given, in words; empty for nothing.
-        control: ``noise`` for the noise control of another row, ``control`` for the others, empty for what is compared.
-        of: For a noise control: the release that it imitates.
-        epsilon: The epsilon asked of the publisher.
-        publisher: Settings of the publisher.
-        published_as: Name in the papers' tables.
-        reason: Why our figure and the paper's may differ.
-    """
-
-    task: str
-    system: str
-    release: str = ""
-    control: Literal["", "noise", "control"] = ""
-    of: str = ""
-    epsilon: float | None = None
-    publisher: dict[str, Any] | None = None
-    published_as: str = ""
-    reason: str = ""
-
-    @property
-    def name(self) -> str:
-        """What the line is called."""
-        return f"{self.system}, {self.release}" if self.release else self.system
-
-
 @dataclass(frozen=True, config=STRICT)
 class Benchmark:
     """A grid of experiments.
@@ -226,29 +247,36 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         """Refuse what would make no cell, or two of one name."""
-        for what, there in (("tasks", self.tasks), ("systems", self.systems), ("seeds", self.seeds)):
-            if not there:
+        for what in ("tasks", "systems", "seeds"):
+            if not getattr(self, what):
                 raise BenchmarkError(f"A benchmark needs {what}, and this one has none.")
         for name, system in self.systems.items():
-            seeds = self.seeds if system.seeds is None else system.seeds
-            if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
-                raise BenchmarkError(f"Seeds must be distinct numbers from 0 on; {name} has {seeds}.")
-            asked = {*(system.tasks or []), *(task for r in system.releases for task in r.tasks or [])}
-            if unknown := sorted(asked - self.tasks.keys()):
-                raise BenchmarkError(
-                    f"{name} is to run on {unknown}, which are no tasks; there are {list(self.tasks)}."
-                )
-            if not system.config.is_file():
-                raise BenchmarkError(
-                    f"No config at {system.config} for {name}. Paths are relative to the folder that the command is run in: "
-                    "run it in the project's own."
-                )
-        if not list(self.rows()):
+            self._check_system(name, system)
+        self._check_names()
+
+    def _check_system(self, name: str, system: System) -> None:
+        """Its seeds, tasks and config."""
+        seeds = self.seeds if system.seeds is None else system.seeds
+        if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+            raise BenchmarkError(f"Seeds must be distinct numbers from 0 on; {name} has {seeds}.")
+        asked = {*(system.tasks or []), *(task for released in system.releases for task in released.tasks or [])}
+        if unknown := sorted(asked - self.tasks.keys()):
+            raise BenchmarkError(f"{name} is to run on {unknown}, which are no tasks; there are {list(self.tasks)}.")
+        if not system.config.is_file():
+            raise BenchmarkError(
+                f"No config at {system.config} for {name}. Paths are relative to the folder that the command is run in: "
+                "run it in the project's own."
+            )
+
+    def _check_names(self) -> None:
+        """Every name makes a folder, and every row has a name of its own."""
+        rows = list(self.rows())
+        if not rows:
             raise BenchmarkError("No system runs on any task, so there is nothing to run.")
-        for name in [*self.tasks, *self.systems, *(row.release for row in self.rows() if row.release)]:
+        for name in [*self.tasks, *self.systems, *(row.release for row in rows if row.release)]:
             if not slug(name):
                 raise BenchmarkError(f"{name!r} names a folder of runs, and needs a letter or a digit for that.")
-        lines = [f"{row.task}: {row.name}" for row in self.rows()]
+        lines = [f"{row.task}: {row.name}" for row in rows]
         if repeated := sorted({line for line in lines if lines.count(line) > 1}):
             raise BenchmarkError(f"Several rows are called {repeated}; give their releases different labels.")
 
@@ -262,7 +290,7 @@ class Benchmark:
                     yield Row(task, name, published_as=system.published_as, reason=system.reason)
                 for released in system.releases:
                     if released.tasks is None or task in released.tasks:
-                        yield from _rows(task, name, released)
+                        yield from released.rows(task, name)
 
     def seeds_of(self, row: Row) -> list[int]:
         """Seeds that a row is run with."""
@@ -298,39 +326,23 @@ def as_argument(key: str, value: Any) -> list[str]:  # noqa: ANN401  any setting
     return [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
 
 
-def _rows(task: str, system: str, released: Released) -> Iterator[Row]:
-    given = released.publisher
-    publisher: dict[str, Any] = {"class_path": given} if isinstance(given, str) else dict(given)
-    if "class_path" not in publisher:
-        raise BenchmarkError(f"A publisher is a class name, or class_path and init_args; got {given}.")
-    kind = str(publisher["class_path"]).rsplit(".", 1)[-1]
-    is_control = kind in (*DRAWN, "Nothing")
-    epsilons: list[float] | list[None] = released.epsilons or [None]
-    for epsilon in epsilons:
-        label, settings = released.label or kind, publisher
-        if epsilon is not None:
-            label = f"{label} eps {epsilon:g}"
-            settings = _with(publisher, ["init_args", *released.epsilon_key.split(".")], epsilon)
-        yield Row(
-            task,
-            system,
-            label,
-            "control" if is_control else "",
-            epsilon=epsilon,
-            publisher=settings,
-            published_as=released.published_as,
-            reason=released.reason,
-        )
-        if released.noise_control and not is_control:
-            noise = {"class_path": "Noise", "init_args": {"of": settings}}
-            yield Row(task, system, f"Noise ({label})", "noise", of=label, epsilon=epsilon, publisher=noise)
+def publisher_class(settings: dict[str, Any]) -> type[Publisher]:
+    """The class that settings name; the base where there is none, which is said when the cell is checked."""
+    from zoo.publisher import Publisher  # brings torch, which a report does without
+
+    path = str(settings["class_path"])
+    try:
+        found = resolve_name(path if "." in path else f"zoo.{path}")
+    except (ImportError, AttributeError, ValueError):
+        return Publisher
+    return found if isinstance(found, type) and issubclass(found, Publisher) else Publisher
 
 
 def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
     given = dict(publisher.get("init_args") or {})
     if isinstance(given.get("of"), dict):
         given["of"] = _with_seed(given["of"], seed)
-    if str(publisher["class_path"]).rsplit(".", 1)[-1] in SEEDED:
+    if publisher_class(publisher).seed_of_cell:
         given = {"seed": seed, **given}
     return {**publisher, "init_args": given} if given else publisher
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import optuna
 
-from zoo.commands.benchmark.cell import logged_to
+from zoo.commands.benchmark.fit import trial as validated
 from zoo.commands.benchmark.grid import Range, Search, as_argument
 from zoo.release.release import Release
 
@@ -38,11 +38,9 @@ def best_settings(search: Search, arguments: list[str], folder: Path, seed: int)
     shared: list[str] = []
 
     def objective(trial: optuna.Trial) -> float:
-        from zoo.commands.benchmark.fit import trial as validated
-
         chosen = {name: suggest(trial, name, values) for name, values in search.parameters.items()}
         run = folder / f"trial-{trial.number}"
-        value = validated([*arguments, *settings(chosen), *shared, *logged_to(run)])
+        value = validated([*arguments, *settings(chosen), *shared], run)
         trial.set_user_attr("settings", chosen)
         if not search.touches_source and not shared:
             shared.extend(_released(run))

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from zoo.commands.benchmark.cell import CELL, LOG, Cell, cells_of, logged_to, slug
-from zoo.commands.benchmark.grid import Benchmark, read_benchmark
+from zoo.commands.benchmark.cell import CELL, LOG, Cell, cells_of
+from zoo.commands.benchmark.fit import logged_to
+from zoo.commands.benchmark.grid import Benchmark, read_benchmark, slug
 
 ROOT = Path(__file__).parents[4]
 SHIPPED = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
