@@ -36,7 +36,9 @@ class SaveExperiment(SaveConfigCallback):
         path = Path(self.folder) / self.config_filename
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.tmp")
-        self.parser.save(config, str(temporary), skip_none=False, overwrite=True, multifile=False, skip_validation=True)
+        self.parser.save(
+            config, str(temporary), skip_unset=False, overwrite=True, multifile=False, skip_validation=True
+        )
         temporary.rename(path)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

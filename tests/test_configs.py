@@ -8,32 +8,19 @@ import polars as pl
 import pytest
 import yaml
 
+from tests.tiny import arguments
 from zoo.commands.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if "benchmarks" not in path.parts)
-SMALL = {
-    "PPGenCDR": ["--model.dims", "[8, 4]", "--model.encoder_dims", "[8]"],
-    "PriCDR": ["--model.dims", "[8, 4]"],
-    "PriCDRSym": ["--model.dims", "[8, 4]"],
-    "BPR": ["--model.num_factors", "4"],
-    "NeuMF": ["--model.gmf_dim", "4", "--model.mlp_dims", "[8, 4]"],
-    "CFGAN": ["--model.generator_dims", "[8]"],
-    "GANMF": ["--model.num_factors", "4", "--model.code_dim", "8"],
-    "DMF": ["--model.dims", "[8, 4]"],
-    "SPPG": ["--model.sample_size", "4", "--model.steps", "10", "--model.n_critic", "1"],
-    "Synthetic": ["--data.num_users", "24", "--data.num_items", "30", "--data.ratings_per_user", "6"],
-    "LowRank": ["--data.num_users", "24", "--data.num_items", "30", "--data.observed", "0.3"],
-    "JLT": ["--publisher.num_components", "8"],
-    "GeneratorPublisher": ["--publisher.network.sample_size", "4", "--publisher.network.steps", "6"],
-}
 
 
 def small(config: Path) -> list[str]:
     """Arguments that make a config tiny."""
     settings = yaml.safe_load(config.read_text(encoding="utf-8"))
-    classes = [settings[key]["class_path"] for key in ("model", "data", "publisher") if settings.get(key)]
-    return [argument for name in classes for argument in SMALL.get(name, [])] + ["--trainer.max_epochs", "2"]
+    parts = [part for part in ("model", "data", "publisher") if settings.get(part)]
+    sizes = [word for part in parts for word in arguments(part, settings[part]["class_path"])]
+    return [*sizes, "--trainer.max_epochs", "2"]
 
 
 @pytest.mark.usefixtures("zoo_data")

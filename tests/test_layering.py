@@ -47,7 +47,12 @@ ROOMS: dict[str, set[str]] = {
     "zoo.report": {"zoo.commands.benchmark", "zoo.privacy.record"},
 }
 # A command imports its neighbours in this order only: fit and publish, then what is built on them.
-COMMANDS = {"zoo.commands.cli": set(), "zoo.commands.privacy": {"cli"}, "zoo.commands.benchmark": {"cli"}}
+COMMANDS: dict[str, set[str]] = {
+    "zoo.commands.inputs": set(),
+    "zoo.commands.cli": {"inputs"},
+    "zoo.commands.privacy": {"cli", "inputs"},
+    "zoo.commands.benchmark": {"cli", "inputs"},
+}
 
 # What a guarantee is computed from is read by people who know no torch; only training needs it.
 NO_TORCH = [f"zoo.privacy.{room}" for room in ("accounting", "randomness", "record", "rows", "one_bit")]

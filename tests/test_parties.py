@@ -9,20 +9,22 @@ import pytest
 import torch
 import yaml
 
-from zoo.commands.cli import UsageError, ZooCLI
+from tests.tiny import arguments
+from zoo.commands.cli import ZooCLI
+from zoo.commands.inputs import UsageError
 from zoo.recommender import ReleaseMismatchError
 from zoo.release.release import Release
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = CONFIGS / "pricdr" / "douban.yaml"
-TINY = ("--model.dims", "[8, 4]", "--trainer.max_epochs", "2", "--publisher.num_components", "8")
+TINY = (*arguments("model", "PriCDR"), *arguments("publisher", "JLT"), "--trainer.max_epochs", "2")
 REPEATABLE = ("--publisher.noise_seed", "3")
 
 Command = Callable[..., ZooCLI]
 Arguments = tuple[object, ...]
 
-SMALL_MODEL = ("--model.dims", "[8, 4]", "--model.encoder_dims", "[8]", "--trainer.max_epochs", "2")
-SMALL_NETWORK = ("--publisher.network.sample_size", "4", "--publisher.network.steps", "6")
+SMALL_MODEL = (*arguments("model", "PPGenCDR"), "--trainer.max_epochs", "2")
+SMALL_NETWORK = arguments("publisher", "GeneratorPublisher")
 NOISY_ROWS = ("--publisher.network.noise_dim", "2", "--publisher.network.noise_seed", "3")
 #: An experiment, made tiny, and what makes its publishing repeatable.
 EXPERIMENTS: dict[str, tuple[Arguments, Arguments]] = {
@@ -119,15 +121,15 @@ def test_nothing_of_the_source_is_read_after_publishing(
 @pytest.mark.usefixtures("zoo_data")
 def test_each_source_is_a_release(cli: Command, tmp_path: Path) -> None:
     two = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right, third]")
-    arguments = ("--model", "PriCDR", *two, "--data.evaluation.split", "random2", "--data.missing_users", "zero")
+    given = ("--model", "PriCDR", *two, "--data.evaluation.split", "random2", "--data.missing_users", "zero")
     publisher = ("--publisher", "JLT", "--publisher.epsilon", "4", "--publisher.num_components", "8")
     with pytest.raises(UsageError, match=r"sources \['right', 'third'\]; say which is yours: --source NAME"):
-        cli("publish", *arguments, *publisher, "--out", tmp_path / "x")
+        cli("publish", *given, *publisher, "--out", tmp_path / "x")
     releases: list[object] = []
     for name in ("right", "third"):
-        cli("publish", *arguments, *publisher, "--source", name, "--out", tmp_path / name)
+        cli("publish", *given, *publisher, "--source", name, "--out", tmp_path / name)
         releases += [f"--data.releases.{name}", tmp_path / name]
-    done = cli("fit", *arguments, *releases, "--model.dims", "[8, 4]", "--trainer.max_epochs", "1")
+    done = cli("fit", *given, *releases, "--model.dims", "[8, 4]", "--trainer.max_epochs", "1")
     report = json.loads((run_folder(done) / "metrics.json").read_text())
     assert sorted(report["privacy"]) == ["right", "third"]
     assert all(line == "rating, eps 4.00, delta 1e-05, proved" for line in report["privacy"].values())
@@ -135,9 +137,9 @@ def test_each_source_is_a_release(cli: Command, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("zoo_data")
 def test_users_in_common_are_worked_out_once_and_named(cli: Command) -> None:
-    arguments = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right]")
+    given = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right]")
     more = ("--data.users", "common", "--data.evaluation.split", "cold_start", "--publisher", "Plaintext")
-    done = cli("fit", "--model", "PriCDR", "--model.dims", "[8, 4]", *arguments, *more, "--trainer.max_epochs", "1")
+    done = cli("fit", "--model", "PriCDR", "--model.dims", "[8, 4]", *given, *more, "--trainer.max_epochs", "1")
     folder = run_folder(done)
     assert (folder / "users.csv").read_text().split() == ["user_id", *sorted(f"u{i}" for i in range(12, 20))]
     tested = cli("test", "--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
@@ -196,7 +198,7 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("changed", "message"),
     [
         (("--data.evaluation.split", "latest1"), "split 'latest1' has no validation set"),
         (("--data.evaluation.split", "random1"), "split 'random1' has no validation set"),
@@ -208,10 +210,10 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
 )
 @pytest.mark.usefixtures("zoo_data")
 def test_nothing_is_published_for_a_target_that_cannot_be_used(
-    cli: Command, arguments: tuple[str, ...], message: str
+    cli: Command, changed: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        cli("fit", "--config", CONFIG, *TINY, *arguments)
+        cli("fit", "--config", CONFIG, *TINY, *changed)
     assert not list(Path().rglob("release.json"))
 
 

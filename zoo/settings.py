@@ -1,4 +1,4 @@
-"""Parsed settings as plain values: to keep in a checkpoint, to write beside a release, to compare."""
+"""Parsed settings as plain values: to keep in a checkpoint, to write beside a release, to compare; and their refusal."""
 
 from enum import Enum
 from typing import Any
@@ -30,3 +30,10 @@ def differing(ours: Any, theirs: Any) -> list[str]:  # noqa: ANN401  any plain v
     """Dotted keys in which two plain settings differ."""
     ours, theirs = flat(ours), flat(theirs)
     return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+
+
+def refusal(error: BaseException) -> str:
+    """What the class itself said of its settings, without the parser's account of its attempts."""
+    while error.__cause__ is not None and str(error).startswith("Does not validate"):
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"

@@ -11,23 +11,18 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 import zoo
 from datamodules import CrossDomainDataModule, Evaluation, LowRank, Synthetic
+from tests.tiny import SIZES
 from zoo import SPPG, GeneratorPublisher, Noise, Plaintext, Publisher, Recommender
 from zoo.recommender import ReleaseMismatchError
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(zoo.METHODS)
-#: Widths that keep a method tiny; one that is not named here is made with its defaults.
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "BPR": {"num_factors": 4},
-    "CFGAN": {"scheme": "ZP", "generator_dims": (8, 8), "discriminator_dims": (4,)},
-    "DMF": {"dims": (8, 4)},
-    "GANMF": {"num_factors": 4, "code_dim": 8},
-    "NeuMF": {"gmf_dim": 4, "mlp_dims": (8, 4), "dropout": 0.1},
+#: What a contract needs of a method beside tiny sizes.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "CFGAN": {"scheme": "ZP"},
+    "NeuMF": {"dropout": 0.1},
     # A tolerance that is out of reach in so few iterations.
     "OneBitMC": {"tau": 20.0, "tolerance": 1e-12, "max_iterations": 9},
-    "PPGenCDR": {"dims": (8, 4), "encoder_dims": (8,)},
-    "PriCDR": {"dims": (8, 4)},
-    "PriCDRSym": {"dims": (8, 4)},
     # A private training draws from the operating system and cannot be repeated.
     "SPPG": {
         "mechanism": "none",
@@ -49,6 +44,11 @@ def publisher_for(name: str) -> Publisher:
     return GeneratorPublisher(network)
 
 
+def tiny_method(name: str) -> Recommender:
+    made: Recommender = getattr(zoo, name)(**SIZES.get(name, {}) | SETTINGS.get(name, {}))
+    return made
+
+
 Make = Callable[..., tuple[Recommender, CrossDomainDataModule]]
 
 
@@ -59,7 +59,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 
     def build(release: str = "right", **settings: Any) -> tuple[Recommender, CrossDomainDataModule]:  # noqa: ANN401
         if getattr(zoo, request.param).reads_signs:
-            method = getattr(zoo, request.param)(**ARGUMENTS[request.param])
+            method = tiny_method(request.param)
             split = {"evaluation": Evaluation(split="random2")}  # with a validation set
             return method, LowRank(**{"num_users": 40, "num_items": 30, "observed": 0.3, "seed": 1} | split | settings)
         sizes = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
@@ -68,7 +68,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
             released["right"] = publisher.publish(source, "book").save(tmp_path / "right")
             released["wrong"] = Noise(publisher).publish(source, "book").save(tmp_path / "wrong")
         seed_everything(5)
-        method = getattr(zoo, request.param)(**ARGUMENTS.get(request.param, {}))
+        method = tiny_method(request.param)
         return method, Synthetic(**(sizes | settings), releases={"book": released[release]})
 
     return build

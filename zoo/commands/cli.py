@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import pickle
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, Logger
-from pytorch_lightning.utilities.seed import isolate_rng
 
 import zoo
 from callbacks import BestCheckpoint, CaseWriter, RecommendationWriter, RunReport, SaveExperiment
 from datamodules import CrossDomainDataModule
-from datamodules.users import COMMON, OWN, write_users
+from zoo.commands.inputs import HANDOVER, UsageError, make_publisher, resolve
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
-from zoo.release.release import Release
-from zoo.settings import differing, flat, plain
+from zoo.settings import flat, plain, refusal
 
-#: Carries what rank 0 prepared (releases, list of users) to the processes that Lightning's launcher starts.
-HANDOVER = "ZOO_HANDOVER"
-#: Lies beside the releases that `fit` published: what made them.
-PUBLISHER = "publisher.json"
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (
     ".*isinstance.treespec, LeafSpec.*",
@@ -42,10 +33,6 @@ LIBRARY_CHATTER = (
     "Total length of `list` across ranks is zero.*",
     "Full backward hook is firing.*",
 )
-
-
-class UsageError(ValueError):
-    """A command that cannot be carried out as it was given."""
 
 
 class ZooTrainer(Trainer):
@@ -124,8 +111,11 @@ class ZooCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Refuse a checkpoint that would change what a guarantee rests on; name other changes."""
-        kept = self.settings().get("model")
-        if not self.settings().get("ckpt_path") or self.asked is None or kept is None:
+        settings = self.settings()
+        if settings.get("weights_only", False) is None:
+            settings.weights_only = True  # a checkpoint is tensors and plain values unless somebody asks for more
+        kept = settings.get("model")
+        if not settings.get("ckpt_path") or self.asked is None or kept is None:
             return
         asked, kept = flat(plain(self.asked)), flat(plain(kept))
         kept = {key.replace("dict_kwargs.", "init_args."): value for key, value in kept.items()}
@@ -135,7 +125,7 @@ class ZooCLI(LightningCLI):
         listed = "; ".join(
             f"{key}: asked {ours!r}, checkpoint {theirs!r}" for key, (ours, theirs) in sorted(changed.items())
         )
-        bearing = {f"init_args.{name}" for name in _class_of(asked["class_path"]).guarantee_bearing}
+        bearing = {f"init_args.{name}" for name in resolve_name(asked["class_path"]).guarantee_bearing}
         if "class_path" in changed or bearing & {".".join(key.split(".")[:2]) for key in changed}:
             raise UsageError(
                 f"The checkpoint would change the method or what its guarantee rests on ({listed}). Train anew."
@@ -144,7 +134,8 @@ class ZooCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:  # noqa: ANN401  LightningCLI's own
         """The trainer, with a CSV log always first: other loggers are added to it, never put in its place."""
-        trainer = self._get(self.config_init, "trainer")
+        made = self.config_init[self.subcommand] if self.subcommand else self.config_init
+        trainer = made.get("trainer")
         asked, root = trainer.get("logger"), trainer.get("default_root_dir")
         if asked is not False:
             others = [asked] if isinstance(asked, Logger) else list(asked) if isinstance(asked, Iterable) else []
@@ -158,33 +149,7 @@ class ZooCLI(LightningCLI):
             )
         return super().instantiate_trainer(**kwargs)
 
-    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
-        """A checkpoint is read as tensors and plain values unless somebody asks for more."""
-        arguments = super()._prepare_subcommand_kwargs(subcommand)
-        if arguments.get("weights_only", False) is None:
-            arguments["weights_only"] = True
-        if subcommand in ("validate", "test"):
-            arguments["verbose"] = False
-        return arguments
-
     # Publishing.
-
-    def make_publisher(self) -> Publisher:
-        """The publisher of the settings, made here and nowhere else.
-
-        Raises:
-            UsageError: If the settings name none.
-        """
-        settings = self.settings().get("publisher")
-        if settings is None:
-            raise UsageError(
-                "No publisher in the settings, so nothing can be published here. Set `publisher` (python -m zoo list shows "
-                "them), or pass the release that the source party made: --data.releases.NAME PATH."
-            )
-        parser = ArgumentParser(exit_on_error=False)  # its own: Lightning's instantiators stay out
-        parser.add_subclass_arguments(Publisher, "publisher")
-        made: Publisher = parser.instantiate_classes(parser.parse_object({"publisher": settings})).publisher
-        return made
 
     def publish(
         self, model: LightningModule, datamodule: CrossDomainDataModule, out: Path, source: str | None = None
@@ -198,69 +163,40 @@ class ZooCLI(LightningCLI):
             raise FileExistsError(
                 f"{out} exists, and a release is never overwritten. Choose another path or remove it."
             )
-        publisher = self.make_publisher()
-        release = publisher.publish(datamodule.source(name), name)
+        release = make_publisher(self.settings()).publish(datamodule.source(name), name)
         release.save(out)
         print(f"{release.record}\n\nRelease of {name!r} ({release.kind}, {release.num_users:,} users): {out}")
 
-    # Which release, for every command.
+    # What a run reads.
 
     def before_fit(self) -> None:
-        """Find the releases, or publish them here; work out the users in common where that is asked for."""
-        data, ckpt = self.datamodule, self.settings().get("ckpt_path")
+        """Find the inputs, or publish them here."""
         self._refuse_stopping_on_nothing()
-        if self.model.reads and not data.sources:
+        if self.model.reads and not self.datamodule.sources:
             raise UsageError(
                 f"{type(self.model).__name__} learns from releases, and this experiment names no source: --data.sources [NAME]. "
                 "DMF and EASE use the target alone."
             )
-        kept = self._kept(ckpt)
-        missing = self._missing()
-        if not kept:
-            self._refuse_other_publisher()
-        if not kept and (missing or data.users == COMMON):
-            if HANDOVER in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
-                self._take(json.loads(os.environ[HANDOVER]))
-            else:
-                self._prepare(missing)
-        self._name_inputs()
+        self._find_inputs()
 
-    def _prepare(self, missing: list[str]) -> None:
-        self._refuse_processes_from_outside()
-        data = self.datamodule
-        publisher = self.make_publisher() if missing else None
-        users = data.common_users() if data.users == COMMON else None
-        with tempfile.TemporaryDirectory() as scratch:
-            if users is not None:
-                data.users, data.users_worked_out = str(write_users(users, Path(scratch) / "users.csv")), True
-            data.read_target()  # whatever is wrong with the target is said before anything is spent
-            releases = {name: self._published(publisher, name) for name in missing if publisher is not None}
-        folder = self._input_folder()
-        if users is not None:
-            data.users = str(write_users(users, folder / "users.csv"))
-        for name, release in releases.items():
-            data.release_paths[name] = release.save(folder / "releases" / name)
-        if releases:
-            settings = json.dumps(plain(self.settings().publisher), indent=1)
-            (folder / "releases" / PUBLISHER).write_text(settings + "\n", encoding="utf-8")
-        paths = {name: str(path) for name, path in data.release_paths.items()}
-        os.environ[HANDOVER] = json.dumps({"paths": paths, "users": data.users})
+    def before_validate(self) -> None:
+        """Find the inputs; never publish, which would spend the budget again and change the data."""
+        if not self.settings().get("ckpt_path"):
+            raise UsageError(
+                f"{self.subcommand} needs a trained model: --ckpt_path runs/.../checkpoints/best.ckpt, with the run's "
+                "own config.yaml."
+            )
+        self._find_inputs()
 
-    def _published(self, publisher: Publisher, name: str) -> Release:
-        with isolate_rng():  # the same random stream as a run that is handed the release
-            release = publisher.publish(self.datamodule.source(name), name)
-        self.datamodule.link_users(name, release, f"The release of {name!r} just made")
-        return release
+    before_test = before_predict = before_validate
 
-    def _input_folder(self) -> Path:
-        """The run folder; a temporary one where there is none."""
-        if self.trainer.loggers and self.trainer.log_dir is not None:
-            folder = Path(self.trainer.log_dir).resolve()
-            logger = self.trainer.loggers[0]
-            assert isinstance(logger, CSVLogger)
-            _ = logger.experiment  # makes the folder before anything lies in it
-            return folder
-        return Path(tempfile.mkdtemp(prefix="zoo-"))
+    def _find_inputs(self) -> None:
+        """Give the data its inputs, and name them in the settings: the saved config is the target's form."""
+        settings, data = self.settings(), self.datamodule
+        inputs = resolve(settings, data, self.trainer, reads=bool(self.model.reads))
+        data.release_paths, data.users = dict(inputs.releases), inputs.users
+        settings.data.init_args.releases = inputs.plain()["paths"] or None
+        settings.data.init_args.users = inputs.users
 
     def _refuse_stopping_on_nothing(self) -> None:
         """Before anything is published: a protocol without validation set cannot stop early."""
@@ -274,30 +210,15 @@ class ZooCLI(LightningCLI):
                     "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
                 )
 
-    def _refuse_other_publisher(self) -> None:
-        """A release that was published by `fit` keeps its settings beside it; others may not be asked for in vain."""
-        asked = plain(self.settings().get("publisher"))
-        for name, path in self.datamodule.release_paths.items():
-            beside = path.parent / PUBLISHER
-            if not asked or not beside.is_file():
-                continue
-            made = json.loads(beside.read_text(encoding="utf-8"))
-            if changed := differing(asked, made):
-                raise UsageError(
-                    f"The settings name a release of {name!r} that was published with another publisher; these differ: "
-                    f"{changed}. To publish anew, leave the release out (--data.releases null)."
-                )
+    # What a command ends with, and what it says.
 
-    def _refuse_processes_from_outside(self) -> None:
-        connector = self.trainer._accelerator_connector
-        environment = connector.cluster_environment
-        outside = environment is not None and environment.creates_processes_externally and self.trainer.world_size > 1
-        if outside or self.trainer.num_nodes > 1:
-            raise UsageError(
-                "These processes were started from outside (torchrun, SLURM, several nodes), so none of them is alone to "
-                "publish or to work out users in common. Run `python -m zoo publish` first and pass --data.releases.NAME "
-                "PATH, and --data.users FILE in the place of 'common'."
-            )
+    def validate(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
+        """Without Lightning's table: the run's own report is the one table."""
+        self.trainer.validate(**arguments, verbose=False)
+
+    def test(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
+        """Likewise."""
+        self.trainer.test(**arguments, verbose=False)
 
     def after_fit(self) -> None:
         """Test the chosen checkpoint once, and end with the table."""
@@ -313,67 +234,6 @@ class ZooCLI(LightningCLI):
         folder = self.trainer.log_dir  # asks every process, so not inside the branch below
         if self.trainer.is_global_zero and self.trainer.loggers:
             print(f"Run folder: {folder}")
-
-    def before_validate(self) -> None:
-        """Find the releases; never publish, which would spend the budget again and change the data."""
-        if not self._kept(self.settings().get("ckpt_path")):
-            raise UsageError(
-                f"{self.config.subcommand} needs a trained model: --ckpt_path runs/.../checkpoints/best.ckpt, with the run's "
-                "own config.yaml."
-            )
-        self._name_inputs()
-
-    before_test = before_predict = before_validate
-
-    def _missing(self) -> list[str]:
-        return [
-            name for name in self.datamodule.sources if self.model.reads and name not in self.datamodule.release_paths
-        ]
-
-    def _kept(self, ckpt: str | None) -> bool:
-        """Take over releases and users of the checkpoint, if there is one; refuse another publisher than its own."""
-        if not ckpt or not Path(ckpt).is_file():
-            if ckpt:
-                raise FileNotFoundError(
-                    f"No checkpoint at {ckpt}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
-                )
-            return False
-        try:
-            checkpoint = torch.load(ckpt, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-            raise UsageError(f"{ckpt} is no checkpoint, or is damaged. A run keeps checkpoints/best.ckpt.") from error
-        if "zoo" not in checkpoint:
-            raise UsageError(f"{ckpt} is no checkpoint of this project.")
-        asked, made = plain(self.settings().get("publisher")), checkpoint.get("publisher")
-        if asked and made and (changed := differing(asked, made)):
-            raise UsageError(
-                f"The settings ask for another publisher than the checkpoint was trained with; these differ: {changed}. "
-                "A checkpoint keeps its releases: use the run's own config, or train anew."
-            )
-        self._take({"paths": checkpoint["zoo"]["paths"], "users": checkpoint["zoo"]["users"]})
-        return True
-
-    def _take(self, inputs: dict[str, Any]) -> None:
-        for name, path in inputs["paths"].items():
-            self.datamodule.release_paths.setdefault(name, Path(path).resolve())
-        if self.datamodule.users == COMMON:
-            self.datamodule.users = inputs["users"]
-
-    def _name_inputs(self) -> None:
-        """Name the inputs in the settings, so that the saved config is the target's form of the experiment."""
-        arguments, data = self.settings().data.init_args, self.datamodule
-        data.release_paths = {name: path.resolve() for name, path in data.release_paths.items()}
-        if data.users not in (OWN, COMMON):
-            data.users = str(Path(data.users).resolve())
-        paths = {name: str(path) for name, path in self.datamodule.release_paths.items()}
-        arguments.releases = paths or None
-        arguments.users = self.datamodule.users
-
-
-def _class_of(path: str) -> type[Recommender]:
-    module, name = path.rsplit(".", 1)
-    found: type[Recommender] = getattr(__import__(module, fromlist=[name]), name)
-    return found
 
 
 def import_names() -> None:
@@ -397,7 +257,4 @@ def main() -> None:
     except (OSError, TypeError, ValueError, MisconfigurationException, ReleaseMismatchError) as error:
         if os.environ.get("ZOO_TRACEBACK"):
             raise
-        cause: BaseException = error
-        while cause.__cause__ is not None and str(cause).startswith("Does not validate"):
-            cause = cause.__cause__  # what the class itself said, without the parser's account of its attempts
-        sys.exit(f"{type(cause).__name__}: {cause}")
+        sys.exit(refusal(error))

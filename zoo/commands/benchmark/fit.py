@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from zoo.commands.cli import HANDOVER, ZooCLI, import_names
+from zoo.commands.cli import ZooCLI, import_names
+from zoo.commands.inputs import HANDOVER, make_publisher
 
 
 class _Trial(ZooCLI):
@@ -57,7 +58,7 @@ def check(arguments: Sequence[str]) -> None:
     with _quietly():
         made = ZooCLI(args=list(arguments), run=False)
         if made.model.reads and set(made.datamodule.sources) - made.datamodule.release_paths.keys():
-            made.make_publisher()
+            make_publisher(made.settings())
 
 
 def logged_to(folder: Path) -> list[str]:

@@ -12,6 +12,8 @@ from jsonargparse import ArgumentError
 from rich.console import Console
 from rich.markup import escape
 
+from zoo.settings import refusal
+
 if TYPE_CHECKING:
     from zoo.privacy.audits.one_run import OneRunAudit
     from zoo.privacy.audits.two_world import Audit
@@ -62,10 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         run(options, overrides, Console())
     except (OSError, TypeError, ValueError, ArgumentError) as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None and str(cause).startswith("Does not validate"):
-            cause = cause.__cause__
-        sys.exit(f"{type(cause).__name__}: {cause}")
+        sys.exit(refusal(error))
 
 
 def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -> None:

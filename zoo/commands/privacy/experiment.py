@@ -10,7 +10,8 @@ from typing import Any
 from pytorch_lightning.cli import LightningArgumentParser
 
 from datamodules.users import COMMON, OWN, read_catalogue, read_users
-from zoo.commands.cli import UsageError, ZooCLI, import_names
+from zoo.commands.cli import ZooCLI, import_names
+from zoo.commands.inputs import UsageError, make_publisher
 from zoo.publisher import Publisher
 
 
@@ -63,4 +64,4 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     users = None if listed in (OWN, COMMON) else len(read_users(Path(listed)))
     catalogues = settings.get("catalogues") or {}
     items = {name: len(read_catalogue(Path(path))) for name, path in catalogues.items()}
-    return Experiment(parsed.make_publisher(), tuple(settings.get("sources") or ()), users, items)
+    return Experiment(make_publisher(parsed.settings()), tuple(settings.get("sources") or ()), users, items)

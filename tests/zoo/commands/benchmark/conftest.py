@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.tiny import SIZES
 from zoo.commands.benchmark.grid import Benchmark, read_benchmark
 
 #: Popularity: the quickest run there is.
 POPULARITY: dict[str, Any] = {
     "model": {"class_path": "Popularity"},
-    "data": {"class_path": "Synthetic", "init_args": {"num_users": 24, "num_items": 30, "ratings_per_user": 6}},
+    "data": {"class_path": "Synthetic", "init_args": SIZES["Synthetic"]},
     "trainer": {"max_epochs": 1, "accelerator": "cpu"},
 }
 #: PriCDR, as small as it goes.
 PRICDR: dict[str, Any] = POPULARITY | {
-    "model": {"class_path": "PriCDR", "init_args": {"dims": [8, 4]}},
-    "publisher": {"class_path": "JLT", "init_args": {"num_components": 8, "epsilon": 8.0}},
+    "model": {"class_path": "PriCDR", "init_args": {"dims": [*SIZES["PriCDR"]["dims"]]}},
+    "publisher": {"class_path": "JLT", "init_args": SIZES["JLT"] | {"epsilon": 8.0}},
     "trainer": {"max_epochs": 2, "accelerator": "cpu"},
 }
 LEAST: dict[str, Any] = {

@@ -1,0 +1,25 @@
+"""Sizes that keep every class tiny, one place for all tests; what is not named here is made with its defaults."""
+
+import json
+from typing import Any
+
+SIZES: dict[str, dict[str, Any]] = {
+    "BPR": {"num_factors": 4},
+    "CFGAN": {"generator_dims": (8, 8), "discriminator_dims": (4,)},
+    "DMF": {"dims": (8, 4)},
+    "GANMF": {"num_factors": 4, "code_dim": 8},
+    "NeuMF": {"gmf_dim": 4, "mlp_dims": (8, 4)},
+    "PPGenCDR": {"dims": (8, 4), "encoder_dims": (8,)},
+    "PriCDR": {"dims": (8, 4)},
+    "PriCDRSym": {"dims": (8, 4)},
+    "SPPG": {"sample_size": 4, "steps": 10, "n_critic": 1},
+    "Synthetic": {"num_users": 24, "num_items": 30, "ratings_per_user": 6},
+    "LowRank": {"num_users": 24, "num_items": 30, "observed": 0.3},
+    "JLT": {"num_components": 8},
+    "GeneratorPublisher": {"network.sample_size": 4, "network.steps": 6},
+}
+
+
+def arguments(part: str, name: str) -> list[str]:
+    """The sizes of a class as the command line takes them, such as ``--model.dims [8, 4]``."""
+    return [word for key, value in SIZES.get(name, {}).items() for word in (f"--{part}.{key}", json.dumps(value))]

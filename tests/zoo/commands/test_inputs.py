@@ -1,0 +1,68 @@
+"""Where the inputs of a run come from: what settings name goes first, and who may publish."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from jsonargparse import Namespace
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from pytorch_lightning import Trainer
+
+from datamodules import Synthetic
+from datamodules.users import COMMON, OWN
+from zoo.commands.inputs import HANDOVER, Inputs, UsageError, resolve
+
+NOTHING = Namespace(publisher=None, ckpt_path=None)  # type: ignore[no-untyped-call]
+
+
+class StartedFromOutside(LightningEnvironment):
+    """As torchrun and SLURM start processes."""
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+
+def trainer_of(processes: int, *plugins: LightningEnvironment) -> Trainer:
+    strategy = "ddp" if processes > 1 else "auto"
+    return Trainer(accelerator="cpu", devices=processes, strategy=strategy, plugins=list(plugins), logger=False)
+
+
+def test_what_is_named_goes_before_what_others_have() -> None:
+    ours = Inputs({"book": Path("a")}, OWN)
+    theirs = Inputs({"film": Path("b"), "book": Path("c")}, "listed.csv")
+    assert ours.completed(theirs) == Inputs({"book": Path("a"), "film": Path("b")}, OWN)
+    assert list(ours.completed(theirs).releases) == ["book", "film"]
+    assert Inputs({}, COMMON).completed(theirs).users == "listed.csv"
+
+
+def test_inputs_are_kept_as_plain_values_and_named_whole() -> None:
+    inputs = Inputs({"book": Path("a")}, "listed.csv")
+    assert Inputs.from_plain(json.loads(json.dumps(inputs.plain()))) == inputs
+    assert inputs.resolved() == Inputs({"book": Path("a").resolve()}, str(Path("listed.csv").resolve()))
+    assert Inputs({}, OWN).resolved().users == OWN
+
+
+def test_a_process_that_was_started_takes_what_the_first_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed = Inputs({"book": Path("/releases/book")}, OWN)
+    monkeypatch.setenv(HANDOVER, json.dumps(handed.plain()))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert resolve(NOTHING, Synthetic(), trainer_of(1), reads=True) == handed
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(UsageError, match="No publisher in the settings"):
+        resolve(NOTHING, Synthetic(), trainer_of(1), reads=True)
+
+
+def test_what_needs_no_release_publishes_none() -> None:
+    assert resolve(NOTHING, Synthetic(), trainer_of(1), reads=False) == Inputs({}, OWN)
+    assert HANDOVER not in os.environ
+
+
+def test_processes_that_were_started_from_outside_do_not_publish() -> None:
+    with pytest.raises(UsageError, match=r"started from outside .*Run `python -m zoo publish` first"):
+        resolve(NOTHING, Synthetic(), trainer_of(2, StartedFromOutside()), reads=True)
+    with pytest.raises(UsageError, match="No publisher in the settings"):  # so these may
+        resolve(NOTHING, Synthetic(), trainer_of(2), reads=True)
+    with pytest.raises(UsageError, match="No publisher in the settings"):
+        resolve(NOTHING, Synthetic(), trainer_of(1, StartedFromOutside()), reads=True)

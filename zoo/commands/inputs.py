@@ -1,0 +1,194 @@
+"""Where the inputs of a run come from: the releases that it reads, and the list of its users."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser, Namespace
+from pytorch_lightning import Trainer
+from pytorch_lightning.utilities.seed import isolate_rng
+
+from datamodules import CrossDomainDataModule
+from datamodules.users import COMMON, OWN, write_users
+from zoo.publisher import Publisher
+from zoo.release.release import Release
+from zoo.settings import differing, plain
+
+#: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
+HANDOVER = "ZOO_HANDOVER"
+#: Lies beside the releases that `fit` published: what made them.
+PUBLISHER = "publisher.json"
+
+
+class UsageError(ValueError):
+    """A command that cannot be carried out as it was given."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run reads beside the target's own ratings.
+
+    Attributes:
+        releases: Folder of the release of each source.
+        users: ``own``, ``common`` or the path of a list.
+    """
+
+    releases: Mapping[str, Path]
+    users: str
+
+    def completed(self, others: Inputs) -> Inputs:
+        """These, and of others what they leave open."""
+        missing = {name: path for name, path in others.releases.items() if name not in self.releases}
+        return Inputs({**self.releases, **missing}, others.users if self.users == COMMON else self.users)
+
+    def resolved(self) -> Inputs:
+        """With absolute paths, which a saved config needs."""
+        users = self.users if self.users in (OWN, COMMON) else str(Path(self.users).resolve())
+        return Inputs({name: path.resolve() for name, path in self.releases.items()}, users)
+
+    def plain(self) -> dict[str, Any]:
+        """As a checkpoint and the handover keep them."""
+        return {"paths": {name: str(path) for name, path in self.releases.items()}, "users": self.users}
+
+    @classmethod
+    def from_plain(cls, kept: Mapping[str, Any]) -> Inputs:
+        """Those that :meth:`plain` gave."""
+        return cls({name: Path(path) for name, path in kept["paths"].items()}, kept["users"])
+
+
+def resolve(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, *, reads: bool) -> Inputs:
+    """Inputs of a run: what its settings name, and the rest from the first of these places that there is.
+
+    1. The checkpoint that is gone on from: it keeps its releases and users, and nothing is published beside them.
+    2. What the first process of this run handed over, in those that it started.
+    3. What is published here, and the users in common that are worked out here, by the first process.
+
+    Args:
+        settings: Of the command.
+        data: Reads the sources, where something is published.
+        trainer: Knows the run folder and the processes.
+        reads: Whether the method reads releases.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint.
+        UsageError: If a checkpoint or a release was made by another publisher than the settings name, or nobody here may
+            publish.
+    """
+    named = Inputs(data.release_paths, data.users)
+    publisher = plain(settings.get("publisher"))
+    if ckpt := settings.get("ckpt_path"):
+        return named.completed(_kept(ckpt, publisher)).resolved()
+    _refuse_other_publisher(named, publisher)
+    missing = [name for name in data.sources if name not in named.releases] if reads else []
+    if missing or named.users == COMMON:
+        if HANDOVER in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
+            made = Inputs.from_plain(json.loads(os.environ[HANDOVER]))
+        else:
+            _refuse_processes_from_outside(trainer)
+            made = _made_here(settings, data, trainer, missing)
+            os.environ[HANDOVER] = json.dumps(named.completed(made).plain())
+        named = named.completed(made)
+    return named.resolved()
+
+
+def make_publisher(settings: Namespace) -> Publisher:
+    """The publisher that a command's settings name, made here and nowhere else.
+
+    Raises:
+        UsageError: If they name none.
+    """
+    if (given := settings.get("publisher")) is None:
+        raise UsageError(
+            "No publisher in the settings, so nothing can be published here. Set `publisher` (python -m zoo list shows "
+            "them), or pass the release that the source party made: --data.releases.NAME PATH."
+        )
+    parser = ArgumentParser(exit_on_error=False)  # its own: Lightning's instantiators stay out
+    parser.add_subclass_arguments(Publisher, "publisher")
+    made: Publisher = parser.instantiate(parser.parse_object({"publisher": given})).publisher
+    return made
+
+
+def _kept(ckpt: str, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
+    """Inputs of the run that a checkpoint is of; refuses another publisher than its own."""
+    if not Path(ckpt).is_file():
+        raise FileNotFoundError(
+            f"No checkpoint at {ckpt}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
+        )
+    try:
+        checkpoint = torch.load(ckpt, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        raise UsageError(f"{ckpt} is no checkpoint, or is damaged. A run keeps checkpoints/best.ckpt.") from error
+    if "zoo" not in checkpoint:
+        raise UsageError(f"{ckpt} is no checkpoint of this project.")
+    made = checkpoint.get("publisher")
+    if publisher and made and (changed := differing(publisher, made)):
+        raise UsageError(
+            f"The settings ask for another publisher than the checkpoint was trained with; these differ: {changed}. "
+            "A checkpoint keeps its releases: use the run's own config, or train anew."
+        )
+    return Inputs.from_plain(checkpoint["zoo"])
+
+
+def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, missing: Sequence[str]) -> Inputs:
+    """Publish what is missing and work out the users in common; files are written once nothing can go wrong any more."""
+    publisher = make_publisher(settings) if missing else None
+    users = data.common_users() if data.users == COMMON else None
+    with tempfile.TemporaryDirectory() as scratch:
+        if users is not None:  # the sources and the target are read with them from here on
+            data.users, data.users_worked_out = str(write_users(users, Path(scratch) / "users.csv")), True
+        data.read_target()  # whatever is wrong with the target is said before anything is spent
+        releases = {name: _published(publisher, data, name) for name in missing if publisher is not None}
+    folder = _folder(trainer)
+    paths = {name: release.save(folder / "releases" / name) for name, release in releases.items()}
+    if releases:
+        text = json.dumps(plain(settings.publisher), indent=1) + "\n"
+        (folder / "releases" / PUBLISHER).write_text(text, encoding="utf-8")
+    return Inputs(paths, data.users if users is None else str(write_users(users, folder / "users.csv")))
+
+
+def _published(publisher: Publisher, data: CrossDomainDataModule, name: str) -> Release:
+    with isolate_rng():  # the same random stream as a run that is handed the release
+        release = publisher.publish(data.source(name), name)
+    data.link_users(name, release, f"The release of {name!r} just made")
+    return release
+
+
+def _folder(trainer: Trainer) -> Path:
+    """The run folder; a temporary one where there is none."""
+    if not trainer.loggers or trainer.log_dir is None:
+        return Path(tempfile.mkdtemp(prefix="zoo-"))
+    _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder before anything lies in it
+    return Path(trainer.log_dir).resolve()
+
+
+def _refuse_other_publisher(named: Inputs, publisher: Any) -> None:  # noqa: ANN401  plain settings
+    """A release that was published by `fit` keeps its settings beside it; others may not be asked for in vain."""
+    for name, path in named.releases.items():
+        beside = path.parent / PUBLISHER
+        if not publisher or not beside.is_file():
+            continue
+        if changed := differing(publisher, json.loads(beside.read_text(encoding="utf-8"))):
+            raise UsageError(
+                f"The settings name a release of {name!r} that was published with another publisher; these differ: "
+                f"{changed}. To publish anew, leave the release out (--data.releases null)."
+            )
+
+
+def _refuse_processes_from_outside(trainer: Trainer) -> None:
+    """Of processes that somebody else started, none knows when another has published."""
+    environment = getattr(trainer.strategy, "cluster_environment", None)  # one process has none
+    outside = environment is not None and environment.creates_processes_externally and trainer.world_size > 1
+    if outside or trainer.num_nodes > 1:
+        raise UsageError(
+            "These processes were started from outside (torchrun, SLURM, several nodes), so none of them is alone to "
+            "publish or to work out users in common. Run `python -m zoo publish` first and pass --data.releases.NAME "
+            "PATH, and --data.users FILE in the place of 'common'."
+        )
