@@ -16,9 +16,9 @@ from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon, gauss_mu, mix_epsilon, mix_w, paper_w, unit_w
 from zoo.privacy.accounting.pure import flip_probability, group_flips_epsilon, group_mu
-from zoo.privacy.one_bit.input import plan_input, plan_ternary
 from zoo.privacy.one_bit.link_functions import Logistic
-from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective, plan_output
+from zoo.privacy.one_bit.mechanisms import longest_step, plan_gradient, plan_objective, plan_output
+from zoo.privacy.one_bit.randomised_response import plan_input, plan_ternary
 from zoo.privacy.record.record import rounded_up
 
 DOCS = Path(__file__).parent
@@ -177,10 +177,9 @@ def one_bit_table() -> str:
 
 def output_sigma(epsilon: float, ridge: float) -> float:
     """Noise on an entry of the completed matrix, logistic link, at the longest step size."""
-    step_size = 2 / (2 * ridge + Logistic().smoothness)
-    return plan_output(
-        Logistic(), epsilon, DELTA, alpha=1.0, ridge=ridge, steps=OUTPUT_STEPS, step_size=step_size
-    ).scale
+    link = Logistic()
+    size = longest_step(link, ridge)
+    return plan_output(link, epsilon, DELTA, alpha=1.0, ridge=ridge, steps=OUTPUT_STEPS, step_size=size).scale
 
 
 def gradients_table() -> str:

@@ -7,8 +7,15 @@ import numpy as np
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
 from zoo.methods.one_bit_mc.solvers import MultiStart, Solver
-from zoo.privacy.one_bit.input import FlipPlan, TernaryPlan, flipped_signs, plan_input, plan_ternary, ternary_signs
 from zoo.privacy.one_bit.link_functions import Link
+from zoo.privacy.one_bit.randomised_response import (
+    SignResponsePlan,
+    TernaryResponsePlan,
+    flipped_signs,
+    plan_input,
+    plan_ternary,
+    ternary_signs,
+)
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
 
@@ -36,7 +43,7 @@ class InputPerturbation(Perturbation):
     def __init__(self, epsilon: float, hide_pairs: bool = False, noise_seed: int | None = None) -> None:
         self.epsilon, self.hide_pairs, self.noise_seed = epsilon, hide_pairs, noise_seed
         self.hides_pairs = hide_pairs
-        self.plan: FlipPlan | TernaryPlan = plan_ternary(epsilon) if hide_pairs else plan_input(epsilon)
+        self.plan: SignResponsePlan | TernaryResponsePlan = plan_ternary(epsilon) if hide_pairs else plan_input(epsilon)
 
     def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
         """Everything goes: what is reported is private whatever is done with it."""
@@ -44,7 +51,7 @@ class InputPerturbation(Perturbation):
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
         """The reports."""
         seen = problem.observations
-        if isinstance(self.plan, TernaryPlan):
+        if isinstance(self.plan, TernaryResponsePlan):
             rows, columns = np.divmod(seen.cells, seen.shape[1])
             rows, columns, signs = ternary_signs(rows, columns, seen.signs, seen.shape, self.plan, noise)
             return {"cells": (rows * seen.shape[1] + columns).astype(np.float64), "signs": signs.astype(np.float64)}
@@ -56,14 +63,14 @@ class InputPerturbation(Perturbation):
         cells = drawn["cells"].astype(np.int64)  # below 2^53, so exact as floats
         reports = Observations(problem.observations.shape, cells, drawn["signs"])
         plain = Likelihood.of(reports, problem.link)
-        if isinstance(self.plan, TernaryPlan):
+        if isinstance(self.plan, TernaryResponsePlan):
             return problem.minimise(plain)
         return MultiStart(
             problem.minimise(plain), lambda start: problem.minimise(self._flipped(reports, problem), start)
         )
 
     def _flipped(self, reports: Observations, problem: Problem) -> Likelihood:
-        assert isinstance(self.plan, FlipPlan)
+        assert isinstance(self.plan, SignResponsePlan)
         return Likelihood.of(reports, self.plan.link(problem.link))
 
     def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:

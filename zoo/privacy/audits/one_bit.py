@@ -1,20 +1,18 @@
 """Worst pairs of one-bit matrix completion, one sign flipped, most often of a matrix of one entry.
 
 Of a matrix of one entry the completion has a closed form, so each run is a whole completion. Published scales that do not
-hold are among them.
+hold are among them; these must be caught. The name of an audit is for a table.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 from scipy.special import logit
 
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.two_world import Audit, Worlds
-from zoo.privacy.one_bit.input import FlipPlan, TernaryPlan, flipped_signs, plan_input, plan_ternary, ternary_signs
+from zoo.privacy.audits.two_world import Audit, Residuals, Worlds
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.mechanisms import (
     noisy_bits,
@@ -28,10 +26,19 @@ from zoo.privacy.one_bit.mechanisms import (
 from zoo.privacy.one_bit.plan import Floats, OneBitPlan
 from zoo.privacy.one_bit.published import (
     PublishedScale,
+    bound_ratio,
     cross_solutions,
     published_noise,
     published_objective,
     published_output,
+)
+from zoo.privacy.one_bit.randomised_response import (
+    SignResponsePlan,
+    TernaryResponsePlan,
+    flipped_signs,
+    plan_input,
+    plan_ternary,
+    ternary_signs,
 )
 from zoo.privacy.randomness.noise import NoiseSource
 
@@ -76,18 +83,13 @@ def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     ]
 
 
-def flips_audit(name: str, plan: FlipPlan) -> Audit:
-    """Audit of a flipped sign: the score is the report. The claim has no delta and is attained.
-
-    Args:
-        name: For a table.
-        plan: From `zoo.privacy.one_bit.input`.
-    """
+def flips_audit(name: str, plan: SignResponsePlan) -> Audit:
+    """Audit of a flipped sign: the score is the report. The claim has no delta and is attained."""
     worlds = _sign_worlds(lambda signs, noise: flipped_signs(signs, plan.p1, plan.p2, noise))
-    return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=plan.relation)
+    return _pure(name, plan, worlds, attained=plan.epsilon)
 
 
-def ternary_audit(name: str, plan: TernaryPlan, *, presence: bool) -> Audit:
+def ternary_audit(name: str, plan: TernaryResponsePlan, *, presence: bool) -> Audit:
     """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
 
     Args:
@@ -104,42 +106,22 @@ def ternary_audit(name: str, plan: TernaryPlan, *, presence: bool) -> Audit:
         rated = signs != 0
         shape = (runs, 3)
         *cells, reported = ternary_signs(rows[rated], columns[rated], signs[rated], shape, plan, noise)
-        grid = np.zeros(shape)
-        grid[cells[0], cells[1]] = reported
-        return grid[:, 1]
+        reports = np.zeros(shape)
+        reports[cells[0], cells[1]] = reported
+        return reports[:, 1]
 
     other = 0.0 if presence else -1.0
-    return Audit(
-        name,
-        plan.epsilon,
-        0.0,
-        lambda runs, noise: (world(other, runs, noise), world(1.0, runs, noise)),
-        attained=plan.epsilon,
-        relation=plan.relation,
+    return _pure(
+        name, plan, lambda runs, noise: (world(other, runs, noise), world(1.0, runs, noise)), attained=plan.epsilon
     )
 
 
 def bits_audit(name: str, plan: OneBitPlan) -> Audit:
-    """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser.
-
-    Args:
-        name: For a table.
-        plan: From `plan_objective` for the logistic link.
-    """
+    """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
     worlds = _sign_worlds(lambda signs, noise: _completed(noisy_bits(signs, plan, noise)))
     if plan.noise == "laplace":
-        attained = _tail_ratio(Logistic(), _ALPHA, plan.scale)
-        return Audit(name, plan.epsilon, 0.0, worlds, attained=attained, relation=plan.relation)
-    return Audit(
-        name,
-        plan.epsilon,
-        plan.delta,
-        worlds,
-        mu=plan.mu,
-        residuals=lambda count, noise: noisy_bits(np.ones(count), plan, noise) - 1,
-        sigma=plan.scale,
-        relation=plan.relation,
-    )
+        return _pure(name, plan, worlds, attained=bound_ratio(Logistic(), _ALPHA, plan.scale))
+    return _gaussian(name, plan, worlds, lambda count, noise: noisy_bits(np.ones(count), plan, noise) - 1)
 
 
 def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
@@ -162,16 +144,13 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
         result: Floats = (low + high) / 2
         return result
 
-    attained = _tail_ratio(link, _PROBIT_ALPHA, plan.scale)
-    return Audit(name, plan.epsilon, 0.0, _sign_worlds(minimiser), attained=attained, relation=plan.relation)
+    return _pure(name, plan, _sign_worlds(minimiser), attained=bound_ratio(link, _PROBIT_ALPHA, plan.scale))
 
 
 def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
     """Audit of noisy gradients at one entry, of all steps from the same matrix. Gradients go beyond the clamp.
 
-    Args:
-        name: For a table.
-        plan: From `plan_gradient`; with Laplace noise of few steps, or the extremes of the score are hardly ever seen.
+    With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
     """
     bound = plan.clip or 0.0
 
@@ -183,19 +162,13 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
             total -= seen if plan.noise == "gaussian" else np.clip(seen, -bound, bound)
         return total
 
-    worlds = _sign_worlds(summed)
     if plan.noise == "laplace":
-        return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=plan.relation)
-    return Audit(
-        name,
-        plan.epsilon,
-        plan.delta,
-        worlds,
-        mu=plan.mu,
-        residuals=lambda count, noise: noisy_gradient(np.full(count, bound), plan, noise) - bound,
-        sigma=plan.scale,
-        relation=plan.relation,
-    )
+        return _pure(name, plan, _sign_worlds(summed), attained=plan.epsilon)
+
+    def residuals(count: int, noise: NoiseSource) -> Floats:
+        return noisy_gradient(np.full(count, bound), plan, noise) - bound
+
+    return _gaussian(name, plan, _sign_worlds(summed), residuals)
 
 
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
@@ -203,11 +176,6 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
 
     The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
     likelihood's curvature and of the projection.
-
-    Args:
-        name: For a table.
-        epsilon: The claim.
-        delta: In (0, 1).
     """
     link = Logistic()
     plan = plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
@@ -219,16 +187,12 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
     def mechanism(matrix: Floats, count: int, noise: NoiseSource) -> Floats:
         return noisy_output(np.tile(matrix, (count, 1, 1)), plan, noise)
 
-    return Audit(
+    return _gaussian(
         name,
-        plan.epsilon,
-        plan.delta,
+        plan,
         _matrix_worlds(clean[0], clean[1], mechanism, lambda noisy: np.einsum("rij,ij->r", noisy, moved)),
-        mu=plan.mu,
+        lambda count, noise: mechanism(clean[1], -(-count // moved.size), noise) - clean[1],
         attained=float(np.linalg.norm(moved)) / plan.scale,
-        residuals=lambda count, noise: mechanism(clean[1], -(-count // moved.size), noise) - clean[1],
-        sigma=plan.scale,
-        relation=plan.relation,
     )
 
 
@@ -243,7 +207,7 @@ def completed(
     steps: int = _STEPS,
     step_size: float = _STEP_SIZE,
 ) -> Floats:
-    """The end of the steps of `zoo.privacy.one_bit.mechanisms.plan_output`, slow and plain.
+    """The end of the steps of `plan_output`, slow and plain; ``(rows, columns)``.
 
     Args:
         signs: +1 or -1 where observed, ``(rows, columns)``.
@@ -268,25 +232,15 @@ def completed(
 
 
 def published_bits_audit(name: str, published: PublishedScale) -> Audit:
-    """Audit of the published noise in the logistic objective, of one entry; it must be caught.
-
-    Args:
-        name: For a table.
-        published: From `published_objective`.
-    """
+    """Audit of the published noise in the logistic objective, of one entry; it must be caught."""
     worlds = _sign_worlds(lambda signs, noise: _completed(published_noise((1 + signs) / 2, published, noise)))
     return _refuted(name, published, worlds)
 
 
 def published_output_audit(name: str, published: PublishedScale, size: int) -> Audit:
-    """Audit of the published noise on a completed matrix; it must be caught.
+    """Audit of the published noise on a completed square matrix of so many rows; it must be caught.
 
     The score is the logarithm of the likelihood ratio, up to a factor.
-
-    Args:
-        name: For a table.
-        published: From `published_output`.
-        size: Rows of the square matrix.
     """
     positive, negative = cross_solutions(size, 1.0)
 
@@ -298,6 +252,26 @@ def published_output_audit(name: str, published: PublishedScale, size: int) -> A
         return ratio
 
     return _refuted(name, published, _matrix_worlds(negative, positive, mechanism, score))
+
+
+def _pure(name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float) -> Audit:
+    return Audit(name, plan.epsilon, 0.0, worlds, attained=attained, relation=plan.relation)
+
+
+def _gaussian(
+    name: str, plan: OneBitPlan, worlds: Worlds, residuals: Residuals, *, attained: float | None = None
+) -> Audit:
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        worlds,
+        mu=plan.mu,
+        attained=attained,
+        residuals=residuals,
+        sigma=plan.scale,
+        relation=plan.relation,
+    )
 
 
 def _refuted(name: str, published: PublishedScale, worlds: Worlds) -> Audit:
@@ -331,9 +305,3 @@ def _matrix_worlds(
 def _completed(bits: Floats) -> Floats:
     """The logistic minimiser of one entry in ``[-alpha, alpha]``, given its noisy bit."""
     return np.clip(logit(np.clip(bits, 0.0, 1.0)), -_ALPHA, _ALPHA)
-
-
-def _tail_ratio(link: Link, alpha: float, scale: float) -> float:
-    """How much more often +1 than -1 puts an entry at the bound alpha, as a log-ratio; Laplace noise in the objective."""
-    above, below = (float(slope) for slope in link.slopes(alpha))
-    return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))

@@ -1,7 +1,8 @@
-"""Links of one-bit matrix completion: how probable the sign +1 is, given the number behind it.
+"""Link functions of one-bit matrix completion: how probable the sign +1 is, given the entry behind it.
 
-An entry x of the matrix shows as +1 with probability h(x), else as -1. What noise needs to know of h is here too: how far
-one flipped sign moves a gradient, and how curved the likelihood is. Bounds are rounded to the safe side.
+An entry x of the matrix shows as +1 with probability h(x), else as -1: a generalised linear model of binary responses,
+whose link function in the strict sense is the inverse of h. What noise needs to know of h is here too: how far one flipped
+sign moves a gradient, and how it changes the curvature of the likelihood. Bounds are rounded to the safe side.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Link(ABC):
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Upper bound, over all x, of the second derivatives of ``-log h`` and ``-log(1 - h)`` in absolute value."""
+        """Upper bound of ``|(log h)''|`` and ``|(log(1 - h))''|`` over all x."""
 
     @abstractmethod
     def probability(self, x: npt.ArrayLike) -> Floats:
@@ -53,14 +54,14 @@ class Link(ABC):
 
     @abstractmethod
     def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """``h'/h`` and ``h'/(1 - h)`` at x, both at least 0: the derivative of ``log h`` and minus that of ``log(1 - h)``."""
+        """``(log h)' = h'/h`` and ``-(log(1 - h))' = h'/(1 - h)`` at x, both at least 0."""
 
     @abstractmethod
     def sensitivity(self, alpha: float) -> float:
-        """How far one flipped sign moves the gradient at its entry: the largest ``h'/h + h'/(1 - h)``, rounded up.
+        """How far one flipped sign moves the gradient at its entry: ``max h'/h + h'/(1 - h)`` over ``|x| <= alpha``.
 
         Args:
-            alpha: Entries lie in ``[-alpha, alpha]``; may be infinite where the bound is finite then.
+            alpha: Bound of the entries; may be infinite where the maximum is finite then.
 
         Raises:
             ValueError: If alpha is out of range.
@@ -68,25 +69,16 @@ class Link(ABC):
 
     @abstractmethod
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """How much a flipped sign changes the curvature at its entry: the largest ``|ln((c+ + ridge)/(c- + ridge))|``.
+        """What one flipped sign does to the curvature at its entry: ``max |ln((c+ + ridge)/(c- + ridge))|`` over ``|x| <= alpha``.
 
-        ``c+`` and ``c-`` are the second derivatives of ``-log h`` and ``-log(1 - h)``. Rounded up; infinite if not even a
-        float can tell the smaller from 0.
+        ``c+ = -(log h)''`` and ``c- = -(log(1 - h))''``. Infinite if not even a float can tell the smaller from 0.
 
         Args:
-            alpha: Entries lie in ``[-alpha, alpha]``.
-            ridge: Added to both, at least 0.
+            alpha: Bound of the entries.
+            ridge: At least 0.
 
         Raises:
             ValueError: If an argument is out of range, or the link is not convex.
-        """
-
-    @abstractmethod
-    def least_curvature(self, alpha: float) -> float:
-        """The smallest second derivative of ``-log h`` and ``-log(1 - h)`` over ``[-alpha, alpha]``, rounded down.
-
-        Raises:
-            ValueError: If alpha is out of range, or the link is not convex.
         """
 
 
@@ -94,19 +86,11 @@ class Link(ABC):
 class Logistic(Link):
     """``h(x) = 1/(1 + e^-x)``. A sign enters its likelihood linearly, so one that is flipped moves every gradient by 1."""
 
-    @property
-    def name(self) -> str:  # noqa: D102  as in the base
-        return "logistic"
+    name = "logistic"
+    convex = True
+    smoothness = 0.25
 
-    @property
-    def convex(self) -> bool:  # noqa: D102
-        return True
-
-    @property
-    def smoothness(self) -> float:  # noqa: D102
-        return 0.25
-
-    def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102
+    def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102  as in the base
         result: Floats = expit(_floats(x))
         return result
 
@@ -114,34 +98,31 @@ class Logistic(Link):
         values = _floats(x)
         return log_expit(values), log_expit(-values)
 
-    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """``1 - h`` and ``h``."""
         values = _floats(x)
         return expit(-values), expit(values)
 
     def sensitivity(self, alpha: float) -> float:
-        """1, whatever alpha; see `Link.sensitivity`."""
+        """``(1 - h) + h = 1``, whatever alpha."""
         _check_alpha(alpha, infinite=True)
         return 1.0
 
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """0: both curvatures are ``h (1 - h)``; see `Link.log_curvature_ratio`."""
+        """0, because ``c+ = c- = h (1 - h)``."""
         _check_alpha(alpha, infinite=True)
         check_ridge(ridge)
         return 0.0
-
-    def least_curvature(self, alpha: float) -> float:
-        """``h(alpha) (1 - h(alpha))``; see `Link.least_curvature`."""
-        _check_alpha(alpha)
-        return float(expit(alpha) * expit(-alpha)) * (1 - _MARGIN)
 
 
 @dataclass(frozen=True)
 class Probit(Link):
     """``h(x) = Phi(x/scale)``: the sign of x plus normal noise of standard deviation ``scale``.
 
-    With ``z = x/scale`` and ``m(z) = phi(z)/Phi(z)``, slopes are ``m(z)`` and ``m(-z)``. m is convex and falls (Sampford,
-    Annals of Mathematical Statistics 1953), so ``m(z) + m(-z)`` is largest at the ends, and the curvature ``-m'(z)`` of
-    ``-log Phi`` falls from 1 to 0, so that its ratio to that of the other sign is most extreme there too.
+    With ``z = x/scale`` and ``m(z) = phi(z)/Phi(z)``, slopes are ``m(z)/scale`` and ``m(-z)/scale``, and the curvature of
+    ``-log h`` is ``-m'(z)/scale^2``. m is convex and falls (Sampford, Annals of Mathematical Statistics 1953), so
+    ``m(z) + m(-z)`` is largest at the ends of an interval, and ``-m'`` falls from 1 to 0, so that its ratio to that of the
+    other sign is most extreme there too.
 
     Attributes:
         scale: Positive.
@@ -152,6 +133,9 @@ class Probit(Link):
 
     scale: float = 1.0
 
+    name = "probit"
+    convex = True
+
     def __post_init__(self) -> None:
         """Refuse a scale that is out of range."""
         if not (self.scale > 0 and math.isfinite(self.scale)):
@@ -161,16 +145,8 @@ class Probit(Link):
             )
 
     @property
-    def name(self) -> str:  # noqa: D102
-        return "probit"
-
-    @property
-    def convex(self) -> bool:  # noqa: D102
-        return True
-
-    @property
     def smoothness(self) -> float:
-        """``1/scale^2``, which is approached far on the side that a sign speaks against; see `Link.smoothness`."""
+        """``1/scale^2``, which is approached far on the side that a sign speaks against."""
         return 1 / self.scale**2
 
     def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102
@@ -181,32 +157,28 @@ class Probit(Link):
         z = _floats(x) / self.scale
         return log_ndtr(z), log_ndtr(-z)
 
-    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """``m(z)/scale`` and ``m(-z)/scale``."""
         z = _floats(x) / self.scale
         return _mills(z) / self.scale, _mills(-z) / self.scale
 
     def sensitivity(self, alpha: float) -> float:
-        """Grows with alpha without bound, so alpha must be finite; see `Link.sensitivity`."""
+        """``(m(a) + m(-a))/scale`` with ``a = alpha/scale``; grows with alpha without bound, so alpha must be finite."""
         _check_alpha(alpha)
         falling, rising = self.slopes(alpha)
         return float(falling + rising) * (1 + _MARGIN)
 
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """At the end of the interval; see `Link.log_curvature_ratio`."""
+        """``ln((-m'(-a)/scale^2 + ridge)/(-m'(a)/scale^2 + ridge))`` with ``a = alpha/scale``."""
         _check_alpha(alpha)
         check_ridge(ridge)
         smaller, larger = (_curvature(side * alpha / self.scale) / self.scale**2 + ridge for side in (1, -1))
         return math.log(larger / smaller) * (1 + _MARGIN) + _MARGIN if smaller > 0 else math.inf
 
-    def least_curvature(self, alpha: float) -> float:
-        """At the end of the interval; see `Link.least_curvature`."""
-        _check_alpha(alpha)
-        return _curvature(alpha / self.scale) / self.scale**2 * (1 - _MARGIN)
-
 
 @dataclass(frozen=True)
 class Flipped(Link):
-    """The link of signs that were flipped at random: ``c = (1 - p1) h + p2 (1 - h)``.
+    """The link of signs after randomised response: ``c = (1 - p1) h + p2 (1 - h)``.
 
     Its likelihood is that of the reported signs, so what is fitted with it estimates the entries behind the true ones.
     ``-log c`` is not convex where a flip explains a sign better than the entry does.
@@ -247,10 +219,9 @@ class Flipped(Link):
 
     @property
     def smoothness(self) -> float:
-        """An upper bound of the second derivatives' absolute values, so that steps of its inverse descend.
+        """1/4 for logistic links as without flips; for probit ones more, the rarer flips are.
 
-        For logistic links 1/4 as without flips; for probit ones more, the rarer flips are, because an entry far on the
-        wrong side is explained by its own slope up to where the flips take over.
+        There an entry far on the wrong side is explained by its own slope, up to where the flips take over.
         """
         if isinstance(self.link, Probit):
             largest = max(_flipped_curvature(self.p1, self.p2), _flipped_curvature(self.p2, self.p1))
@@ -259,23 +230,23 @@ class Flipped(Link):
 
     @property
     def _share(self) -> float:
-        """How much of h is left: c runs from p2 to p2 plus this."""
+        """``1 - p1 - p2``: c runs from p2 to p2 plus this."""
         return 1 - self.p1 - self.p2
 
     def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102
         result: Floats = self.p2 + self._share * self.link.probability(x)
         return result
 
-    def log_likelihood(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
+    def log_likelihood(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """``log(p2 + share h)`` and ``log(p1 + share (1 - h))``, by logarithms of the parts."""
         above, below = self.link.log_likelihood(x)
         share = math.log(self._share)
         return np.logaddexp(_log(self.p2), share + above), np.logaddexp(_log(self.p1), share + below)
 
-    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:  # noqa: D102
-        logs = self.link.log_likelihood(x)
-        slopes = self.link.slopes(x)
-        with np.errstate(over="ignore"):
-            # A slope of log h, times the probability that the reported sign is a true one.
+    def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """``h'/h`` times ``share h/c``, the probability that a reported +1 is a true one; and the same of -1."""
+        logs, slopes = self.link.log_likelihood(x), self.link.slopes(x)
+        with np.errstate(over="ignore"):  # far out a flip explains everything: 1/inf is the 0 that is meant
             falling, rising = (
                 slope / (1 + np.exp(_log(p) - math.log(self._share) - log))
                 for slope, log, p in zip(slopes, logs, (self.p2, self.p1), strict=True)
@@ -283,37 +254,25 @@ class Flipped(Link):
         return falling, rising
 
     def sensitivity(self, alpha: float) -> float:
-        """That of the link of the true signs, which bounds it from above.
+        """That of the link of the true signs, a bound: ``c'/(c (1 - c)) <= h'/(h (1 - h))``.
 
-        ``c (1 - c)`` is concave in c, and c a mixture of h, 1 and 0, so ``c'/(c (1 - c)) <= h'/(h (1 - h))``. Nothing
-        needs it for privacy: what is fitted to flipped signs is post-processing.
+        For ``c (1 - c)`` is concave in c, and c a mixture of h, 1 and 0. Nothing needs it for privacy: what is fitted to
+        flipped signs is post-processing.
         """
         return self.link.sensitivity(alpha)
 
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """Refused unless nothing is flipped; see `Link.log_curvature_ratio`."""
-        self._check_convex()
-        return self.link.log_curvature_ratio(alpha, ridge)
-
-    def least_curvature(self, alpha: float) -> float:
-        """Refused unless nothing is flipped; see `Link.least_curvature`."""
-        self._check_convex()
-        return self.link.least_curvature(alpha)
-
-    def _check_convex(self) -> None:
+        """Refused unless nothing is flipped."""
         if not self.convex:
             raise ValueError(
                 "The likelihood of flipped signs is not convex, so nothing follows from its curvature. Flips are private "
                 "by themselves: use the link of the true signs for other noise."
             )
+        return self.link.log_curvature_ratio(alpha, ridge)
 
 
 def check_ridge(ridge: float) -> None:
-    """Refuse a ridge that is no finite number of at least 0.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Refuse with a ValueError a ridge that is no finite number of at least 0."""
     if not 0 <= ridge < math.inf:
         raise ValueError(
             f"ridge must be a finite number of at least 0, got {ridge!r}. It is the weight of half the squared entries."
@@ -338,13 +297,13 @@ def _log(probability: float) -> float:
 
 
 def _mills(z: Floats) -> Floats:
-    """``phi(z)/Phi(z)``, without cancellation on either side."""
+    """``m(z) = phi(z)/Phi(z)``, without cancellation on either side."""
     result: Floats = math.sqrt(2 / math.pi) / erfcx(-z / math.sqrt(2))
     return result
 
 
 def _curvature(z: float) -> float:
-    """``-(log Phi)''``; 1 far below, which it approaches and where its digits cancel."""
+    """``-(log Phi)'' = -m' = m (m + z)``; 1 far below, which it approaches and where its digits cancel."""
     if z < _FAR:
         return 1.0
     slope = float(_mills(_floats(z)))
@@ -366,5 +325,5 @@ def _flipped_curvature(miss: float, false: float) -> float:
     density, mass = share * np.exp(-ends * ends / 2) / math.sqrt(2 * math.pi), false + share * ndtr(ends)
     least, most = density[:-1] / mass[1:], density[1:] / mass[:-1]  # both rise up to 0
     far = -ends[:-1]
-    slope = np.clip(far / 2, least, most)
+    slope = np.clip(far / 2, least, most)  # where w (|z| - w) is largest within what w may be
     return max(1.0, float((slope * (far - slope)).max())) * (1 + _MARGIN)

@@ -5,8 +5,11 @@ sets are neighbours if one sign differs (`Relation.CHANGE_ONE_RATING_VALUE`). A 
 epsilon of Laplace noise, and `mu sqrt(k)` of Gaussian noise on objective or gradients; on the output up to `mu k`.
 
 The places for noise are those of *One-Bit Matrix Completion with Differential Privacy*: objective (ObjP, Section 4.2),
-gradient (GraP, 4.3) and output (OutP, 4.4); for the input (InP, 4.1) see `zoo.privacy.one_bit.input`. Scales are not all the
-paper's: those of ObjP and OutP, which do not hold, are in `zoo.privacy.one_bit.published`.
+gradient (GraP, 4.3) and output (OutP, 4.4); for the input (InP, 4.1) see `zoo.privacy.one_bit.randomised_response`. Scales
+are not all the paper's: those of ObjP and OutP, which do not hold, are in `zoo.privacy.one_bit.published`.
+
+All plans raise a ValueError for an argument that is out of range or does not go with the others, and all functions that add
+noise for a plan of something else.
 """
 
 from __future__ import annotations
@@ -67,14 +70,11 @@ def plan_objective(
 
     Args:
         link: `Logistic` or `Probit`.
-        epsilon: Privacy loss asked for.
+        epsilon: Privacy loss asked for; with probit more than c.
         noise: ``laplace`` (no delta), or ``gaussian`` for the logistic link.
         delta: In (0, 1) for Gaussian noise, else 0.
         alpha: Bound of the entries, for probit.
         ridge: Weight of half the squared entries in the objective, for probit; it lowers c.
-
-    Raises:
-        ValueError: If an argument is out of range or does not go with the others, or epsilon does not exceed c.
     """
     check_epsilon(epsilon)
     check_ridge(ridge)
@@ -90,7 +90,7 @@ def plan_objective(
         )
     if alpha is None:
         raise ValueError(f"alpha is needed for the {link.name} link: the public bound of the entries, e.g. 1.0.")
-    delta_gradient, curvature = link.sensitivity(alpha), link.log_curvature_ratio(alpha, ridge)
+    sensitivity, curvature = link.sensitivity(alpha), link.log_curvature_ratio(alpha, ridge)
     if not epsilon > curvature:
         raise ValueError(
             f"epsilon must be more than {curvature:.6g} for the {link.name} link at alpha {alpha:g} and ridge {ridge:g}, got "
@@ -99,8 +99,8 @@ def plan_objective(
         )
     return OneBitPlan(
         noise="laplace",
-        scale=laplace_scale(epsilon - curvature, delta_gradient),
-        sensitivity=delta_gradient,
+        scale=laplace_scale(epsilon - curvature, sensitivity),
+        sensitivity=sensitivity,
         sensitivity_norm="L1",
         epsilon=epsilon,
         event=PureEvent(epsilon),
@@ -109,22 +109,16 @@ def plan_objective(
 
 
 def noisy_bits(signs: Signs, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """The bits ``(1 + sign)/2`` with noise, rounded to the public grid.
+    """The bits ``(1 + sign)/2`` with noise, rounded; float64, shape ``(n,)``.
 
     Protects the value of one rating: neighbours differ in one sign, and one bit moves by 1 (L1 and L2). Costs
     ``plan.epsilon`` at ``plan.delta``. Whatever is done with the bits is post-processing: they may stand for the true ones
-    in ``sum log(1 + e^X) - <B, X>``, as for ObjP with a logistic link.
+    in ``sum log(1 + e^X) - <B, X>``, as for ObjP with a logistic link. Most lie outside [0, 1] unless epsilon is large.
 
     Args:
         signs: +1 or -1, shape ``(n,)``.
         plan: From `plan_objective`, for the logistic link.
         noise: Where the noise comes from.
-
-    Returns:
-        Shape ``(n,)``, float64; most of them outside [0, 1] unless epsilon is large.
-
-    Raises:
-        ValueError: If a sign is neither, or the plan is for something else.
     """
     check_signs(signs)
     if plan.exact_minimiser or plan.clip is not None or plan.sensitivity != 1:
@@ -136,21 +130,16 @@ def noisy_bits(signs: Signs, plan: OneBitPlan, noise: NoiseSource) -> Floats:
 
 
 def objective_noise(count: int, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """N of `plan_objective`: one Laplace number for each rated pair, the weight of the term ``-N x`` in the objective.
+    """N of `plan_objective`: one Laplace number for each rated pair, float64, shape ``(count,)``.
 
-    Protects nothing by itself. The exact minimiser of the objective with this term protects the value of one rating, at
-    the L1 sensitivity and for the relation of the plan; N and everything else that the solver sees are secret.
+    Protects nothing by itself. The exact minimiser of the objective with the term ``-<N, X>`` protects the value of one
+    rating, at the L1 sensitivity and for the relation of the plan; N and everything else that the solver sees are secret.
+    Not rounded, because the proof is for a density.
 
     Args:
-        count: Rated pairs, n.
-        plan: From `plan_objective`.
+        count: Rated pairs.
+        plan: From `plan_objective`, for probit.
         noise: Where the noise comes from.
-
-    Returns:
-        Shape ``(n,)``, float64; not rounded, because the proof is for a density.
-
-    Raises:
-        ValueError: If the plan is for something else.
     """
     if not plan.exact_minimiser:
         raise ValueError("The plan must be that of plan_objective for probit. For the logistic link use noisy_bits.")
@@ -181,9 +170,6 @@ def plan_gradient(
             between -1 and 1 and moves by 1 without any clamp, so more than 1/2 only adds noise.
         noise: ``gaussian``, or ``laplace`` (no delta).
         delta: In (0, 1) for Gaussian noise, else 0.
-
-    Raises:
-        ValueError: If an argument is out of range or does not go with the others.
     """
     check_steps(steps)
     if not (clamp > 0 and math.isfinite(clamp)):
@@ -194,18 +180,15 @@ def plan_gradient(
 
 
 def noisy_gradient(gradient: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """One step's gradient on Omega: clamped, then with noise, then rounded to the public grid.
+    """One step's gradient on Omega: clamped, then with noise, then rounded; shape ``(n,)``.
 
     Protects the value of one rating, as `plan_gradient` says: L1 and L2 sensitivity ``plan.sensitivity``, of
     ``plan.compositions`` steps together. The caller counts them. What is computed from noisy gradients is post-processing.
 
     Args:
-        gradient: Of the negative log-likelihood, summed and not averaged, at the rated pairs, ``(n,)``.
+        gradient: Of the negative log-likelihood, summed and not averaged, at the rated pairs, ``(n,)``; not NaN.
         plan: From `plan_gradient`.
         noise: Where the noise comes from.
-
-    Raises:
-        ValueError: If the plan is for something else, or an entry is NaN.
     """
     if plan.clip is None:
         raise ValueError("The plan must be that of plan_gradient: it has no clamp.")
@@ -237,13 +220,15 @@ def plan_output(
         alpha: Bound of the entries.
         ridge: Weight of half the squared entries in the objective, at least 0.
         steps: How many.
-        step_size: In (0, ``2/(2 ridge + link.smoothness)``].
-
-    Raises:
-        ValueError: If an argument is out of range, or the link is not convex.
+        step_size: In (0, `longest_step`].
     """
     sensitivity = output_sensitivity(link, alpha=alpha, ridge=ridge, steps=steps, step_size=step_size)
     return vector_plan(epsilon, delta, "gaussian", sensitivity)
+
+
+def longest_step(link: Link, ridge: float) -> float:
+    """``2/(2 ridge + smoothness)``: no longer step keeps two matrices from being brought apart."""
+    return 2 / (2 * ridge + link.smoothness)
 
 
 def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, step_size: float) -> float:
@@ -252,23 +237,13 @@ def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, st
     ``Delta (1 - (1 - step_size ridge)^steps)/ridge`` with ``Delta = link.sensitivity(alpha)``; ``Delta step_size steps``
     without a ridge. A step of the same data brings two matrices nearer by the factor ``1 - step_size ridge`` (curvatures
     lie between ridge and ridge plus smoothness, and the step size is at most 2 over their sum; projections bring nothing
-    apart), and the sign that differs moves one entry by at most ``step_size Delta`` more.
-
-    Args:
-        link: `Logistic` or `Probit`.
-        alpha: Bound of the entries.
-        ridge: At least 0.
-        steps: How many.
-        step_size: In (0, ``2/(2 ridge + link.smoothness)``].
-
-    Raises:
-        ValueError: If an argument is out of range, or the link is not convex.
+    apart), and the sign that differs moves one entry by at most ``step_size Delta`` more. Arguments as in `plan_output`.
     """
     if not link.convex:
         raise ValueError(f"The link must be convex, got {link.name!r}: steps of others can bring matrices apart.")
     check_ridge(ridge)
     check_steps(steps)
-    largest = 2 / (2 * ridge + link.smoothness)
+    largest = longest_step(link, ridge)
     if not 0 < step_size <= largest * (1 + _SLACK):
         raise ValueError(
             f"step_size must lie in (0, {largest:.6g}], which is 2/(2 ridge + smoothness), got {step_size!r}. Longer steps "
@@ -278,48 +253,11 @@ def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, st
     return link.sensitivity(alpha) * shrunk * (1 + _MARGIN)
 
 
-def certified_stability(link: Link, *, alpha: float, ridge: float, gap: float = 0.0) -> float:
-    """How far one flipped sign moves an approximate minimiser, in the L2 norm, rounded up; for a certified solver alone.
-
-    Of the exact minimisers over a fixed convex set whose entries are bounded by alpha: with ``Delta =
-    link.sensitivity(alpha)`` and c the least curvature there, ``Delta/(2 sqrt(ridge c))`` if ``ridge <= c``, else
-    ``Delta/(ridge + c)``. The objective is curved by ridge everywhere and by c more at the entry that differs; with a
-    change of x there and r elsewhere, ``(ridge + c) x^2 + ridge r^2 <= Delta |x|``, and x^2 + r^2 is as large as that
-    lets it be. An output whose objective is within ``gap`` of the least lies within ``sqrt(2 gap/ridge)`` of it, so twice
-    that is added. The gap is a public number that every run must certify, by duality; one that fails may release nothing.
-
-    Args:
-        link: `Logistic` or `Probit`.
-        alpha: Bound of the entries.
-        ridge: Weight of half the squared entries in the objective, positive.
-        gap: By how much the objective may be above the least, at least 0.
-
-    Raises:
-        ValueError: If an argument is out of range, or the link is not convex.
-    """
-    check_ridge(ridge)
-    if not ridge > 0:
-        raise ValueError(f"ridge must be positive, got {ridge!r}. Without one the minimiser can move without bound.")
-    if not 0 <= gap < math.inf:
-        raise ValueError(f"gap must be a finite number of at least 0, got {gap!r}. It is what a solver has certified.")
-    curvature = link.least_curvature(alpha)
-    reach = 1 / (2 * math.sqrt(ridge * curvature)) if ridge <= curvature else 1 / (ridge + curvature)
-    return (link.sensitivity(alpha) * reach + 2 * math.sqrt(2 * gap / ridge)) * (1 + _MARGIN)
-
-
 def noisy_output(matrix: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """A completed matrix with Gaussian noise on every entry, rounded to the public grid.
+    """A completed matrix of any shape with Gaussian noise on every entry, rounded.
 
     Protects the value of one rating if the matrix was made as `plan_output` says; L2 sensitivity ``plan.sensitivity``.
     Whatever is done with the result is post-processing.
-
-    Args:
-        matrix: Any shape.
-        plan: From `plan_output`.
-        noise: Where the noise comes from.
-
-    Raises:
-        ValueError: If the plan is for something else.
     """
     if plan.noise != "gaussian" or plan.clip is not None:
         raise ValueError("The plan must be that of plan_output: Gaussian noise on the entries of the matrix.")

@@ -25,9 +25,8 @@ class OneBitPlan:
     """Noise and what it spends, computed from public settings alone: what a record and its ledger need.
 
     Attributes:
-        noise: ``flips`` (of bits), ``ternary`` (of cells), ``laplace`` or ``gaussian``.
-        scale: Of the noise on each number: Laplace scale, Gaussian standard deviation, or the standard deviation of a
-            report.
+        noise: ``flips`` (of signs), ``ternary`` (of cells), ``laplace`` or ``gaussian``.
+        scale: Of the noise on each number: Laplace scale, Gaussian standard deviation, or that of a report.
         sensitivity: How far one change under the relation moves what is noised, each time.
         sensitivity_norm: ``L1`` or ``L2``.
         compositions: How many times the data are used.
@@ -55,9 +54,11 @@ class OneBitPlan:
 
 
 def vector_plan(
-    epsilon: float, delta: float, noise: str, sensitivity: float, *, steps: int = 1, clip: float | None = None
+    epsilon: float, delta: float, noise: Noise, sensitivity: float, *, steps: int = 1, clip: float | None = None
 ) -> OneBitPlan:
     """Noise on vectors, ``steps`` times, and what it spends. Opens no data.
+
+    Laplace noise of scale ``sensitivity steps/epsilon``, or Gaussian of ``sensitivity sqrt(steps)/gauss_mu``.
 
     Args:
         epsilon: Privacy loss asked for, of all steps.
@@ -72,17 +73,11 @@ def vector_plan(
     """
     check_epsilon(epsilon)
     check_noise(noise, delta)
-    event: PrivacyEvent
-    if noise == "gaussian":
-        mu = gauss_mu(epsilon, delta)
-        scale = sensitivity * math.sqrt(steps) / mu
-        event = GaussianEvent(scale / sensitivity)
-    else:
-        mu = None
-        scale = laplace_scale(epsilon, sensitivity * steps)
-        event = LaplaceEvent(scale / sensitivity)
+    mu = gauss_mu(epsilon, delta) if noise == "gaussian" else None
+    scale = laplace_scale(epsilon, sensitivity * steps) if mu is None else sensitivity * math.sqrt(steps) / mu
+    event = LaplaceEvent(scale / sensitivity) if mu is None else GaussianEvent(scale / sensitivity)
     return OneBitPlan(
-        noise="gaussian" if noise == "gaussian" else "laplace",
+        noise=noise,
         scale=scale,
         sensitivity=sensitivity,
         sensitivity_norm="L2" if noise == "gaussian" else "L1",
@@ -96,14 +91,9 @@ def vector_plan(
 
 
 def with_noise(values: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """Values with the noise of a plan, rounded to the public grid of its standard deviation.
+    """Values of any shape with Laplace or Gaussian noise, rounded to public multiples that follow from its deviation.
 
     Protects what the plan says if one change moves the values by at most ``plan.sensitivity``.
-
-    Args:
-        values: Any shape.
-        plan: With Laplace or Gaussian noise.
-        noise: Where the noise comes from.
     """
     if plan.noise == "gaussian":
         return round_to_grid(values + plan.scale * noise.normal(values.shape), plan.scale)
@@ -111,11 +101,7 @@ def with_noise(values: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
 
 
 def check_noise(noise: str, delta: float) -> None:
-    """Refuse an unknown kind of noise, and a delta with Laplace noise.
-
-    Raises:
-        ValueError: If it is refused.
-    """
+    """Refuse with a ValueError an unknown kind of noise, and a delta with Laplace noise."""
     if noise not in ("laplace", "gaussian"):
         raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}.")
     if noise == "laplace" and delta != 0:
@@ -123,11 +109,7 @@ def check_noise(noise: str, delta: float) -> None:
 
 
 def check_steps(steps: int) -> None:
-    """Refuse a number of steps that is no positive integer.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Refuse with a ValueError a number of steps that is no positive integer."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise ValueError(
             f"steps must be an integer of at least 1, got {steps!r}. It is fixed before any step is taken."
@@ -135,11 +117,7 @@ def check_steps(steps: int) -> None:
 
 
 def check_signs(signs: Signs) -> None:
-    """Refuse anything but a vector of +1 and -1.
-
-    Raises:
-        ValueError: If it is anything else.
-    """
+    """Refuse with a ValueError anything but a vector of +1 and -1."""
     if signs.ndim != 1 or not (np.abs(signs) == 1).all():
         raise ValueError(
             f"Signs must be +1 or -1, of shape (n,), got shape {signs.shape} and values such as "

@@ -17,8 +17,6 @@ from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.plan import Floats
 from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
 
-_ROOT = math.sqrt(2 * math.pi)
-
 
 @dataclass(frozen=True)
 class PublishedScale:
@@ -41,13 +39,7 @@ def paper_sensitivity(link: Link, alpha: float) -> float:
     """The paper's bound of how far one flipped sign moves a gradient: 1 for logistic, ``2 h'(0)/h(-alpha)`` for probit.
 
     `Link.sensitivity` is the least bound; for probit this one is far above it. Unit, relation and norm are the same.
-
-    Args:
-        link: `Logistic` or `Probit`.
-        alpha: Bound of the entries.
-
-    Raises:
-        ValueError: If alpha is out of range, or the link is another.
+    Raises a ValueError if alpha, the bound of the entries, is out of range, or the link is another.
     """
     exact = link.sensitivity(alpha)
     if isinstance(link, Logistic):
@@ -58,7 +50,7 @@ def paper_sensitivity(link: Link, alpha: float) -> float:
             raise ValueError(
                 f"alpha must be at most 37 scales of a probit link, got {alpha!r}: the paper's bound is infinite."
             )
-        return 2 / (_ROOT * link.scale) / rare
+        return 2 / (math.sqrt(2 * math.pi) * link.scale) / rare
     raise ValueError(f"The paper has a bound for 'logistic' and 'probit', got {link.name!r}.")
 
 
@@ -82,31 +74,34 @@ def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedSc
     Raises:
         ValueError: If an argument is out of range.
     """
-    check_epsilon(epsilon)
-    if not 0 < alpha < math.inf:
-        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. It bounds the entries, e.g. 1.0.")
-    bound = paper_sensitivity(link, alpha)
-    scale = bound / (2 * epsilon)
+    _check_claim(epsilon, alpha)
+    scale = paper_sensitivity(link, alpha) / (2 * epsilon)
     above, below = (float(slope) for slope in link.slopes(alpha))
-    # The output alpha, from +1 and -1: noise makes up for the slope that is left there. Just below it there is a density.
-    positive, negative = (_upper_tail(threshold, scale) for threshold in (-above, below))
-    density = abs((below - above) / scale - link.log_curvature_ratio(alpha))
+    density = abs((below - above) / scale - link.log_curvature_ratio(alpha))  # just below alpha
     reason = "the published noise is half of what its epsilon needs: the factor 1/2 of the objective is before it, too"
     if not isinstance(link, Logistic):
         reason = "the published proof lacks a factor of 2 and what the curvature of the objective tells"
     return PublishedScale(
         scale=scale,
         claimed_epsilon=epsilon,
-        least_epsilon=max(positive - negative, density),
+        least_epsilon=max(bound_ratio(link, alpha, scale), density),
         reason=reason,
     )
 
 
-def _upper_tail(threshold: float, scale: float) -> float:
-    """``ln P(N >= threshold)`` of Laplace noise."""
-    if threshold > 0:
-        return -threshold / scale - math.log(2)
-    return math.log1p(-math.exp(threshold / scale) / 2)
+def bound_ratio(link: Link, alpha: float, scale: float) -> float:
+    """How much more often +1 than -1 puts the only entry at its bound alpha, as a log-ratio; Laplace noise in the objective.
+
+    Noise N must make up for the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
+    """
+    above, below = (float(slope) for slope in link.slopes(alpha))
+    return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))
+
+
+def _check_claim(epsilon: float, alpha: float) -> None:
+    check_epsilon(epsilon)
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. It bounds the entries, e.g. 1.0.")
 
 
 def published_output(epsilon: float, alpha: float, *, size: int = 2) -> PublishedScale:
@@ -125,9 +120,7 @@ def published_output(epsilon: float, alpha: float, *, size: int = 2) -> Publishe
     Raises:
         ValueError: If an argument is out of range.
     """
-    check_epsilon(epsilon)
-    if not 0 < alpha < math.inf:
-        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. It bounds the entries, e.g. 1.0.")
+    _check_claim(epsilon, alpha)
     if size < 2:
         raise ValueError(f"size must be at least 2, got {size!r}: of one entry the claim holds.")
     return PublishedScale(
@@ -163,7 +156,7 @@ def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
 
 
 def published_noise(values: Floats, published: PublishedScale, noise: NoiseSource) -> Floats:
-    """Values with Laplace noise as printed, rounded to the public grid. No guarantee.
+    """Values with Laplace noise as printed, rounded. No guarantee.
 
     Args:
         values: Bits ``(1 + sign)/2`` for `published_objective` with a logistic link; matrices for `published_output`.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.zoo.methods.one_bit_mc.problems import completed, problem, seeded, with_other_signs
+from zoo.methods.one_bit_mc import gradient_perturbation
 from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
 from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
-from zoo.methods.one_bit_mc import gradient_perturbation
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation
 from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation

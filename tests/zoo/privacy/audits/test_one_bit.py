@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 import zoo.privacy.audits.one_bit as audits
-import zoo.privacy.one_bit.input as one_bit_input
+import zoo.privacy.one_bit.randomised_response as randomised_response
 from zoo.privacy.accounting.pure import laplace_noise
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_bit import (
@@ -19,11 +19,11 @@ from zoo.privacy.audits.one_bit import (
     ternary_audit,
 )
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
-from zoo.privacy.one_bit.input import flipped_signs, plan_input, plan_ternary, plan_uneven_input
 from zoo.privacy.one_bit.link_functions import Logistic, Probit
 from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
+from zoo.privacy.one_bit.randomised_response import flipped_signs, plan_input, plan_ternary, plan_uneven_input
 from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
@@ -137,7 +137,7 @@ def test_presence_that_shows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def few(num_cells: int, probability: object, noise: NoiseSource) -> npt.NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
 
-    monkeypatch.setattr(one_bit_input, "kept_cells", few)
+    monkeypatch.setattr(randomised_response, "kept_cells", few)
     assert audited(ternary_audit("no made-up ratings", plan, presence=True), 7).verdict == "violation"
     assert audited(ternary_audit("its sign", plan, presence=False), 7).verdict == "pass"
 

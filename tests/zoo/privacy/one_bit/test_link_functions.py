@@ -51,11 +51,6 @@ def test_curvature_ratios() -> None:
     assert Logistic().log_curvature_ratio(math.inf, 0.1) == 0.0
 
 
-def test_least_curvature() -> None:
-    assert Logistic().least_curvature(1.0) == pytest.approx(0.196612, abs=1e-6)
-    assert Probit(2.0).least_curvature(1.0) == pytest.approx(curvatures(Probit(2.0), 1.0)[0], rel=1e-9)
-
-
 def test_the_link_of_flipped_signs() -> None:
     p = 1 / (1 + math.e)
     assert Flipped(Logistic(), p, p).probability(0.5) == pytest.approx(0.556590558014963, rel=1e-14)
@@ -110,7 +105,6 @@ def test_a_curvature_ratio_is_never_too_low(link: Link, alpha: float, ridge: flo
     bound = link.log_curvature_ratio(alpha, ridge)
     assert ratio(share * alpha) <= bound + 1e-12
     assert ratio(alpha) == pytest.approx(bound, rel=1e-6, abs=1e-9)
-    assert min(curvatures(link, share * alpha)) >= link.least_curvature(alpha)
 
 
 @given(link=links, x=st.floats(-12, 12))
@@ -170,11 +164,9 @@ def test_convexity() -> None:
     assert Flipped(Probit(), 0.0, 0.0).convex
     flipped = Flipped(Logistic(), 0.1, 0.0)
     assert not flipped.convex
-    for use in (flipped.log_curvature_ratio, flipped.least_curvature):
-        with pytest.raises(ValueError, match="The likelihood of flipped signs is not convex"):
-            use(1.0)
+    with pytest.raises(ValueError, match="The likelihood of flipped signs is not convex"):
+        flipped.log_curvature_ratio(1.0)
     assert Flipped(Probit(), 0.0, 0.0).log_curvature_ratio(1.0) == Probit().log_curvature_ratio(1.0)
-    assert Flipped(Probit(), 0.0, 0.0).least_curvature(1.0) == Probit().least_curvature(1.0)
     assert [link.name for link in (Logistic(), Probit(), flipped)] == ["logistic", "probit", "logistic, flipped"]
 
 
@@ -186,12 +178,7 @@ def test_an_alpha_out_of_range_is_refused(bad: float) -> None:
     for use in (Logistic().sensitivity, Logistic().log_curvature_ratio):
         with pytest.raises(ValueError, match=r"alpha must be a positive number, got"):
             use(bad)
-    for use in (
-        Probit().sensitivity,
-        Probit().log_curvature_ratio,
-        Probit().least_curvature,
-        Logistic().least_curvature,
-    ):
+    for use in (Probit().sensitivity, Probit().log_curvature_ratio):
         for value in (bad, math.inf):
             with pytest.raises(ValueError, match=r"alpha must be a positive finite number, got .* public number"):
                 use(value)

@@ -1,11 +1,12 @@
-"""Noise on the signs of one-bit matrix completion: each flipped at random, or every cell of the grid made to report.
+"""Randomised response for one-bit matrix completion: each sign flipped at random, or every cell of the matrix made to report.
 
 The value of one rating is protected, and who rated what, Omega, is public (`plan_input`); or that a rating exists is
-protected too (`plan_ternary`). A person with k ratings has k times the epsilon, as there is no delta.
+protected too (`plan_ternary`). A person with k ratings has k times the epsilon, as there is no delta. Whatever is done with
+the reports is post-processing: any solver, any stopping rule, any likelihood.
 
 With a logistic link a sign enters the likelihood through its bit ``(1 + sign)/2`` alone, and linearly. So noise on the
 objective or its gradients (`mechanisms`) is a noisy view of bits too, and every such view of equal epsilon can be
-made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): flips dominate it.
+made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised response dominates it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from zoo.privacy.accounting.events import PrivacyEvent, PureEvent, RandomisedResponseEvent
+from zoo.privacy.accounting.events import PureEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.pure import flip_probability, flips_epsilon, ternary_keep
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.one_bit.link_functions import Flipped, Link
@@ -30,8 +31,8 @@ Sign = TypeVar("Sign", np.float64, np.int8, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlipPlan(OneBitPlan):
-    """Flips of signs; see `plan_input` and `plan_uneven_input`.
+class SignResponsePlan(OneBitPlan):
+    """Randomised response of signs; see `plan_input` and `plan_uneven_input`.
 
     Attributes:
         p1: Probability that a +1 is reported as -1.
@@ -47,7 +48,7 @@ class FlipPlan(OneBitPlan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TernaryPlan(OneBitPlan):
+class TernaryResponsePlan(OneBitPlan):
     """Randomised response of every cell, rated or not; see `plan_ternary`.
 
     Attributes:
@@ -61,18 +62,17 @@ class TernaryPlan(OneBitPlan):
 
         Args:
             ratings: In the data. It is private where presence is, so plan with a number that is not from them.
-            cells: Of the whole grid.
+            cells: Of the whole matrix.
         """
         lies = 1 - self.keep
         return ratings * self.keep, ratings * lies / 2, (cells - ratings) * lies
 
 
-def plan_input(epsilon: float) -> FlipPlan:
+def plan_input(epsilon: float) -> SignResponsePlan:
     """How often each sign must be flipped: with probability ``1/(1 + e^epsilon)``. Opens no data.
 
-    Protects the value of one rating; neighbours differ in one sign, so one bit moves by 1 (L1). No delta, and tight. The
-    flips can be made by each user for themselves. Afterwards anything may be done with the signs: any solver, any
-    stopping rule, any likelihood. (Section 4.1 with ``p1 = p2``, which holds as published.)
+    Protects the value of one rating; neighbours differ in one sign, so one bit moves by 1 (L1). No delta, and tight. Each
+    user can make their own flips. (Section 4.1 with ``p1 = p2``, which holds as published.)
 
     Args:
         epsilon: Privacy loss asked for.
@@ -81,10 +81,10 @@ def plan_input(epsilon: float) -> FlipPlan:
         ValueError: If epsilon is out of range.
     """
     p = flip_probability(epsilon)
-    return _flip_plan(p, p, epsilon, RandomisedResponseEvent(p))
+    return _sign_plan(p, p, epsilon)
 
 
-def plan_uneven_input(p1: float, p2: float) -> FlipPlan:
+def plan_uneven_input(p1: float, p2: float) -> SignResponsePlan:
     """What flips cost whose probability depends on the sign. Opens no data.
 
     As `plan_input`, for Section 4.1 with ``p1 != p2``. Epsilon is the largest log-ratio of four, both reports either way
@@ -105,14 +105,20 @@ def plan_uneven_input(p1: float, p2: float) -> FlipPlan:
                 f"{name} must lie in (0, 1/2), got {value!r}, at which epsilon is {epsilon:.3g}. At 0 a report can give a "
                 "sign away; from 1/2 on, it says the wrong one."
             )
-    return _flip_plan(p1, p2, epsilon, RandomisedResponseEvent(p1) if p1 == p2 else PureEvent(epsilon))
+    return _sign_plan(p1, p2, epsilon)
 
 
-def _flip_plan(p1: float, p2: float, epsilon: float, event: PrivacyEvent) -> FlipPlan:
+def _sign_plan(p1: float, p2: float, epsilon: float) -> SignResponsePlan:
     worst = max(p1, p2)
-    spread = math.sqrt(worst * (1 - worst))
-    return FlipPlan(
-        noise="flips", scale=spread, sensitivity=1.0, sensitivity_norm="L1", epsilon=epsilon, event=event, p1=p1, p2=p2
+    return SignResponsePlan(
+        noise="flips",
+        scale=math.sqrt(worst * (1 - worst)),
+        sensitivity=1.0,
+        sensitivity_norm="L1",
+        epsilon=epsilon,
+        event=RandomisedResponseEvent(p1) if p1 == p2 else PureEvent(epsilon),
+        p1=p1,
+        p2=p2,
     )
 
 
@@ -120,7 +126,7 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
     """Signs, each flipped at random with exactly the given probability; no floating point in it.
 
     Protects the value of one rating: neighbours differ in one sign, L1 sensitivity of its bit 1. Costs
-    ``flips_epsilon(p1, p2)``, with no delta; see `plan_input`. Whatever is done with the result is post-processing.
+    ``flips_epsilon(p1, p2)``, with no delta. Afterwards anything may be done with the reports.
 
     Args:
         signs: +1 or -1, shape ``(n,)``.
@@ -141,12 +147,12 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
     return np.where(flips, -signs, signs)
 
 
-def plan_ternary(epsilon: float) -> TernaryPlan:
+def plan_ternary(epsilon: float) -> TernaryResponsePlan:
     """Randomised response of all cells, so that it is private who rated what. Opens no data.
 
     Protects one rating, that it exists included: neighbours differ in one cell, which holds +1, -1 or nothing and may
-    become any other. No delta; afterwards anything may be done. The grid of users and items is public. Not in the paper,
-    whose Omega is public. Of a matrix with one cell in twenty rated, most reports are made up below an epsilon of about 4.
+    become any other. No delta. The sets of users and items are public. Not in the paper, whose Omega is public. Of a matrix
+    with one cell in twenty rated, most reports are made up below an epsilon of about 4.
 
     Args:
         epsilon: Privacy loss asked for.
@@ -155,7 +161,7 @@ def plan_ternary(epsilon: float) -> TernaryPlan:
         ValueError: If epsilon is out of range.
     """
     keep = ternary_keep(epsilon)
-    return TernaryPlan(
+    return TernaryResponsePlan(
         noise="ternary",
         scale=math.sqrt(keep * (1 - keep)),
         sensitivity=1.0,
@@ -172,20 +178,19 @@ def ternary_signs(
     columns: Integers,
     signs: npt.NDArray[Sign],
     shape: tuple[int, int],
-    plan: TernaryPlan,
+    plan: TernaryResponsePlan,
     noise: NoiseSource,
 ) -> tuple[Integers, Integers, npt.NDArray[Sign]]:
     """The ratings that all cells report, drawn with exactly the law of one draw per cell, most of which are not made.
 
     Protects one rating, presence included, L1 sensitivity of its cell 1 (`plan_ternary`); afterwards anything may be
-    done. Cells that report +1 are drawn among all, then those that report -1 among the rest; what falls on ratings is
-    dropped, because these draw for themselves. Random numbers do not depend on the data, but for how many ratings there are.
+    done. Random numbers do not depend on the data, but for how many ratings there are.
 
     Args:
         rows: Of the ratings, ``(n,)``.
         columns: Of the ratings, ``(n,)``.
         signs: +1 or -1, ``(n,)``.
-        shape: Rows and columns of the public grid.
+        shape: Rows and columns of the matrix; public.
         plan: From `plan_ternary`.
         noise: Where the draws come from.
 
@@ -193,7 +198,7 @@ def ternary_signs(
         Rows, columns and signs of the reported ratings, sorted by cell. How many of them are true is private.
 
     Raises:
-        ValueError: If a sign is neither +1 nor -1, or a cell lies outside the grid or has two signs.
+        ValueError: If a sign is neither +1 nor -1, or a cell lies outside the matrix or has two signs.
     """
     check_signs(signs)
     if len(rows) and not (min(rows.min(), columns.min()) >= 0 and rows.max() < shape[0] and columns.max() < shape[1]):
@@ -204,16 +209,18 @@ def ternary_signs(
     if (rated[1:] == rated[:-1]).any():
         raise ValueError("Every cell may have one sign, and some have several. Keep one rating of each pair.")
 
+    # Unrated cells: +1 with probability `other` among all, then -1 among the rest, where that is other/(1 - other).
+    # What falls on ratings is dropped below, because these draw for themselves.
     other = (1 - Fraction(plan.keep)) / 2
     positive = kept_cells(shape[0] * shape[1], other, noise)
     negative = kept_cells(shape[0] * shape[1], other / (1 - other), noise)
     negative = np.setdiff1d(negative, positive, assume_unique=True)
+    # Ratings: the truth with probability `keep`, else a coin between the other sign and nothing.
     told, turned = (bernoulli(share, len(rated), noise) for share in (plan.keep, Fraction(1, 2)))
     own = np.where(told, own, -own)
     shown = told | turned
 
-    false_up = np.setdiff1d(positive, rated, assume_unique=True)
-    false_down = np.setdiff1d(negative, rated, assume_unique=True)
+    false_up, false_down = (np.setdiff1d(cells, rated, assume_unique=True) for cells in (positive, negative))
     made_up = np.repeat(np.array([1, -1], dtype=signs.dtype), [len(false_up), len(false_down)])
     cells = np.concatenate([rated[shown], false_up, false_down])
     values = np.concatenate([own[shown], made_up])

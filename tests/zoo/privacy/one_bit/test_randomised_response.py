@@ -10,8 +10,14 @@ from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import PureEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.pure import flips_epsilon
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.one_bit.input import flipped_signs, plan_input, plan_ternary, plan_uneven_input, ternary_signs
 from zoo.privacy.one_bit.link_functions import Flipped, Logistic
+from zoo.privacy.one_bit.randomised_response import (
+    flipped_signs,
+    plan_input,
+    plan_ternary,
+    plan_uneven_input,
+    ternary_signs,
+)
 from zoo.privacy.randomness.noise import NoiseSource
 
 # A test of a sampled law fails with this probability for a fresh seed; the seeds are fixed.
