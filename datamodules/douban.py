@@ -1,13 +1,10 @@
 """Douban: the Book and Music task of PriCDR and PPGenCDR."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from datamodules.files import Files
-from datamodules.protocol import Evaluation, Filters
-from datamodules.users import OWN
-from zoo.release.denoiser import Denoiser
+from datamodules.protocol import Evaluation
 
 OFFICIAL = Evaluation(split="given", shared_candidates=True)
 
@@ -24,18 +21,8 @@ class Douban(Files):
         target: `music` or `book`.
         sources: The other one.
         name: `douban-book-music`, or `douban` for the raw ratings.
-        root: The folder itself, wherever it lies; null: `$ZOO_DATA/<name>`, else `data/<name>`.
-        users: `own`, `common` (research only), or a CSV file with a column user_id, agreed on by the parties beforehand.
-        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
-        catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not; public.
-        filters: Who and what counts.
-        evaluation: What is held out and how it is ranked.
-        batch_size: Examples in a training batch of one process.
-        evaluation_batch_size: Users in an evaluation batch.
-        top_k: Items per user that `predict` writes.
-        seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
-        releases: Folder of each source's release.
-        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
+        evaluation: What is held out and how it is ranked; by default as published.
+        **settings: As :class:`Files` takes them.
     """
 
     where_to_get_it = (
@@ -49,33 +36,7 @@ class Douban(Files):
         target: str = "music",
         sources: Sequence[str] = ("book",),
         name: str = "douban-book-music",
-        root: Path | None = None,
-        users: str = OWN,
-        missing_users: Literal["error", "zero"] = "error",
-        catalogues: dict[str, Path] | None = None,
-        filters: Filters = Filters(),  # noqa: B008  frozen
         evaluation: Evaluation = OFFICIAL,
-        batch_size: int = 128,
-        evaluation_batch_size: int = 512,
-        top_k: int = 10,
-        seed: int | None = None,
-        releases: dict[str, Path] | None = None,
-        denoiser: Denoiser | None = None,
+        **settings: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(
-            name,
-            target,
-            sources,
-            root,
-            users=users,
-            missing_users=missing_users,
-            catalogues=catalogues,
-            filters=filters,
-            evaluation=evaluation,
-            batch_size=batch_size,
-            evaluation_batch_size=evaluation_batch_size,
-            top_k=top_k,
-            seed=seed,
-            releases=releases,
-            denoiser=denoiser,
-        )
+        super().__init__(name, target, sources, evaluation=evaluation, **settings)

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.protocol import Evaluation, Filters
 from datamodules.tables import data_folder, find_table, read_negatives, read_table
-from datamodules.users import OWN
-from zoo.release.denoiser import Denoiser
 
 
 class Files(CrossDomainDataModule):
@@ -29,17 +26,7 @@ class Files(CrossDomainDataModule):
         item_column: Column of the item's id.
         rating_column: Column of the rating; null: every row counts as 1.
         timestamp_column: Column of the time; null, or a column that is not there: no times.
-        users: `own`, `common` (research only), or a CSV file with a column user_id, agreed on by the parties beforehand.
-        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
-        catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not; public.
-        filters: Who and what counts.
-        evaluation: What is held out and how it is ranked.
-        batch_size: Examples in a training batch of one process.
-        evaluation_batch_size: Users in an evaluation batch.
-        top_k: Items per user that `predict` writes.
-        seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
-        releases: Folder of each source's release.
-        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
+        **settings: As :class:`CrossDomainDataModule` takes them.
     """
 
     #: Said when a file is missing.
@@ -55,33 +42,9 @@ class Files(CrossDomainDataModule):
         item_column: str = "item_id",
         rating_column: str | None = "rating",
         timestamp_column: str | None = "timestamp",
-        users: str = OWN,
-        missing_users: Literal["error", "zero"] = "error",
-        catalogues: dict[str, Path] | None = None,
-        filters: Filters = Filters(),  # noqa: B008  frozen
-        evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
-        batch_size: int = 128,
-        evaluation_batch_size: int = 512,
-        top_k: int = 10,
-        seed: int | None = None,
-        releases: dict[str, Path] | None = None,
-        denoiser: Denoiser | None = None,
+        **settings: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(
-            target,
-            sources,
-            users=users,
-            missing_users=missing_users,
-            catalogues=catalogues,
-            filters=filters,
-            evaluation=evaluation,
-            batch_size=batch_size,
-            evaluation_batch_size=evaluation_batch_size,
-            top_k=top_k,
-            seed=seed,
-            releases=releases,
-            denoiser=denoiser,
-        )
+        super().__init__(target, sources, **settings)
         self.name: str = name
         self.root = root
         self.user_column, self.item_column = user_column, item_column

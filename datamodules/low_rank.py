@@ -1,8 +1,7 @@
 """LowRank: signs of a low-rank matrix that is known, to measure how well it is recovered."""
 
 from functools import cached_property
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from datamodules.base import CrossDomainDataModule
 from datamodules.protocol import Evaluation, Filters
-from datamodules.users import OWN
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,14 +42,9 @@ class LowRank(CrossDomainDataModule):
         scale: Standard deviation of the noise behind a probit sign.
         data_seed: Of M, of what is observed and of the signs; null: that of the run.
         target: Name of the only domain.
-        users: `own`, the only choice.
         filters: Who and what counts; ratings are signs.
         evaluation: How the test is ranked; what is held out is given.
-        batch_size: Examples in a training batch of one process.
-        evaluation_batch_size: Users in an evaluation batch.
-        top_k: Items per user that `predict` writes.
-        seed: Of candidates and batches; null: that of the run (`seed_everything`).
-        releases: None: there is no source.
+        **settings: As :class:`CrossDomainDataModule` takes them; there is no source.
 
     Raises:
         ValueError: If a size, the bound, the scale or the share is out of range, or the link unknown.
@@ -68,26 +61,11 @@ class LowRank(CrossDomainDataModule):
         scale: float = 1.0,
         data_seed: int | None = None,
         target: str = "entries",
-        users: str = OWN,
         filters: Filters = SIGNS,
         evaluation: Evaluation = GIVEN,
-        batch_size: int = 128,
-        evaluation_batch_size: int = 512,
-        top_k: int = 10,
-        seed: int | None = None,
-        releases: dict[str, Path] | None = None,
+        **settings: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(
-            target,
-            users=users,
-            filters=filters,
-            evaluation=evaluation,
-            batch_size=batch_size,
-            evaluation_batch_size=evaluation_batch_size,
-            top_k=top_k,
-            seed=seed,
-            releases=releases,
-        )
+        super().__init__(target, (), filters=filters, evaluation=evaluation, **settings)
         if not 1 <= rank <= min(num_users, num_items):
             raise ValueError(
                 f"rank must lie between 1 and the smaller side of the matrix; got rank {rank} of {num_users} x {num_items}."

@@ -1,16 +1,12 @@
 """Synthetic: seeded data that come with the code, with a transfer planted in them."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
 from datamodules.planted import planted_domains
-from datamodules.protocol import Evaluation, Filters
-from datamodules.users import OWN
-from zoo.release.denoiser import Denoiser
 
 
 class Synthetic(CrossDomainDataModule):
@@ -27,16 +23,8 @@ class Synthetic(CrossDomainDataModule):
         overlap: Share of a domain's users who are in every domain. Below 1, set `missing_users` or `users`.
         ratings_per_user: Items of each user.
         data_seed: Of the interactions, apart from the run's seed.
-        users: `own`, `common` (research only), or a CSV file with a column user_id, agreed on by the parties beforehand.
-        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
-        filters: Who and what counts.
-        evaluation: What is held out and how it is ranked.
         batch_size: Examples in a training batch of one process.
-        evaluation_batch_size: Users in an evaluation batch.
-        top_k: Items per user that `predict` writes.
-        seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
-        releases: Folder of each source's release.
-        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
+        **settings: As :class:`CrossDomainDataModule` takes them.
     """
 
     def __init__(
@@ -49,31 +37,10 @@ class Synthetic(CrossDomainDataModule):
         overlap: float = 1.0,
         ratings_per_user: int = 15,
         data_seed: int = 0,
-        users: str = OWN,
-        missing_users: Literal["error", "zero"] = "error",
-        filters: Filters = Filters(),  # noqa: B008  frozen
-        evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
         batch_size: int = 64,
-        evaluation_batch_size: int = 512,
-        top_k: int = 10,
-        seed: int | None = None,
-        releases: dict[str, Path] | None = None,
-        denoiser: Denoiser | None = None,
+        **settings: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(
-            target,
-            sources,
-            users=users,
-            missing_users=missing_users,
-            filters=filters,
-            evaluation=evaluation,
-            batch_size=batch_size,
-            evaluation_batch_size=evaluation_batch_size,
-            top_k=top_k,
-            seed=seed,
-            releases=releases,
-            denoiser=denoiser,
-        )
+        super().__init__(target, sources, batch_size=batch_size, **settings)
         self.num_users, self.num_items, self.ratings_per_user = num_users, num_items, ratings_per_user
         self.link, self.overlap, self.data_seed = link, overlap, data_seed
 

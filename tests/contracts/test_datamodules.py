@@ -1,5 +1,6 @@
 """What every exported datamodule must do."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 import datamodules
 from datamodules import CrossDomainDataModule, Evaluation
@@ -95,3 +97,29 @@ def test_batches_cover_the_training_ratings(data: CrossDomainDataModule) -> None
 def test_an_unknown_domain_is_refused(data: CrossDomainDataModule) -> None:
     with pytest.raises(ValueError, match="'film' is no source of this experiment"):
         data.source("film")
+
+
+def parsed(name: str, *arguments: str) -> tuple[ArgumentParser, Namespace]:
+    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
+    parser.add_subclass_arguments(CrossDomainDataModule, "data")
+    required = ["--data.name=x", "--data.target=y"] if name == "Files" else []
+    return parser, parser.parse_args([f"--data=datamodules.{name}", *required, *arguments])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_line_offers_every_setting_of_the_base_with_its_own_defaults(name: str) -> None:
+    parser, found = parsed(name, "--data.batch_size=7", "--data.filters.min_user_ratings=3")
+    shared = inspect.signature(CrossDomainDataModule).parameters.keys() - {"target", "sources"}
+    assert shared <= vars(found.data.init_args).keys()
+    made = parser.instantiate(found).data
+    by_hand = getattr(datamodules, name)(**({"name": "x", "target": "y"} if name == "Files" else {}))
+    assert (made.batch_size, made.filters.min_user_ratings) == (7, 3)
+    for setting in shared - {"batch_size", "filters", "catalogues", "releases"}:
+        assert getattr(made, setting) == getattr(by_hand, setting)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("argument", ["--data.batchsize=7", "--data.batch_size=many", "--data.evaluation.splt=given"])
+def test_a_typo_is_refused(name: str, argument: str) -> None:
+    with pytest.raises(ArgumentError, match=r"not accepted|unrecognized arguments|Expected a <class 'int'>"):
+        parsed(name, argument)
