@@ -13,9 +13,15 @@ from pathlib import Path
 
 from zoo.commands.privacy.groups import best_guess, share
 from zoo.privacy.accounting.accountant import epsilon_of
-from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
-from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon, gauss_mu, mix_epsilon, mix_w, paper_w, unit_w
-from zoo.privacy.accounting.pure import flip_probability, group_flips_epsilon, group_mu
+from zoo.privacy.accounting.events import (
+    GaussianEvent,
+    GaussianProjectionEvent,
+    RandomisedResponseEvent,
+    SelfComposedEvent,
+)
+from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.gaussian_mixture import max_w, mix_epsilon, mix_w, paper_w
+from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import longest_step, plan_gradient, plan_objective, plan_output
 from zoo.privacy.one_bit.randomised_response import plan_input, plan_ternary
@@ -71,7 +77,7 @@ def calibration_table() -> str:
     titles = ("epsilon", "w of the paper", "w `unit`", "ratio", "w `gaussian`", "true epsilon of the paper's w")
     rows = []
     for epsilon in EPSILONS:
-        printed, unit = paper_w(DIM, epsilon, DELTA), unit_w(DIM, epsilon, DELTA)
+        printed, unit = paper_w(DIM, epsilon, DELTA), max_w(math.sqrt(DIM), epsilon, DELTA)
         projected = (digits(printed), digits(unit), f"{printed / unit:.1f}", digits(mix_w(DIM, epsilon, DELTA)))
         really = rounded_up(mix_epsilon(DELTA, 1 / printed, DIM))
         cells = (1 / gauss_mu(epsilon, DELTA), flip_probability(epsilon))
@@ -102,8 +108,8 @@ def several(epsilon: float) -> dict[str, Callable[[int], float]]:
     """Epsilon at delta of so many ratings of one person, by the release that guarantees ``epsilon`` for one of them."""
     flips, mu, w = flip_probability(epsilon), gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
     return {
-        "`FlippedRows`": lambda k: group_flips_epsilon(flips, k, DELTA),
-        "`NoisyRows`": lambda k: gauss_epsilon(DELTA, group_mu(mu, k)),
+        "`FlippedRows`": lambda k: epsilon_of([SelfComposedEvent(RandomisedResponseEvent(flips), k)], DELTA),
+        "`NoisyRows`": lambda k: epsilon_of([SelfComposedEvent(GaussianEvent(1 / mu), k)], DELTA),
         # The row of one person moves by at most the root of k before M, as under zero-out with that clip.
         "`JLT`, `gaussian`": lambda k: epsilon_of([GaussianProjectionEvent(w / math.sqrt(k), DIM)], DELTA),
         "`JLT`, `unit`, at worst": lambda k: epsilon_of([GaussianEvent(1 / (mu * k))], DELTA),

@@ -14,7 +14,7 @@ from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta
 from zoo.privacy.rows.row_noise import (
     FlipPlan,
@@ -150,7 +150,9 @@ class NoisyRows(Publisher):
             sensitivity_norm="L2",
             clip=plan.clip,
             noise_scale=plan.sigma,
-            public_inputs=_inputs("NoisyRows", source, {"sigma": plan.sigma, "grid": grid(plan.sigma), **kept}),
+            public_inputs=_inputs(
+                "NoisyRows", source, {"sigma": plan.sigma, "grid": lattice_spacing(plan.sigma), **kept}
+            ),
             assumptions=(*_assumptions(source), *clipped),
             not_protected=ALWAYS_OPEN if plan.relation.unit is Unit.USER else (*ALWAYS_OPEN, group),
         )

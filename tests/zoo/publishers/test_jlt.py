@@ -12,7 +12,8 @@ from scipy.stats import chi2
 from tests.samples import binary
 from zoo import JLT, Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
-from zoo.privacy.accounting.gaussian import gauss_mu, mix_w, paper_w, unit_w
+from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.gaussian_mixture import max_w, mix_w, paper_w
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.privacy.rows.projection import Calibration, projection_matrix
 from zoo.publishers.projected import _warn_once
@@ -31,7 +32,7 @@ def empty(users: int, items: int = 6) -> Ratings:
 @pytest.mark.parametrize(
     ("settings", "w"),
     [
-        ({}, unit_w(50, 2.0, 1e-5)),
+        ({}, max_w(math.sqrt(50), 2.0, 1e-5)),
         ({"calibration": "gaussian"}, mix_w(50, 2.0, 1e-5)),
         ({"calibration": "paper"}, paper_w(50, 2.0, 1e-5)),
         ({"calibration": "gaussian", "relation": "zero_out_one_user", "clip": 3.0}, mix_w(50, 2.0, 1e-5, 3.0)),

@@ -11,7 +11,7 @@ from tests.samples import binary
 from zoo import JLT, SJLT, Noise, Partial, Release, Shuffled
 from zoo.commands.cli import ZooCLI
 from zoo.privacy.audits.one_run import OneRunAudit, run_once
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.projection import public_matrix
 
 
@@ -43,13 +43,13 @@ def test_a_large_release_is_that_of_the_same_noise_in_memory(
 def test_a_matrix_too_large_to_hold_gives_the_same_release(
     large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows may round to a neighbouring point of the grid, for sums over items are added up in blocks."""
+    """Rows may round to a neighbouring point of the lattice, for sums over items are added up in blocks."""
     publisher = JLT(epsilon=8.0, num_components=5, noise_seed=3, centre=False)
     whole = publisher.publish(binary(), "book").realised()
     monkeypatch.setattr(JLT, "matrix", lambda self, items: public_matrix("unit", 5, items, 0, matrix_bytes=120))
     assert not publisher.matrix(7).fits
     blocks = Release.load(publisher.publish(binary(), "book").save(tmp_path / "book"))
-    step = grid(float(blocks.record.noise_scale or 0))
+    step = lattice_spacing(float(blocks.record.noise_scale or 0))
     assert float((blocks.tensors["rows"] - whole.tensors["rows"]).abs().max()) <= step
     assert blocks.record == whole.record
 

@@ -18,7 +18,7 @@ from zoo.privacy.accounting.events import GaussianEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.publishers import rows as module
 
@@ -43,7 +43,7 @@ def test_the_noise_has_the_scale_of_its_guarantee(settings: dict[str, Any], sigm
     rows = release.tensors["rows"].double().numpy()
     ratio = (rows**2).sum() / sigma**2
     assert chi2.ppf(5e-7, rows.size) < ratio < chi2.isf(5e-7, rows.size)
-    assert (rows / grid(sigma) == np.rint(rows / grid(sigma))).all()
+    assert (rows / lattice_spacing(sigma) == np.rint(rows / lattice_spacing(sigma))).all()
     assert release.record.noise_scale == pytest.approx(sigma)
 
 
@@ -86,9 +86,9 @@ def test_a_release_of_noisy_rows_is_proved() -> None:
     record, sigma = release.record, 1 / gauss_mu(2.0, 1e-5)
     assert record.summary() == "rating, eps 2.00, delta 1e-05, proved"
     assert (record.sensitivity, record.sensitivity_norm, record.clip) == (1.0, "L2", None)
-    inputs = {"mechanism": "NoisyRows", "sigma": sigma, "grid": grid(sigma), "num_users": 9, "num_items": 7}
+    inputs = {"mechanism": "NoisyRows", "sigma": sigma, "grid": lattice_spacing(sigma), "num_users": 9, "num_items": 7}
     assert {**inputs, "threshold": record.public_inputs["threshold"]} == record.public_inputs
-    assert record.public_inputs["threshold"] == pytest.approx(sigma, abs=grid(sigma))
+    assert record.public_inputs["threshold"] == pytest.approx(sigma, abs=lattice_spacing(sigma))
     assert release.ledger == (GaussianEvent(sigma),)
     assert any("k of them cost sqrt(k) times mu" in text for text in record.not_protected)
     assert any("a catalogue, not what occurs in the data" in text for text in record.assumptions)

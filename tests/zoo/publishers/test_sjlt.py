@@ -11,7 +11,8 @@ from scipy.stats import chi2
 from tests.samples import binary
 from zoo import JLT, SJLT, Ratings
 from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent
-from zoo.privacy.accounting.gaussian import gauss_mu, paper_w
+from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 from zoo.publishers.projected import _warn_once
 

@@ -12,8 +12,8 @@ from zoo.privacy.accounting.events import (
     NoOpEvent,
     PrivacyEvent,
     RandomisedResponseEvent,
+    SelfComposedEvent,
 )
-from zoo.privacy.accounting.pure import group_flips_epsilon
 from zoo.privacy.record.record import PrivacyRecord
 
 #: Ratings of one person that a page tells of.
@@ -35,7 +35,7 @@ def group_epsilon(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings
     grown: list[PrivacyEvent] = []
     for event in ledger:
         if isinstance(event, RandomisedResponseEvent) and len(ledger) == 1:
-            return group_flips_epsilon(event.flip_probability, ratings, record.delta)
+            return epsilon_of([SelfComposedEvent(event, ratings)], record.delta)
         if isinstance(event, GaussianEvent):
             grown.append(GaussianEvent(event.noise_multiplier / factor))
         elif isinstance(event, GaussianProjectionEvent):

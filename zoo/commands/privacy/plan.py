@@ -11,7 +11,7 @@ from rich.table import Table
 from zoo.commands.privacy.experiment import Experiment
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.gaussian import paper_w
+from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
 from zoo.privacy.rows.projection import plan_projection

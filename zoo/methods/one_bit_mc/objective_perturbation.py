@@ -9,12 +9,11 @@ from zoo.methods.one_bit_mc.objective import Likelihood
 from zoo.methods.one_bit_mc.perturbation import SEVERAL_WITH_GAUSSIAN_NOISE, Drawn, Perturbation, Problem
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
-from zoo.privacy.accounting.pure import laplace_noise
 from zoo.privacy.one_bit.link_functions import Link, Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_bits, objective_noise, plan_objective
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_objective
-from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 from zoo.privacy.record.record import PrivacyRecord, default_delta
 
 

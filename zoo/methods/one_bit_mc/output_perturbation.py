@@ -11,12 +11,11 @@ from zoo.methods.one_bit_mc.objective import Likelihood
 from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
-from zoo.privacy.accounting.pure import laplace_noise
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
 from zoo.privacy.one_bit.mechanisms import noisy_output, plan_output
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_output
-from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 from zoo.privacy.record.record import PrivacyRecord, default_delta
 
 Floats = npt.NDArray[np.float64]

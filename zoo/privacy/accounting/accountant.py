@@ -23,7 +23,8 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.accounting.gaussian import gauss_epsilon, mixture_epsilon
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.gaussian_mixture import mixture_epsilon
 from zoo.privacy.accounting.pure import flips_epsilon, repeated_epsilon
 from zoo.privacy.accounting.relation import Relation, Unit
 
@@ -60,7 +61,7 @@ class Accountant:
     Exact for Gaussian releases (``mu^2`` adds up, also when each is chosen after seeing the ones before; Dong, Roth &
     Su, JRSS B 2022, Corollary 2) and for one release through a Gaussian matrix besides them. Several such releases are
     bounded from above for any dependence of their matrices, a shared one included; see
-    `zoo.privacy.accounting.gaussian.mixture_delta`.
+    `zoo.privacy.accounting.gaussian_mixture.mixture_delta`.
 
     Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 they, and steps on a Poisson
     sample, are composed by their privacy loss distributions, rounded up (`dp_accounting`; Doroshenko et al., PoPETs

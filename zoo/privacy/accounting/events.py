@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from zoo.privacy.accounting.gaussian import check_dim
+from zoo.privacy.accounting.gaussian_mixture import check_dim
 from zoo.privacy.accounting.relation import Relation
 
 _MAX_DEPTH = 16

@@ -1,7 +1,7 @@
-"""Pure epsilon: randomised response, Laplace noise, and what changes of several cells cost together.
+"""Pure epsilon: how often randomised response lies, how wide Laplace noise is, and what repetitions cost together.
 
-Everything but the noise is a pure function of public numbers and rounded to the safe side: a probability of a false
-report is never too small, a reported epsilon never too low.
+Rounded to the safe side as in `zoo.privacy.accounting.gaussian`: a probability of a false report is never too small, a
+reported epsilon never too low.
 """
 
 from __future__ import annotations
@@ -9,18 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
-from zoo.privacy.accounting.gaussian import check_epsilon, check_sensitivity
-from zoo.privacy.randomness.noise import NoiseSource, Shape
-
-Floats = npt.NDArray[np.float64]
-
-# Margins over rounding errors, as in calibration: the one of what is calibrated is the larger, so that accounting for a
-# calibrated mechanism never gives more than was asked for.
-_CALIBRATION_MARGIN = 1e-10
-_EPSILON_MARGIN = 1e-12
+from zoo.privacy.accounting.gaussian import CALIBRATION_MARGIN, EPSILON_MARGIN, check_epsilon, check_sensitivity
 
 _UNIT = 2.0**-53  # probabilities are multiples of it, so that 53 random bits draw them exactly
 _LARGEST_COUNT = 100_000  # beyond, repeated_epsilon adds up; its sum has a term for every count
@@ -35,12 +26,9 @@ def flip_probability(epsilon: float) -> float:
 
     Args:
         epsilon: Positive, at least about 1e-15.
-
-    Raises:
-        ValueError: If epsilon is out of range.
     """
     check_epsilon(epsilon)
-    small = math.exp(-epsilon * (1 - _CALIBRATION_MARGIN))
+    small = math.exp(-epsilon * (1 - CALIBRATION_MARGIN))
     units = max(1, math.ceil(small / (1 + small) * (1 + 2.0**-51) / _UNIT))
     if units * _UNIT >= 0.5:
         raise ValueError(
@@ -63,15 +51,12 @@ def flips_epsilon(p1: float, p2: float) -> float:
 
     Returns:
         Infinite if one of the reports can come from one bit alone; 0 if the report does not depend on the bit.
-
-    Raises:
-        ValueError: If a probability is out of range.
     """
     for name, value in (("p1", p1), ("p2", p2)):
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {value!r}. It is the probability of a false report.")
     difference = math.fsum((1, -p1, -p2))  # between the probabilities of one report from either bit; of both reports
-    return max(_log_ratio(1 - p1, p2, difference), _log_ratio(1 - p2, p1, difference)) * (1 + _EPSILON_MARGIN)
+    return max(_log_ratio(1 - p1, p2, difference), _log_ratio(1 - p2, p1, difference)) * (1 + EPSILON_MARGIN)
 
 
 def _log_ratio(first: float, second: float, difference: float) -> float:
@@ -90,12 +75,9 @@ def ternary_keep(epsilon: float) -> float:
 
     Protects one cell that holds one of three symbols, such as a sign or no rating at all: the neighbours differ in it in
     any way. Each of the two other symbols is reported with half of what is left. Epsilon-private with no delta.
-
-    Raises:
-        ValueError: If epsilon is out of range.
     """
     check_epsilon(epsilon)
-    keep = 1 / (1 + 2 * math.exp(-epsilon * (1 - _CALIBRATION_MARGIN)))
+    keep = 1 / (1 + 2 * math.exp(-epsilon * (1 - CALIBRATION_MARGIN)))
     keep = math.floor(keep * (1 - 2.0**-51) / _UNIT) * _UNIT
     if 3 * keep <= 1:
         raise ValueError(
@@ -111,36 +93,10 @@ def laplace_scale(epsilon: float, l1_sensitivity: float) -> float:
     Args:
         epsilon: Positive.
         l1_sensitivity: How far one change under the relation at hand moves the vector, in the L1 norm.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     check_epsilon(epsilon)
     check_sensitivity(l1_sensitivity)
-    return l1_sensitivity / epsilon * (1 + _CALIBRATION_MARGIN)
-
-
-def laplace_noise(noise: NoiseSource, scale: float, shape: Shape) -> Floats:
-    """Laplace noise, float64, by the inverse cdf of uniforms that are symmetric about 1/2.
-
-    Added to a vector whose L1 sensitivity under some relation is ``epsilon * scale``, it protects whatever that relation
-    protects, with no delta; afterwards anything may be done with the sum. That holds for real numbers. Of these, floats
-    are a sparse part that depends on what the noise is added to (Mironov, CCS 2012), and a uniform of 52 bits has no
-    noise beyond 36 scales. Round the sum to a public grid, and promise no delta of exactly 0 in floating point.
-
-    Args:
-        noise: Where the uniforms come from, one for each number.
-        scale: Mean absolute value, e.g. from `laplace_scale`.
-        shape: Of the result.
-
-    Raises:
-        ValueError: If the scale is not positive.
-    """
-    if not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale must be a positive finite number, got {scale!r}. Take it from laplace_scale.")
-    signed = 2 * noise.uniform(shape) - 1  # exact: odd multiples of 2^-52, neither 0 nor 1 in size
-    values: Floats = scale * np.copysign(np.log1p(-np.abs(signed)), signed)
-    return values
+    return l1_sensitivity / epsilon * (1 + CALIBRATION_MARGIN)
 
 
 def repeated_epsilon(epsilon: float, count: int, delta: float = 0.0) -> float:
@@ -154,9 +110,6 @@ def repeated_epsilon(epsilon: float, count: int, delta: float = 0.0) -> float:
         epsilon: Of one, at least 0.
         count: How many, at least 1.
         delta: In [0, 1).
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be at least 0, got {epsilon!r}.")
@@ -176,41 +129,3 @@ def repeated_epsilon(epsilon: float, count: int, delta: float = 0.0) -> float:
     losses = upper[likely] + np.log1p(-np.exp(math.log(delta) - upper[likely])) - lower[likely]
     rounding = 1e-9 + 1e-12 * basic
     return min(basic, max(0.0, float(losses.max()) + rounding))
-
-
-def group_flips_epsilon(flip_probability: float, cells: int, delta: float = 0.0) -> float:
-    """Epsilon for changes of several cells together, each reported by randomised response, rounded up.
-
-    Protects any ``cells`` cells at once, e.g. all that one user rated if they are no more than that: neighbours differ
-    in all of them. At delta 0 it is ``cells`` times that of one; at a delta above 0 the exact composition, if that is
-    less. It is more than Gaussian noise of the same epsilon for one cell costs (`group_mu`), because a flip tells more.
-
-    Args:
-        flip_probability: Of each report, as in `zoo.privacy.accounting.events.RandomisedResponseEvent`.
-        cells: How many, at least 1.
-        delta: In [0, 1).
-
-    Raises:
-        ValueError: If an argument is out of range.
-    """
-    return repeated_epsilon(flips_epsilon(flip_probability, flip_probability), cells, delta)
-
-
-def group_mu(mu: float, cells: int) -> float:
-    """The mu of changes of several cells together, each with Gaussian noise of its own, rounded up: ``mu sqrt(cells)``.
-
-    Right only where each cell moves a noisy number that no other moves, as in rows without projection; through a
-    projection, changes can add up to ``mu * cells``.
-
-    Args:
-        mu: Of one cell, at least 0.
-        cells: How many, at least 1.
-
-    Raises:
-        ValueError: If an argument is out of range.
-    """
-    if not mu >= 0:
-        raise ValueError(f"mu must be at least 0, got {mu!r}. It is the sensitivity divided by the noise.")
-    if isinstance(cells, bool) or not isinstance(cells, int | np.integer) or cells < 1:
-        raise ValueError(f"cells must be an integer of at least 1, got {cells!r}.")
-    return mu * math.sqrt(cells) * (1 + _EPSILON_MARGIN)

@@ -20,7 +20,7 @@ import numpy as np
 
 from zoo.privacy.accounting.events import PureEvent
 from zoo.privacy.accounting.gaussian import check_epsilon
-from zoo.privacy.accounting.pure import laplace_noise, laplace_scale
+from zoo.privacy.accounting.pure import laplace_scale
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
 from zoo.privacy.one_bit.plan import (
     Floats,
@@ -33,7 +33,7 @@ from zoo.privacy.one_bit.plan import (
     vector_plan,
     with_noise,
 )
-from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 
 _MARGIN = 1e-10  # of a sensitivity over rounding errors
 _SLACK = 1e-12  # relative; by which a step size may miss its bound, far below the margin

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from zoo.privacy.accounting.events import GaussianEvent, LaplaceEvent, PrivacyEvent, SelfComposedEvent
 from zoo.privacy.accounting.gaussian import check_epsilon, gauss_mu
-from zoo.privacy.accounting.pure import laplace_noise, laplace_scale
+from zoo.privacy.accounting.pure import laplace_scale
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
+from zoo.privacy.randomness.noise import NoiseSource, laplace_noise, round_to_lattice
 
 Floats = npt.NDArray[np.float64]
 Signs = npt.NDArray[np.float64] | npt.NDArray[np.int8] | npt.NDArray[np.int64]
@@ -96,8 +96,8 @@ def with_noise(values: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
     Protects what the plan says if one change moves the values by at most ``plan.sensitivity``.
     """
     if plan.noise == "gaussian":
-        return round_to_grid(values + plan.scale * noise.normal(values.shape), plan.scale)
-    return round_to_grid(values + laplace_noise(noise, plan.scale, values.shape), math.sqrt(2) * plan.scale)
+        return round_to_lattice(values + plan.scale * noise.normal(values.shape), plan.scale)
+    return round_to_lattice(values + laplace_noise(noise, plan.scale, values.shape), math.sqrt(2) * plan.scale)
 
 
 def check_noise(noise: str, delta: float) -> None:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from zoo.privacy.accounting.gaussian import check_epsilon
-from zoo.privacy.accounting.pure import laplace_noise
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.plan import Floats
-from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
+from zoo.privacy.randomness.noise import NoiseSource, laplace_noise, round_to_lattice
 
 
 @dataclass(frozen=True)
@@ -164,4 +163,4 @@ def published_noise(values: Floats, published: PublishedScale, noise: NoiseSourc
         noise: Where the noise comes from.
     """
     noisy = values + laplace_noise(noise, published.scale, values.shape)
-    return round_to_grid(noisy, math.sqrt(2) * published.scale)
+    return round_to_lattice(noisy, math.sqrt(2) * published.scale)

@@ -213,30 +213,44 @@ def _fill(shape: Shape, words_per_value: int, make: Callable[[int], Floats], thr
     return result.reshape(shape)
 
 
-def grid(sigma: float) -> float:
-    """Spacing of the public grid that values with noise of standard deviation sigma are rounded to.
+def laplace_noise(noise: NoiseSource, scale: float, shape: Shape) -> Floats:
+    """Laplace noise, float64, by the inverse cdf of uniforms that are symmetric about 1/2; one uniform for each number.
+
+    Added to a vector whose L1 sensitivity under some relation is ``epsilon * scale``, it protects whatever that relation
+    protects, with no delta; afterwards anything may be done with the sum. That holds for real numbers. Of these, floats
+    are a sparse part that depends on what the noise is added to (Mironov, CCS 2012), and a uniform of 52 bits has no
+    noise beyond 36 scales. Round the sum to a public lattice, and promise no delta of exactly 0 in floating point.
+
+    Args:
+        noise: Where the uniforms come from.
+        scale: Mean absolute value, e.g. from `zoo.privacy.accounting.pure.laplace_scale`.
+        shape: Of the result.
+    """
+    if not (scale > 0 and math.isfinite(scale)):
+        raise ValueError(f"scale must be a positive finite number, got {scale!r}. Take it from laplace_scale.")
+    signed = 2 * noise.uniform(shape) - 1  # exact: odd multiples of 2^-52, neither 0 nor 1 in size
+    values: Floats = scale * np.copysign(np.log1p(-np.abs(signed)), signed)
+    return values
+
+
+def lattice_spacing(sigma: float) -> float:
+    """Spacing of the public lattice that values with noise of standard deviation sigma are rounded to.
 
     ``2^floor(log2(sigma / 1024))``: a power of two, so that rounding is exact, and small beside the noise.
-
-    Raises:
-        ValueError: If sigma is no positive finite number, or too small to have a grid.
     """
     if not (sigma >= 1e-300 and math.isfinite(sigma)):
         raise ValueError(f"sigma must be a finite number of at least 1e-300, got {sigma!r}.")
     return math.ldexp(1.0, math.frexp(sigma / 1024)[1] - 1)
 
 
-def round_to_grid(values: Floats, sigma: float) -> Floats:
-    """Values with noise rounded to the nearest point of `grid`; post-processing of the noisy values, so free.
+def round_to_lattice(values: Floats, sigma: float) -> Floats:
+    """Values with noise, of any shape, rounded to the nearest point of the lattice; post-processing, so free.
 
     Args:
-        values: Any shape, with the noise already added.
+        values: With the noise already added.
         sigma: Standard deviation of that noise; public.
-
-    Raises:
-        ValueError: If sigma is out of range.
     """
-    spacing = grid(sigma)
+    spacing = lattice_spacing(sigma)
     rounded: Floats = values / spacing
     np.rint(rounded, out=rounded)
     rounded *= spacing

@@ -21,9 +21,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, PrivacyEvent
-from zoo.privacy.accounting.gaussian import check_dim, check_sensitivity, gauss_mu, max_w, mix_epsilon, mix_w, paper_w
+from zoo.privacy.accounting.gaussian import check_sensitivity, gauss_mu
+from zoo.privacy.accounting.gaussian_mixture import check_dim, max_w, mix_epsilon, mix_w, paper_w
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
+from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.public_matrix import MATRIX_BYTES, GaussianMatrix, GivenMatrix, PublicMatrix
 from zoo.privacy.rows.public_matrix import column_norms as column_norms
 from zoo.privacy.rows.public_matrix import unit_columns as unit_columns
@@ -253,7 +254,7 @@ def project(
     *,
     users_per_chunk: int | None = None,
 ) -> Floats:
-    """``(R M^T + w N) / sqrt(dim)``, rounded to the public grid of its noise; shape ``(users, dim)``, float64.
+    """``(R M^T + w N) / sqrt(dim)``, rounded to the public lattice of its noise; shape ``(users, dim)``, float64.
 
     Protects one rating or one user, as the plan behind ``w`` says, if and only if the rows are bounded as it says:
     `release_rows` sees to that. Before noise, a change of one rating by r moves the result by r times the norm of the
@@ -294,7 +295,7 @@ def _noisy(rows: csr_array, matrix: PublicMatrix, w: float, noise: NoiseSource) 
         part = noisy[start : start + step]
         part += w * noise.normal(part.shape)
         part /= scale
-        part[...] = round_to_grid(part, w / scale)
+        part[...] = round_to_lattice(part, w / scale)
     return noisy
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.accounting.gaussian import check_dim
+from zoo.privacy.accounting.gaussian_mixture import check_dim
 from zoo.privacy.randomness.noise import public_normals
 
 Floats = npt.NDArray[np.float64]

@@ -22,7 +22,7 @@ from zoo.privacy.accounting.gaussian import check_epsilon, check_sensitivity, ga
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.bernoulli import Integers, bernoulli, cells_of, kept_zeros
-from zoo.privacy.randomness.noise import NoiseSource, grid, round_to_grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
 from zoo.privacy.rows.projection import clip_rows
 
 Floats = npt.NDArray[np.float64]
@@ -42,7 +42,7 @@ class NoisePlan:
         sensitivity: L2 norm of what one change under the relation adds to the matrix.
         clip: L2 norm that each user's row is clipped to (unit user), else None.
         threshold: Cells whose noisy value is not above it are left out; None keeps all. Half-way between two points of
-            the grid that values are rounded to, so that rounding changes nothing about what is kept.
+            the lattice that values are rounded to, so that rounding changes nothing about what is kept.
         epsilon: Proved privacy loss at delta.
         delta: Probability beyond which nothing is promised.
         mu: Of the Gaussian release that this is.
@@ -93,7 +93,7 @@ def plan_noise(
         relation: Under a rating relation one cell moves by 1; under ``zero_out_one_user`` a row by at most ``clip`` in
             the L2 norm, under ``replace_one_user`` by twice that.
         clip: L2 norm that rows are clipped to; needed for users, refused for ratings.
-        threshold: In standard deviations of the noise, at least 0; moved up to the next half-way point of the grid.
+        threshold: In standard deviations of the noise, at least 0; moved up to the next half-way point of the lattice.
 
     Raises:
         ValueError: If an argument is out of range, missing or does not go with the others.
@@ -133,8 +133,8 @@ def _sensitivity(relation: Relation, clip: float | None) -> float:
 
 
 def half_way(value: float, sigma: float) -> float:
-    """The least number from ``value`` up that lies half-way between two points of the grid of noise ``sigma``."""
-    spacing = grid(sigma)
+    """The least number from ``value`` up that lies half-way between two points of the lattice of noise ``sigma``."""
+    spacing = lattice_spacing(sigma)
     return (math.ceil(value / spacing - 0.5) + 0.5) * spacing
 
 
@@ -163,7 +163,7 @@ def plan_flips(*, epsilon: float, num_users: int, num_items: int, keep: float | 
 
 
 def noisy_rows(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Singles:
-    """All cells with noise, rounded to the public grid; those not above the threshold, if there is one, are 0.
+    """All cells with noise, rounded to the public lattice; those not above the threshold, if there is one, are 0.
 
     Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity``. Whatever is done with the result
     is post-processing.
@@ -185,7 +185,7 @@ def noisy_rows(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Singles:
     step = max(1, _CHUNK // max(num_items, 1))
     for first in range(0, num_users, step):
         part = rows[first : first + step].toarray()
-        noisy = round_to_grid(part + plan.sigma * noise.normal(part.shape), plan.sigma)
+        noisy = round_to_lattice(part + plan.sigma * noise.normal(part.shape), plan.sigma)
         result[first : first + step] = noisy if plan.threshold is None else np.where(noisy > plan.threshold, noisy, 0)
     return result
 
@@ -293,12 +293,12 @@ def _where(rows: csr_array, kept: npt.NDArray[np.bool_]) -> csr_array:
 
 
 def _values_above(means: Floats, shares: Floats, plan: NoisePlan, noise: NoiseSource) -> Singles:
-    """Noisy values given that they are above the threshold, rounded to the grid; shape ``(cells,)``, float32."""
+    """Noisy values given that they are above the threshold, rounded to the lattice; shape ``(cells,)``, float32."""
     threshold = 0.0 if plan.threshold is None else plan.threshold
     values = means - plan.sigma * ndtri(noise.uniform(len(means)) * shares)
-    # Above the threshold by at least half a step of the grid: what the rounding of floats must not undo.
-    least = threshold + grid(plan.sigma) / 2
-    return np.maximum(round_to_grid(values, plan.sigma), least).astype(np.float32)
+    # Above the threshold by at least half a step of the lattice: what the rounding of floats must not undo.
+    least = threshold + lattice_spacing(plan.sigma) / 2
+    return np.maximum(round_to_lattice(values, plan.sigma), least).astype(np.float32)
 
 
 def _merged(

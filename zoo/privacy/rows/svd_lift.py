@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.randomness.noise import NoiseSource, round_to_grid
+from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
 from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows
 from zoo.privacy.rows.sparse_matrix import sparse_gaussian
@@ -89,7 +89,7 @@ def lifted_release(lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> 
     """
     secret = noise.normal((plan.dim, len(lifted)))
     scale = math.sqrt(plan.dim)
-    return round_to_grid((secret @ lifted / scale).T, plan.w / scale)
+    return round_to_lattice((secret @ lifted / scale).T, plan.w / scale)
 
 
 def sparse_lifted_release(lifted: Floats, plan: ProjectionPlan, density: float, noise: NoiseSource) -> Floats:

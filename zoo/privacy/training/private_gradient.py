@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.training.clipped_sum import Losses, check_module, clipped_sum, trainable
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.noisy_steps import NoisySteps, check_autocast, check_processes, fresh_generator
@@ -34,7 +34,7 @@ class PrivateGradient(NoisySteps):
     `zoo.privacy.training.poisson.PoissonSampler` at ``plan.rate`` with private entropy; parameters that begin at values which
     nobody's data chose; losses in which a user's data are in that user's alone; and settings that are public.
 
-    Noise is drawn in float64 and rounded with the sum to a public grid. Every call makes its generator anew, with a key of
+    Noise is drawn in float64 and rounded with the sum to a public lattice. Every call makes its generator anew, with a key of
     128 bits from the source, so neither the global random state nor a checkpoint ever holds any of it. (Torch's own would
     not do: on a processor only 32 bits of its seed count, few enough to try them all.) The guarantee is proved for exact
     real arithmetic; it is not proved against floating-point or timing attacks.
@@ -113,6 +113,6 @@ class PrivateGradient(NoisySteps):
             if sums is not None:
                 total += sums[name]
             if sigma > 0:
-                spacing = grid(sigma)
+                spacing = lattice_spacing(sigma)
                 total.div_(spacing).round_().mul_(spacing)
             parameter.grad = total.div_(self.expected_size).to(parameter.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.training.noisy_steps import NoisySteps, check_autocast, check_processes, fresh_generator
 from zoo.privacy.training.sanitisation import SanitisationPlan
 
@@ -82,7 +82,7 @@ class SanitisedGradient(NoisySteps):
         sigma = self.plan.noise_multiplier * self.plan.clip
         noise = fresh_generator(self._noise).standard_normal(tuple(each.shape))
         each = each + torch.from_numpy(noise).to(each.device).mul_(sigma)
-        spacing = grid(sigma)
+        spacing = lattice_spacing(sigma)
         noisy: Tensor = each.div_(spacing).round_().mul_(spacing).div_(self.plan.rows).to(gradient.dtype)
         return noisy
 

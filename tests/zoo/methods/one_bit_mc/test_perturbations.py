@@ -160,7 +160,7 @@ def test_noise_is_that_of_the_plan_and_clamped_before() -> None:
     assert len(seen) == 1
     expected = np.zeros((100, 100))
     expected.ravel()[posed.observations.cells] = 0.1 * posed.observations.signs  # of a gradient of plus or minus 1/2
-    # Rounded to the grid of the noise, which is below a thousandth of it.
+    # Rounded to the lattice of the noise, which is below a thousandth of it.
     plan = plan_gradient(4.0, steps=1, clamp=0.1, delta=1e-5)
     assert found == pytest.approx(posed.nuclear(expected), abs=plan.scale / 1000)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.zoo.privacy.accounting.renyi import mix_rdp, rdp_to_epsilon
 from zoo.privacy.accounting.accountant import (
     ACCOUNTANT,
     Accountant,
@@ -24,7 +25,8 @@ from zoo.privacy.accounting.events import (
     PrivacyEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu, mix_epsilon, mix_rdp, mix_w, rdp_to_epsilon
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.gaussian_mixture import mix_epsilon, mix_w
 
 multipliers = st.floats(0.3, 20)
 

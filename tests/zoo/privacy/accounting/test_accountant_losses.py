@@ -22,7 +22,8 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.accounting.gaussian import gauss_epsilon, mix_epsilon
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.gaussian_mixture import mix_epsilon
 from zoo.privacy.accounting.pure import flip_probability
 
 RATE = 128 / 1574  # PPGenCDR's batch and users
@@ -71,7 +72,7 @@ def test_steps_on_a_sample_against_opacus(sigma: float, count: int, rate: float)
 @pytest.mark.parametrize(("sigma", "count"), [(1.0, 50), (5.0, 1), (300.0, 1_000_000)])
 @pytest.mark.parametrize("delta", [1e-2, 1e-8])
 def test_a_sample_of_nearly_all_is_never_billed_below_a_sample_of_all(sigma: float, count: int, delta: float) -> None:
-    # The closed form is exact; the grid and the slack for its convolution must only ever add to it.
+    # The closed form is exact; rounding losses and the slack for its convolution must only ever add to it.
     exact = gauss_epsilon(delta, sqrt(count) / sigma)
     assert exact <= epsilon_of(steps(sigma, count, 1 - 1e-13), delta, ZERO_OUT) <= 1.01 * exact
 
@@ -200,7 +201,7 @@ events_of_users = st.one_of(
 @given(ledger=st.lists(events_of_users, min_size=1, max_size=3), more=events_of_users, count=st.integers(1, 20))
 @example(ledger=[PureEvent(0.7)], more=GaussianEvent(20.0), count=1)
 def test_more_events_cost_more_and_grouping_nothing(ledger: list[PrivacyEvent], more: PrivacyEvent, count: int) -> None:
-    # The grid depends on the ledger, so a bill may fall by what the grid had added to it, and by no more.
+    # The losses told apart depend on the ledger, so a bill may fall by what rounding them had added to it, and by no more.
     listed = [*ledger, *[more] * count]
     grouped = [SelfComposedEvent(more, count), ComposedEvent(tuple(ledger))]
     both = epsilon_of(listed, 1e-5, ZERO_OUT)
@@ -265,3 +266,26 @@ def test_a_bit_at_a_delta_by_hand() -> None:
     assert pair == pytest.approx(
         max(log((0.75**2 - 0.05) / 0.25**2), log((1 - 0.25**2 - 0.05) / (1 - 0.75**2))), abs=1e-8
     )
+
+
+def of_several(event: PrivacyEvent, cells: int, delta: float = 1e-5) -> float:
+    """Of changes of several cells together, each with noise of its own."""
+    return epsilon_of([SelfComposedEvent(event, cells)], delta)
+
+
+def test_groups_of_cells() -> None:
+    assert of_several(RandomisedResponseEvent(flip_probability(0.5)), 7, 0.0) == pytest.approx(3.5)
+    assert mu_of([SelfComposedEvent(GaussianEvent(1 / 0.3), 4)]) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("cells", [1, 10, 100])
+def test_a_group_behind_flips_and_behind_gaussian_noise(cells: int) -> None:
+    def gauss(epsilon: float) -> float:
+        return of_several(GaussianEvent(1 / gauss_mu(epsilon, 1e-5)), cells)
+
+    # Flips at 2 have a signal-to-noise ratio of 5.5, Gaussian noise at 8 one of 2.8: flips tell more, and cost less.
+    flips = of_several(RandomisedResponseEvent(flip_probability(2.0)), cells)
+    assert flips < gauss(8.0)
+    # At equal epsilon of one cell they tell so much more that a group costs more, as it must: each of Gaussian noise's
+    # views can be made from a flip.
+    assert flips > gauss(2.0) - 1e-4

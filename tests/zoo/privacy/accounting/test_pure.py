@@ -1,24 +1,17 @@
 import math
 
 import mpmath
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kstest, laplace
 
-from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.pure import (
     flip_probability,
     flips_epsilon,
-    group_flips_epsilon,
-    group_mu,
-    laplace_noise,
     laplace_scale,
     repeated_epsilon,
     ternary_keep,
 )
-from zoo.privacy.randomness.noise import NoiseSource
 
 
 @pytest.mark.parametrize(
@@ -50,7 +43,7 @@ def test_a_calibrated_flip_costs_what_was_asked_and_not_more(epsilon: float) -> 
     with mpmath.workdps(40):
         true = float(mpmath.log((1 - mpmath.mpf(flips)) / mpmath.mpf(flips)))
     assert true <= flips_epsilon(flips, flips) <= epsilon
-    if epsilon < 20:  # the grid of 2^-53 gives away more only where a flip is that rare
+    if epsilon < 20:  # the lattice of 2^-53 gives away more only where a flip is that rare
         assert true >= epsilon * (1 - 1e-6) - 1e-14
 
 
@@ -86,20 +79,6 @@ def test_laplace_scale() -> None:
     assert 100.0 / laplace_scale(0.3, 100.0) <= 0.3
 
 
-def test_laplace_noise_is_laplacian() -> None:
-    # Fails with probability 1e-6 for a fresh seed.
-    values = laplace_noise(NoiseSource.seeded(1), 2.5, (500, 400))
-    assert values.dtype == np.float64
-    assert kstest(values.ravel(), laplace(scale=2.5).cdf).pvalue > 1e-6
-
-
-def test_laplace_noise_is_symmetric_and_finite_at_the_ends() -> None:
-    words = np.array([0, 2**64 - 1, 2**63, 2**63 - 1], dtype=np.uint64)
-    values = laplace_noise(NoiseSource(lambda count: np.resize(words, count), private=False), 1.0, 4)
-    assert values[0] == -values[1] == pytest.approx(-52 * math.log(2))
-    assert values[2] == -values[3] > 0
-
-
 def exact_repeated(epsilon: float, count: int, delta: float) -> float:
     """In 60 digits: the least epsilon at which no event of the reports exceeds delta."""
     with mpmath.workdps(60):
@@ -129,7 +108,9 @@ def test_repeated_bits_against_dp_accounting() -> None:
     for count in (1, 10, 100):
         theirs = pld.from_randomized_response(2 / (1 + math.e), 2, value_discretization_interval=1e-3)
         epsilon = theirs.self_compose(count).get_epsilon_for_delta(1e-5)
-        assert group_flips_epsilon(flip_probability(1.0), count, 1e-5) == pytest.approx(epsilon, rel=1e-6)
+        assert repeated_epsilon(flips_epsilon(*[flip_probability(1.0)] * 2), count, 1e-5) == pytest.approx(
+            epsilon, rel=1e-6
+        )
 
 
 @given(epsilon=st.floats(1e-3, 10), count=st.integers(1, 200), more=st.integers(0, 50), delta=st.floats(1e-12, 0.5))
@@ -148,26 +129,6 @@ def test_very_many_add_up() -> None:
     assert repeated_epsilon(0.0, 3, 1e-5) == 0.0
 
 
-def test_groups_of_cells() -> None:
-    p = flip_probability(0.5)
-    assert group_flips_epsilon(p, 7) == pytest.approx(3.5)
-    assert group_mu(0.3, 4) == pytest.approx(0.6)
-    assert group_mu(0.3, 4) >= 0.6
-
-
-@pytest.mark.parametrize("cells", [1, 10, 100])
-def test_a_group_behind_flips_and_behind_gaussian_noise(cells: int) -> None:
-    def gauss(epsilon: float) -> float:
-        return gauss_epsilon(1e-5, group_mu(gauss_mu(epsilon, 1e-5), cells))
-
-    # Flips at 2 have a signal-to-noise ratio of 5.5, Gaussian noise at 8 one of 2.8: flips tell more, and cost less.
-    flips = group_flips_epsilon(flip_probability(2.0), cells, 1e-5)
-    assert flips < gauss(8.0)
-    # At equal epsilon of one cell they tell so much more that a group costs more, as it must: each of Gaussian noise's
-    # views can be made from a flip.
-    assert flips > gauss(2.0) - 1e-4
-
-
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
 def test_an_epsilon_out_of_range_is_refused(bad: float) -> None:
     for use in (flip_probability, ternary_keep):
@@ -175,8 +136,6 @@ def test_an_epsilon_out_of_range_is_refused(bad: float) -> None:
             use(bad)
     with pytest.raises(ValueError, match="epsilon must be a positive finite number, got"):
         laplace_scale(bad, 1.0)
-    with pytest.raises(ValueError, match="scale must be a positive finite number, got"):
-        laplace_noise(NoiseSource.seeded(1), bad, 3)
 
 
 def test_an_epsilon_at_which_nothing_is_said_is_refused() -> None:
@@ -197,9 +156,5 @@ def test_other_arguments_out_of_range_are_refused() -> None:
         repeated_epsilon(1.0, 1, 1.0)
     with pytest.raises(ValueError, match=r"epsilon must be at least 0, got -1.0"):
         repeated_epsilon(-1.0, 1)
-    with pytest.raises(ValueError, match=r"cells must be an integer of at least 1, got 2\.5"):
-        group_mu(1.0, 2.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="mu must be at least 0, got -1"):
-        group_mu(-1.0, 2)
     with pytest.raises(ValueError, match="sensitivity must be a positive finite number, got 0"):
         laplace_scale(1.0, 0.0)

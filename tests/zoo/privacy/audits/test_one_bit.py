@@ -6,7 +6,6 @@ import pytest
 
 import zoo.privacy.audits.one_bit as audits
 import zoo.privacy.one_bit.randomised_response as randomised_response
-from zoo.privacy.accounting.pure import laplace_noise
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_bit import (
     bits_audit,
@@ -24,7 +23,7 @@ from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.one_bit.randomised_response import flipped_signs, plan_input, plan_ternary, plan_uneven_input
-from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 
 Floats = npt.NDArray[np.float64]
 BETA = 1e-4  # a fresh seed fails a sound mechanism with at most this probability; the seeds here are fixed

@@ -24,7 +24,7 @@ from zoo.privacy.one_bit.mechanisms import (
     plan_output,
 )
 from zoo.privacy.one_bit.plan import OneBitPlan
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import PrivacyRecord
 
 Floats = npt.NDArray[np.float64]
@@ -179,7 +179,7 @@ def test_noisy_bits_have_the_noise_of_the_plan() -> None:
         noisy = noisy_bits(truth, plan, NoiseSource.seeded(2))
         law = laplace(scale=plan.scale) if plan.noise == "laplace" else norm(scale=plan.scale)
         assert kstest(noisy - (1 + truth) / 2, law.cdf).pvalue > LEVEL
-        spacing = grid(plan.scale * (math.sqrt(2) if plan.noise == "laplace" else 1))
+        spacing = lattice_spacing(plan.scale * (math.sqrt(2) if plan.noise == "laplace" else 1))
         assert (noisy == np.rint(noisy / spacing) * spacing).all()
         assert noisy.dtype == np.float64
     small = noisy_bits(truth.astype(np.int8), all_plans()[0], NoiseSource.seeded(2))

@@ -169,7 +169,7 @@ def test_kept_cells_rise_and_stay_inside(num_cells: int, probability: float, see
     assert len(kept) == 0 or 0 <= kept[0] <= kept[-1] < num_cells
 
 
-def test_a_grid_beyond_memory_costs_what_is_kept() -> None:
+def test_a_matrix_beyond_memory_costs_what_is_kept() -> None:
     # 1e15 cells, 1000 expected: within 8 standard deviations, fails with probability below 1e-14.
     kept = kept_cells(10**15, 1e-12, NoiseSource.seeded(7))
     assert abs(len(kept) - 1000) < 8 * math.sqrt(1000)
@@ -236,6 +236,6 @@ def test_a_probability_out_of_range_is_refused(probability: float) -> None:
             bernoulli(probability, 5, NoiseSource.seeded(1))
 
 
-def test_a_grid_out_of_range_is_refused() -> None:
+def test_a_number_of_cells_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match=r"num_cells must lie in \[0, 2\*\*62\), got -1"):
         kept_cells(-1, 0.1, NoiseSource.seeded(1))

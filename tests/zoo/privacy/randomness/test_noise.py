@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2, kstest, norm
+from scipy.stats import chi2, kstest, laplace, norm
 
 from zoo.privacy.randomness import noise as module
-from zoo.privacy.randomness.noise import SIGN_STREAM, NoiseSource, grid, public_normals, public_uniforms, round_to_grid
+from zoo.privacy.randomness.noise import (
+    SIGN_STREAM,
+    NoiseSource,
+    laplace_noise,
+    lattice_spacing,
+    public_normals,
+    public_uniforms,
+    round_to_lattice,
+)
 
 # Statistical tests run on fixed seeds; each states the probability that a correct source with a fresh seed fails.
 
@@ -181,27 +189,47 @@ def test_a_bad_seed_is_refused(seed: int) -> None:
 
 
 @given(sigma=st.floats(1e-200, 1e200))
-def test_grid_is_a_power_of_two_just_below_a_thousandth_of_the_noise(sigma: float) -> None:
-    spacing = grid(sigma)
+def test_lattice_is_a_power_of_two_just_below_a_thousandth_of_the_noise(sigma: float) -> None:
+    spacing = lattice_spacing(sigma)
     assert math.frexp(spacing)[0] == 0.5
     assert spacing <= sigma / 1024 < 2 * spacing
 
 
-def test_grid_at_a_power_of_two() -> None:
-    assert grid(1.0) == 2.0**-10
-    assert grid(math.nextafter(1.0, 0)) == 2.0**-11
+def test_lattice_at_a_power_of_two() -> None:
+    assert lattice_spacing(1.0) == 2.0**-10
+    assert lattice_spacing(math.nextafter(1.0, 0)) == 2.0**-11
 
 
-def test_rounded_values_lie_on_the_grid_and_near() -> None:
+def test_rounded_values_lie_on_the_lattice_and_near() -> None:
     values = 100 * NoiseSource.seeded(11).normal(10_000)
-    rounded = round_to_grid(values, 3.7)
-    spacing = grid(3.7)
+    rounded = round_to_lattice(values, 3.7)
+    spacing = lattice_spacing(3.7)
     assert (np.rint(rounded / spacing) * spacing == rounded).all()
     assert abs(rounded - values).max() <= spacing / 2
-    assert (rounded.astype(np.float32) == rounded).all()  # so a cast to float32 keeps the grid
+    assert (rounded.astype(np.float32) == rounded).all()  # so a cast to float32 keeps the lattice
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, math.inf, math.nan])
-def test_grid_of_no_noise_is_refused(sigma: float) -> None:
+def test_lattice_of_no_noise_is_refused(sigma: float) -> None:
     with pytest.raises(ValueError, match="sigma must be a finite number of at least 1e-300, got"):
-        grid(sigma)
+        lattice_spacing(sigma)
+
+
+def test_laplace_noise_is_laplacian() -> None:
+    # Fails with probability 1e-6 for a fresh seed.
+    values = laplace_noise(NoiseSource.seeded(1), 2.5, (500, 400))
+    assert values.dtype == np.float64
+    assert kstest(values.ravel(), laplace(scale=2.5).cdf).pvalue > 1e-6
+
+
+def test_laplace_noise_is_symmetric_and_finite_at_the_ends() -> None:
+    words = np.array([0, 2**64 - 1, 2**63, 2**63 - 1], dtype=np.uint64)
+    values = laplace_noise(NoiseSource(lambda count: np.resize(words, count), private=False), 1.0, 4)
+    assert values[0] == -values[1] == pytest.approx(-52 * math.log(2))
+    assert values[2] == -values[3] > 0
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
+def test_a_scale_out_of_range_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="scale must be a positive finite number, got"):
+        laplace_noise(NoiseSource.seeded(1), bad, 3)

@@ -23,7 +23,7 @@ from zoo.privacy.accounting.events import (
     PrivacyEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.accounting.gaussian import mix_epsilon
+from zoo.privacy.accounting.gaussian_mixture import mix_epsilon
 from zoo.privacy.randomness.noise import OS_ENTROPY
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
 from zoo.privacy.record.selection import TRIED, Account, chosen_among

@@ -12,8 +12,9 @@ from scipy.stats import chi2
 
 from zoo.privacy.accounting.accountant import Relation, epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
-from zoo.privacy.accounting.gaussian import gauss_mu, mix_epsilon, paper_w
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.gaussian_mixture import mix_epsilon, paper_w
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.projection import (
     Calibration,
     clamp_ratings,
@@ -80,7 +81,7 @@ def test_one_rating_moves_the_output_by_its_column(calibration: Calibration, ite
     before = sparse(5, 7, 30).toarray()
     after = before.copy()
     after[3, item] += change
-    # So little noise scale that the grid does not show.
+    # So little noise scale that the lattice does not show.
     moved = project(csr_array(after), matrix, 1e-9, Silence()) - project(csr_array(before), matrix, 1e-9, Silence())
     length = sqrt(dim) if calibration == "unit" else float(column_norms(matrix)[item])
     assert np.linalg.norm(moved) == pytest.approx(change * length / sqrt(dim), rel=1e-9)
@@ -125,7 +126,7 @@ def test_chunks_are_refused_before_any_is_made() -> None:
 def test_the_release_lies_on_the_public_grid() -> None:
     plan = plan_projection(epsilon=8.0, delta=1e-5, dim=12)
     rows, event = release_rows(sparse(8, 9, 20), plan, 0, NoiseSource.os())
-    spacing = grid(plan.noise_std)
+    spacing = lattice_spacing(plan.noise_std)
     assert rows.shape == (9, 12)
     assert rows.dtype == np.float64
     assert (np.rint(rows / spacing) * spacing == rows).all()

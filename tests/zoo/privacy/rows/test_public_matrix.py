@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.projection import project, projection_matrix, public_matrix
 from zoo.privacy.rows.public_matrix import GaussianMatrix, GivenMatrix, column_norms
 
@@ -50,7 +50,7 @@ def test_blocks_give_the_release_of_the_whole(calibration: str) -> None:
     assert (whole.fits, blocks.fits) == (True, False)
     np.testing.assert_allclose(blocks.times(rows), whole.times(rows), rtol=1e-12, atol=1e-12)
     ours, theirs = (project(rows, matrix, w, NoiseSource.seeded(4)) for matrix in (whole, blocks))
-    assert abs(ours - theirs).max() <= grid(w / 4)
+    assert abs(ours - theirs).max() <= lattice_spacing(w / 4)
     assert (ours != theirs).mean() < 0.01
 
 

@@ -13,7 +13,7 @@ from zoo.privacy.accounting.events import GaussianEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.row_noise import (
     NoisePlan,
     flipped_rows,
@@ -65,7 +65,7 @@ def test_users_move_a_row_by_its_clipped_norm() -> None:
 @settings(max_examples=50)
 @given(value=st.floats(0, 1e3), sigma=st.floats(1e-3, 1e3))
 def test_a_threshold_lies_half_way_between_points_of_the_grid(value: float, sigma: float) -> None:
-    threshold, spacing = half_way(value, sigma), grid(sigma)
+    threshold, spacing = half_way(value, sigma), lattice_spacing(sigma)
     assert (threshold / spacing - 0.5).is_integer()
     assert value <= threshold <= value + spacing
     assert threshold > 0
@@ -74,8 +74,8 @@ def test_a_threshold_lies_half_way_between_points_of_the_grid(value: float, sigm
 def test_rounding_does_not_move_a_value_across_the_threshold() -> None:
     made = plan()
     assert made.threshold is not None
-    close = made.threshold + np.array([-1e-9, 1e-9, -0.4, 0.4]) * grid(made.sigma)
-    rounded = np.rint(close / grid(made.sigma)) * grid(made.sigma)
+    close = made.threshold + np.array([-1e-9, 1e-9, -0.4, 0.4]) * lattice_spacing(made.sigma)
+    rounded = np.rint(close / lattice_spacing(made.sigma)) * lattice_spacing(made.sigma)
     assert ((rounded > made.threshold) == (close > made.threshold)).all()
 
 
@@ -118,7 +118,7 @@ def test_values_of_both_forms_have_one_law() -> None:
         assert ks_2samp(first, second).pvalue > 1e-6
         law = truncnorm((made.threshold - value) / made.sigma, np.inf, loc=value, scale=made.sigma)
         # Values are rounded: spread them over their step again.
-        spread = second + (np.random.default_rng(0).random(len(second)) - 0.5) * grid(made.sigma)
+        spread = second + (np.random.default_rng(0).random(len(second)) - 0.5) * lattice_spacing(made.sigma)
         assert kstest(spread, law.cdf).pvalue > 1e-6
         assert min(first.min(), second.min()) > made.threshold
 
@@ -127,7 +127,7 @@ def test_dense_values_without_a_threshold_are_normal() -> None:
     # Kolmogorov at 1e-6, and the scale test of the specification at 1e-6.
     rows, made = ratings(), plan(threshold=None)
     noise = noisy_rows(rows, made, NoiseSource.seeded(4)).astype(np.float64) - rows.toarray()
-    spread = noise.ravel() + (np.random.default_rng(0).random(noise.size) - 0.5) * grid(made.sigma)
+    spread = noise.ravel() + (np.random.default_rng(0).random(noise.size) - 0.5) * lattice_spacing(made.sigma)
     assert kstest(spread, norm(scale=made.sigma).cdf).pvalue > 1e-6
     assert chi2.ppf(5e-7, noise.size) < (noise**2).sum() / made.sigma**2 < chi2.isf(5e-7, noise.size)
 
@@ -217,7 +217,7 @@ def test_entries_are_sorted_by_cell_and_on_the_grid() -> None:
         assert kept.dtype == np.float32
         cells = np.repeat(np.arange(USERS), np.diff(kept.indptr)) * ITEMS + kept.indices
         assert (np.diff(cells) > 0).all()
-    values = noisy_rows_above(rows, made, NoiseSource.seeded(15)).data / grid(made.sigma)
+    values = noisy_rows_above(rows, made, NoiseSource.seeded(15)).data / lattice_spacing(made.sigma)
     assert (values == np.rint(values)).all()
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom
 
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.privacy.rows.svd_lift import lift_holds, lifted_ratings, lifted_release, sparse_lifted_release, svd_lift
 
@@ -52,7 +52,7 @@ def test_what_is_published_lies_in_the_row_space_of_wide_data(w: float) -> None:
     for data, inside in ((ratings, True), (other, False)):
         space = np.linalg.svd(data, full_matrices=False)[2]
         outside = np.linalg.norm(published - published @ space.T @ space, axis=1) / np.linalg.norm(published, axis=1)
-        # Inside up to the rounding to the grid of w.
+        # Inside up to the rounding to the lattice of w.
         assert outside.max() < 1e-2 if inside else np.median(outside) > 5e-2
 
 
@@ -73,7 +73,7 @@ def test_the_lift_has_the_law_of_noise_where_it_holds() -> None:
 def test_what_is_published_lies_on_the_grid_of_its_noise() -> None:
     plan = plan_projection(epsilon=1.0, delta=1e-5, dim=20, calibration="paper")
     rows = lifted_release(lifted_ratings(csr_array(some(15).T), plan, centre=True), plan, NoiseSource.os())
-    spacing = grid(plan.noise_std)
+    spacing = lattice_spacing(plan.noise_std)
     assert rows.shape == (12, 20)
     assert (np.rint(rows / spacing) * spacing == rows).all()
 

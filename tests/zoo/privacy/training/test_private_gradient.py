@@ -60,7 +60,7 @@ def test_it_is_the_clipped_sum_and_noise_over_the_expected_size() -> None:
     with_users = filled(gradient)
     alone, _ = made(plan, seed=1)
     alone(NOBODY, losses)
-    # Both are rounded to a grid of at most a thousandth of the noise.
+    # Both are rounded to a lattice of at most a thousandth of the noise.
     assert torch.allclose(with_users - filled(alone), sums / SIZE, atol=1.1 * 0.6 / 1024 / SIZE)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo.privacy.accounting.events import GaussianEvent, SelfComposedEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.randomness.noise import NoiseSource, grid
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.training.noisy_steps import BudgetSpentError
 from zoo.privacy.training.sanitisation import SanitisationPlan
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
@@ -132,14 +132,14 @@ def test_noise_is_gaussian_of_the_planned_size_on_the_mean_over_rows_and_indepen
 
 
 def test_noise_is_added_to_what_was_clipped() -> None:
-    """The same seed with and without a gradient: what differs is the clipped gradient, to the grid's spacing."""
+    """The same seed with and without a gradient: what differs is the clipped gradient, to the lattice's spacing."""
     plan = planned(3.0, clip=0.5)
     weights = weights_of(torch.full((ROWS,), 2.0))
     rows = some_rows()
     with_it, without = (
         gradient_of(made(plan, seed=4), rows, factor * weights).double() * ROWS for factor in (1.0, 0.0)
     )
-    assert torch.allclose(with_it - without, weights.double() / 4, atol=1.01 * grid(1.5) + 1e-6)
+    assert torch.allclose(with_it - without, weights.double() / 4, atol=1.01 * lattice_spacing(1.5) + 1e-6)
 
 
 def test_noise_lies_on_a_public_grid() -> None:

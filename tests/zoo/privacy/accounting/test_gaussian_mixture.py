@@ -1,0 +1,181 @@
+from math import exp, inf, nan, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import chi2, norm
+
+from tests.zoo.privacy.accounting.renyi import mix_rdp, rdp_to_epsilon
+from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon
+from zoo.privacy.accounting.gaussian_mixture import (
+    max_w,
+    mix_delta,
+    mix_epsilon,
+    mix_w,
+    mixture_delta,
+    mixture_epsilon,
+    paper_w,
+)
+
+epsilons = st.floats(0.01, 50)
+
+# (dim, epsilon, delta): w with unit columns, with Gaussian columns, as the paper has it
+WIDTHS = [
+    ((400, 1, 1e-5), 74.61263269631878, 75.20573473916025, 7466.905446209314),
+    ((400, 8, 1e-5), 12.004581443979031, 12.161070370790775, 933.3631807761642),
+    ((100, 1, 1e-5), 37.30631634815939, 38.44719744089678, 3459.473000861726),
+    ((500, 2, 1e-6), 49.87496564573086, 50.3372944270971, 5159.294838215138),
+]
+
+
+def unit_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+    """Of a matrix whose columns are rescaled to norm ``sqrt(dim)``."""
+    return max_w(sqrt(dim), epsilon, delta, sensitivity)
+
+
+@pytest.mark.parametrize(("setting", "unit", "mix", "paper"), WIDTHS)
+def test_widths_of_noise(setting: tuple[int, float, float], unit: float, mix: float, paper: float) -> None:
+    assert unit_w(*setting) == pytest.approx(unit, rel=1e-9)
+    assert mix_w(*setting) == pytest.approx(mix, rel=1e-8)
+    assert paper_w(*setting) == pytest.approx(paper, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "paper", "unit", "mix", "true"),
+    [
+        (0.5, 14934, 140.64, 141.62, 0.00275),
+        (1, 7466.9, 74.613, 75.206, 0.00616),
+        (2, 3733.5, 39.876, 40.240, 0.0136),
+        (4, 1866.7, 21.623, 21.855, 0.0295),
+        (8, 933.36, 12.005, 12.161, 0.0636),
+        (16, 466.68, 6.8835, 6.9970, 0.136),
+        (32, 233.34, 4.0987, 4.1870, 0.290),
+        (64, 116.67, 2.5343, 2.6072, 0.618),
+    ],
+)
+def test_the_papers_noise_gives_far_less_epsilon_than_it_is_asked_for(
+    epsilon: float, paper: float, unit: float, mix: float, true: float
+) -> None:
+    w = paper_w(400, epsilon, 1e-5)
+    assert w == pytest.approx(paper, rel=1e-4)
+    assert unit_w(400, epsilon, 1e-5) == pytest.approx(unit, rel=1e-4)
+    assert mix_w(400, epsilon, 1e-5) == pytest.approx(mix, rel=1e-4)
+    assert mix_epsilon(1e-5, 1 / w, 400) == pytest.approx(true, rel=5e-3)
+
+
+def test_user_level_noise() -> None:
+    assert mix_w(400, 8, 1e-5, sensitivity=3.0) == pytest.approx(3 * 12.161070370790775, rel=1e-8)
+
+
+@given(sensitivity=st.floats(1e-3, 1e3), epsilon=epsilons)
+def test_noise_scales_with_sensitivity(sensitivity: float, epsilon: float) -> None:
+    assert unit_w(50, epsilon, 1e-5, sensitivity) == pytest.approx(sensitivity * unit_w(50, epsilon, 1e-5), rel=1e-12)
+    assert paper_w(50, epsilon, 1e-5, sensitivity) == pytest.approx(sensitivity * paper_w(50, epsilon, 1e-5), rel=1e-12)
+
+
+@pytest.mark.parametrize(("epsilon", "s", "dim"), [(0.5, 0.3, 1), (2, 0.5, 2), (1, 0.1, 30), (1.57, 0.02, 400)])
+def test_mixture_against_adaptive_quadrature(epsilon: float, s: float, dim: int) -> None:
+    points = chi2.ppf([1e-12, 1e-6, 0.01, 0.5, 0.99, 1 - 1e-6, 1 - 1e-12], dim)
+    pieces = zip([0.0, *points], [*points, 2 * points[-1]], strict=True)
+    expected = sum(
+        quad(
+            lambda t: plain_delta(epsilon, s * t) * chi2.pdf(t * t, dim) * 2 * t,
+            sqrt(low),
+            sqrt(high),
+            epsabs=0,
+            epsrel=1e-10,
+        )[0]
+        for low, high in pieces
+    )
+    assert mix_delta(epsilon, s, dim) == pytest.approx(expected, rel=1e-8)
+
+
+def plain_delta(epsilon: float, mu: float) -> float:
+    return float(norm.cdf(mu / 2 - epsilon / mu) - exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)) if mu > 0 else 0.0
+
+
+def test_mixture_against_sampling() -> None:
+    # 1e6 losses of the mechanism itself; the bound of 5 standard errors fails with probability 6e-7, the seed is fixed.
+    generator = np.random.default_rng(7)
+    epsilon, s, dim = 1.0, 0.1, 30
+    mu = s * np.sqrt(generator.chisquare(dim, 1_000_000))
+    loss = mu * mu / 2 + mu * generator.standard_normal(len(mu))
+    gains = -np.expm1(np.minimum(epsilon - loss, 0))
+    error = gains.std() / sqrt(len(gains))
+    assert abs(gains.mean() - mix_delta(epsilon, s, dim)) < 5 * error
+
+
+def test_mixture_vectors() -> None:
+    assert mix_epsilon(1e-5, 0.02, 400) == pytest.approx(1.569947, rel=1e-6)
+    assert gauss_epsilon(1e-5, 0.4) == pytest.approx(1.554982, rel=1e-6)
+    assert [mix_rdp(a, 0.02, 400) for a in (2, 8, 32)] == pytest.approx([0.16006403, 0.64727687, 3.26133201], rel=1e-7)
+    assert mix_rdp(51, 0.02, 400) == inf
+
+
+@settings(max_examples=30)
+@given(epsilon=st.floats(0.05, 30), dim=st.integers(1, 2000), delta=st.floats(1e-10, 1e-2))
+def test_mixture_noise_and_accounting_are_inverse_from_the_safe_side(epsilon: float, dim: int, delta: float) -> None:
+    s = 1 / mix_w(dim, epsilon, delta)
+    assert mix_delta(epsilon, s, dim) <= delta
+    assert epsilon * (1 - 1e-7) <= mix_epsilon(delta, s, dim) <= epsilon
+
+
+@settings(max_examples=30)
+@given(s=st.floats(0.001, 1), dim=st.integers(1, 500))
+def test_renyi_bound_is_above_the_exact_mixture(s: float, dim: int) -> None:
+    assert mix_epsilon(1e-5, s, dim) <= rdp_to_epsilon(
+        lambda a: mix_rdp(a, s, dim), 1e-5, 1 + np.geomspace(0.01, 1e4, 200)
+    )
+
+
+def test_a_reused_matrix_costs_more_than_a_sum_of_renyi_divergences_says() -> None:
+    # Two releases through one matrix are one release with s sqrt 2; with independent matrices the tail is lighter.
+    reused = mix_delta(3.0, 0.3 * sqrt(2), 3)
+    independent = mix_delta(3.0, 0.3, 6)
+    assert reused > 1.3 * independent
+
+
+@settings(max_examples=30)
+@given(s=st.floats(0.005, 0.5), t=st.floats(0.005, 0.5), dim=st.integers(1, 400), other=st.integers(1, 400))
+def test_several_matrices_cost_at_least_what_any_dependence_gives(s: float, t: float, dim: int, other: int) -> None:
+    reused = mix_epsilon(1e-5, sqrt(s * s + t * t), dim)
+    assert reused <= mixture_epsilon(1e-5, 0.0, {dim: s * s + t * t}, coupled=True) * (1 + 1e-9)
+    # Independent matrices and one s: the squares add up to a chi-square variable of the sum of the widths.
+    independent = mix_epsilon(1e-5, s, dim + other)
+    both = {dim: s * s, other: s * s} if dim != other else {dim: 2 * s * s}
+    assert independent <= mixture_epsilon(1e-5, 0.0, both, coupled=True)
+
+
+def test_the_price_of_any_dependence_is_small_at_usual_widths() -> None:
+    bound = mixture_epsilon(1e-5, 0.0, {400: 2 * 0.02**2}, coupled=True)
+    assert bound == pytest.approx(mix_epsilon(1e-5, 0.02 * sqrt(2), 400), rel=1e-9)
+
+
+@settings(max_examples=40)
+@given(x=st.floats(0.01, 30), y=st.floats(0.01, 30), epsilon=st.floats(0.1, 10))
+def test_what_replaces_the_curve_is_convex_and_above_it(x: float, y: float, epsilon: float) -> None:
+    def majorant(square: float) -> float:  # without a projection the mixture is the curve at one point
+        return mixture_delta(epsilon, sqrt(square), {}, coupled=True)
+
+    assert majorant(x) >= gauss_delta(epsilon, sqrt(x)) * (1 - 1e-12)
+    if majorant(x) < 1 and majorant(y) < 1:  # probabilities are capped at 1
+        assert majorant((x + y) / 2) <= (majorant(x) + majorant(y)) / 2 * (1 + 1e-9) + 1e-15
+
+
+def test_other_arguments_out_of_range() -> None:
+    with pytest.raises(ValueError, match="s must be at least 0, got nan"):
+        mix_epsilon(1e-5, nan, 3)
+    with pytest.raises(ValueError, match="dim must be an integer of at least 1, got 0"):
+        mix_w(0, 1.0, 1e-5)
+    with pytest.raises(ValueError, match=r"dim must be an integer of at least 1, got 2\.5"):
+        mix_w(2.5, 1.0, 1e-5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"sensitivity must be a positive finite number, got 0\.0.*Clip or clamp"):
+        unit_w(4, 1.0, 1e-5, 0.0)
+    with pytest.raises(ValueError, match="largest_norm must be a positive finite number, got inf"):
+        max_w(inf, 1.0, 1e-5)
+    with pytest.raises(ValueError, match=r"delta must be at least 1e-15 for a Gaussian matrix"):
+        mix_epsilon(1e-16, 0.1, 3)
+    with pytest.raises(ValueError, match="epsilon must be a finite number of at least 0, got -1"):
+        mix_delta(-1, 0.1, 3)

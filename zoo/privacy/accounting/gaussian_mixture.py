@@ -1,0 +1,162 @@
+"""Releases through a public matrix: the noise for each calibration of the matrix, and what random matrices cost.
+
+Given a Gaussian matrix, a release through it is a Gaussian release whose mu depends on the matrix; before the matrix is
+drawn, it is a mixture of such releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache, lru_cache
+
+import numpy as np
+from scipy.special import gammainccinv, gammaincinv, ndtr
+
+from zoo.privacy.accounting.gaussian import (
+    Floats,
+    check_curve,
+    check_delta,
+    check_epsilon,
+    check_sensitivity,
+    gauss_curve,
+    gauss_mu,
+    largest_shift,
+    smallest_epsilon,
+)
+
+_NODES = 400
+_REACH = 8.8  # standard normal quantile beyond which the mixture's tails are bounded, not integrated
+_TAIL = 2e-18  # more than the mass of both tails
+_SMALLEST_DELTA = 1e-15
+
+
+def check_dim(dim: int) -> None:
+    """Refuse a width that is no positive integer."""
+    if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
+        raise ValueError(f"dim must be an integer of at least 1, got {dim!r}. It is the width of the projected rows.")
+
+
+def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
+    """Delta of Gaussian releases of which some have a random, public sensitivity, bounded from above.
+
+    A release through a public Gaussian matrix of ``dim`` rows is, given the matrix, a Gaussian release with
+    ``mu^2 = s^2 Q``, where Q follows the chi-square law with ``dim`` degrees of freedom: the law of the squared norm of
+    what the matrix makes of a fixed change of norm 1. Given all matrices, releases compose to ``mu^2 + sum s_k^2 Q_k``,
+    and delta is the mean of the Gaussian curve over the Q. Tails left out of the integral count as lost entirely.
+
+    With one projection this is exact. With several, nothing is assumed of how the matrices depend on each other (one
+    matrix may be used twice): the curve is replaced by a convex function above it, and the mean of a convex function of
+    a sum is largest when all summands rise together (Dhaene et al., Insurance: Mathematics and Economics 2002). In
+    x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave after, so its tangent there is that
+    convex function's second branch. Adding up Renyi divergences would need independent matrices.
+
+    Args:
+        epsilon: At least 0.
+        mu: Of all releases with a fixed sensitivity together.
+        projections: Sum of s^2 over the projections of each width, ``{dim: sum of s^2}``; s is the L2 norm of the change
+            before projection, divided by the standard deviation of the noise added to the product.
+        coupled: Whether more than one projection is accounted for.
+    """
+    nodes, weights = _normal_nodes()
+    # All Q rise together with one standard normal z: the mean over all of them is one integral over z.
+    total = np.full(nodes.shape, float(mu * mu))
+    for dim, square in projections.items():
+        total += square * _chi_square(dim)
+    if not coupled:
+        return min(1.0, float(weights @ gauss_curve(epsilon, np.sqrt(total))) + _TAIL)
+    bend = 2 * (math.hypot(1.0, epsilon) - 1.0)
+    if bend == 0:
+        return 1.0
+    # The derivative of delta in mu is phi(mu/2 - epsilon/mu); in x = mu^2 it is that over 2 mu.
+    slope = math.exp(-0.5 * (epsilon / math.sqrt(bend) - math.sqrt(bend) / 2) ** 2) / math.sqrt(8 * math.pi * bend)
+    values = gauss_curve(epsilon, np.sqrt(np.minimum(total, bend))) + slope * np.maximum(total - bend, 0.0)
+    return min(1.0, float(weights @ values) + _TAIL * (1 + 2 * slope * float(total[-1])))
+
+
+def mixture_epsilon(delta: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
+    """Epsilon at a given delta of what `mixture_delta` describes, rounded up."""
+    _check_mixture_delta(delta)
+    if not mu * mu + sum(projections.values()) < 1e12:  # beyond every use, and beyond what the integral resolves
+        return math.inf
+    return smallest_epsilon(lambda epsilon: mixture_delta(epsilon, mu, projections, coupled=coupled) <= delta)
+
+
+def mix_delta(epsilon: float, s: float, dim: int) -> float:
+    """Delta of one release through a public Gaussian matrix of ``dim`` rows; s as in `mixture_delta`."""
+    check_curve(epsilon, "s", s)
+    check_dim(dim)
+    return mixture_delta(epsilon, 0.0, {int(dim): s * s}, coupled=False)
+
+
+def mix_epsilon(delta: float, s: float, dim: int) -> float:
+    """Epsilon of one release through a public Gaussian matrix of ``dim`` rows, rounded up; s as in `mixture_delta`."""
+    check_curve(0.0, "s", s)
+    check_dim(dim)
+    return mixture_epsilon(delta, 0.0, {int(dim): s * s}, coupled=False)
+
+
+def mix_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+    """Standard deviation of the noise that makes a release through a public Gaussian matrix private, rounded up.
+
+    Args:
+        dim: Rows of the matrix.
+        epsilon: Positive.
+        delta: In (0, 1).
+        sensitivity: L2 norm of the change before projection.
+    """
+    check_dim(dim)
+    check_epsilon(epsilon)
+    _check_mixture_delta(delta)
+    check_sensitivity(sensitivity)
+    return sensitivity / largest_shift(lambda s: mix_delta(epsilon, s, dim) <= delta)
+
+
+def max_w(largest_norm: float, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+    """Standard deviation of the noise for a matrix whose columns have at most the given L2 norm, rounded up."""
+    check_sensitivity(sensitivity)
+    if not (largest_norm > 0 and math.isfinite(largest_norm)):
+        raise ValueError(
+            f"largest_norm must be a positive finite number, got {largest_norm!r}. "
+            "Pass the largest column norm of the matrix that will be used."
+        )
+    return largest_norm * sensitivity / gauss_mu(epsilon, delta)
+
+
+def paper_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+    """The w that PriCDR's Algorithm 1 takes from its source; far larger than its epsilon needs.
+
+    ``sqrt(32 dim ln(2/delta)) / epsilon * ln(4 dim/delta)`` (Blocki et al., FOCS 2012; Chen et al., WWW 2022,
+    Algorithm 1), times the sensitivity. What it really guarantees is `mix_epsilon` of ``sensitivity / w``.
+    """
+    check_dim(dim)
+    check_epsilon(epsilon)
+    check_delta(delta)
+    check_sensitivity(sensitivity)
+    return sensitivity * math.sqrt(32 * dim * math.log(2 / delta)) / epsilon * math.log(4 * dim / delta)
+
+
+def _check_mixture_delta(delta: float) -> None:
+    check_delta(delta)
+    if delta < _SMALLEST_DELTA:
+        raise ValueError(
+            f"delta must be at least {_SMALLEST_DELTA} for a Gaussian matrix, got {delta!r}: "
+            "smaller values are below the integral's precision. Rescale the columns (calibration 'unit') instead."
+        )
+
+
+@cache
+def _normal_nodes() -> tuple[Floats, Floats]:
+    """Gauss-Legendre nodes and weights for means over a standard normal, each of shape ``(nodes,)``."""
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    nodes = nodes * _REACH
+    return nodes, weights * _REACH * np.exp(-nodes * nodes / 2) / math.sqrt(2 * math.pi)
+
+
+@lru_cache(maxsize=64)
+def _chi_square(dim: int) -> Floats:
+    """Chi-square quantiles at the normal nodes, shape ``(nodes,)``; each tail from its own side, to keep its digits."""
+    nodes, _ = _normal_nodes()
+    lower = gammaincinv(dim / 2, ndtr(np.minimum(nodes, 0.0)))
+    upper = gammainccinv(dim / 2, ndtr(-np.maximum(nodes, 0.0)))
+    return 2 * np.where(nodes < 0, lower, upper)
