@@ -10,7 +10,7 @@ import torch.distributed as dist
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-CASES = "test_cases.parquet"
+from zoo.run_folder import CASES, whole
 
 
 class CaseWriter(Callback):
@@ -62,7 +62,6 @@ class CaseWriter(Callback):
             dist.all_gather_object(parts, self._parts)
         tables = [table for part in parts for table in part]
         if trainer.is_global_zero and tables:
-            temporary = self._folder / f".{CASES}.tmp"
-            pl.concat(tables).sort("user_id", "item_id").write_parquet(temporary)
-            temporary.rename(self._folder / CASES)
+            with whole(self._folder / CASES) as temporary:
+                pl.concat(tables).sort("user_id", "item_id").write_parquet(temporary)
         self._parts = []

@@ -8,6 +8,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
 from zoo.recommender import Recommendations
+from zoo.run_folder import whole
 
 SCHEMA = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32}
 
@@ -59,9 +60,8 @@ class RecommendationWriter(Callback):
         if trainer.world_size > 1:
             path = path.with_name(f"{path.stem}-{trainer.global_rank:05d}{path.suffix}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
         table = pl.concat([pl.DataFrame(schema=SCHEMA), *self._parts])  # a process may have had no user
-        table.write_parquet(temporary)
-        temporary.rename(path)
+        with whole(path) as temporary:
+            table.write_parquet(temporary)
         self._parts.clear()
         print(f"Recommendations for {table['user_id'].n_unique():,} users: {path}")

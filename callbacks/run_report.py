@@ -1,6 +1,5 @@
 """RunReport: what a run says of itself, on the terminal and in its folder."""
 
-import json
 import resource
 import sys
 import time
@@ -16,8 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo.metrics import METRICS
+from zoo.metrics import METRICS as MEASURES
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
+from zoo.run_folder import METRICS, PRIVACY, write_json
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
@@ -27,9 +27,8 @@ class RunReport(Callback):
     """Prints a summary of the data before training and one table at the end; keeps both in the run folder.
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release, and of the training where it has
-    one, under the method's name), ``metrics.json`` (figures of the
-    test, seconds, epochs, parameters, peak memory of the process in MiB, and for each release its bytes and its privacy in
-    one line).
+    one, under the method's name), ``metrics.json`` (figures of the test, seconds, epochs, parameters, peak memory of the
+    process in MiB, and for each release its bytes and its privacy in one line).
     """
 
     def __init__(self) -> None:
@@ -45,16 +44,15 @@ class RunReport(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print and keep the summary of the data and the records of the releases."""
         self._began = time.perf_counter()
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
-            Console().print(data_table(data.summary))
-        self._write(trainer, "data.json", data.summary)
-        self._write(trainer, "privacy.json", {n: r.to_dict() for n, r in records(data, pl_module).items()})
+            Console().print(data_table(summary))
+        self._write(trainer, "data.json", summary)
+        self._write_records(trainer, pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep what training took, and what it protects."""
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        self._write(trainer, "privacy.json", {n: r.to_dict() for n, r in records(data, pl_module).items()})
+        self._write_records(trainer, pl_module)
         self.facts = {
             "train_seconds": round(time.perf_counter() - self._began, 3),
             "epochs": trainer.current_epoch,
@@ -64,50 +62,48 @@ class RunReport(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the figures, unless this is the validation of an epoch."""
         if trainer.state.fn == TrainerFn.VALIDATING:
-            self._report(trainer, pl_module, "val")
+            self._report(trainer, pl_module, "val", "validation.json")
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print and keep the test figures."""
-        self._report(trainer, pl_module, "test")
+        self._report(trainer, pl_module, "test", METRICS)
 
-    def _report(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def _report(self, trainer: Trainer, pl_module: Any, stage: str, file: str) -> None:  # noqa: ANN401  a recommender
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         figures = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(f"{stage}/")}
-        cold = self._ranked_by_counts(pl_module, data.test if stage == "test" else data.validation)
+        users = (data.test if stage == "test" else data.validation).users
+        by_counts = int((~pl_module.can_score(users.to(pl_module.device))).sum())
+        protected = records(data, pl_module)
         report = {
             "method": type(pl_module).__name__,
             "seed": data.split_seed,
             **self.facts,
-            "ranked_by_item_counts": cold,
+            "ranked_by_item_counts": by_counts,
             "metrics": figures,
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
             "release_bytes": {name: folder_bytes(data.release_paths[name]) for name in data.releases},
-            "privacy": {name: record.summary() for name, record in records(data, pl_module).items()},
+            "privacy": {name: record.summary() for name, record in protected.items()},
         }
-        self._write(trainer, "metrics.json" if stage == "test" else "validation.json", report)
+        self._write(trainer, file, report)
         if trainer.is_global_zero:
-            name = type(pl_module).__name__ + (f" ({cold} cases ranked by item counts)" if cold else "")
-            Console().print(result_table(name, stage, figures, data.ks, records(data, pl_module)))
+            title = type(pl_module).__name__ + (f" ({by_counts} cases ranked by item counts)" if by_counts else "")
+            Console().print(result_table(title, stage, figures, data.ks, protected))
 
-    @staticmethod
-    def _ranked_by_counts(method: Any, cases: Any) -> int:  # noqa: ANN401  any recommender, any datamodule's cases
-        return int((~method.can_score(cases.users.to(method.device))).sum())
+    def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
+        found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
+        self._write(trainer, PRIVACY, {name: record.to_dict() for name, record in found.items()})
 
     def _write(self, trainer: Trainer, name: str, value: object) -> None:
-        if self.folder is None or not trainer.is_global_zero:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f".{name}.tmp"
-        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-        temporary.rename(self.folder / name)
+        if self.folder is not None and trainer.is_global_zero:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / name, value)
 
 
 def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401  any datamodule, any recommender
     """What protects whom in a run: the record of each release, and of the training under the method's name."""
+    found = {name: release.record for name, release in data.releases.items()}
     own = method.privacy_record()
-    return {name: release.record for name, release in data.releases.items()} | (
-        {} if own is None else {type(method).__name__: own}
-    )
+    return found if own is None else found | {type(method).__name__: own}
 
 
 def folder_bytes(folder: Path) -> int:
@@ -121,24 +117,12 @@ def data_table(summary: dict[str, Any]) -> Table:
     table = Table(title=f"Data: target {target['domain']}, split {summary['split']}, seed {summary['seed']}")
     for column in ("", "users", "items or width", "ratings", "density", "overlap"):
         table.add_column(column, justify="left" if not column else "right")
-    table.add_row(
-        f"target {target['domain']}",
-        f"{target['users']:,}",
-        f"{target['items']:,}",
-        f"{target['ratings']:,}",
-        f"{target['density']:.2%}",
-        "",
-    )
+    counts = [f"{target[name]:,}" for name in ("users", "items", "ratings")]
+    table.add_row(f"target {target['domain']}", *counts, f"{target['density']:.2%}", "")
     for name, release in summary["releases"].items():
-        share = release["overlap"] / max(target["users"], 1)
-        table.add_row(
-            f"release of {name} ({release['kind']}{', denoised' if release['denoised'] else ''})",
-            f"{release['users']:,}",
-            f"{release['width']:,}",
-            "",
-            "",
-            f"{release['overlap']:,} ({share:.0%})",
-        )
+        kind = f"{release['kind']}{', denoised' if release['denoised'] else ''}"
+        overlap = f"{release['overlap']:,} ({release['overlap'] / max(target['users'], 1):.0%})"
+        table.add_row(f"release of {name} ({kind})", f"{release['users']:,}", f"{release['width']:,}", "", "", overlap)
     table.caption = (
         f"{summary['train_ratings']:,} ratings to train on, {summary['validation_cases']:,} validation and "
         f"{summary['test_cases']:,} test cases; {summary['users_without_test_item']:,} users without a test item"
@@ -157,14 +141,14 @@ def result_table(
         table.add_column(kind, justify="right")
     for column in ("release", "unit", "epsilon", "delta", "guarantee"):
         table.add_column(column)
-    privacy = [(name, *privacy_cells(record)) for name, record in protected.items()] or [("none", *"----")]
-    other = [key for key in figures if key.count("/") == 1 and "@" not in key]
-    for key in other:  # of signs, or of a matrix that is known
+    for key in (key for key in figures if key.count("/") == 1 and "@" not in key):  # of signs, or of a known matrix
         table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}", *[""] * (len(kinds) + 4))
-    names = [f"{name}@{k}" for k in ks for name in METRICS]
-    for name, record in zip_longest(names, privacy):
-        shown = [f"{figures[f'{stage}/{kind}/{name}']:.4f}" if name else "" for kind in kinds]
-        title = name.replace(name.split("@")[0], NAMES[name.split("@")[0]]) if name else ""
+    measures = [(measure, k) for k in ks for measure in MEASURES]
+    privacy = [(name, *privacy_cells(record)) for name, record in protected.items()] or [("none", *"----")]
+    # Accuracy on the left and releases on the right share their lines, and either may be the longer list.
+    for row, record in zip_longest(measures, privacy):
+        title = f"{NAMES[row[0]]}@{row[1]}" if row else ""
+        shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}" if row else "" for kind in kinds]
         table.add_row(title, *shown, *(record or [""] * 5))
     said = [f"{name}: no guarantee ({escape(str(r.reason))})" for name, r in protected.items() if r.reason]
     if any("/pessimistic/" in key for key in figures):

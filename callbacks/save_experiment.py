@@ -6,6 +6,7 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import SaveConfigCallback
 
+from zoo.run_folder import whole
 from zoo.settings import plain
 
 #: Words of one command, which are no part of an experiment.
@@ -35,11 +36,8 @@ class SaveExperiment(SaveConfigCallback):
             config.pop(word, None)
         path = Path(self.folder) / self.config_filename
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        self.parser.save(
-            config, str(temporary), skip_unset=False, overwrite=True, multifile=False, skip_validation=True
-        )
-        temporary.rename(path)
+        with whole(path) as file:
+            self.parser.save(config, str(file), skip_unset=False, overwrite=True, multifile=False, skip_validation=True)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep the publisher's settings, as plain values, to refuse others later."""

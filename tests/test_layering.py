@@ -11,6 +11,7 @@ FRONT = {"zoo"}  # the list of exports, which imports nothing by itself
 # Every room, lowest first, with all the rooms that it may import from.
 ROOMS: dict[str, set[str]] = {
     "zoo.settings": set(),
+    "zoo.run_folder": set(),
     "zoo.metrics": set(),
     "zoo.nn": set(),
     "zoo.data": {"zoo.nn"},
@@ -33,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.publishers": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.publisher", "zoo.release"},
     "zoo.methods": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.recommender", "zoo.release"},
     "datamodules": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.release"},
-    "callbacks": {*FRONT, "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.recommender", "zoo.settings"},
+    "callbacks": {*FRONT, "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.recommender", "zoo.run_folder", "zoo.settings"},
     "zoo.commands": {
         *FRONT,
         "callbacks",
@@ -42,9 +43,10 @@ ROOMS: dict[str, set[str]] = {
         "zoo.publisher",
         "zoo.recommender",
         "zoo.release",
+        "zoo.run_folder",
         "zoo.settings",
     },
-    "zoo.report": {"zoo.commands.benchmark", "zoo.privacy.record"},
+    "zoo.report": {"zoo.commands.benchmark", "zoo.privacy.record", "zoo.run_folder"},
 }
 # A command imports its neighbours in this order only: fit and publish, then what is built on them.
 COMMANDS: dict[str, set[str]] = {
@@ -56,7 +58,16 @@ COMMANDS: dict[str, set[str]] = {
 
 # What a guarantee is computed from is read by people who know no torch; only training needs it.
 NO_TORCH = [f"zoo.privacy.{room}" for room in ("accounting", "randomness", "record", "rows", "one_bit")]
-NO_LIGHTNING = ("zoo.settings", "zoo.metrics", "zoo.nn", "zoo.data", "zoo.privacy", "zoo.release", "zoo.publisher")
+NO_LIGHTNING = (
+    "zoo.settings",
+    "zoo.run_folder",
+    "zoo.metrics",
+    "zoo.nn",
+    "zoo.data",
+    "zoo.privacy",
+    "zoo.release",
+    "zoo.publisher",
+)
 
 
 def files_of(room: str) -> list[Path]:

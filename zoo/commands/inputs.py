@@ -20,6 +20,7 @@ from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
 from zoo.release.release import Release
+from zoo.run_folder import write_json
 from zoo.settings import differing, plain
 
 #: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
@@ -149,8 +150,7 @@ def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Traine
     folder = _folder(trainer)
     paths = {name: release.save(folder / "releases" / name) for name, release in releases.items()}
     if releases:
-        text = json.dumps(plain(settings.publisher), indent=1) + "\n"
-        (folder / "releases" / PUBLISHER).write_text(text, encoding="utf-8")
+        write_json(folder / "releases" / PUBLISHER, plain(settings.publisher))
     return Inputs(paths, data.users if users is None else str(write_users(users, folder / "users.csv")))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, Row, slug
+from zoo.run_folder import write_json
 
 #: Written last: a folder without it is half-written.
 CELL = "cell.json"
@@ -97,9 +98,7 @@ class Cell:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
         }
-        temporary = self.folder / f".{CELL}.tmp"
-        temporary.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        temporary.rename(self.folder / CELL)
+        write_json(self.folder / CELL, report)
 
     def check(self) -> None:
         """Parse and make everything that the run needs, and open no data: what is misspelt is said before anything runs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import fnmatch
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from zoo.commands.benchmark.cell import BENCHMARK, Cell, cells_of
+from zoo.commands.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
 from zoo.commands.benchmark.estimate import Estimate, duration
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, read_benchmark
 from zoo.commands.benchmark.runner import Outcome, run_cells
+from zoo.run_folder import write_json
 
 LOCK = ".lock"
 
@@ -87,9 +87,7 @@ def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
     """Write the benchmark beside its runs, with what each of its cells is to have been run with."""
     digests = {cell.name: cell.digest for cell in cells_of(benchmark, root)}
     kept = {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests}
-    temporary = root / f".{BENCHMARK}.tmp"
-    temporary.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    temporary.rename(root / BENCHMARK)
+    write_json(root / BENCHMARK, kept)
 
 
 def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
@@ -207,5 +205,5 @@ def failure_table(failed: Sequence[Outcome]) -> Table:
     for column in ("cell", "error", "log"):
         table.add_column(column, overflow="fold")
     for outcome in failed:
-        table.add_row(escape(outcome.cell.name), escape(outcome.error), str(outcome.cell.folder / "log.txt"))
+        table.add_row(escape(outcome.cell.name), escape(outcome.error), str(outcome.cell.folder / LOG))
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import optuna
 from zoo.commands.benchmark.fit import trial as validated
 from zoo.commands.benchmark.grid import Range, Search, as_argument
 from zoo.release.release import Release
+from zoo.run_folder import write_json
 
 TRIALS = "search.json"
 
@@ -53,7 +53,7 @@ def best_settings(search: Search, arguments: list[str], folder: Path, seed: int)
     tried = [{"settings": t.user_attrs["settings"], "val/ndcg@10": t.value} for t in study.trials]
     published = 0 if not given else search.trials if search.touches_source else 1
     report = {"chosen": chosen, "trials_that_published": published, "trials": tried}
-    (folder / TRIALS).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / TRIALS, report)
     return [*settings(chosen), *given]
 
 

@@ -1,4 +1,7 @@
-"""``python -m zoo privacy``: plan a budget, show a record, audit a mechanism, draw its curve."""
+"""``python -m zoo privacy``: plan a budget, show a record, audit a mechanism, draw its curve.
+
+What a command needs is imported when it is asked for: ``--help`` and a refusal stay quick.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from jsonargparse import ArgumentError
 from rich.console import Console
 from rich.markup import escape
 
+from zoo.run_folder import whole
 from zoo.settings import refusal
 
 if TYPE_CHECKING:
@@ -30,10 +34,12 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--config", type=Path, required=True, help="an experiment, as for publish")
     plan.add_argument("--users", type=int, help="public number of users (default: of the list in the config)")
     plan.add_argument("--items", type=int, help="public number of items (default: of the catalogue in the config)")
+    plan.set_defaults(run=_plan)
 
     show = commands.add_parser("show", help="a release's record as a page, checked against its ledger")
     show.add_argument("release", type=Path, metavar="RELEASE", help="folder of a release")
     show.add_argument("--html", type=Path, metavar="FILE", help="write the page to a file of HTML as well")
+    show.set_defaults(run=_show)
 
     audit = commands.add_parser("audit", help="try to break the claim; exit code 1 if it does not hold")
     audit.add_argument("--config", type=Path, help="an experiment whose publisher is audited")
@@ -46,12 +52,14 @@ def parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "--out", type=Path, metavar="FILE", help="write the table to a file of CSV as well, in a folder that exists"
     )
+    audit.set_defaults(run=_audit)
 
     curve = commands.add_parser("curve", help="a PNG of delta against epsilon, and of utility where there are results")
     curve.add_argument("releases", type=Path, nargs="*", metavar="RELEASE", help="folders of releases")
     curve.add_argument("--config", type=Path, help="or an experiment whose release is planned")
     curve.add_argument("--results", type=Path, help="results.csv of a report")
     curve.add_argument("--out", type=Path, default=Path("curve.png"), help="file to write (default: %(default)s)")
+    curve.set_defaults(run=_curve)
     return made
 
 
@@ -60,9 +68,8 @@ def main(arguments: Sequence[str]) -> None:
     options, overrides = parser().parse_known_args(arguments)
     if overrides and getattr(options, "config", None) is None:
         parser().error(f"unrecognized arguments: {' '.join(overrides)}")
-    run = {"plan": _plan, "show": _show, "audit": _audit, "curve": _curve}[options.command]
     try:
-        run(options, overrides, Console())
+        options.run(options, overrides, Console())
     except (OSError, TypeError, ValueError, ArgumentError) as error:
         sys.exit(refusal(error))
 
@@ -85,32 +92,33 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
         console.print(f"not protected: {escape(text)}", soft_wrap=True)
 
 
-def _show(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
+def _show(options: argparse.Namespace, *_: object) -> None:
     from zoo.commands.privacy.show import as_html, as_text, parts
     from zoo.release.release import Release
 
     page = parts(Release.load(options.release), options.release)
     print(as_text(page))
     if options.html is not None:
-        temporary = options.html.with_name(f".{options.html.name}.tmp")
-        temporary.write_text(as_html(page, f"Release {options.release.name}"), encoding="utf-8")
-        temporary.rename(options.html)
+        with whole(options.html) as file:
+            file.write_text(as_html(page, f"Release {options.release.name}"), encoding="utf-8")
 
 
 def _audit(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.commands.privacy.audit import audit_table, audited, sound, write_findings
+    from zoo.commands.privacy.audit import audit_table, audited, write_findings
 
     if options.all == (options.config is not None):
         raise ValueError("Say what to audit: --config FILE for the publisher of an experiment, or --all.")
     if options.out is not None and (options.out.is_dir() or not options.out.parent.is_dir()):
         raise ValueError(f"--out must name a file in a folder that exists, got {options.out}. Make the folder first.")
-    audits = _chosen_audits(options, overrides)
+    results = []
     with console.status("") as status:
-        results = audited(audits, options.runs, options.beta, lambda a: status.update(f"Auditing {escape(a.name)} ..."))
+        for audit in _chosen_audits(options, overrides):
+            status.update(f"Auditing {escape(audit.name)} ...")
+            results.append(audited(audit, options.runs, options.beta))
     console.print(audit_table(results, options.runs, options.beta))
     if options.out is not None:
         write_findings(results, options.out)
-    if not sound(results):
+    if not all(result.as_expected for result in results):
         sys.exit(1)
 
 
@@ -128,7 +136,7 @@ def _chosen_audits(options: argparse.Namespace, overrides: list[str]) -> Sequenc
     return audits
 
 
-def _curve(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
+def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> None:
     from zoo.commands.privacy.curve import draw_curve
     from zoo.release.release import Release
 
@@ -141,10 +149,8 @@ def _curve(options: argparse.Namespace, overrides: list[str], console: Console) 
         from zoo.commands.privacy.plan import planned_releases
 
         for planned in planned_releases(read_experiment(options.config, overrides), None, None):
-            ledgers[f"{planned.source} ({planned.record.mechanism}, planned)"] = (
-                planned.events,
-                planned.record.relation,
-            )
+            name = f"{planned.source} ({planned.record.mechanism}, planned)"
+            ledgers[name] = (planned.events, planned.record.relation)
     if not ledgers:
         raise ValueError("Say what to draw: folders of releases, or --config FILE.")
     print(draw_curve(ledgers, options.results, options.out))

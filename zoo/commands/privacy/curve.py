@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
+from zoo.run_folder import whole
 
 #: Deltas at which epsilon is computed.
 DELTAS = np.logspace(-12, -1, 45)
@@ -24,12 +25,9 @@ def draw_curve(
     """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of the rows of a report.
 
     Args:
-        ledgers: By name: events, and the relation that they were measured under.
-        results: ``results.csv`` of a report; None: no second panel.
+        ledgers: By name: events, and the relation that they were measured under. One without guarantee is refused.
+        results: ``results.csv`` of a report, with a private row; None: no second panel.
         out: The file to write, whole or not at all.
-
-    Raises:
-        ValueError: If a ledger has no guarantee to draw, or the results have no private row.
     """
     figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
     panels = figure.subplots(1, 1 if results is None else 2, squeeze=False)[0]
@@ -45,9 +43,9 @@ def draw_curve(
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.tmp")
-    figure.savefig(temporary, format="png", dpi=150)
-    return temporary.rename(out)
+    with whole(out) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+    return out
 
 
 def _draw_utility(panel: Axes, results: Path) -> None:

@@ -46,11 +46,7 @@ class Experiment:
 def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     """Read an experiment's file as every command does, with overrides such as ``--publisher.epsilon 4``.
 
-    Lists of users and catalogues are public and are counted; no rating is read.
-
-    Raises:
-        UsageError: If the file names no publisher.
-        FileNotFoundError: If there is no such file.
+    Lists of users and catalogues are public and are counted; no rating is read. A file that names no publisher is refused.
     """
     if not config.is_file():
         raise FileNotFoundError(f"No config at {config}. Those that are shipped lie in configs/; python -m zoo list.")

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from zoo.commands.privacy.experiment import Experiment
+from zoo.commands.privacy.show import guaranteed
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
@@ -22,13 +23,7 @@ USERS = 10_000
 
 @dataclass(frozen=True)
 class Planned:
-    """The release of one source, as it will be.
-
-    Attributes:
-        source: The domain.
-        record: What its record will say.
-        events: What its ledger will hold.
-    """
+    """The release of one source as it will be: domain, record and ledger."""
 
     source: str
     record: PrivacyRecord
@@ -36,12 +31,9 @@ class Planned:
 
 
 def planned_releases(experiment: Experiment, users: int | None, items: int | None) -> list[Planned]:
-    """The record and ledger of each source's release, from public numbers.
+    """Each source's release, from public numbers of users and items.
 
-    Args:
-        experiment: What will be published.
-        users: Public number of users; None: of the list that the file names, else :data:`USERS`.
-        items: Public number of items; None: of each catalogue that the file names, else 1,000.
+    Where a number is None, that of the list that the file names is taken, else :data:`USERS` and 1,000 items.
     """
     num_users = users or experiment.users or USERS
     made = []
@@ -68,6 +60,7 @@ def total(releases: Sequence[Planned]) -> tuple[float, float] | None:
     return epsilon_of([event for release in releases for event in release.events], delta, relation), delta
 
 
+#: Lines of the table; what stands between the first and the last is said by `guaranteed`.
 LINES = (
     "mechanism",
     "unit",
@@ -81,21 +74,14 @@ LINES = (
 )
 
 
-def _cells(record: PrivacyRecord) -> tuple[str, ...]:
+def _cells(record: PrivacyRecord) -> list[str]:
     """What a release's column says, in the order of :data:`LINES`."""
-    if record.guarantee is Guarantee.NONE or record.epsilon is None or record.delta is None:
-        return (record.mechanism, *["-"] * (len(LINES) - 2), f"none ({record.reason})")
-    return (
+    said = guaranteed(record)
+    return [
         record.mechanism,
-        str(record.unit),
-        str(record.relation).replace("_", " "),
-        f"{record.sensitivity:g} ({record.sensitivity_norm})",
-        f"{record.noise_scale:.6g}",
-        str(record.compositions),
-        rounded_up(record.epsilon),
-        f"{float(rounded_up(record.delta)):.3g}",
-        "proved",
-    )
+        *(said.get(name, "-") for name in LINES[1:-1]),
+        "proved" if said else f"none ({record.reason})",
+    ]
 
 
 def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
@@ -115,12 +101,8 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
 def paper_table(record: PrivacyRecord) -> Table | None:
     """The same epsilon in PriCDR's own calibration: its noise, and what that noise really gives; None for others."""
     dim, epsilon, delta = record.public_inputs.get("num_components"), record.epsilon, record.delta
-    if (
-        not isinstance(dim, int)
-        or epsilon is None
-        or delta is None
-        or record.relation is not Relation.CHANGE_ONE_RATING
-    ):
+    one_rating = record.relation is Relation.CHANGE_ONE_RATING
+    if not isinstance(dim, int) or epsilon is None or delta is None or not one_rating:
         return None
     table = Table(title="The same epsilon in the calibration that the paper prints")
     for column in ("calibration", "w", "epsilon that it really gives"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from zoo.commands.privacy.groups import GROUPS, best_guess, group_epsilon, share
 from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.accounting.relation import Unit
-from zoo.privacy.record.record import FLOATING_POINT, Guarantee, rounded_up
+from zoo.privacy.record.record import FLOATING_POINT, Guarantee, PrivacyRecord, rounded_up
 from zoo.release.release import Release
 
 UNITS = {
@@ -17,17 +17,15 @@ UNITS = {
     Unit.RATING_VALUE: "the value of one rating; that it is there is public",
     Unit.USER: "all ratings of one user; that they are a user is public",
 }
+SEVERAL = (
+    "The guarantee is for one rating. Who looks for several ratings of one person at once, or for anything that they "
+    "have in common, faces the larger epsilon below; at some tens of ratings it may mean nothing any more."
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A heading and what is said below it.
-
-    Attributes:
-        title: The heading.
-        lines: Sentences.
-        rows: Name and value pairs.
-    """
+    """A heading, and below it sentences and pairs of name and value."""
 
     title: str
     lines: list[str] = field(default_factory=list)
@@ -46,9 +44,9 @@ def parts(release: Release, path: Path) -> list[Part]:
     ]
     made = [Part("Release", rows=facts), Part("In short", in_short(release))]
     if record.guarantee is Guarantee.PROVED:
-        made.append(Part("What is guaranteed", rows=_guaranteed(release)))
+        made.append(Part("What is guaranteed", rows=[*guaranteed(record).items()]))
         if record.unit is Unit.RATING:
-            made.append(Part("Several ratings of one person", _group_lines(), _groups(release)))
+            made.append(Part("Several ratings of one person", [SEVERAL], _groups(release)))
     made += [
         Part("Checked here, on this machine", _checked(release)),
         Part("Proved, if the source party ran the published code as it is", _proved(release)),
@@ -75,31 +73,24 @@ def in_short(release: Release) -> list[str]:
     ]
 
 
-def _guaranteed(release: Release) -> list[tuple[str, str]]:
-    record = release.record
-    assert record.epsilon is not None
-    assert record.delta is not None
-    found = [
-        ("unit", str(record.unit)),
-        ("neighbours", str(record.relation).replace("_", " ")),
-        ("epsilon", rounded_up(record.epsilon)),
-        ("delta", f"{float(rounded_up(record.delta)):.3g}"),
-    ]
-    if record.requested_epsilon is not None:
-        found.append(("epsilon asked for, in the paper's formula", f"{record.requested_epsilon:g}"))
-    if record.mu is not None:
-        found.append(("mu", rounded_up(record.mu)))
-    found.append(("sensitivity", f"{record.sensitivity:g} ({record.sensitivity_norm})"))
-    if record.clip is not None:
-        found.append(("clip", f"{record.clip:g}"))
-    return [*found, ("noise scale", f"{record.noise_scale:.6g}"), ("uses of the data", str(record.compositions))]
-
-
-def _group_lines() -> list[str]:
-    return [
-        "The guarantee is for one rating. Who looks for several ratings of one person at once, or for anything that they "
-        "have in common, faces the larger epsilon below; at some tens of ratings it may mean nothing any more."
-    ]
+def guaranteed(record: PrivacyRecord) -> dict[str, str]:
+    """What a record says of its guarantee, name by name; nothing where there is none."""
+    if record.guarantee is Guarantee.NONE or record.epsilon is None or record.delta is None:
+        return {}
+    asked, mu, clip = record.requested_epsilon, record.mu, record.clip
+    said = {
+        "unit": str(record.unit),
+        "neighbours": str(record.relation).replace("_", " "),
+        "epsilon": rounded_up(record.epsilon),
+        "delta": f"{float(rounded_up(record.delta)):.3g}",
+        "epsilon asked for, in the paper's formula": None if asked is None else f"{asked:g}",
+        "mu": None if mu is None else rounded_up(mu),
+        "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",
+        "clip": None if clip is None else f"{clip:g}",
+        "noise scale": f"{record.noise_scale:.6g}",
+        "uses of the data": str(record.compositions),
+    }
+    return {name: text for name, text in said.items() if text is not None}
 
 
 def _groups(release: Release) -> list[tuple[str, str]]:

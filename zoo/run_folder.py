@@ -1,0 +1,27 @@
+"""The run folder: names of files that one room writes and another reads; each is there whole or not at all."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+#: Figures of every held-out case of the test.
+CASES = "test_cases.parquet"
+#: What the test found, and what training took.
+METRICS = "metrics.json"
+#: The privacy record of each release, and of the training.
+PRIVACY = "privacy.json"
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A temporary name beside a path, to write to; it takes the path's place once everything is written."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    yield temporary
+    temporary.rename(path)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write plain values, whole or not at all."""
+    with whole(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
