@@ -1,35 +1,91 @@
 """Publisher: turns one domain's ratings into a release, at the party that owns them."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+
+from torch import Tensor
 
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.record.record import PrivacyRecord
-from zoo.release.release import Release
+from zoo.privacy.record.record import PrivacyRecord, default_delta
+from zoo.release.release import Kind, Release
+
+Make = Callable[[Ratings, str], Release]
+"""Ratings and the name of their domain in, their release out. Noise is drawn here, so each call is another release."""
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The public sizes of ratings that nobody has opened; what a record needs to know of them.
+class PublicSizes:
+    """What everybody may know of ratings that nobody has opened; all that a guarantee may depend on.
 
     Attributes:
         num_users: Public number of users.
         num_items: Public number of items.
-        applied: What was done to the ratings before; nothing is known of it yet.
+        applied: What was done to the ratings before; nothing is known of it before they are read.
     """
 
     num_users: int
     num_items: int
     applied: tuple[str, ...] = ()
 
+    def delta(self, asked: float | None) -> float:
+        """The delta that is asked for, or the default for so many users.
+
+        Raises:
+            ValueError: If it is not below one over the number of users.
+        """
+        delta = default_delta(self.num_users) if asked is None else asked
+        if delta >= 1 / self.num_users:
+            raise ValueError(
+                f"delta {delta:g} is not below one over the {self.num_users} users, at which handing over one user's data whole "
+                f"would count as private. Take {default_delta(self.num_users):g} or less, or leave it out."
+            )
+        return delta
+
+    @property
+    def unaccounted(self) -> tuple[str, ...]:
+        """Assumptions of a guarantee that begins after what was done before."""
+        return tuple(f"done to the data before, and not accounted for: {step}" for step in self.applied)
+
+
+@dataclass(frozen=True)
+class PlannedRelease:
+    """One release, settled but for the ratings: from public settings and sizes alone.
+
+    Attributes:
+        record: What it will say of itself.
+        events: What its ledger will hold.
+        make: Makes it.
+    """
+
+    record: PrivacyRecord
+    events: tuple[PrivacyEvent, ...]
+    make: Make
+
+    @classmethod
+    def of_tensors(
+        cls,
+        record: PrivacyRecord,
+        event: PrivacyEvent,
+        tensors: Callable[[Ratings, str], Mapping[str, Tensor]],
+        kind: Kind = "rows",
+    ) -> PlannedRelease:
+        """One whose record and event stay what they are, and whose rows are those of all users of the source."""
+
+        def make(source: Ratings, domain: str) -> Release:
+            return Release(kind, domain, tensors(source, domain), source.user_ids, record, (event,))
+
+        return cls(record, (event,), make)
+
 
 class Publisher(ABC):
-    """Base of all publishers.
+    """Base of all publishers. A subclass writes `prepare`; what is planned, forecast and published follows from it.
 
     A publisher is made at the source party alone: the target never instantiates one. Noise, clipping and sampling live
     in it and nowhere else, so leaving a callback out of a config can never cost a guarantee.
@@ -43,15 +99,21 @@ class Publisher(ABC):
     seed_of_cell: ClassVar[bool] = False
 
     @abstractmethod
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """The next release of ratings of these sizes; opens no data. What is drawn once for each release is drawn here."""
+
     def publish(self, source: Ratings, domain: str) -> Release:
         """The release of one source domain.
 
         Args:
             source: The domain's ratings, as the datamodule's ``source`` gives them.
             domain: Its name, kept in the release.
-        """
 
-    @abstractmethod
+        Raises:
+            ValueError: If settings, sizes and ratings do not go together.
+        """
+        return self.prepare(PublicSizes(source.num_users, source.num_items, source.applied)).make(source, domain)
+
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """What publishing would spend, from public settings: opens no data.
 
@@ -59,15 +121,11 @@ class Publisher(ABC):
             num_users: Public number of users; the default delta depends on it.
             num_items: Public number of items.
         """
+        return list(self.prepare(PublicSizes(num_users, num_items)).events)
 
-    @abstractmethod
     def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release of so many users and items would carry, from public settings: opens no data.
-
-        Args:
-            num_users: Public number of users; the default delta depends on it.
-            num_items: Public number of items.
-        """
+        """The record that a release of so many users and items would carry; arguments as of `plan`."""
+        return self.prepare(PublicSizes(num_users, num_items)).record
 
     def audits(self) -> Sequence[Audit | OneRunAudit]:
         """Tests of the claim on the code that makes it, with the settings at hand; none for what claims nothing."""

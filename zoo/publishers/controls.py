@@ -1,7 +1,9 @@
 """Controls: releases that cannot help, to show what a real one is worth."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -10,11 +12,11 @@ from scipy.sparse import csr_array
 
 from zoo.data.ratings import Ratings
 from zoo.data.sampling import distinct_items, hash_ids, mix
-from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent, PrivacyEvent
+from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.record.record import PrivacyRecord, unprotected_record
-from zoo.publisher import Publisher
+from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record
+from zoo.publisher import Make, PlannedRelease, PublicSizes, Publisher
 from zoo.release.release import Release
 
 #: Why controls guarantee nothing.
@@ -33,28 +35,16 @@ class Nothing(Publisher):
     def __init__(self, kind: Literal["rows", "ratings"] = "rows") -> None:
         self.kind = kind
 
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """No user, width 1."""
-        if self.kind == "rows":
-            tensors = {"rows": torch.zeros(0, 1)}
-        else:
-            index = torch.zeros(0, dtype=torch.int64)
-            tensors = {
-                "starts": torch.zeros(1, dtype=torch.int64),
-                "items": index,
-                "weights": torch.zeros(0),
-                "num_items": torch.ones(1, dtype=torch.int64),
-            }
-        record = unprotected_record("Nothing", NOTHING, source.applied)
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """No user, width 1, and nothing spent."""
+        record = unprotected_record("Nothing", NOTHING, sizes.applied)
+        return PlannedRelease(record, (NoOpEvent(),), partial(self._nobody, record))
+
+    def _nobody(self, record: PrivacyRecord, source: Ratings, domain: str) -> Release:
+        ids = torch.zeros(0, dtype=torch.int64)
+        ratings = {"starts": ids.new_zeros(1), "items": ids, "weights": torch.zeros(0), "num_items": ids.new_ones(1)}
+        tensors = {"rows": torch.zeros(0, 1)} if self.kind == "rows" else ratings
         return Release(self.kind, domain, tensors, source.user_ids[:0], record, (NoOpEvent(),))
-
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """Nothing is spent."""
-        return [NoOpEvent()]
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """Nothing is released."""
-        return unprotected_record("Nothing", NOTHING, ())
 
 
 class Noise(Publisher):
@@ -74,11 +64,16 @@ class Noise(Publisher):
     def __init__(self, of: Publisher, seed: int = 0) -> None:
         self.of, self.seed = of, seed
 
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """The release of ``of`` on redrawn ratings."""
-        release = self.of.publish(self.redraw(source), domain)
-        record = release.record.without_guarantee(REDRAWN)
-        return replace(release, record=record, ledger=(NonPrivateEvent(),))
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """That of ``of`` without its guarantee: the mean number of items is read from the data."""
+        planned = self.of.prepare(sizes)
+        events = (NonPrivateEvent(),)
+
+        def make(source: Ratings, domain: str) -> Release:
+            release = planned.make(self.redraw(source), domain)
+            return replace(release, record=release.record.without_guarantee(REDRAWN), ledger=events)
+
+        return PlannedRelease(planned.record.without_guarantee(REDRAWN), events, make)
 
     def redraw(self, source: Ratings) -> Ratings:
         """Ratings in which every user has the mean number of items, drawn uniformly without replacement."""
@@ -92,14 +87,6 @@ class Noise(Publisher):
         matrix = csr_array((ones, items.ravel(), starts), shape=source.matrix.shape)
         return Ratings(matrix, source.user_ids, source.item_ids, source.applied)
 
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """No guarantee: the mean number of items is read from the data."""
-        return [NonPrivateEvent()]
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """That of ``of`` without its guarantee."""
-        return self.of.forecast(num_users, num_items).without_guarantee(REDRAWN)
-
 
 class Wrapper(Publisher):
     """Base of publishers whose release has the guarantee of another one's, whatever they do before or after it.
@@ -111,17 +98,23 @@ class Wrapper(Publisher):
     def __init__(self, of: Publisher) -> None:
         self.of = of
 
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """What ``of`` spends."""
-        return self.of.plan(num_users, num_items)
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """That of ``of``, made otherwise."""
+        planned = self.of.prepare(sizes)
+        return replace(planned, make=partial(self.remake, planned.make))
 
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """That of ``of``."""
-        return self.of.forecast(num_users, num_items)
+    @abstractmethod
+    def remake(self, make: Make, source: Ratings, domain: str) -> Release:
+        """The release, with what makes that of ``of``."""
 
     def audits(self) -> Sequence[Audit | OneRunAudit]:
         """Those of ``of``."""
         return self.of.audits()
+
+
+def noted(release: Release, **inputs: Plain) -> PrivacyRecord:
+    """The record of a release, with further public inputs."""
+    return replace(release.record, public_inputs={**release.record.public_inputs, **inputs})
 
 
 class Shuffled(Wrapper):
@@ -144,16 +137,15 @@ class Shuffled(Wrapper):
         super().__init__(of)
         self.seed = seed
 
-    def publish(self, source: Ratings, domain: str) -> Release:
+    def remake(self, make: Make, source: Ratings, domain: str) -> Release:
         """The release of ``of`` under other ids."""
-        release = self.of.publish(source, domain)
+        release = make(source, domain)
         if release.num_users < 2:
             raise ValueError(f"Shuffling needs at least two users, the release has {release.num_users}.")
         order = np.random.default_rng(self.seed).permutation(release.num_users)
         ids = np.empty_like(release.user_ids)
         ids[order] = release.user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
-        inputs = {**release.record.public_inputs, "rows": "shuffled among the users (control)"}
-        return replace(release, user_ids=ids, record=replace(release.record, public_inputs=inputs))
+        return replace(release, user_ids=ids, record=noted(release, rows="shuffled among the users (control)"))
 
 
 class Partial(Wrapper):
@@ -177,15 +169,14 @@ class Partial(Wrapper):
         super().__init__(of)
         self.share, self.seed = share, seed
 
-    def publish(self, source: Ratings, domain: str) -> Release:
+    def remake(self, make: Make, source: Ratings, domain: str) -> Release:
         """The release of ``of`` without the rows of the others."""
-        release = self.of.publish(source, domain)
+        release = make(source, domain)
         order = np.argsort(mix(self.seed, "partial", hash_ids(release.user_ids)), kind="stable")
         kept = np.sort(order[: max(1, round(self.share * release.num_users))])
-        inputs = {**release.record.public_inputs, "share of the users": self.share}
         return replace(
             release,
             tensors=release.tensors_of(torch.from_numpy(kept)),
             user_ids=release.user_ids[kept],
-            record=replace(release.record, public_inputs=inputs),
+            record=noted(release, **{"share of the users": self.share}),
         )

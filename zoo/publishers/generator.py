@@ -19,7 +19,7 @@ from zoo.metrics import Ties
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.publisher import Publisher
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 from zoo.release.release import Release
 
 
@@ -137,13 +137,10 @@ class GeneratorPublisher(Publisher):
                 "each of them count as 1, as the ratings of a datamodule do."
             )
 
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """The noisy steps of the whole training; a callback such as `PrivacyBudget` may allow fewer."""
-        return self._network.events(num_users)
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release of the whole training would carry."""
-        return self._network.forecast(num_users, num_items)
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """The whole training; a callback such as `PrivacyBudget` may allow fewer steps, so the record is made after it."""
+        record = self._network.forecast(sizes.num_users, sizes.num_items)
+        return PlannedRelease(record, tuple(self._network.events(sizes.num_users)), self.publish)
 
     def audits(self) -> Sequence[Audit]:
         """Those of the network."""

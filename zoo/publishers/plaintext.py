@@ -1,12 +1,12 @@
 """Plaintext: the ratings themselves, as an upper bound and for methods that need them."""
 
 import torch
+from torch import Tensor
 
 from zoo.data.ratings import Ratings
-from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
-from zoo.privacy.record.record import PrivacyRecord, unprotected_record
-from zoo.publisher import Grid, Publisher
-from zoo.release.release import Release
+from zoo.privacy.accounting.events import NonPrivateEvent
+from zoo.privacy.record.record import unprotected_record
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 
 
 class Plaintext(Publisher):
@@ -16,20 +16,12 @@ class Plaintext(Publisher):
     of methods that were published without privacy.
     """
 
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """The ratings, compressed by row."""
-        starts, items, weights = source.compressed()
-        tensors = {"starts": starts, "items": items, "weights": weights, "num_items": torch.tensor([source.num_items])}
-        return Release("ratings", domain, tensors, source.user_ids, self.record(source), (NonPrivateEvent(),))
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """The ratings, compressed by row; everything is spent."""
+        record = unprotected_record("Plaintext", "the ratings are handed over as they are", sizes.applied)
+        return PlannedRelease.of_tensors(record, NonPrivateEvent(), _compressed, "ratings")
 
-    def record(self, source: Ratings | Grid) -> PrivacyRecord:
-        """What the release says of itself."""
-        return unprotected_record("Plaintext", "the ratings are handed over as they are", source.applied)
 
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """Everything."""
-        return [NonPrivateEvent()]
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """No guarantee."""
-        return self.record(Grid(num_users, num_items))
+def _compressed(source: Ratings, domain: str) -> dict[str, Tensor]:
+    starts, items, weights = source.compressed()
+    return {"starts": starts, "items": items, "weights": weights, "num_items": torch.tensor([source.num_items])}

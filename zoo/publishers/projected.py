@@ -1,30 +1,30 @@
-"""What publishers of projected rows have in common: the plan, the release in memory or in files, the record."""
+"""What publishers of projected rows have in common: settings, plan, record, and the rows in memory or made while saved."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from zoo.data.ratings import Ratings
-from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.canaries import canary_audit, canary_sizes
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.pairs import projection_audit, random_projection_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta, unprotected_record
-from zoo.privacy.record.record import warn_once as _warn_once
+from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record, warn_once
 from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.svd_lift import Floats, lifted_ratings
-from zoo.publisher import Grid, Publisher
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 from zoo.release.lazy_rows import LazyRows
-from zoo.release.release import Release
 
 LAZY_BYTES = 2**28
 """Size of the published rows beyond which they are made while the release is saved."""
@@ -32,8 +32,8 @@ LAZY_BYTES = 2**28
 AUDITED_ITEMS = 64
 """Items of the catalogue that an audit runs on; what one rating moves does not depend on how many there are."""
 
-AUDITED_USERS = 1000
-"""Users that the default delta of an audited claim is for."""
+AUDITED = PublicSizes(1000, AUDITED_ITEMS)
+"""Sizes that an audited claim is for: the default delta follows the users."""
 
 ALWAYS_OPEN = (
     "the sets of users and items: a user or an item that one rating alone brings in shows",
@@ -49,6 +49,27 @@ class Projected(Publisher):
 
     Attributes:
         mechanism: Name in the record.
+
+    Args:
+        epsilon: Privacy loss.
+        num_components: Width n' of the published rows.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        calibration: `unit` (columns of M of equal norm; least noise), `gaussian` (M as in the paper; the only one for
+            users), `max` (largest column of the realised M), or `paper` (the paper's w; the record states the epsilon
+            that this noise really gives).
+        relation: `change_one_rating`, `zero_out_one_user` or `replace_one_user`.
+        rating_range: Largest rating; 1 for binary data.
+        clip: L2 norm that users' rows are clipped to; for users only.
+        centre: Whether to subtract the published mean row.
+        seed: Of M, public and in the record.
+        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
+            it can subtract the noise: the record then says `guarantee: none`.
+        paper_faithful: Whether to publish as the paper prints it, for comparison: ratings centred first, singular values
+            lifted by the paper's w, a secret M. Slow, and in memory whole. The record states the epsilon that this really
+            gives, or says `guarantee: none`: JLT's with fewer items than users, and SJLT's always.
+
+    Raises:
+        ValueError: If an argument is out of range or does not go with the others.
     """
 
     mechanism: ClassVar[str]
@@ -56,16 +77,16 @@ class Projected(Publisher):
     def __init__(
         self,
         epsilon: float,
-        num_components: int,
-        delta: float | None,
-        calibration: Calibration,
-        relation: str,
-        rating_range: float,
-        clip: float | None,
-        centre: bool,
-        seed: int,
-        noise_seed: int | None,
-        paper_faithful: bool,
+        num_components: int = 400,
+        delta: float | None = None,
+        calibration: Calibration = "unit",
+        relation: Literal["change_one_rating", "zero_out_one_user", "replace_one_user"] = "change_one_rating",
+        rating_range: float = 1.0,
+        clip: float | None = None,
+        centre: bool = True,
+        seed: int = 0,
+        noise_seed: int | None = None,
+        paper_faithful: bool = False,
     ) -> None:
         if paper_faithful and calibration not in ("unit", "paper"):
             raise ValueError(
@@ -77,7 +98,7 @@ class Projected(Publisher):
         self.centre, self.seed, self.noise_seed = centre, seed, noise_seed
         self.paper_faithful = paper_faithful
         # Refuse bad settings now, before data are opened; the matrix, and with it its longest column, comes later.
-        self._projection(1e-5 if delta is None else delta, largest_norm=1.0 if calibration == "max" else None)
+        self._noise(1e-5 if delta is None else delta, largest_norm=1.0 if calibration == "max" else None)
 
     @abstractmethod
     def matrix(self, num_items: int) -> PublicMatrix:
@@ -88,10 +109,30 @@ class Projected(Publisher):
         """Why the form that the paper prints has no guarantee at this size; None where it has one."""
 
     @abstractmethod
-    def _lifted_release(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+    def lifted_rows(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
         """The form that the paper prints, from the lifted ratings ``(items, users)``; shape ``(users, dim)``."""
 
-    def _projection(self, delta: float, largest_norm: float | None = None) -> ProjectionPlan:
+    @property
+    def matrix_settings(self) -> Mapping[str, Plain]:
+        """Further settings of M, for the record."""
+        return {}
+
+    def projection(self, sizes: PublicSizes, matrix: PublicMatrix | None = None) -> ProjectionPlan:
+        """How much noise, and what it proves; from public settings alone.
+
+        Args:
+            sizes: Of the ratings.
+            matrix: M, where it is made already; None: it is made, if the noise depends on it.
+
+        Raises:
+            ValueError: If delta is not below one over the number of users.
+        """
+        delta = sizes.delta(self.delta)
+        if self.calibration != "max":
+            return self._noise(delta)
+        return self._noise(delta, float((matrix or self.matrix(sizes.num_items)).column_norms().max()))
+
+    def _noise(self, delta: float, largest_norm: float | None = None) -> ProjectionPlan:
         return plan_projection(
             epsilon=self.epsilon,
             delta=delta,
@@ -103,106 +144,48 @@ class Projected(Publisher):
             largest_norm=largest_norm,
         )
 
-    def projection(self, num_users: int, num_items: int) -> ProjectionPlan:
-        """How much noise, and what it proves; from public settings alone.
-
-        Raises:
-            ValueError: If delta is not below one over the number of users.
-        """
-        return self._planned(num_users, self.matrix(num_items) if self.calibration == "max" else None)
-
-    def _planned(self, num_users: int, matrix: PublicMatrix | None) -> ProjectionPlan:
-        delta = default_delta(num_users) if self.delta is None else self.delta
-        if delta >= 1 / num_users:
-            raise ValueError(
-                f"delta {delta:g} is not below one over the {num_users} users, at which handing over one user's data whole "
-                f"would count as private. Take {default_delta(num_users):g} or less, or leave it out."
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """One Gaussian release of all users' rows, lazy if they are many; without protection where the paper's form has none."""
+        if not self.paper_faithful:
+            matrix = self.matrix(sizes.num_items)
+            plan = self.projection(sizes, matrix)
+            return PlannedRelease.of_tensors(
+                self._record(plan, sizes), plan.event, partial(self._projected, plan, matrix)
             )
-        if self.calibration != "max" or matrix is None:
-            return self._projection(delta)
-        return self._projection(delta, largest_norm=float(matrix.column_norms().max()))
-
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """One Gaussian release; no protection at all where the paper's form has none."""
-        if self.paper_faithful and self.lift_weakness(num_users, num_items) is not None:
-            return [NonPrivateEvent()]
-        return [self.projection(num_users, num_items).event]
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release would carry."""
-        grid = Grid(num_users, num_items)
-        plan = self.projection(num_users, num_items)
-        noise = NoiseSource.of(self.noise_seed)
-        weakness = self.lift_weakness(num_users, num_items) if self.paper_faithful else None
-        return self._record(grid, plan, noise) if weakness is None else self._unprotected(grid, plan, noise, weakness)
-
-    def audits(self) -> list[Audit | OneRunAudit]:
-        """One rating, or one user, in two worlds: the matrix of a small catalogue, and random matrices where it is random.
-
-        For one rating also many ratings in one release, at full width.
-        """
-        if self.paper_faithful:
-            return []  # another form of the release, audited with the published ones
-        matrix = self.matrix(AUDITED_ITEMS)
-        plan = self._planned(AUDITED_USERS, matrix)
-        name = f"{self.mechanism} {plan.calibration}"
-        made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix)]
-        if plan.mu is None:
-            made.append(random_projection_audit(f"{name}, over matrices", plan))
-        if plan.relation.unit is not Unit.USER:
-            canaries, items = canary_sizes(plan.dim)
-            wide = self.matrix(items)
-            made.append(canary_audit(f"{name}, one run", self._planned(AUDITED_USERS, wide), wide, canaries))
-        return made
-
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """Noisy projected rows of all users; lazy if they are many.
-
-        Raises:
-            ValueError: If the source has a rating outside ``[0, rating_range]``, or no user.
-        """
-        self._check_ratings(source, domain)
-        noise = NoiseSource.of(self.noise_seed)
-        if self.paper_faithful:
-            return self._publish_lifted(source, domain, noise)
-        matrix = self.matrix(source.num_items)
-        plan = self._planned(source.num_users, matrix)
-        record = self._record(source, plan, noise)
-        if 4 * source.num_users * plan.dim > LAZY_BYTES:
-            chunks = release_chunks(source.matrix, plan, matrix, noise)
-            lazy = LazyRows(source.num_users, plan.dim, lambda: chunks, centre=self.centre)
-            return Release("rows", domain, lazy, source.user_ids, record, (plan.event,))
-        rows, event = release_rows(source.matrix, plan, self.seed, noise, matrix=matrix)
-        if self.centre:
-            rows = rows - rows.mean(axis=0)
-        return self._release(source, domain, rows, record, event)
-
-    def _publish_lifted(self, source: Ratings, domain: str, noise: NoiseSource) -> Release:
-        plan = self._planned(source.num_users, None)
-        lifted = lifted_ratings(source.matrix, plan, centre=self.centre)
-        rows = self._lifted_release(lifted, plan, noise)
-        weakness = self.lift_weakness(source.num_users, source.num_items)
+        plan, weakness = self.projection(sizes), self.lift_weakness(sizes.num_users, sizes.num_items)
+        rows = partial(self._lifted, plan, weakness)
         if weakness is None:
-            return self._release(source, domain, rows, self._record(source, plan, noise), plan.event)
-        _warn_once(f"{self.mechanism} with paper_faithful protects nobody here: {weakness}. The record says so.", 3)
-        record = self._unprotected(source, plan, noise, weakness)
-        return self._release(source, domain, rows, record, NonPrivateEvent())
-
-    def _unprotected(
-        self, source: Ratings | Grid, plan: ProjectionPlan, noise: NoiseSource, weakness: str
-    ) -> PrivacyRecord:
-        return unprotected_record(
+            return PlannedRelease.of_tensors(self._record(plan, sizes), plan.event, rows)
+        record = unprotected_record(
             self.mechanism,
             weakness,
-            self._applied(source),
-            noise_source=noise.label,
-            public_inputs=self._inputs(source, plan),
+            sizes.unaccounted,
+            noise_source=NoiseSource.of(self.noise_seed).label,
+            public_inputs=self._inputs(plan, sizes),
         )
+        return PlannedRelease.of_tensors(record, NonPrivateEvent(), rows)
 
-    @staticmethod
-    def _release(source: Ratings, domain: str, rows: Floats, record: PrivacyRecord, event: PrivacyEvent) -> Release:
-        tensors = {"rows": torch.from_numpy(rows.astype(np.float32))}
-        return Release("rows", domain, tensors, source.user_ids, record, (event,))
+    def _projected(
+        self, plan: ProjectionPlan, matrix: PublicMatrix, source: Ratings, domain: str
+    ) -> Mapping[str, Tensor]:
+        self._check_ratings(source, domain)
+        noise = NoiseSource.of(self.noise_seed)
+        if 4 * source.num_users * plan.dim > LAZY_BYTES:
+            chunks = release_chunks(source.matrix, plan, matrix, noise)
+            return LazyRows(source.num_users, plan.dim, lambda: chunks, centre=self.centre)
+        rows = release_rows(source.matrix, plan, matrix, noise)
+        if self.centre:
+            rows -= rows.mean(axis=0)
+        return {"rows": torch.from_numpy(rows.astype(np.float32))}
+
+    def _lifted(self, plan: ProjectionPlan, weakness: str | None, source: Ratings, domain: str) -> Mapping[str, Tensor]:
+        self._check_ratings(source, domain)
+        lifted = lifted_ratings(source.matrix, plan, centre=self.centre)
+        rows = self.lifted_rows(lifted, plan, NoiseSource.of(self.noise_seed))
+        if weakness is not None:
+            text = f"{self.mechanism} with paper_faithful protects nobody here: {weakness}. The record says so."
+            warn_once(text, 4)  # the line that publishes
+        return {"rows": torch.from_numpy(rows.astype(np.float32))}
 
     def _check_ratings(self, source: Ratings, domain: str) -> None:
         data = source.matrix.data
@@ -212,26 +195,19 @@ class Projected(Publisher):
                 "could change by more than is protected. Set filters.threshold (ratings then count as 1), or rating_range."
             )
 
-    def _inputs(self, source: Ratings | Grid, plan: ProjectionPlan) -> Mapping[str, Plain]:
-        """Public settings and sizes for the record."""
-        if self.paper_faithful:
-            matrix: dict[str, Plain] = {"form": "as the paper prints it: singular values lifted, M secret"}
+    def _record(self, plan: ProjectionPlan, sizes: PublicSizes) -> PrivacyRecord:
+        if plan.clip is None:
+            bound = f"ratings lie in [0, {plan.rating_range:g}], and one that is absent counts as 0"
         else:
-            matrix = {"projection_seed": self.seed}
-        return {
-            "num_components": plan.dim,
-            "calibration": plan.calibration,
-            **matrix,
-            "w": plan.w,
-            f"centred {'before the lift' if self.paper_faithful else 'after the noise'}": self.centre,
-            "num_users": source.num_users,
-            "num_items": source.num_items,
-        }
-
-    def _record(self, source: Ratings | Grid, plan: ProjectionPlan, noise: NoiseSource) -> PrivacyRecord:
+            bound = f"rows are clipped to an L2 norm of {plan.clip:g} before projection"
+        sets = "the sets of users and items are public, or treated as such"
+        holds_anyway = plan.calibration in ("unit", "max") or self.paper_faithful  # a secret M cannot have been seen
+        independent = () if holds_anyway else ("the data were not chosen after seeing the projection",)
+        cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
+        group = (f"several ratings of one user together: k of them cost {cost}",)
         return PrivacyRecord.proved_unless_seeded(
             self.mechanism,
-            noise,
+            NoiseSource.of(self.noise_seed),
             plan.relation,
             epsilon=plan.epsilon,
             delta=plan.delta,
@@ -241,28 +217,47 @@ class Projected(Publisher):
             sensitivity_norm="L2",
             clip=plan.clip,
             noise_scale=plan.noise_std,
-            public_inputs=self._inputs(source, plan),
-            assumptions=self._assumptions(source, plan),
-            not_protected=self._not_protected(plan),
+            public_inputs=self._inputs(plan, sizes),
+            assumptions=(bound, sets, *independent, *sizes.unaccounted),
+            not_protected=(
+                *ALWAYS_OPEN,
+                *(() if plan.relation.unit is Unit.USER else group),
+                "held-out items of this domain, where they are used to evaluate",
+            ),
         )
 
-    @staticmethod
-    def _applied(source: Ratings | Grid) -> list[str]:
-        return [f"done to the data before, and not accounted for: {step}" for step in source.applied]
-
-    def _assumptions(self, source: Ratings | Grid, plan: ProjectionPlan) -> tuple[str, ...]:
-        if plan.clip is None:
-            bound = f"ratings lie in [0, {plan.rating_range:g}], and one that is absent counts as 0"
+    def _inputs(self, plan: ProjectionPlan, sizes: PublicSizes) -> dict[str, Plain]:
+        """Public settings and sizes for the record."""
+        if self.paper_faithful:
+            form: dict[str, Plain] = {"form": "as the paper prints it: singular values lifted, M secret"}
         else:
-            bound = f"rows are clipped to an L2 norm of {plan.clip:g} before projection"
-        holds_anyway = plan.calibration in ("unit", "max") or self.paper_faithful  # a secret M cannot have been seen
-        independent = [] if holds_anyway else ["the data were not chosen after seeing the projection"]
-        sets = "the sets of users and items are public, or treated as such"
-        return (bound, sets, *independent, *self._applied(source))
+            form = {"projection_seed": self.seed}
+        return {
+            "num_components": plan.dim,
+            "calibration": plan.calibration,
+            **form,
+            "w": plan.w,
+            f"centred {'before the lift' if self.paper_faithful else 'after the noise'}": self.centre,
+            "num_users": sizes.num_users,
+            "num_items": sizes.num_items,
+            **self.matrix_settings,
+        }
 
-    @staticmethod
-    def _not_protected(plan: ProjectionPlan) -> tuple[str, ...]:
-        per_user = plan.relation in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER)
-        cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
-        group = () if per_user else (f"several ratings of one user together: k of them cost {cost}",)
-        return (*ALWAYS_OPEN, *group, "held-out items of this domain, where they are used to evaluate")
+    def audits(self) -> list[Audit | OneRunAudit]:
+        """One rating, or one user, in two worlds: the matrix of a small catalogue, and random matrices where it is random.
+
+        For one rating also many ratings in one release, at full width.
+        """
+        if self.paper_faithful:
+            return []  # another form of the release, audited with the published ones
+        matrix = self.matrix(AUDITED_ITEMS)
+        plan = self.projection(AUDITED, matrix)
+        name = f"{self.mechanism} {plan.calibration}"
+        made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix)]
+        if plan.mu is None:
+            made.append(random_projection_audit(f"{name}, over matrices", plan))
+        if plan.relation.unit is not Unit.USER:
+            canaries, items = canary_sizes(plan.dim)
+            wide = self.matrix(items)
+            made.append(canary_audit(f"{name}, one run", self.projection(AUDITED, wide), wide, canaries))
+        return made

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.ratings import Ratings
-from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta
+from zoo.privacy.record.record import Plain, PrivacyRecord
 from zoo.privacy.rows.row_noise import (
-    FlipPlan,
     NoisePlan,
+    RandomisedResponsePlan,
     flipped_rows,
     noisy_rows,
     noisy_rows_above,
-    plan_flips,
     plan_noise,
+    plan_randomised_response,
 )
-from zoo.publisher import Grid, Publisher
-from zoo.release.release import Release
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 
 ALWAYS_OPEN = (
     "the sets of users and items: a user or an item that one rating alone brings in shows",
@@ -83,65 +83,32 @@ class NoisyRows(Publisher):
             epsilon=self.epsilon, delta=delta, relation=self.relation, clip=self.clip, threshold=threshold
         )
 
-    def noise(self, num_users: int, num_items: int) -> NoisePlan:
+    def noise(self, sizes: PublicSizes) -> NoisePlan:
         """How much noise, and what it proves; from public settings alone.
 
         Raises:
             ValueError: If there is no user or item, delta is not below one over the number of users, or the matrix is
                 too large to be released whole.
         """
-        _check_sizes(num_users, num_items)
-        delta = default_delta(num_users) if self.delta is None else self.delta
-        if delta >= 1 / num_users:
+        _check_sizes(sizes)
+        delta = sizes.delta(self.delta)
+        if self.threshold is None and sizes.num_users * sizes.num_items > _LARGEST:
             raise ValueError(
-                f"delta {delta:g} is not below one over the {num_users} users, at which handing over one user's data whole "
-                f"would count as private. Take {default_delta(num_users):g} or less, or leave it out."
-            )
-        if self.threshold is None and num_users * num_items > _LARGEST:
-            raise ValueError(
-                f"All values of {num_users} users and {num_items} items would take {num_users * num_items / 2**28:.0f} GiB. "
-                "Set threshold, e.g. 2.0, so that only the larger ones are released."
+                f"All values of {sizes.num_users} users and {sizes.num_items} items would take "
+                f"{sizes.num_users * sizes.num_items / 2**28:.0f} GiB. Set threshold, e.g. 2.0, so that only the larger ones "
+                "are released."
             )
         return self._noise(delta, self.threshold)
 
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """One Gaussian release."""
-        return [self.noise(num_users, num_items).event]
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release would carry."""
-        plan = self.noise(num_users, num_items)
-        return self._record(Grid(num_users, num_items), plan, NoiseSource.of(self.noise_seed))
-
-    def audits(self) -> list[Audit]:
-        """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
-        whole = self.threshold is None or self.relation.unit is Unit.USER
-        threshold = None if whole else min(self.threshold or 0.0, _AUDITED_THRESHOLD)
-        return [noisy_rows_audit("NoisyRows", self._noise(1e-5 if self.delta is None else self.delta, threshold))]
-
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """Noisy rows of all users.
-
-        Raises:
-            ValueError: If a rating is not 1, or there is no user or item.
-        """
-        _check_binary(source, domain)
-        plan = self.noise(source.num_users, source.num_items)
-        noise = NoiseSource.of(self.noise_seed)
-        if plan.threshold is None or source.num_users * source.num_items <= _SMALL:
-            tensors = {"rows": torch.from_numpy(noisy_rows(source.matrix, plan, noise))}
-        else:
-            tensors = _compressed(noisy_rows_above(source.matrix, plan, noise))
-        return Release("rows", domain, tensors, source.user_ids, self._record(source, plan, noise), (plan.event,))
-
-    @staticmethod
-    def _record(source: Ratings | Grid, plan: NoisePlan, noise: NoiseSource) -> PrivacyRecord:
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """One Gaussian release of all users' rows; only 0/1 ratings."""
+        plan = self.noise(sizes)
+        clipped = () if plan.clip is None else (f"rows are clipped to an L2 norm of {plan.clip:g} before the noise",)
+        group = ("several ratings of one user together: k of them cost sqrt(k) times mu",)
         kept = {} if plan.threshold is None else {"threshold": plan.threshold}
-        clipped = [] if plan.clip is None else [f"rows are clipped to an L2 norm of {plan.clip:g} before the noise"]
-        group = "several ratings of one user together: k of them cost sqrt(k) times mu"
-        return PrivacyRecord.proved_unless_seeded(
+        record = PrivacyRecord.proved_unless_seeded(
             "NoisyRows",
-            noise,
+            NoiseSource.of(self.noise_seed),
             plan.relation,
             epsilon=plan.epsilon,
             delta=plan.delta,
@@ -151,11 +118,25 @@ class NoisyRows(Publisher):
             clip=plan.clip,
             noise_scale=plan.sigma,
             public_inputs=_inputs(
-                "NoisyRows", source, {"sigma": plan.sigma, "grid": lattice_spacing(plan.sigma), **kept}
+                "NoisyRows", sizes, {"sigma": plan.sigma, "grid": lattice_spacing(plan.sigma), **kept}
             ),
-            assumptions=(*_assumptions(source), *clipped),
-            not_protected=ALWAYS_OPEN if plan.relation.unit is Unit.USER else (*ALWAYS_OPEN, group),
+            assumptions=(*_assumptions(sizes), *clipped),
+            not_protected=(*ALWAYS_OPEN, *(() if plan.relation.unit is Unit.USER else group)),
         )
+
+        def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
+            _check_binary(source, domain)
+            whole = plan.threshold is None or source.num_users * source.num_items <= _SMALL
+            make = noisy_rows if whole else noisy_rows_above
+            return _tensors(make(source.matrix, plan, NoiseSource.of(self.noise_seed)))
+
+        return PlannedRelease.of_tensors(record, plan.event, tensors)
+
+    def audits(self) -> list[Audit]:
+        """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
+        whole = self.threshold is None or self.relation.unit is Unit.USER
+        threshold = None if whole else min(self.threshold or 0.0, _AUDITED_THRESHOLD)
+        return [noisy_rows_audit("NoisyRows", self._noise(1e-5 if self.delta is None else self.delta, threshold))]
 
 
 class FlippedRows(Publisher):
@@ -183,70 +164,59 @@ class FlippedRows(Publisher):
 
     def __init__(self, epsilon: float, keep: float | None = None, noise_seed: int | None = None) -> None:
         self.epsilon, self.keep, self.noise_seed = epsilon, keep, noise_seed
-        plan_flips(epsilon=epsilon, num_users=1, num_items=1, keep=keep)  # refuse bad settings before data are opened
+        plan_randomised_response(
+            epsilon=epsilon, num_users=1, num_items=1, keep=keep
+        )  # refuse bad settings before data are opened
 
-    def flips(self, num_users: int, num_items: int) -> FlipPlan:
+    def randomised_response(self, sizes: PublicSizes) -> RandomisedResponsePlan:
         """How many flips, how much is kept, and what it proves; from public settings alone.
 
         Raises:
             ValueError: If there is no user or item.
         """
-        _check_sizes(num_users, num_items)
-        return plan_flips(epsilon=self.epsilon, num_users=num_users, num_items=num_items, keep=self.keep)
+        _check_sizes(sizes)
+        return plan_randomised_response(
+            epsilon=self.epsilon, num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep
+        )
 
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """One flip, for one rating moves one cell."""
-        return [self.flips(num_users, num_items).event]
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release would carry."""
-        plan = self.flips(num_users, num_items)
-        return self._record(Grid(num_users, num_items), plan, NoiseSource.of(self.noise_seed))
-
-    def audits(self) -> list[Audit]:
-        """One rating in two worlds, with at least half of the reported ones kept."""
-        keep = max(self.keep or 1.0, _AUDITED_KEEP)
-        plan = plan_flips(epsilon=self.epsilon, num_users=1, num_items=1, keep=keep)
-        return [flipped_rows_audit("FlippedRows", plan)]
-
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """Flipped rows of all users.
-
-        Raises:
-            ValueError: If a rating is not 1, or there is no user or item.
-        """
-        _check_binary(source, domain)
-        plan = self.flips(source.num_users, source.num_items)
-        noise = NoiseSource.of(self.noise_seed)
-        rows = flipped_rows(source.matrix, plan, noise)
-        small = source.num_users * source.num_items <= _SMALL
-        tensors = {"rows": torch.from_numpy(rows.toarray())} if small else _compressed(rows)
-        return Release("rows", domain, tensors, source.user_ids, self._record(source, plan, noise), (plan.event,))
-
-    @staticmethod
-    def _record(source: Ratings | Grid, plan: FlipPlan, noise: NoiseSource) -> PrivacyRecord:
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """One flip, for one rating moves one cell; only 0/1 ratings."""
+        plan = self.randomised_response(sizes)
         p = plan.flip_probability
         drawn: dict[str, Plain] = {"flip_probability": p, "keep": plan.keep, "draws": "exact, from integers"}
-        return PrivacyRecord.proved_unless_seeded(
+        record = PrivacyRecord.proved_unless_seeded(
             "FlippedRows",
-            noise,
+            NoiseSource.of(self.noise_seed),
             Relation.CHANGE_ONE_RATING,
             epsilon=plan.epsilon,
             delta=0.0,
             sensitivity=1.0,
             sensitivity_norm="L1",
             noise_scale=(p * (1 - p)) ** 0.5,
-            public_inputs=_inputs("FlippedRows", source, drawn),
-            assumptions=_assumptions(source),
+            public_inputs=_inputs("FlippedRows", sizes, drawn),
+            assumptions=_assumptions(sizes),
             not_protected=(*ALWAYS_OPEN, "several ratings of one user together: k of them cost k times as much"),
         )
 
+        def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
+            _check_binary(source, domain)
+            rows = flipped_rows(source.matrix, plan, NoiseSource.of(self.noise_seed))
+            return _tensors(rows.toarray() if source.num_users * source.num_items <= _SMALL else rows)
 
-def _check_sizes(num_users: int, num_items: int) -> None:
-    if num_users < 1 or num_items < 1:
+        return PlannedRelease.of_tensors(record, plan.event, tensors)
+
+    def audits(self) -> list[Audit]:
+        """One rating in two worlds, with at least half of the reported ones kept."""
+        keep = max(self.keep or 1.0, _AUDITED_KEEP)
+        plan = plan_randomised_response(epsilon=self.epsilon, num_users=1, num_items=1, keep=keep)
+        return [flipped_rows_audit("FlippedRows", plan)]
+
+
+def _check_sizes(sizes: PublicSizes) -> None:
+    if sizes.num_users < 1 or sizes.num_items < 1:
         raise ValueError(
-            f"There must be users and items to release rows of, got {num_users} and {num_items}. Give the public sets of both, "
-            "not those that occur in the data."
+            f"There must be users and items to release rows of, got {sizes.num_users} and {sizes.num_items}. Give the public "
+            "sets of both, not those that occur in the data."
         )
 
 
@@ -259,7 +229,10 @@ def _check_binary(source: Ratings, domain: str) -> None:
         )
 
 
-def _compressed(rows: csr_array) -> dict[str, Tensor]:
+def _tensors(rows: npt.NDArray[np.float32] | csr_array) -> dict[str, Tensor]:
+    """Rows as a release holds them, dense or compressed."""
+    if not isinstance(rows, csr_array):
+        return {"rows": torch.from_numpy(rows)}
     return {
         "starts": torch.from_numpy(rows.indptr).long(),
         "items": torch.from_numpy(rows.indices).long(),
@@ -268,14 +241,14 @@ def _compressed(rows: csr_array) -> dict[str, Tensor]:
     }
 
 
-def _inputs(mechanism: str, source: Ratings | Grid, drawn: Mapping[str, Plain]) -> dict[str, Plain]:
+def _inputs(mechanism: str, sizes: PublicSizes, drawn: Mapping[str, Plain]) -> dict[str, Plain]:
     """What everybody may know, and whoever denoises the rows has to."""
-    return {"mechanism": mechanism, **drawn, "num_users": source.num_users, "num_items": source.num_items}
+    return {"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items}
 
 
-def _assumptions(source: Ratings | Grid) -> tuple[str, ...]:
+def _assumptions(sizes: PublicSizes) -> tuple[str, ...]:
     return (
         "a rating counts as 1, its absence as 0",
         "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data",
-        *(f"done to the data before, and not accounted for: {step}" for step in source.applied),
+        *sizes.unaccounted,
     )

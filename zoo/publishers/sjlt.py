@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
-from zoo.data.ratings import Ratings
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain
 from zoo.privacy.rows.projection import ProjectionPlan
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix, check_density
 from zoo.privacy.rows.svd_lift import Floats, sparse_lifted_release
-from zoo.publisher import Grid
 from zoo.publishers.projected import Projected
 
 
@@ -41,13 +39,7 @@ class SJLT(Projected):
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         calibration: `unit` (columns of M of equal norm; least noise) or `max` (largest column of ``P H D``).
         relation: `change_one_rating`; those on users are refused.
-        rating_range: Largest rating; 1 for binary data.
-        centre: Whether to subtract the published mean row.
-        seed: Of M, public and in the record.
-        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
-            it can subtract the noise: the record then says `guarantee: none`.
-        paper_faithful: Whether to publish as the paper prints it, for comparison: no noise, singular values lifted by the
-            paper's w, a secret M. The record says `guarantee: none`.
+        settings: The others of `Projected`.
 
     Raises:
         ValueError: If an argument is out of range or does not go with the others.
@@ -63,11 +55,7 @@ class SJLT(Projected):
         delta: float | None = None,
         calibration: Literal["unit", "max"] = "unit",
         relation: Literal["change_one_rating", "zero_out_one_user", "replace_one_user"] = "change_one_rating",
-        rating_range: float = 1.0,
-        centre: bool = True,
-        seed: int = 0,
-        noise_seed: int | None = None,
-        paper_faithful: bool = False,
+        **settings: Any,  # noqa: ANN401  checked by the base
     ) -> None:
         check_density(density)
         if calibration not in ("unit", "max"):
@@ -78,31 +66,22 @@ class SJLT(Projected):
                 "and a user's row may lie in a direction that M stretches far more. Use JLT with calibration 'gaussian'."
             )
         self.density = density
-        super().__init__(
-            epsilon,
-            num_components,
-            delta,
-            calibration,
-            relation,
-            rating_range,
-            None,
-            centre,
-            seed,
-            noise_seed,
-            paper_faithful,
-        )
+        super().__init__(epsilon, num_components, delta, calibration, relation, clip=None, **settings)
 
     def matrix(self, num_items: int) -> PublicMatrix:
         """``P H D``, its columns rescaled for the calibration `unit`."""
         unit = self.calibration == "unit"
         return SparseMatrix(self.num_components, num_items, self.seed, density=self.density, unit=unit)
 
+    @property
+    def matrix_settings(self) -> Mapping[str, Plain]:
+        """The share of P that is not zero."""
+        return {"density": self.density}
+
     def lift_weakness(self, num_users: int, num_items: int) -> str:
         """The printed form has no guarantee at any size."""
         return "no noise is added, and a published component lies in a subspace that moves when a rating moves"
 
-    def _lifted_release(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+    def lifted_rows(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+        """`sparse_lifted_release`."""
         return sparse_lifted_release(lifted, plan, self.density, noise)
-
-    def _inputs(self, source: Ratings | Grid, plan: ProjectionPlan) -> Mapping[str, Plain]:
-        return {**super()._inputs(source, plan), "density": self.density}

@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 
 from zoo.data.ratings import Ratings
 from zoo.data.sampling import hash_ids, mix, uniform_reals
-from zoo.publisher import Publisher
-from zoo.publishers.controls import Wrapper
+from zoo.publisher import Make, Publisher
+from zoo.publishers.controls import Wrapper, noted
 from zoo.release.release import Release
 
 
@@ -34,11 +34,11 @@ class Thinned(Wrapper):
         super().__init__(of)
         self.share, self.seed = share, seed
 
-    def publish(self, source: Ratings, domain: str) -> Release:
+    def remake(self, make: Make, source: Ratings, domain: str) -> Release:
         """The release of ``of`` on what is left."""
-        release = self.of.publish(self.thin(source), domain)
-        inputs = {**release.record.public_inputs, "share of the ratings": self.share, "seed of the share": self.seed}
-        return replace(release, record=replace(release.record, public_inputs=inputs))
+        release = make(self.thin(source), domain)
+        inputs = {"share of the ratings": self.share, "seed of the share": self.seed}
+        return replace(release, record=noted(release, **inputs))
 
     def thin(self, source: Ratings) -> Ratings:
         """The ratings that stay; users and items all do."""

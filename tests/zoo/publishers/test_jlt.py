@@ -14,9 +14,10 @@ from zoo import JLT, Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import max_w, mix_w, paper_w
-from zoo.privacy.record.record import UnderstatedPrivacyError
-from zoo.privacy.rows.projection import Calibration, projection_matrix
-from zoo.publishers.projected import _warn_once
+from zoo.privacy.record.record import UnderstatedPrivacyError, warn_once
+from zoo.privacy.rows.projection import Calibration
+from zoo.privacy.rows.public_matrix import GaussianMatrix
+from zoo.publisher import PublicSizes
 
 
 def wide() -> Ratings:
@@ -49,8 +50,8 @@ def test_the_noise_has_the_scale_of_its_calibration(settings: dict[str, Any], w:
 
 def test_the_noise_of_max_is_enough_for_the_longest_column() -> None:
     publisher = JLT(epsilon=2.0, num_components=20, calibration="max")
-    norms = np.linalg.norm(projection_matrix("max", 20, 30, 0), axis=0)
-    assert publisher.projection(100, 30).w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)
+    norms = np.linalg.norm(GaussianMatrix(20, 30, 0).transposed(), axis=1)
+    assert publisher.projection(PublicSizes(100, 30)).w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)
 
 
 def test_a_release_with_entropy_of_the_system_is_proved() -> None:
@@ -75,7 +76,7 @@ def test_users_are_protected_by_clipping() -> None:
     publisher = JLT(epsilon=8.0, num_components=400, calibration="gaussian", relation="replace_one_user", clip=1.0)
     record = publisher.publish(binary(), "book").record
     assert (record.unit, record.clip, record.sensitivity) == ("user", 1.0, 2.0)
-    assert publisher.projection(9, 7).w == pytest.approx(24.32, rel=1e-3)
+    assert publisher.projection(PublicSizes(9, 7)).w == pytest.approx(24.32, rel=1e-3)
 
 
 def test_rows_are_centred_after_the_noise() -> None:
@@ -150,7 +151,7 @@ def test_the_papers_form_states_what_it_gives_where_it_holds() -> None:
 
 
 def test_the_papers_form_protects_nobody_where_users_outnumber_items() -> None:
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True)
     with pytest.warns(UserWarning, match="JLT with paper_faithful protects nobody here: the lift of 7 items misses"):
         release = publisher.publish(binary(), "book")

@@ -12,7 +12,8 @@ from zoo import JLT, SJLT, Noise, Partial, Release, Shuffled
 from zoo.commands.cli import ZooCLI
 from zoo.privacy.audits.one_run import OneRunAudit, run_once
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.rows.projection import public_matrix
+from zoo.privacy.rows.public_matrix import GaussianMatrix
+from zoo.publisher import PublicSizes
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_matrix_too_large_to_hold_gives_the_same_release(
     """Rows may round to a neighbouring point of the lattice, for sums over items are added up in blocks."""
     publisher = JLT(epsilon=8.0, num_components=5, noise_seed=3, centre=False)
     whole = publisher.publish(binary(), "book").realised()
-    monkeypatch.setattr(JLT, "matrix", lambda self, items: public_matrix("unit", 5, items, 0, matrix_bytes=120))
+    monkeypatch.setattr(JLT, "matrix", lambda self, items: GaussianMatrix(5, items, 0, unit=True, matrix_bytes=120))
     assert not publisher.matrix(7).fits
     blocks = Release.load(publisher.publish(binary(), "book").save(tmp_path / "book"))
     step = lattice_spacing(float(blocks.record.noise_scale or 0))
@@ -86,7 +87,7 @@ def test_one_run_of_the_publishers_own_width_is_audited(publisher: JLT | SJLT) -
     # A fresh seed fails a sound release with probability 1e-3; this one is fixed.
     (audit,) = (audit for audit in publisher.audits() if isinstance(audit, OneRunAudit))
     assert audit.name == f"{publisher.mechanism} {publisher.calibration}, one run"
-    plan = publisher.projection(1000, 600)
+    plan = publisher.projection(PublicSizes(1000, 600))
     assert (audit.epsilon, audit.delta, audit.sigma, audit.canaries) == (2.0, 1e-5, plan.noise_std, 1500)
     assert run_once(audit, noise=NoiseSource.seeded(1)).verdict == "pass"
 

@@ -20,6 +20,7 @@ from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import UnderstatedPrivacyError
+from zoo.publisher import PublicSizes
 from zoo.publishers import rows as module
 
 
@@ -175,10 +176,10 @@ def test_audits_pass_and_see_enough(publisher: FlippedRows | NoisyRows) -> None:
 
 
 def test_the_plan_depends_on_public_numbers_alone() -> None:
-    assert FlippedRows(epsilon=4.0).flips(100_000, 100_000).keep < 0.05
-    assert FlippedRows(epsilon=4.0, keep=0.3).flips(100_000, 100_000).keep == 0.3
+    assert FlippedRows(epsilon=4.0).randomised_response(PublicSizes(100_000, 100_000)).keep < 0.05
+    assert FlippedRows(epsilon=4.0, keep=0.3).randomised_response(PublicSizes(100_000, 100_000)).keep == 0.3
     assert FlippedRows(epsilon=4.0).plan(9, 7) == [RandomisedResponseEvent(flip_probability(4.0))]
-    assert NoisyRows(epsilon=1.0).noise(10**6, 3).delta == 1e-7
+    assert NoisyRows(epsilon=1.0).noise(PublicSizes(10**6, 3)).delta == 1e-7
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,8 @@ def test_bad_flips_are_refused_before_data(settings: dict[str, Any], message: st
 def test_ratings_that_are_no_bits_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     ratings = binary()
     ratings.matrix.data[0] = 5
-    monkeypatch.setattr(module, "NoiseSource", None)
+    monkeypatch.setattr(NoiseSource, "normal", None)
+    monkeypatch.setattr(NoiseSource, "integers", None)
     for publisher in (NoisyRows(epsilon=1.0), FlippedRows(epsilon=1.0)):
         with pytest.raises(ValueError, match=r"'book' lie in \[1, 5\] and are not all 1.*filters.threshold"):
             publisher.publish(ratings, "book")

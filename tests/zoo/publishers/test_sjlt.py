@@ -13,8 +13,9 @@ from zoo import JLT, SJLT, Ratings
 from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import paper_w
+from zoo.privacy.record.record import warn_once
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
-from zoo.publishers.projected import _warn_once
+from zoo.publisher import PublicSizes
 
 
 @pytest.mark.parametrize(
@@ -27,9 +28,9 @@ from zoo.publishers.projected import _warn_once
     ],
 )
 def test_the_noise_is_that_of_the_unit_calibration(width: int, epsilon: float, delta: float, w: float) -> None:
-    plan = SJLT(epsilon, width, delta=delta).projection(1000, 50)
+    plan = SJLT(epsilon, width, delta=delta).projection(PublicSizes(1000, 50))
     assert plan.w == pytest.approx(w, rel=1e-9)
-    assert plan == JLT(epsilon, width, delta=delta).projection(1000, 50)
+    assert plan == JLT(epsilon, width, delta=delta).projection(PublicSizes(1000, 50))
     assert isinstance(plan.event, GaussianEvent)
 
 
@@ -45,7 +46,7 @@ def test_the_noise_has_its_scale() -> None:
 def test_max_takes_its_noise_from_the_longest_column() -> None:
     publisher = SJLT(epsilon=2.0, num_components=20, calibration="max", density=0.3, seed=4)
     norms = SparseMatrix(20, 30, 4, density=0.3, unit=False).column_norms()
-    assert publisher.projection(100, 30).w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)
+    assert publisher.projection(PublicSizes(100, 30)).w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)
     assert publisher.publish(binary(), "book").record.summary() == "rating, eps 2.00, delta 1e-05, proved"
 
 
@@ -74,7 +75,7 @@ def test_the_record_of_a_release() -> None:
 
 
 def test_the_papers_form_protects_nobody() -> None:
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     publisher = SJLT(epsilon=8.0, num_components=20, paper_faithful=True)
     wide = Ratings(binary().matrix[:4], binary().user_ids[:4], binary().item_ids)
     with pytest.warns(UserWarning, match="SJLT with paper_faithful protects nobody here: no noise is added") as warned:

@@ -12,8 +12,8 @@ from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import COORDINATES
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_projection, public_matrix, release_chunks
-from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_projection, release_chunks
+from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 Floats = npt.NDArray[np.float64]
@@ -26,13 +26,9 @@ _BEYOND = 3.0  # ratings in units of the range: a mechanism that forgets to boun
 
 
 def canary_sizes(dim: int) -> tuple[int, int]:
-    """How many canaries, and how many items, an audit of published rows of a width takes: fewer where they are wide.
+    """Canaries and items of an audit of published rows of width ``dim``: fewer where they are wide, never below 100 and 64.
 
-    1,500 and 600 up to a width of some thousands, so that audits take seconds and some 100 MiB at most; never below 100
-    and 64.
-
-    Args:
-        dim: Width of the published rows.
+    1,500 and 600 up to a width of some thousands, so that audits take seconds and some 100 MiB at most.
     """
     many = _NUMBERS // dim
     return min(_CANARIES, max(_FEWEST_CANARIES, many)), min(_ITEMS, max(_FEWEST_ITEMS, many))
@@ -78,7 +74,10 @@ def _released(
     matrix: PublicMatrix,
     noise: NoiseSource,
 ) -> tuple[Floats, Floats]:
-    """Publishes once; a score per canary ``(canaries,)``, and coordinates of the noise, enough for a scale test."""
+    """Publishes once; a score per canary ``(canaries,)``, and coordinates of the noise, enough for a scale test.
+
+    With b the canary's coin, a user's row times ``sqrt(dim)``, less the product of the row without it, is ``b range M_i + w N``.
+    """
     largest, users = plan.rating_range or 0.0, np.arange(len(items))
     ratings = _BEYOND * largest * (noise.uniform((len(items), matrix.num_items)) < _DENSITY)
     ratings[users, items] = 0.0
@@ -108,7 +107,7 @@ def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit
     unit = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH)
     gaussian = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH, calibration="gaussian")
     return [
-        canary_audit("JLT unit, one run", unit, public_matrix("unit", _WIDTH, _ITEMS, 0)),
+        canary_audit("JLT unit, one run", unit, GaussianMatrix(_WIDTH, _ITEMS, 0, unit=True)),
         canary_audit("SJLT unit, one run", unit, SparseMatrix(_WIDTH, _ITEMS, 0)),
-        canary_audit("JLT gaussian, one run", gaussian, public_matrix("gaussian", _WIDTH, _ITEMS, 0)),
+        canary_audit("JLT gaussian, one run", gaussian, GaussianMatrix(_WIDTH, _ITEMS, 0)),
     ]

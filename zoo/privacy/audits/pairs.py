@@ -21,8 +21,8 @@ from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.two_world import Audit, Residuals, Worlds
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import ProjectionPlan, plan_projection, public_matrix, release_chunks
-from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.projection import ProjectionPlan, plan_projection, release_rows
+from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 Floats = npt.NDArray[np.float64]
@@ -45,11 +45,11 @@ def same_rows(row: npt.ArrayLike, count: int) -> csr_array:
 
 
 def row_worlds(mechanism: Mechanism, row0: npt.ArrayLike, row1: npt.ArrayLike, score: Score, width: int) -> Worlds:
-    """Worlds of a mechanism that treats users independently: many users with one row, many with the other.
+    """Worlds of a mechanism that treats users independently: many users with one row ``(items,)``, many with the other.
 
     Args:
         mechanism: Publishes rows; must not compare users, so centring over users is left out.
-        row0: A user's row on one data set, ``(items,)``.
+        row0: A user's row on one data set.
         row1: The same on its neighbour.
         score: Of published rows.
         width: Of a published row; decides how many users are published at a time.
@@ -64,13 +64,7 @@ def row_worlds(mechanism: Mechanism, row0: npt.ArrayLike, row1: npt.ArrayLike, s
 
 
 def row_residuals(mechanism: Mechanism, row: npt.ArrayLike, clean: npt.ArrayLike) -> Residuals:
-    """What a mechanism adds to a user's row.
-
-    Args:
-        mechanism: Publishes rows.
-        row: Of a user, ``(items,)``.
-        clean: What would be published of it without noise, ``(width,)``.
-    """
+    """What a mechanism adds to a user's row ``(items,)``, of which it would publish ``clean`` ``(width,)`` without noise."""
     expected = np.asarray(clean, dtype=np.float64)
     return lambda count, noise: mechanism(same_rows(row, -(-count // len(expected))), noise) - expected
 
@@ -94,7 +88,7 @@ def worst_rows(plan: ProjectionPlan, item: int, num_items: int) -> tuple[Floats,
 
 
 def _admitted(plan: ProjectionPlan, row: Floats) -> Floats:
-    """A row as the plan admits it, ``(items,)``."""
+    """A row ``(items,)`` as the plan admits it; computed apart from the mechanism, whose bounds are what is audited."""
     if plan.clip is not None:
         length = float(np.linalg.norm(row))
         return row * (plan.clip / length) if length > plan.clip else row
@@ -126,7 +120,7 @@ def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, i
         mu, epsilon = mu_of([plan.event]), plan.epsilon
 
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
-        return np.concatenate(list(release_chunks(rows, plan, matrix, noise)))
+        return release_rows(rows, plan, matrix, noise)
 
     return Audit(
         name,
@@ -158,18 +152,16 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
     if plan.mu is not None:
         raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")
     each = 1 if plan.relation.unit is not Unit.USER else _USER_ITEMS
-    own0, own1 = worst_rows(plan, 0, each)
-    change = _admitted(plan, own1) - _admitted(plan, own0)
+    rows = worst_rows(plan, 0, each)
+    change = _admitted(plan, rows[1]) - _admitted(plan, rows[0])
     # Half of what the squares of the two worlds' means differ by, in units of |M c|^2.
     offset = 0.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.5
 
     def scores(own: Floats, runs: int, seed: int, noise: NoiseSource) -> Floats:
         parts = (np.tile(own, runs), np.arange(runs * each), np.arange(runs + 1) * each)
-        rows = csr_array(parts, shape=(runs, runs * each))
-        matrix = public_matrix(plan.calibration, plan.dim, runs * each, seed)
-        published = np.concatenate(list(release_chunks(rows, plan, matrix, noise)))
-        columns = matrix.transposed().reshape(runs, each, plan.dim)
-        moved = np.einsum("e,red->rd", change, columns)
+        matrix = GaussianMatrix(plan.dim, runs * each, seed)
+        published = release_rows(csr_array(parts, shape=(runs, runs * each)), plan, matrix, noise)
+        moved = np.einsum("e,red->rd", change, matrix.transposed().reshape(runs, each, plan.dim))  # M c, (runs, dim)
         square = np.einsum("rd,rd->r", moved, moved)
         seen = np.einsum("rd,rd->r", published, moved) * math.sqrt(plan.dim)
         result: Floats = (seen - offset * square) / plan.w**2
@@ -177,10 +169,10 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
 
     def worlds(runs: int, noise: NoiseSource) -> tuple[Floats, Floats]:
         chunk = max(1, _CHUNK // plan.dim // each)
-        parts: list[tuple[Floats, Floats]] = []
+        parts: list[list[Floats]] = []
         for start in range(0, runs, chunk):
             count, seed = min(chunk, runs - start), int(noise.integers(2**62, 1)[0])
-            parts.append((scores(own0, count, seed, noise), scores(own1, count, seed, noise)))
+            parts.append([scores(own, count, seed, noise) for own in rows])
         return np.concatenate([one for one, _ in parts]), np.concatenate([other for _, other in parts])
 
     return Audit(name, plan.epsilon, plan.delta, worlds, relation=plan.relation)
@@ -197,19 +189,14 @@ def projection_audits(epsilon: float = 1.0, delta: float = 1e-5, dim: int = 16) 
         dim: Width of the published rows.
     """
     planned = partial(plan_projection, delta=delta, dim=dim)
-    gaussian, sparse = public_matrix("max", dim, _ITEMS, 0), SparseMatrix(dim, _ITEMS, 0, unit=False)
+    gaussian, sparse = GaussianMatrix(dim, _ITEMS, 0), SparseMatrix(dim, _ITEMS, 0, unit=False)
     longest, longest_sparse = (int(np.argmax(matrix.column_norms())) for matrix in (gaussian, sparse))
-    unit = planned(epsilon=epsilon)
     largest = float(gaussian.column_norms().max())
+    unit, most = planned(epsilon=epsilon), planned(epsilon=epsilon, calibration="max", largest_norm=largest)
     audits = [
-        projection_audit("JLT unit", unit, public_matrix("unit", dim, _ITEMS, 0), item=longest),
+        projection_audit("JLT unit", unit, GaussianMatrix(dim, _ITEMS, 0, unit=True), item=longest),
         projection_audit("SJLT unit", unit, SparseMatrix(dim, _ITEMS, 0), item=longest_sparse),
-        projection_audit(
-            "JLT max",
-            planned(epsilon=epsilon, calibration="max", largest_norm=largest),
-            gaussian,
-            item=longest,
-        ),
+        projection_audit("JLT max", most, gaussian, item=longest),
     ]
     plans = {
         "JLT gaussian": planned(epsilon=epsilon, calibration="gaussian"),

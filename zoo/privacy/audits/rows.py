@@ -13,13 +13,13 @@ from zoo.privacy.audits.pairs import row_residuals, row_worlds
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.row_noise import (
-    FlipPlan,
     NoisePlan,
+    RandomisedResponsePlan,
     flipped_rows,
     noisy_rows,
     noisy_rows_above,
-    plan_flips,
     plan_noise,
+    plan_randomised_response,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -88,12 +88,12 @@ def _noisy_user_audit(name: str, plan: NoisePlan) -> Audit:
     )
 
 
-def flipped_rows_audit(name: str, plan: FlipPlan) -> Audit:
+def flipped_rows_audit(name: str, plan: RandomisedResponsePlan) -> Audit:
     """Audit of flipped cells: whether one cell is reported, and kept. The claim has no delta and is attained.
 
     Args:
         name: For a table.
-        plan: From `plan_flips`.
+        plan: From `plan_randomised_response`.
     """
 
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
@@ -119,7 +119,7 @@ def row_noise_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
         for relation, name in users.items()
     }
     flipped = {
-        name: plan_flips(epsilon=epsilon, num_users=1, num_items=_ITEMS, keep=keep)
+        name: plan_randomised_response(epsilon=epsilon, num_users=1, num_items=_ITEMS, keep=keep)
         for name, keep in {"FlippedRows": 1.0, "FlippedRows, half kept": 0.5}.items()
     }
     return [

@@ -21,13 +21,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, PrivacyEvent
-from zoo.privacy.accounting.gaussian import check_sensitivity, gauss_mu
+from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import check_dim, max_w, mix_epsilon, mix_w, paper_w
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
-from zoo.privacy.rows.public_matrix import MATRIX_BYTES, GaussianMatrix, GivenMatrix, PublicMatrix
-from zoo.privacy.rows.public_matrix import column_norms as column_norms
-from zoo.privacy.rows.public_matrix import unit_columns as unit_columns
+from zoo.privacy.rows.bounds import clamp_ratings, clip_rows, l2_sensitivity
+from zoo.privacy.rows.public_matrix import PublicMatrix
 
 Floats = npt.NDArray[np.float64]
 Calibration = Literal["unit", "gaussian", "max", "paper"]
@@ -100,9 +99,8 @@ def plan_projection(
         delta: In (0, 1).
         dim: Width of the published rows.
         calibration: One of the above.
-        relation: Neighbouring relation. Under a rating relation a change moves one rating by at most ``rating_range``;
-            under ``zero_out_one_user`` a row moves by at most ``clip``, under ``replace_one_user`` by twice that.
-        rating_range: Largest rating, the least being 0, which an absent rating also counts as; 1 for binary data.
+        relation: Neighbouring relation; see `l2_sensitivity` for how far it moves the ratings.
+        rating_range: Largest rating, the least being 0; 1 for binary data.
         clip: L2 norm that rows are clipped to; needed for users, refused for ratings.
         largest_norm: Largest column norm of the M that will be used; needed for ``max``, refused otherwise.
 
@@ -117,23 +115,27 @@ def plan_projection(
             f"largest_norm goes with calibration 'max' alone, got {largest_norm!r} with {calibration!r}. "
             "Pass column_norms(M).max() of the M that will be used, or leave it out."
         )
-    sensitivity = _sensitivity(calibration, relation, rating_range, clip)
-    requested = None
+    per_user = relation.unit is Unit.USER
+    if per_user and calibration != "gaussian":
+        raise ValueError(
+            f"calibration {calibration!r} does not protect a whole user: it bounds what M makes of one rating, and a "
+            "user's row may lie in a direction that M stretches far more. Use calibration 'gaussian'."
+        )
+    sensitivity = l2_sensitivity(relation, rating_range, clip)
     mu: float | None = None
+    requested: float | None = None
     event: PrivacyEvent
     if calibration in ("unit", "max"):
+        # Given M, a rating moves R M^T by its item's column: at most largest_norm x sensitivity, under noise of w.
         largest_norm = math.sqrt(dim) if largest_norm is None else largest_norm
         w = max_w(largest_norm, epsilon, delta, sensitivity)
-        mu = gauss_mu(epsilon, delta)
-        event = GaussianEvent(w / (largest_norm * sensitivity))
-    elif calibration == "gaussian":
-        w = mix_w(dim, epsilon, delta, sensitivity)
-        event = GaussianProjectionEvent(w / sensitivity, dim)
+        mu, event = gauss_mu(epsilon, delta), GaussianEvent(w / (largest_norm * sensitivity))
     else:
-        w = paper_w(dim, epsilon, delta, sensitivity)
-        requested, epsilon = epsilon, mix_epsilon(delta, sensitivity / w, dim)
+        # A fixed change c gives M c of squared norm |c|^2 chi2(dim), whatever its direction; delta is a mean over M.
+        w = (mix_w if calibration == "gaussian" else paper_w)(dim, epsilon, delta, sensitivity)
         event = GaussianProjectionEvent(w / sensitivity, dim)
-    per_user = relation.unit is Unit.USER
+    if calibration == "paper":
+        requested, epsilon = epsilon, mix_epsilon(delta, sensitivity / w, dim)
     return ProjectionPlan(
         calibration=calibration,
         relation=relation,
@@ -152,230 +154,10 @@ def plan_projection(
     )
 
 
-def _sensitivity(calibration: Calibration, relation: Relation, rating_range: float, clip: float | None) -> float:
-    if relation.unit is not Unit.USER:
-        if clip is not None:
-            raise ValueError(f"clip bounds a whole user and does nothing for {relation.value!r}; leave it out.")
-        check_sensitivity(rating_range)
-        return rating_range
-    if calibration != "gaussian":
-        raise ValueError(
-            f"calibration {calibration!r} does not protect a whole user: it bounds what M makes of one rating, and a "
-            "user's row may lie in a direction that M stretches far more. Use calibration 'gaussian'."
-        )
-    if clip is None:
-        raise ValueError(
-            f"{relation.value!r} needs clip, the L2 norm that rows are clipped to: a public number, e.g. 5.0."
-        )
-    check_sensitivity(clip)
-    return clip if relation is Relation.ZERO_OUT_ONE_USER else 2 * clip
-
-
-def gaussian_projection(dim: int, num_items: int, seed: int) -> Floats:
-    """A matrix of independent standard normals from a public seed, shape ``(dim, items)``.
-
-    The same on every machine. The column of an item depends on the seed and the item's index alone.
-
-    Args:
-        dim: Rows.
-        num_items: Columns.
-        seed: Public; chosen without looking at the data.
-
-    Raises:
-        ValueError: If an argument is out of range.
-    """
-    return GaussianMatrix(dim, num_items, seed).transposed().T
-
-
-def public_matrix(
-    calibration: Calibration, dim: int, num_items: int, seed: int, *, matrix_bytes: int = MATRIX_BYTES
-) -> GaussianMatrix:
-    """The public matrix of a calibration: Gaussian, for ``unit`` with rescaled columns; blocks where it is large.
-
-    Raises:
-        ValueError: If an argument is out of range.
-    """
-    return GaussianMatrix(dim, num_items, seed, unit=calibration == "unit", matrix_bytes=matrix_bytes)
-
-
-def projection_matrix(calibration: Calibration, dim: int, num_items: int, seed: int) -> Floats:
-    """The same as an array, shape ``(dim, items)``, whatever its size.
-
-    Raises:
-        ValueError: If an argument is out of range.
-    """
-    return public_matrix(calibration, dim, num_items, seed).transposed().T
-
-
-def clip_rows(rows: csr_array, clip: float) -> csr_array:
-    """Rows scaled down to an L2 norm of at most ``clip``, shape ``(users, items)``, float64; shorter rows stay.
-
-    This bounds what one user can change: by ``clip`` if zeroed out, by twice that if replaced (L2).
-
-    Raises:
-        ValueError: If clip is not positive or a value is not finite.
-    """
-    check_sensitivity(clip)
-    rows = _canonical(rows)
-    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
-    factors = np.minimum(1.0, clip / np.maximum(norms, clip))
-    return csr_array(
-        (rows.data * np.repeat(factors, np.diff(rows.indptr)), rows.indices, rows.indptr), shape=rows.shape
-    )
-
-
-def clamp_ratings(rows: csr_array, rating_range: float) -> csr_array:
-    """Ratings clamped to ``[0, rating_range]``, shape ``(users, items)``, float64.
-
-    This bounds what one rating can change, its presence included: by ``rating_range`` (L2).
-
-    Raises:
-        ValueError: If the range is not positive or a value is not finite.
-    """
-    check_sensitivity(rating_range)
-    rows = _canonical(rows)
-    return csr_array((np.clip(rows.data, 0.0, rating_range), rows.indices, rows.indptr), shape=rows.shape)
-
-
-def _canonical(rows: csr_array) -> csr_array:
-    """A float64 copy in which no cell is stored twice, for a bound on cells is none on halves of cells."""
-    rows = rows.astype(np.float64, copy=True)
-    rows.sum_duplicates()
-    if not np.isfinite(rows.data).all():
-        raise ValueError("The rows hold NaN or infinite values, which no bound can be put on. Remove them first.")
-    return rows
-
-
-def project(
-    rows: csr_array,
-    projection: Floats | PublicMatrix,
-    w: float,
-    noise: NoiseSource,
-    *,
-    users_per_chunk: int | None = None,
-) -> Floats:
-    """``(R M^T + w N) / sqrt(dim)``, rounded to the public lattice of its noise; shape ``(users, dim)``, float64.
-
-    Protects one rating or one user, as the plan behind ``w`` says, if and only if the rows are bounded as it says:
-    `release_rows` sees to that. Before noise, a change of one rating by r moves the result by r times the norm of the
-    item's column over ``sqrt(dim)`` (L2). Whatever is done with the result is post-processing.
-
-    Args:
-        rows: R, shape ``(users, items)``, bounded.
-        projection: M, shape ``(dim, items)``, public.
-        w: Standard deviation of the noise on ``R M^T``.
-        noise: Where N comes from; drawn user by user, so neither the chunks' size nor M's blocks change it.
-        users_per_chunk: Users worked on at a time; None bounds the memory.
-
-    Raises:
-        ValueError: If the shapes do not match or w is not positive.
-    """
-    matrix = projection if isinstance(projection, PublicMatrix) else GivenMatrix(projection)
-    _check_product(rows, matrix, w)
-    result = np.empty((rows.shape[0], matrix.dim), dtype=np.float64)
-    for start, stop in _chunks(rows.shape[0], matrix, users_per_chunk):
-        result[start:stop] = _noisy(rows[start:stop].astype(np.float64), matrix, w, noise)
-    return result
-
-
-def _chunks(num_users: int, matrix: PublicMatrix, users_per_chunk: int | None) -> Iterator[tuple[int, int]]:
-    """Ranges of users worked on at a time: more where the matrix is computed anew for each."""
-    numbers = _CHUNK if matrix.fits else _LARGE_CHUNK
-    step = max(1, numbers // matrix.dim) if users_per_chunk is None else users_per_chunk
-    for start in range(0, num_users, step):
-        yield start, min(start + step, num_users)
-
-
-def _noisy(rows: csr_array, matrix: PublicMatrix, w: float, noise: NoiseSource) -> Floats:
-    """What `project` says, for one chunk."""
-    scale = math.sqrt(matrix.dim)
-    noisy = matrix.times(rows)
-    step = max(1, _CHUNK // matrix.dim)
-    for start in range(0, len(noisy), step):
-        part = noisy[start : start + step]
-        part += w * noise.normal(part.shape)
-        part /= scale
-        part[...] = round_to_lattice(part, w / scale)
-    return noisy
-
-
-def _check_product(rows: csr_array, matrix: PublicMatrix, w: float) -> None:
-    if rows.shape[1] != matrix.num_items:
-        raise ValueError(
-            f"The rows have {rows.shape[1]} items, the projection {matrix.num_items}; they must be the same items."
-        )
-    if not (w > 0 and math.isfinite(w)):
-        raise ValueError(f"w must be a positive finite number, got {w!r}. Take it from plan_projection.")
-
-
-def release_rows(
-    rows: csr_array, plan: ProjectionPlan, seed: int, noise: NoiseSource, *, matrix: PublicMatrix | None = None
-) -> tuple[Floats, PrivacyEvent]:
-    """One release as planned: bounds the rows, projects them, adds the noise; and the event that happened.
-
-    Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity`` before projection. Whatever is
-    done with the result is post-processing; centring it over users is too.
-
-    Args:
-        rows: Ratings, shape ``(users, items)``.
-        plan: From `plan_projection`.
-        seed: Public seed of the projection.
-        noise: Where the noise comes from.
-        matrix: M, where it is another than the Gaussian one of the seed.
-
-    Returns:
-        The rows ``(users, dim)``, float64, and the event for the ledger.
-
-    Raises:
-        ValueError: If the matrix has longer columns than the plan allows for, or a value is not finite.
-    """
-    matrix = matrix or public_matrix(plan.calibration, plan.dim, rows.shape[1], seed)
-    result = np.empty((rows.shape[0], plan.dim), dtype=np.float64)
-    start = 0
-    for chunk in release_chunks(rows, plan, matrix, noise):
-        result[start : start + len(chunk)] = chunk
-        start += len(chunk)
-    return result, plan.event
-
-
-def release_chunks(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> Iterator[Floats]:
-    """The rows of one release as planned, some users at a time and in their order; taken to the end, it is one release.
-
-    Protects what `release_rows` says, with the same sensitivity, and the same may be done with what it yields. Going
-    through it draws the noise: twice is two releases.
-
-    Args:
-        rows: Ratings, shape ``(users, items)``.
-        plan: From `plan_projection`.
-        matrix: M, public, with the plan's width and columns no longer than it allows for.
-        noise: Where the noise comes from.
-
-    Returns:
-        Rows ``(some users, dim)``, float64; a user's row does not depend on how users are divided.
-
-    Raises:
-        ValueError: If the matrix does not go with rows or plan, or, once it is gone through, a value is not finite.
-    """
-    _check_product(rows, matrix, plan.w)
-    if matrix.dim != plan.dim:
-        raise ValueError(f"The projection has width {matrix.dim}, the plan {plan.dim}. Plan with the same width.")
-    if plan.largest_norm is not None:
-        longest = float(matrix.column_norms().max())
-        if longest > plan.largest_norm * (1 + 1e-12):
-            raise ValueError(
-                f"The projection's longest column has norm {longest:.6g}, the plan allows {plan.largest_norm:.6g}. "
-                "Plan with the same seed, width and number of items."
-            )
-    if plan.clip is None and plan.rating_range is None:
-        raise ValueError("The plan bounds neither users nor ratings; make it with plan_projection.")
-    users = _chunks(rows.shape[0], matrix, None)
-    return (_noisy(bounded_rows(rows[start:stop], plan), matrix, plan.w, noise) for start, stop in users)
-
-
 def bounded_rows(rows: csr_array, plan: ProjectionPlan) -> csr_array:
-    """Rows ``(users, items)`` bounded as a plan says: users clipped or ratings clamped, float64.
+    """Rows ``(users, items)`` bounded as a plan says: users clipped or ratings clamped, float64. Not to be released.
 
-    Afterwards one change under ``plan.relation`` moves them by at most ``plan.sensitivity`` (L2). Not to be released.
+    Afterwards one change under ``plan.relation`` moves them by at most ``plan.sensitivity`` (L2).
 
     Raises:
         ValueError: If the plan bounds nothing, or a value is not finite.
@@ -385,3 +167,75 @@ def bounded_rows(rows: csr_array, plan: ProjectionPlan) -> csr_array:
     if plan.rating_range is not None:
         return clamp_ratings(rows, plan.rating_range)
     raise ValueError("The plan bounds neither users nor ratings; make it with plan_projection.")
+
+
+def release_chunks(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> Iterator[Floats]:
+    """``(R M^T + w N) / sqrt(dim)`` of bounded rows, some users at a time and in their order.
+
+    Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity`` before projection. Whatever is
+    done with the rows is post-processing; centring them over users is too. Taken to the end it is one release. Going
+    through it draws the noise: twice is two releases.
+
+    Args:
+        rows: Ratings R, shape ``(users, items)``.
+        plan: From `plan_projection`.
+        matrix: M, public, with the plan's width and columns no longer than it allows for.
+        noise: Where N comes from; drawn user by user, so neither the chunks' size nor M's blocks change it.
+
+    Returns:
+        Rows ``(some users, dim)``, float64, rounded to the public lattice of their noise.
+
+    Raises:
+        ValueError: If the matrix does not go with rows or plan, or, once it is gone through, a value is not finite.
+    """
+    if rows.shape[1] != matrix.num_items:
+        raise ValueError(
+            f"The rows have {rows.shape[1]} items, the projection {matrix.num_items}; they must be the same items."
+        )
+    if not (plan.w > 0 and math.isfinite(plan.w)):
+        raise ValueError(f"w must be a positive finite number, got {plan.w!r}. Take it from plan_projection.")
+    if matrix.dim != plan.dim:
+        raise ValueError(f"The projection has width {matrix.dim}, the plan {plan.dim}. Plan with the same width.")
+    if plan.largest_norm is not None:
+        longest = float(matrix.column_norms().max())
+        if longest > plan.largest_norm * (1 + 1e-12):
+            raise ValueError(
+                f"The projection's longest column has norm {longest:.6g}, the plan allows {plan.largest_norm:.6g}. "
+                "Plan with the same seed, width and number of items."
+            )
+    bounded_rows(rows[:0], plan)  # refuses a plan without a bound before anything is made
+    # A chunk of users bounds the memory beside M. Where M is not held, each chunk computes all of it: fewer, larger ones.
+    users = max(1, (_CHUNK if matrix.fits else _LARGE_CHUNK) // plan.dim)
+    starts = range(0, rows.shape[0], users)
+    return (_noisy(bounded_rows(rows[start : start + users], plan), matrix, plan.w, noise) for start in starts)
+
+
+def _noisy(rows: csr_array, matrix: PublicMatrix, w: float, noise: NoiseSource) -> Floats:
+    """``(R M^T + w N) / sqrt(dim)``, rounded: R ``(users, items)`` sparse, M ``(dim, items)``, N and result ``(users, dim)``.
+
+    The product is sparse times dense, so its cost is that of the ratings, ``dim`` additions each. N is added in place and in
+    parts that stay small beside the result: the noise costs most of the time, and must not double the memory.
+    """
+    scale = math.sqrt(matrix.dim)
+    noisy = matrix.times(rows)
+    users = max(1, _CHUNK // matrix.dim)
+    for start in range(0, len(noisy), users):
+        part = noisy[start : start + users]
+        part += w * noise.normal(part.shape)
+        part /= scale
+        part[...] = round_to_lattice(part, w / scale)
+    return noisy
+
+
+def release_rows(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> Floats:
+    """The release of `release_chunks` in one array, shape ``(users, dim)``, float64.
+
+    Raises:
+        ValueError: As there.
+    """
+    result = np.empty((rows.shape[0], plan.dim))
+    start = 0
+    for chunk in release_chunks(rows, plan, matrix, noise):
+        result[start : start + len(chunk)] = chunk
+        start += len(chunk)
+    return result

@@ -21,23 +21,14 @@ MATRIX_BYTES = 2**30
 _PIECE = 2**22  # numbers of a whole matrix made at a time
 
 
-def column_norms(projection: Floats) -> Floats:
-    """L2 norm of each column of a matrix ``(dim, items)``, shape ``(items,)``."""
-    norms: Floats = np.sqrt(np.einsum("di,di->i", projection, projection))
+def column_norms(columns: Floats) -> Floats:
+    """L2 norms ``(items,)`` of columns of M, given item by item, ``(items, dim)``."""
+    norms: Floats = np.sqrt(np.einsum("id,id->i", columns, columns))
     return norms
 
 
-def unit_columns(projection: Floats) -> Floats:
-    """A matrix ``(dim, items)`` with its columns rescaled to norm ``sqrt(dim)``.
-
-    Raises:
-        ValueError: If a column is zero or not finite, and so has no direction.
-    """
-    return projection * unit_scale(column_norms(projection), len(projection))
-
-
-def unit_scale(norms: Floats, dim: int) -> Floats:
-    """What columns of these norms ``(items,)`` are multiplied by for a norm of ``sqrt(dim)``.
+def rescale(columns: Floats, norms: Floats, dim: int) -> None:
+    """Give columns of M of these norms ``(items,)`` the norm ``sqrt(dim)``, in place; any part of each, ``(items, any)``.
 
     Raises:
         ValueError: If a column is zero or not finite, and so has no direction.
@@ -47,29 +38,34 @@ def unit_scale(norms: Floats, dim: int) -> Floats:
         raise ValueError(
             f"Column {bad[0]} of the projection has norm {norms[bad[0]]} and no direction. Use another seed."
         )
-    scale: Floats = math.sqrt(dim) / norms
-    return scale
+    columns *= (math.sqrt(dim) / norms)[:, None]
 
 
 class PublicMatrix(ABC):
     """A matrix ``(dim, items)`` that everybody may know. It depends on public settings alone and protects nobody.
 
+    Computed item by item or component by component, as its columns or rows are made: always held transposed,
+    ``(items, dim)``, for the product with rows of users reads the columns of their items.
+
     Args:
         dim: Rows.
         num_items: Columns.
+        seed: Public; chosen without looking at the data.
+        unit: Whether columns are rescaled to norm ``sqrt(dim)``.
         matrix_bytes: Up to this size it is held whole; beyond, it is computed in blocks of about this size or less.
 
     Raises:
         ValueError: If an argument is out of range.
     """
 
-    def __init__(self, dim: int, num_items: int, matrix_bytes: int = MATRIX_BYTES) -> None:
+    def __init__(self, dim: int, num_items: int, seed: int, unit: bool, matrix_bytes: int) -> None:
         check_dim(dim)
         if num_items < 1:
             raise ValueError(f"num_items must be at least 1, got {num_items!r}. It is the public number of items.")
         if matrix_bytes < 1:
             raise ValueError(f"matrix_bytes must be at least 1, got {matrix_bytes!r}. It is a bound on memory.")
         self.dim, self.num_items, self.matrix_bytes = int(dim), int(num_items), matrix_bytes
+        self.seed, self.unit = seed, unit
         self._held: Floats | None = None
 
     @property
@@ -88,7 +84,7 @@ class PublicMatrix(ABC):
 
     def times(self, rows: csr_array) -> Floats:
         """``R M^T`` for rows ``(users, items)``: shape ``(users, dim)``, float64. Not to be released without noise."""
-        return self._times_blocks(rows) if not self.fits else np.asarray(rows @ self.transposed())
+        return np.asarray(rows @ self.transposed()) if self.fits else self._times_blocks(rows)
 
     @abstractmethod
     def column_norms(self) -> Floats:
@@ -103,71 +99,31 @@ class PublicMatrix(ABC):
         """`times` without the whole matrix."""
 
 
-class GivenMatrix(PublicMatrix):
-    """A matrix that was made elsewhere.
-
-    Args:
-        projection: Shape ``(dim, items)``.
-    """
-
-    def __init__(self, projection: Floats) -> None:
-        dim, num_items = projection.shape
-        super().__init__(dim, num_items, max(1, 8 * projection.size))
-        self._held = np.ascontiguousarray(projection.T)
-
-    def column_norms(self) -> Floats:
-        """L2 norm of each column, shape ``(items,)``."""
-        return column_norms(self.transposed().T)
-
-    def _whole(self) -> Floats:
-        return self.transposed()
-
-    def _times_blocks(self, rows: csr_array) -> Floats:
-        return np.asarray(rows @ self.transposed())
-
-
 class GaussianMatrix(PublicMatrix):
-    """Independent standard normals from a public seed, the same on every machine; JLT's M.
+    """Independent standard normals from a public seed, the same on every machine; JLT's M. Arguments: `PublicMatrix`.
 
     The column of an item depends on the seed, the width and the item's index alone, so a block of items is computed on
     its own: bit for bit the whole matrix's, for widths up to 8,192 (beyond, the last digit of a rescaled column may
     differ). A product by blocks of items adds the same terms in another order, and may differ in its last digits.
-
-    Args:
-        dim: Rows.
-        num_items: Columns.
-        seed: Public; chosen without looking at the data.
-        unit: Whether columns are rescaled to norm ``sqrt(dim)``.
-        matrix_bytes: Up to this size it is held whole.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     def __init__(
         self, dim: int, num_items: int, seed: int, *, unit: bool = False, matrix_bytes: int = MATRIX_BYTES
     ) -> None:
-        super().__init__(dim, num_items, matrix_bytes)
-        self.seed, self.unit = seed, unit
+        super().__init__(dim, num_items, seed, unit, matrix_bytes)
 
     def columns(self, start: int, stop: int) -> Floats:
-        """Columns of the items from ``start`` to before ``stop``, item by item, shape ``(stop - start, dim)``.
-
-        Raises:
-            ValueError: If they are no items of the matrix.
-        """
-        if not 0 <= start < stop <= self.num_items:
-            raise ValueError(f"Items {start} to {stop} were asked for; the matrix has 0 to {self.num_items}.")
+        """Columns of the items from ``start`` to before ``stop``, item by item, shape ``(stop - start, dim)``."""
         block = public_normals(self.seed, (stop - start, self.dim), offset=start * self.dim)
         if self.unit:
-            block *= unit_scale(column_norms(block.T), self.dim)[:, None]
+            rescale(block, column_norms(block), self.dim)
         return block
 
     def column_norms(self) -> Floats:
         """L2 norm of each column, shape ``(items,)``."""
         if self.fits:
-            return column_norms(self.transposed().T)
-        return np.concatenate([column_norms(self.columns(*block).T) for block in self._blocks(_PIECE)])
+            return column_norms(self.transposed())
+        return np.concatenate([column_norms(self.columns(*block)) for block in self._blocks(_PIECE)])
 
     def _blocks(self, numbers: int) -> Iterator[tuple[int, int]]:
         """Ranges of items with about so many numbers."""
@@ -182,6 +138,7 @@ class GaussianMatrix(PublicMatrix):
         return whole
 
     def _times_blocks(self, rows: csr_array) -> Floats:
+        # R M^T = sum over blocks of items of R[:, block] M[:, block]^T; compressed by item, for blocks are cut there.
         by_item = rows.tocsc()
         product = np.zeros((rows.shape[0], self.dim))
         for start, stop in self._blocks(self.matrix_bytes // 8):

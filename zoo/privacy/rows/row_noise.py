@@ -1,6 +1,6 @@
-"""Rows without projection: Gaussian noise on a 0/1 matrix, or every cell of it flipped; whole, or only what is kept.
+"""Rows without projection: Gaussian noise on a 0/1 matrix, or randomised response for every cell; whole, or only what is kept.
 
-The grid users x items is public: both sets are fixed in advance, a catalogue and not what occurs in the data. A rating
+All cells users x items are public: both sets are fixed in advance, a catalogue and not what occurs in the data. A rating
 that is there or not is one cell that is 1 or 0, so its presence is protected with it. Neither mechanism is from a paper
 of cross-domain recommendation; they are what the projections of PriCDR (Chen et al., WWW 2022) compete with.
 """
@@ -8,7 +8,7 @@ of cross-domain recommendation; they are what the projections of PriCDR (Chen et
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,18 +18,18 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri
 
 from zoo.privacy.accounting.events import GaussianEvent, RandomisedResponseEvent
-from zoo.privacy.accounting.gaussian import check_epsilon, check_sensitivity, gauss_mu
+from zoo.privacy.accounting.gaussian import check_epsilon, gauss_mu
 from zoo.privacy.accounting.pure import flip_probability
-from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.randomness.bernoulli import Integers, bernoulli, cells_of, kept_zeros
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.bernoulli import bernoulli, cells_of, kept_zeros
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
-from zoo.privacy.rows.projection import clip_rows
+from zoo.privacy.rows.bounds import clip_rows, l2_sensitivity
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 
 _CHUNK = 2**20  # noisy numbers made at a time
-_FALSE_ONES = 2**23  # zeros that flips report as ones, on average, before thinning sets in
+_FALSE_ONES = 2**23  # zeros that randomised response reports as ones, on average, before thinning sets in
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class NoisePlan:
 
 
 @dataclass(frozen=True)
-class FlipPlan:
-    """Flips of cells and what they spend, computed from public settings alone; see `plan_flips`.
+class RandomisedResponsePlan:
+    """Flips of cells and what they spend, computed from public settings alone; see `plan_randomised_response`.
 
     Attributes:
         flip_probability: Of each cell to be reported wrongly; a multiple of 2^-53.
@@ -90,15 +90,14 @@ def plan_noise(
     Args:
         epsilon: Privacy loss asked for.
         delta: In (0, 1).
-        relation: Under a rating relation one cell moves by 1; under ``zero_out_one_user`` a row by at most ``clip`` in
-            the L2 norm, under ``replace_one_user`` by twice that.
+        relation: Under a rating relation one cell moves by 1; see `l2_sensitivity` for users.
         clip: L2 norm that rows are clipped to; needed for users, refused for ratings.
         threshold: In standard deviations of the noise, at least 0; moved up to the next half-way point of the lattice.
 
     Raises:
         ValueError: If an argument is out of range, missing or does not go with the others.
     """
-    sensitivity = _sensitivity(relation, clip)
+    sensitivity = l2_sensitivity(relation, 1.0, clip)
     mu = gauss_mu(epsilon, delta)
     sigma = sensitivity / mu
     if threshold is not None and not 0 <= threshold < math.inf:
@@ -119,26 +118,15 @@ def plan_noise(
     )
 
 
-def _sensitivity(relation: Relation, clip: float | None) -> float:
-    if relation.unit is not Unit.USER:
-        if clip is not None:
-            raise ValueError(f"clip bounds a whole user and does nothing for {relation.value!r}; leave it out.")
-        return 1.0
-    if clip is None:
-        raise ValueError(
-            f"{relation.value!r} needs clip, the L2 norm that rows are clipped to: a public number, e.g. 5.0."
-        )
-    check_sensitivity(clip)
-    return clip if relation is Relation.ZERO_OUT_ONE_USER else 2 * clip
-
-
 def half_way(value: float, sigma: float) -> float:
     """The least number from ``value`` up that lies half-way between two points of the lattice of noise ``sigma``."""
     spacing = lattice_spacing(sigma)
     return (math.ceil(value / spacing - 0.5) + 0.5) * spacing
 
 
-def plan_flips(*, epsilon: float, num_users: int, num_items: int, keep: float | None = None) -> FlipPlan:
+def plan_randomised_response(
+    *, epsilon: float, num_users: int, num_items: int, keep: float | None = None
+) -> RandomisedResponsePlan:
     """How often cells must be flipped for a guarantee, and how much of the outcome is kept. Opens no data.
 
     Thinning the reported ones needs no privacy and costs none. It is there for large catalogues, where flips make far
@@ -154,12 +142,12 @@ def plan_flips(*, epsilon: float, num_users: int, num_items: int, keep: float | 
         ValueError: If an argument is out of range.
     """
     check_epsilon(epsilon)
-    flips = flip_probability(epsilon)
+    flip = flip_probability(epsilon)
     if keep is None:
-        keep = min(1.0, _FALSE_ONES / max(1.0, num_users * num_items * flips))
+        keep = min(1.0, _FALSE_ONES / max(1.0, num_users * num_items * flip))
     if not 0 < keep <= 1:
         raise ValueError(f"keep must lie in (0, 1], got {keep!r}. It is the share of the reported ones that are kept.")
-    return FlipPlan(flips, keep, epsilon, RandomisedResponseEvent(flips))
+    return RandomisedResponsePlan(flip, keep, epsilon, RandomisedResponseEvent(flip))
 
 
 def noisy_rows(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Singles:
@@ -197,15 +185,15 @@ def kept_probability(value: float | Floats, threshold: float, sigma: float) -> F
 
 
 def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> csr_array:
-    """The cells whose noisy value is above the threshold, with that value; the law of `noisy_rows`, at its cost.
+    """The cells whose noisy value is above the threshold t, with that value; the law of `noisy_rows`, for what is kept.
 
-    The pairs (cell, value above the threshold) are a function of all noisy values, so they cost what those cost, and
-    protect the same under the same relation; L2 sensitivity ``plan.sensitivity``; afterwards anything may be done.
+    The pairs (cell, value above t) are a function of all noisy values, so they cost what those cost, and protect the
+    same under the same relation; L2 sensitivity ``plan.sensitivity``; afterwards anything may be done.
 
-    All noisy values are never drawn. A cell is kept with the probability that its noisy value is above the threshold,
-    and its value then drawn from the part of the normal law above it. For zeros that probability is a float, drawn
-    exactly; see `kept_zeros`. The values are inverse survival functions of one uniform each, without
-    the sums of four that `NoiseSource.normal` is hardened by.
+    All noisy values are never drawn: of 10^10 cells some 10^7 are kept. A cell of value v is kept with probability
+    ``p = Phi((v - t)/sigma)``; for zeros p is a float, drawn exactly (see `kept_zeros`). Its value is the normal law's above
+    t, by the inverse survival function of one uniform U: ``v - sigma Phi^-1(p U)``, without the sums of four that
+    `NoiseSource.normal` is hardened by.
 
     Args:
         rows: 0/1, shape ``(users, items)``.
@@ -221,22 +209,24 @@ def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> cs
     """
     if plan.threshold is None:
         raise ValueError("The plan has no threshold, so every cell is kept: use noisy_rows, or plan with a threshold.")
+    threshold, sigma = plan.threshold, plan.sigma
+    # Above the threshold by at least half a step of the lattice: what the rounding of floats must not undo.
+    least = threshold + lattice_spacing(sigma) / 2
+
+    def values(means: Floats | float, shares: Floats, count: int) -> Singles:
+        drawn = means - sigma * ndtri(noise.uniform(count) * shares)
+        return np.maximum(round_to_lattice(drawn, sigma), least).astype(np.float32)
+
     rows = _bounded(rows, plan.clip)
-    share = kept_probability(rows.data, plan.threshold, plan.sigma)
+    share = kept_probability(rows.data, threshold, sigma)
     kept = noise.uniform(len(share)) < share
-    ones = _where(rows, kept), _values_above(rows.data[kept], share[kept], plan, noise)
-    false = kept_probability(0.0, plan.threshold, plan.sigma)
-
-    def zeros() -> Iterator[tuple[slice, Integers, Singles]]:
-        for users, cells in kept_zeros(rows, float(false), noise):
-            shares = np.broadcast_to(false, len(cells))
-            yield users, cells, _values_above(np.zeros(len(cells)), shares, plan, noise)
-
-    return _merged(rows.shape, *ones, zeros())
+    of_ones = values(rows.data[kept], share[kept], int(kept.sum()))
+    of_zero = kept_probability(0.0, threshold, sigma)
+    return _kept(rows, kept, of_ones, float(of_zero), lambda count: values(0.0, of_zero, count), noise)
 
 
-def flipped_rows(rows: csr_array, plan: FlipPlan, noise: NoiseSource) -> csr_array:
-    """The cells reported as ones after each was flipped at random, and those of them that are kept.
+def flipped_rows(rows: csr_array, plan: RandomisedResponsePlan, noise: NoiseSource) -> csr_array:
+    """Randomised response: the cells reported as ones after each was flipped at random, and those of them that are kept.
 
     Protects one rating, its presence included: neighbours differ in one cell, L1 sensitivity 1. Costs
     ``plan.epsilon`` with no delta. Whatever is done with the result is post-processing, as thinning is.
@@ -247,7 +237,7 @@ def flipped_rows(rows: csr_array, plan: FlipPlan, noise: NoiseSource) -> csr_arr
 
     Args:
         rows: 0/1, shape ``(users, items)``.
-        plan: From `plan_flips`.
+        plan: From `plan_randomised_response`.
         noise: Where the draws come from.
 
     Returns:
@@ -261,12 +251,10 @@ def flipped_rows(rows: csr_array, plan: FlipPlan, noise: NoiseSource) -> csr_arr
     flip, keep = Fraction(plan.flip_probability), Fraction(plan.keep)
     kept = bernoulli((1 - flip) * keep, rows.nnz, noise)
 
-    def zeros() -> Iterator[tuple[slice, Integers, Singles]]:
-        for users, cells in kept_zeros(rows, flip * keep, noise):
-            yield users, cells, np.ones(len(cells), dtype=np.float32)
+    def ones(count: int) -> Singles:
+        return np.ones(count, dtype=np.float32)
 
-    ones = _where(rows, kept)
-    return _merged(rows.shape, ones, np.ones(ones.nnz, dtype=np.float32), zeros())
+    return _kept(rows, kept, ones(int(kept.sum())), flip * keep, ones, noise)
 
 
 def _bounded(rows: csr_array, clip: float | None) -> csr_array:
@@ -286,36 +274,29 @@ def _bounded(rows: csr_array, clip: float | None) -> csr_array:
     return rows if clip is None else clip_rows(rows, clip)
 
 
-def _where(rows: csr_array, kept: npt.NDArray[np.bool_]) -> csr_array:
-    """The matrix with some of its entries alone; their values are of no account."""
-    starts = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
-    return csr_array((np.ones(int(kept.sum()), dtype=bool), rows.indices[kept], starts), shape=rows.shape)
-
-
-def _values_above(means: Floats, shares: Floats, plan: NoisePlan, noise: NoiseSource) -> Singles:
-    """Noisy values given that they are above the threshold, rounded to the lattice; shape ``(cells,)``, float32."""
-    threshold = 0.0 if plan.threshold is None else plan.threshold
-    values = means - plan.sigma * ndtri(noise.uniform(len(means)) * shares)
-    # Above the threshold by at least half a step of the lattice: what the rounding of floats must not undo.
-    least = threshold + lattice_spacing(plan.sigma) / 2
-    return np.maximum(round_to_lattice(values, plan.sigma), least).astype(np.float32)
-
-
-def _merged(
-    shape: tuple[int, int], ones: csr_array, values: Singles, zeros: Iterator[tuple[slice, Integers, Singles]]
+def _kept(
+    rows: csr_array,
+    kept: npt.NDArray[np.bool_],
+    of_ones: Singles,
+    zero_probability: Fraction | float,
+    of_zeros: Callable[[int], Singles],
+    noise: NoiseSource,
 ) -> csr_array:
-    """Kept ones and kept zeros in one matrix, sorted by cell, a chunk of users at a time."""
-    items: list[npt.NDArray[np.int32]] = []
-    weights: list[Singles] = []
-    counts = np.zeros(shape[0] + 1, dtype=np.int64)
-    for users, cells, noisy in zeros:
-        where = slice(ones.indptr[users.start], ones.indptr[users.stop])
-        cells = np.concatenate([cells, cells_of(ones, users)])
+    """Kept ones with their values, and zeros kept with a probability: one matrix ``(users, items)``, sorted by cell.
+
+    Sorted, for an order in which ones came first would tell them from zeros. Zeros are drawn a chunk of users at a time;
+    a cell is its number ``(user - first user) * items + item`` within the chunk, so sorting numbers sorts by user and item.
+    """
+    starts = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
+    ones = csr_array((np.ones(len(of_ones), dtype=bool), rows.indices[kept], starts), shape=rows.shape)
+    items, weights = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
+    counts = np.zeros(rows.shape[0] + 1, dtype=np.int64)
+    for users, zeros in kept_zeros(rows, zero_probability, noise):
+        values = np.concatenate([of_zeros(len(zeros)), of_ones[ones.indptr[users.start] : ones.indptr[users.stop]]])
+        cells = np.concatenate([zeros, cells_of(ones, users)])
         order = np.argsort(cells, kind="stable")
-        rows, columns = np.divmod(cells[order], shape[1])
+        places, columns = np.divmod(cells[order], rows.shape[1])
         items.append(columns.astype(np.int32))
-        weights.append(np.concatenate([noisy, values[where]])[order])
-        counts[users.start + 1 : users.stop + 1] = np.bincount(rows, minlength=users.stop - users.start)
-    starts = np.cumsum(counts)
-    entries = np.concatenate([*weights, np.zeros(0, np.float32)]), np.concatenate([*items, np.zeros(0, np.int32)])
-    return csr_array((*entries, starts), shape=shape)
+        weights.append(values[order])
+        counts[users.start + 1 : users.stop + 1] = np.bincount(places, minlength=users.stop - users.start)
+    return csr_array((np.concatenate(weights), np.concatenate(items), np.cumsum(counts)), shape=rows.shape)

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from zoo.privacy.randomness.noise import MASK_STREAM, SIGN_STREAM, public_uniforms
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
-from zoo.privacy.rows.public_matrix import MATRIX_BYTES, PublicMatrix, column_norms, unit_scale
+from zoo.privacy.rows.public_matrix import MATRIX_BYTES, PublicMatrix, column_norms, rescale
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def sparse_gaussian(uniforms: Floats, density: float) -> Floats:
 
 
 class SparseMatrix(PublicMatrix):
-    """``P H D`` from a public seed, the same on every machine; SJLT's M.
+    """``P H D`` from a public seed, the same on every machine; SJLT's M. Other arguments: `PublicMatrix`.
 
     Items are padded with zeros to a power of two, where H is orthogonal, and the columns of the padding are left out.
     P is made and transformed a few rows at a time, ``dim`` transforms in all; neither P nor H is ever held whole. A
@@ -60,15 +60,7 @@ class SparseMatrix(PublicMatrix):
     A column is zero only if P is (it is P times a vector without zeros): then P is drawn anew, whatever the data are.
 
     Args:
-        dim: Rows.
-        num_items: Columns.
-        seed: Public; chosen without looking at the data.
         density: Share of P that is not zero, in (0, 1].
-        unit: Whether columns are rescaled to norm ``sqrt(dim)``.
-        matrix_bytes: Up to this size it is held whole.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -81,31 +73,28 @@ class SparseMatrix(PublicMatrix):
         unit: bool = True,
         matrix_bytes: int = MATRIX_BYTES,
     ) -> None:
-        super().__init__(dim, num_items, matrix_bytes)
+        super().__init__(dim, num_items, seed, unit, matrix_bytes)
         check_density(density)
-        self.seed, self.density, self.unit = seed, density, unit
+        self.density = density
         self._padded = padded_size(num_items)
-        self._raw: Floats | None = None  # the whole before rescaling, until `_whole` takes it
 
     def column_norms(self) -> Floats:
         """L2 norm of each column, shape ``(items,)``."""
         norms = self._drawn[1]
         if not self.unit:
             return norms
-        return column_norms(self.transposed().T) if self.fits else norms * unit_scale(norms, self.dim)
+        if self.fits:
+            return column_norms(self.transposed())
+        rescaled = norms[:, None].copy()
+        rescale(rescaled, norms, self.dim)
+        return rescaled[:, 0]
 
     def components(self, start: int, stop: int) -> Floats:
-        """Rows of M from ``start`` to before ``stop``, item by item, shape ``(items, stop - start)``.
-
-        Raises:
-            ValueError: If they are no rows of the matrix.
-        """
-        if not 0 <= start < stop <= self.dim:
-            raise ValueError(f"Rows {start} to {stop} were asked for; the matrix has 0 to {self.dim}.")
+        """Rows of M from ``start`` to before ``stop``, item by item, shape ``(items, stop - start)``."""
         attempt, norms = self._drawn
         block = self._made(attempt, start, stop)
         if self.unit:
-            block *= unit_scale(norms, self.dim)[:, None]
+            rescale(block, norms, self.dim)
         return block
 
     @cached_property
@@ -116,7 +105,10 @@ class SparseMatrix(PublicMatrix):
 
     @cached_property
     def _drawn(self) -> tuple[int, Floats]:
-        """Which P it is, and the norms of the columns before rescaling, ``(items,)``; keeps the whole where it fits."""
+        """Which P it is, and the norms of the columns before rescaling, ``(items,)``.
+
+        Norms need all of M, so a matrix that fits is kept on the way: transforms are what it costs.
+        """
         whole = np.empty((self.num_items, self.dim)) if self.fits else None
         for attempt in range(_ATTEMPTS):
             squares = np.zeros(self.num_items)
@@ -125,9 +117,13 @@ class SparseMatrix(PublicMatrix):
                 squares += np.einsum("id,id->i", block, block)
                 if whole is not None:
                     whole[:, start:stop] = block
-            if (squares > 0).all():
-                self._raw = whole
-                return attempt, np.sqrt(squares)
+            if not (squares > 0).all():
+                continue
+            norms = np.sqrt(squares)
+            if whole is not None and self.unit:
+                rescale(whole, norms, self.dim)
+            self._held = whole
+            return attempt, norms
         raise ValueError(
             f"{_ATTEMPTS} sparse matrices of {self.dim} x {self._padded} with density {self.density:g} had no entry. "
             "Raise the density."
@@ -146,16 +142,13 @@ class SparseMatrix(PublicMatrix):
             yield start, min(start + _BLOCK, self.dim)
 
     def _whole(self) -> Floats:
-        attempt, norms = self._drawn
-        whole, self._raw = self._raw, None
-        if whole is None:
-            blocks = [self._made(attempt, start, stop) for start, stop in self._blocks()]
-            whole = np.concatenate(blocks, axis=1)
-        if self.unit:
-            whole *= unit_scale(norms, self.dim)[:, None]
-        return whole
+        _ = self._drawn  # holds it, where it fits
+        if self._held is not None:
+            return self._held
+        return np.concatenate([self.components(*block) for block in self._blocks()], axis=1)
 
     def _times_blocks(self, rows: csr_array) -> Floats:
+        # A component of R M^T is R times one row of M, so components are made and multiplied apart, in any order.
         product = np.empty((rows.shape[0], self.dim))
         for start, stop in self._blocks():
             product[:, start:stop] = rows @ self.components(start, stop)

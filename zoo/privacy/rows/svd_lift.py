@@ -48,7 +48,7 @@ def svd_lift(ratings: Floats, w: float) -> Floats:
 
 
 def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Floats:
-    """Lines 2 to 5 of the algorithm: bounded, each item centred over users, lifted; ``(items, users)``.
+    """Lines 2 to 5 of the algorithm: ratings bounded, each item centred over users, lifted; ``(items, users)``.
 
     Not to be released. Centring first moves a whole row with one rating, by ``(1 - 1/users)^1/2`` of its change (L2):
     less than without.
@@ -77,10 +77,10 @@ def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Fl
 def lifted_release(lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
     """``M R1 / sqrt(dim)`` with a secret M of independent standard normals, shape ``(users, dim)``.
 
-    Protects one rating, as ``plan`` says for the paper's w, if there are at least as many items as users (`lift_holds`)
-    and M is drawn from a private source and never shown. Relation: one rating changes by at most
-    ``plan.rating_range``, which is also the sensitivity (L2, before projection; the rows are in law ``M R + w N``).
-    Whatever is done with the result is post-processing. With fewer items than users it protects nobody.
+    Protects what ``plan.relation`` says with the paper's w, if there are at least as many items as users (`lift_holds`)
+    and M is drawn from a private source and never shown: in law the rows are ``M R + w N``, with the sensitivity
+    ``plan.sensitivity`` (L2, before projection). Whatever is done with the result is post-processing. With fewer items
+    than users it protects nobody.
 
     Args:
         lifted: R1, shape ``(items, users)``.

@@ -16,8 +16,8 @@ from zoo.privacy.audits.canaries import canary_audit, canary_audits, canary_size
 from zoo.privacy.audits.one_run import OneRunResult, run_once
 from zoo.privacy.audits.two_world import COORDINATES
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, public_matrix
-from zoo.privacy.rows.public_matrix import PublicMatrix
+from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection
+from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 Floats = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def plan(calibration: Calibration, epsilon: float, dim: int, items: int, rating_range: float = 1.0) -> ProjectionPlan:
-    largest = float(public_matrix("max", dim, items, 0).column_norms().max()) if calibration == "max" else None
+    largest = float(GaussianMatrix(dim, items, 0).column_norms().max()) if calibration == "max" else None
     return plan_projection(
         epsilon=epsilon,
         delta=1e-5,
@@ -48,7 +48,7 @@ def audited(
 def test_a_small_projection_passes_and_leaks_what_it_may(calibration: Calibration) -> None:
     # About nine in ten of 100 guesses are right at epsilon 8; below 75 or refuting 8 has probability below 1e-5.
     settings = plan(calibration, 8.0, 30, 60, 5.0)
-    result = audited(settings, public_matrix(calibration, 30, 60, 0), 500, 1, beta=0.05)
+    result = audited(settings, GaussianMatrix(30, 60, 0, unit=calibration == "unit"), 500, 1, beta=0.05)
     found = result.one_run
     assert (found.guesses, found.canaries, result.verdict) == (100, 500, "pass")
     assert found.correct >= 75
@@ -57,7 +57,7 @@ def test_a_small_projection_passes_and_leaks_what_it_may(calibration: Calibratio
 
 
 def matrix_of(kind: str, dim: int, items: int) -> PublicMatrix:
-    return SparseMatrix(dim, items, 0) if kind == "sparse" else public_matrix("unit", dim, items, 0)
+    return SparseMatrix(dim, items, 0) if kind == "sparse" else GaussianMatrix(dim, items, 0, unit=True)
 
 
 @pytest.mark.parametrize("really", [8.0, 8000.0])
@@ -86,7 +86,7 @@ def test_a_quarter_of_the_claimed_noise_is_caught_at_full_size(kind: str, epsilo
 
 
 def test_ratings_that_are_not_bounded_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, matrix = plan("unit", 1.0, 30, 60), public_matrix("unit", 30, 60, 0)
+    settings, matrix = plan("unit", 1.0, 30, 60), GaussianMatrix(30, 60, 0, unit=True)
     assert audited(settings, matrix, 500, 4).verdict == "pass"
     monkeypatch.setattr(projection_module, "bounded_rows", lambda rows, plan: rows)
     assert audited(settings, matrix, 500, 4).verdict != "pass"
@@ -99,11 +99,11 @@ def test_an_audit_of_other_users_rows_does_not_pass(monkeypatch: pytest.MonkeyPa
         return (chunk[::-1] for chunk in honest(rows, plan, matrix, noise))
 
     monkeypatch.setattr(canaries_module, "release_chunks", turned)
-    assert audited(plan("unit", 8.0, 30, 60), public_matrix("unit", 30, 60, 0), 500, 5).verdict == "over-noised"
+    assert audited(plan("unit", 8.0, 30, 60), GaussianMatrix(30, 60, 0, unit=True), 500, 5).verdict == "over-noised"
 
 
 def test_chunks_do_not_change_what_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, matrix = plan("unit", 4.0, 30, 60), public_matrix("unit", 30, 60, 0)
+    settings, matrix = plan("unit", 4.0, 30, 60), GaussianMatrix(30, 60, 0, unit=True)
     whole = audited(settings, matrix, 200, 6)
     monkeypatch.setattr(projection_module, "_CHUNK", 100)
     chunks = audited(settings, matrix, 200, 6)
@@ -132,7 +132,7 @@ def test_plans_for_users_and_no_canaries_are_refused() -> None:
     users = plan_projection(
         epsilon=1.0, delta=1e-5, dim=8, calibration="gaussian", relation=Relation.ZERO_OUT_ONE_USER, clip=1.0
     )
-    matrix = public_matrix("unit", 8, 10, 0)
+    matrix = GaussianMatrix(8, 10, 0, unit=True)
     with pytest.raises(ValueError, match="plan for ratings"):
         canary_audit("users", users, matrix)
     with pytest.raises(ValueError, match="canaries must be at least 1, got 0"):
@@ -152,7 +152,7 @@ def test_full_size(kind: str, epsilon: float, reference: int, seen: float) -> No
     # 20 releases of 300 guesses each. The mean lies within 5 standard errors of what the noise allows (an error of 1e-6
     # for fresh seeds), and the reference measurement, one release, within 3 standard deviations of it.
     calibration: Calibration = "gaussian" if kind == "gaussian" else "unit"
-    public = SparseMatrix(400, 600, 0) if kind == "sparse" else public_matrix(calibration, 400, 600, 0)
+    public = SparseMatrix(400, 600, 0) if kind == "sparse" else GaussianMatrix(400, 600, 0, unit=calibration == "unit")
     settings = plan(calibration, epsilon, 400, 600)
     found = [audited(settings, public, 1500, seed, beta=0.05) for seed in range(20)]
     assert all(result.verdict == "pass" for result in found)

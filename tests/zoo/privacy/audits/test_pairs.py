@@ -19,9 +19,10 @@ from zoo.privacy.audits.pairs import (
 )
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, public_matrix, release_rows
+from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_rows
+from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
-from zoo.publisher import Publisher
+from zoo.publisher import PublicSizes, Publisher
 from zoo.publishers.jlt import JLT
 
 Floats = npt.NDArray[np.float64]
@@ -42,8 +43,8 @@ def user_plan(relation: Relation) -> ProjectionPlan:
     return plan_projection(epsilon=2.0, delta=1e-5, dim=16, calibration="gaussian", relation=relation, clip=2.0)
 
 
-GAUSSIAN = public_matrix("gaussian", 16, 40, 0)
-UNIT = public_matrix("unit", 16, 40, 0)
+GAUSSIAN = GaussianMatrix(16, 40, 0)
+UNIT = GaussianMatrix(16, 40, 0, unit=True)
 
 
 def test_audits_claim_what_the_plan_claims() -> None:
@@ -76,7 +77,7 @@ def test_slightly_too_little_noise_is_caught_by_its_scale() -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_columns_that_are_not_rescaled_are_caught(sparse: bool) -> None:
-    matrix = SparseMatrix(16, 2000, 0, unit=False) if sparse else public_matrix("gaussian", 16, 2000, 0)
+    matrix: PublicMatrix = SparseMatrix(16, 2000, 0, unit=False) if sparse else GaussianMatrix(16, 2000, 0)
     item = int(np.argmax(matrix.column_norms()))
     with pytest.raises(ValueError, match="longest column"):
         audited(projection_audit("unit", plan(epsilon=8.0), matrix, item=item), 5)
@@ -117,7 +118,7 @@ def test_a_replaced_user_is_no_zeroed_one() -> None:
 @pytest.mark.parametrize("mistake", ["other item", "other user"])
 def test_an_audit_that_looks_elsewhere_is_blind(mistake: str) -> None:
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
-        published, _ = release_rows(rows, plan(), 0, noise)
+        published = release_rows(rows, plan(), UNIT, noise)
         return published if mistake == "other item" else published[::-1]
 
     columns = UNIT.transposed()
@@ -149,7 +150,7 @@ def test_same_rows_are_the_same() -> None:
 
 def test_chunks_do_not_change_the_scores() -> None:
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
-        return release_rows(rows, plan(), 0, noise)[0]
+        return release_rows(rows, plan(), UNIT, noise)
 
     row = np.eye(40)[0]
     scores = [
@@ -188,9 +189,9 @@ def test_what_a_publisher_hands_over_keeps_its_claim(settings: dict[str, Any], r
     publishers = [
         JLT(2.0, num_components=16, delta=1e-6, centre=False, noise_seed=seed, **settings) for seed in (10, 11)
     ]
-    settled = publishers[0].projection(40_000, 40)
+    settled = publishers[0].projection(PublicSizes(40_000, 40))
     row = rating * np.eye(40)[3]
-    direction = public_matrix(settled.calibration, 16, 40, 0).transposed()[3]
+    direction = GaussianMatrix(16, 40, 0, unit=settled.calibration == "unit").transposed()[3]
     mu = settled.mu or float(np.linalg.norm(direction)) * settled.sensitivity / settled.w
     scores = [
         published(publisher, data, 40_000) @ direction

@@ -14,7 +14,7 @@ from zoo.privacy.audits.pairs import same_rows
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.row_noise import FlipPlan, NoisePlan, plan_flips, plan_noise
+from zoo.privacy.rows.row_noise import NoisePlan, RandomisedResponsePlan, plan_noise, plan_randomised_response
 from zoo.publisher import Publisher
 from zoo.publishers.rows import FlippedRows, NoisyRows
 
@@ -30,8 +30,8 @@ def noisy(threshold: float | None = None) -> NoisePlan:
     return plan_noise(epsilon=2.0, delta=1e-5, threshold=threshold)
 
 
-def flips(epsilon: float = 2.0, keep: float = 1.0) -> FlipPlan:
-    return plan_flips(epsilon=epsilon, num_users=1, num_items=6, keep=keep)
+def flips(epsilon: float = 2.0, keep: float = 1.0) -> RandomisedResponsePlan:
+    return plan_randomised_response(epsilon=epsilon, num_users=1, num_items=6, keep=keep)
 
 
 # Implementations that differ from the proof.

@@ -10,25 +10,14 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import chi2
 
+from tests.zoo.privacy.rows.references import project
 from zoo.privacy.accounting.accountant import Relation, epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon, paper_w
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.rows.projection import (
-    Calibration,
-    clamp_ratings,
-    clip_rows,
-    column_norms,
-    gaussian_projection,
-    plan_projection,
-    project,
-    projection_matrix,
-    public_matrix,
-    release_chunks,
-    release_rows,
-    unit_columns,
-)
+from zoo.privacy.rows.projection import Calibration, plan_projection, release_chunks, release_rows
+from zoo.privacy.rows.public_matrix import GaussianMatrix, rescale
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,7 +46,7 @@ def test_covariance_is_that_of_the_full_lift_for_every_shape(items: int) -> None
     total, draws = np.zeros((users, users)), 1000
     noise = NoiseSource.seeded(2)
     for draw in range(draws):
-        x = project(rows, gaussian_projection(dim, items, draw), w, noise) * sqrt(dim)
+        x = project(rows, GaussianMatrix(dim, items, draw), w, noise) * sqrt(dim)
         total += x @ x.T
     dense = rows.toarray()
     expected = dense @ dense.T + w * w * np.eye(users)
@@ -68,7 +57,7 @@ def test_covariance_is_that_of_the_full_lift_for_every_shape(items: int) -> None
 def test_noise_has_the_stated_scale() -> None:
     # 1e5 coordinates of empty rows; the chi-square interval fails with probability 1e-6 for a fresh seed.
     plan = plan_projection(epsilon=2.0, delta=1e-5, dim=100)
-    rows, _ = release_rows(csr_array((1000, 50)), plan, 0, NoiseSource.seeded(3))
+    rows = release_rows(csr_array((1000, 50)), plan, GaussianMatrix(100, 50, 0, unit=True), NoiseSource.seeded(3))
     low, high = chi2.ppf([5e-7, 1 - 5e-7], rows.size)
     assert low < float((rows**2).sum()) / plan.noise_std**2 < high
 
@@ -77,46 +66,37 @@ def test_noise_has_the_stated_scale() -> None:
 @settings(max_examples=20)
 def test_one_rating_moves_the_output_by_its_column(calibration: Calibration, item: int, change: float) -> None:
     dim = 16
-    matrix = projection_matrix(calibration, dim, 30, seed=4)
+    matrix = GaussianMatrix(dim, 30, seed=4, unit=calibration == "unit")
     before = sparse(5, 7, 30).toarray()
     after = before.copy()
     after[3, item] += change
     # So little noise scale that the lattice does not show.
     moved = project(csr_array(after), matrix, 1e-9, Silence()) - project(csr_array(before), matrix, 1e-9, Silence())
-    length = sqrt(dim) if calibration == "unit" else float(column_norms(matrix)[item])
+    length = sqrt(dim) if calibration == "unit" else float(np.linalg.norm(matrix.transposed()[item]))
     assert np.linalg.norm(moved) == pytest.approx(change * length / sqrt(dim), rel=1e-9)
     assert (moved[[0, 1, 2, 4, 5, 6]] == 0).all()
 
 
-@given(seed=st.integers(0, 100), clip=st.floats(0.5, 4))
-@settings(max_examples=20)
-def test_one_user_moves_by_the_clip_or_twice_it(seed: int, clip: float) -> None:
-    generator = np.random.default_rng(seed)
-    one, other = (clip_rows(csr_array(generator.normal(size=(1, 20)) * 3), clip).toarray() for _ in range(2))
-    for relation, moved in ((Relation.ZERO_OUT_ONE_USER, one), (Relation.REPLACE_ONE_USER, one - other)):
-        plan = plan_projection(epsilon=2.0, delta=1e-5, dim=10, calibration="gaussian", relation=relation, clip=clip)
-        assert np.linalg.norm(moved) <= plan.sensitivity * (1 + 1e-12)
-
-
-def test_chunks_do_not_change_the_release() -> None:
-    rows, matrix = sparse(6, 23, 40), gaussian_projection(8, 40, 1)
+def test_chunks_do_not_change_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, matrix = sparse(6, 23, 40), GaussianMatrix(8, 40, 1)
     whole = project(rows, matrix, 2.0, NoiseSource.seeded(7))
     for chunk in (1, 5, 100):
-        assert (project(rows, matrix, 2.0, NoiseSource.seeded(7), users_per_chunk=chunk) == whole).all()
+        monkeypatch.setattr("zoo.privacy.rows.projection._CHUNK", chunk * 8)
+        assert (project(rows, matrix, 2.0, NoiseSource.seeded(7)) == whole).all()
 
 
 def test_a_release_in_chunks_is_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, rows = plan_projection(epsilon=2.0, delta=1e-5, dim=8), sparse(6, 23, 40)
-    whole, event = release_rows(rows, plan, 1, NoiseSource.seeded(7))
+    matrix = GaussianMatrix(8, 40, 1, unit=True)
+    whole = release_rows(rows, plan, matrix, NoiseSource.seeded(7))
     monkeypatch.setattr("zoo.privacy.rows.projection._CHUNK", 5 * 8)
-    chunks = list(release_chunks(rows, plan, public_matrix("unit", 8, 40, 1), NoiseSource.seeded(7)))
+    chunks = list(release_chunks(rows, plan, matrix, NoiseSource.seeded(7)))
     assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
     assert (np.concatenate(chunks) == whole).all()
-    assert event == plan.event
 
 
 def test_chunks_are_refused_before_any_is_made() -> None:
-    plan, matrix = plan_projection(epsilon=2.0, delta=1e-5, dim=8), public_matrix("unit", 8, 40, 1)
+    plan, matrix = plan_projection(epsilon=2.0, delta=1e-5, dim=8), GaussianMatrix(8, 40, 1, unit=True)
     with pytest.raises(ValueError, match="The rows have 5 items, the projection 40"):
         release_chunks(sparse(0, 2, 5), plan, matrix, Silence())
     with pytest.raises(ValueError, match="bounds neither users nor ratings; make it with plan_projection"):
@@ -125,19 +105,18 @@ def test_chunks_are_refused_before_any_is_made() -> None:
 
 def test_the_release_lies_on_the_public_grid() -> None:
     plan = plan_projection(epsilon=8.0, delta=1e-5, dim=12)
-    rows, event = release_rows(sparse(8, 9, 20), plan, 0, NoiseSource.os())
+    rows = release_rows(sparse(8, 9, 20), plan, GaussianMatrix(12, 20, 0, unit=True), NoiseSource.os())
     spacing = lattice_spacing(plan.noise_std)
     assert rows.shape == (9, 12)
     assert rows.dtype == np.float64
     assert (np.rint(rows / spacing) * spacing == rows).all()
-    assert event == plan.event
 
 
 def test_projections_are_standard_and_belong_to_items() -> None:
-    matrix = gaussian_projection(50, 200, seed=9)
+    matrix = GaussianMatrix(50, 200, seed=9).transposed().T
     assert matrix.shape == (50, 200)
-    assert (gaussian_projection(50, 120, seed=9) == matrix[:, :120]).all()
-    assert not (gaussian_projection(50, 200, seed=10) == matrix).any()
+    assert (matrix[:, :120] == GaussianMatrix(50, 120, seed=9).transposed().T).all()
+    assert not (matrix == GaussianMatrix(50, 200, seed=10).transposed().T).any()
     # 199 * 100 correlations of columns of 50 draws and the mean square; each far beyond 6 sigma would be needed to fail.
     gram = (matrix.T @ matrix) / 50 - np.eye(200)
     assert abs(gram - np.diag(np.diag(gram))).max() < 1.0
@@ -147,20 +126,20 @@ def test_projections_are_standard_and_belong_to_items() -> None:
 @given(dim=st.integers(1, 60), items=st.integers(1, 60), seed=st.integers(0, 10**6))
 @settings(max_examples=30)
 def test_unit_columns_have_the_norm_of_the_mean(dim: int, items: int, seed: int) -> None:
-    norms = column_norms(projection_matrix("unit", dim, items, seed))
+    norms = np.linalg.norm(GaussianMatrix(dim, items, seed, unit=True).transposed(), axis=1)
     np.testing.assert_allclose(norms, sqrt(dim), rtol=1e-12)
 
 
 def test_a_column_without_direction_is_refused() -> None:
-    matrix = gaussian_projection(4, 3, 0).copy()
-    matrix[:, 1] = 0
+    columns = GaussianMatrix(4, 3, 0).transposed()
+    columns[1] = 0
     with pytest.raises(ValueError, match=r"Column 1 of the projection has norm 0\.0 and no direction"):
-        unit_columns(matrix)
+        rescale(columns, np.linalg.norm(columns, axis=1), 4)
 
 
 @pytest.fixture
 def largest_norm() -> float:
-    return float(column_norms(gaussian_projection(100, 300, seed=11)).max())
+    return float(np.linalg.norm(GaussianMatrix(100, 300, seed=11).transposed(), axis=1).max())
 
 
 @pytest.mark.parametrize(
@@ -226,15 +205,16 @@ def test_max_takes_its_noise_from_the_longest_column(largest_norm: float) -> Non
     assert plan.w > plan_projection(**arguments).w
     assert isinstance(plan.event, GaussianEvent)
     assert plan.event.noise_multiplier == pytest.approx(1 / gauss_mu(1.0, 1e-5), rel=1e-12)
-    release_rows(sparse(12, 5, 300), plan, 11, NoiseSource.os())
+    matrix = GaussianMatrix(100, 300, seed=11)
+    release_rows(sparse(12, 5, 300), plan, matrix, NoiseSource.os())
     with pytest.raises(ValueError, match=r"longest column has norm .* the plan allows .* Plan with the same seed"):
         release_rows(
-            sparse(12, 5, 300), plan_projection(calibration="max", largest_norm=10.0, **arguments), 11, Silence()
+            sparse(12, 5, 300), plan_projection(calibration="max", largest_norm=10.0, **arguments), matrix, Silence()
         )
 
 
 def test_max_at_the_size_of_a_real_domain() -> None:
-    norm = float(column_norms(gaussian_projection(400, 18_467, seed=0)).max())
+    norm = float(np.linalg.norm(GaussianMatrix(400, 18_467, seed=0).transposed(), axis=1).max())
     plan = plan_projection(epsilon=1.0, delta=1e-5, dim=400, calibration="max", largest_norm=norm)
     assert plan.w == pytest.approx(85.39, rel=0.03)  # depends on the draw
 
@@ -273,45 +253,21 @@ def test_plans_that_make_no_sense(arguments: dict[str, Any], match: str) -> None
         plan_projection(**({"epsilon": 1.0, "delta": 1e-5, "dim": 4} | arguments))
 
 
-def test_clipping_scales_long_rows_and_leaves_short_ones() -> None:
-    rows = csr_array(np.array([[3.0, 0, 4], [0.3, 0, 0.4], [0, 0, 0]]))
-    clipped = clip_rows(rows, 1.0).toarray()
-    np.testing.assert_allclose(clipped, [[0.6, 0, 0.8], [0.3, 0, 0.4], [0, 0, 0]], rtol=1e-15)
-    assert rows.toarray()[0, 2] == 4  # the caller's data stay
-
-
-def test_bounds_hold_for_cells_that_are_stored_twice() -> None:
-    twice = csr_array((np.array([0.8, 0.8]), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
-    assert np.linalg.norm(clip_rows(twice, 1.0).toarray()) == pytest.approx(1.0)
-    assert clamp_ratings(twice, 1.0).toarray().max() == 1.0
-
-
-def test_ratings_are_clamped() -> None:
-    rows = csr_array(np.array([[-2.0, 0, 0.5, 7]]))
-    assert clamp_ratings(rows, 5.0).toarray().tolist() == [[0, 0, 0.5, 5]]
-
-
 def test_a_release_bounds_its_data_itself() -> None:
-    plan = plan_projection(epsilon=1.0, delta=1e-5, dim=8)
+    plan, matrix = plan_projection(epsilon=1.0, delta=1e-5, dim=8), GaussianMatrix(8, 3, 0, unit=True)
     wild, tame = csr_array(np.array([[50.0, 0, 1]])), csr_array(np.array([[1.0, 0, 1]]))
-    assert (release_rows(wild, plan, 0, Silence())[0] == release_rows(tame, plan, 0, Silence())[0]).all()
+    assert (release_rows(wild, plan, matrix, Silence()) == release_rows(tame, plan, matrix, Silence())).all()
     users = plan_projection(
         epsilon=1.0, delta=1e-5, dim=8, calibration="gaussian", relation=Relation.ZERO_OUT_ONE_USER, clip=2.0
     )
     long, short = csr_array(np.array([[30.0, 0, 40]])), csr_array(np.array([[1.2, 0, 1.6]]))
-    assert (release_rows(long, users, 0, Silence())[0] == release_rows(short, users, 0, Silence())[0]).all()
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_without_a_bound_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="NaN or infinite values"):
-        clip_rows(csr_array(np.array([[value, 1.0]])), 1.0)
+    assert (release_rows(long, users, matrix, Silence()) == release_rows(short, users, matrix, Silence())).all()
 
 
 def test_rows_and_projection_must_match() -> None:
     with pytest.raises(ValueError, match="The rows have 5 items, the projection 6"):
-        project(sparse(0, 2, 5), gaussian_projection(3, 6, 0), 1.0, Silence())
+        project(sparse(0, 2, 5), GaussianMatrix(3, 6, 0), 1.0, Silence())
     with pytest.raises(ValueError, match=r"w must be a positive finite number, got 0\.0.*plan_projection"):
-        project(sparse(0, 2, 5), gaussian_projection(3, 5, 0), 0.0, Silence())
+        project(sparse(0, 2, 5), GaussianMatrix(3, 5, 0), 0.0, Silence())
     with pytest.raises(ValueError, match="num_items must be at least 1, got 0"):
-        gaussian_projection(3, 0, 0)
+        GaussianMatrix(3, 0, 0)

@@ -21,8 +21,8 @@ from zoo.privacy.rows.row_noise import (
     kept_probability,
     noisy_rows,
     noisy_rows_above,
-    plan_flips,
     plan_noise,
+    plan_randomised_response,
 )
 
 USERS, ITEMS, RATED = 2000, 150, 15
@@ -138,7 +138,11 @@ def test_kept_zeros_are_spread_evenly_over_the_zeros() -> None:
     truth = rows.toarray()
     for kept in (
         noisy_rows_above(rows, plan(), NoiseSource.seeded(5)),
-        flipped_rows(rows, plan_flips(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5), NoiseSource.seeded(6)),
+        flipped_rows(
+            rows,
+            plan_randomised_response(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5),
+            NoiseSource.seeded(6),
+        ),
     ):
         observed = ((kept.toarray() != 0) & (truth == 0)).sum(axis=0)
         zeros = (truth == 0).sum(axis=0)
@@ -149,7 +153,7 @@ def test_kept_zeros_are_spread_evenly_over_the_zeros() -> None:
 def test_flips_have_their_probabilities(epsilon: float, keep: float) -> None:
     # As for noisy rows, against 1/(1 + e^epsilon): fails with probability 3e-6.
     rows = ratings()
-    made = plan_flips(epsilon=epsilon, num_users=USERS, num_items=ITEMS, keep=keep)
+    made = plan_randomised_response(epsilon=epsilon, num_users=USERS, num_items=ITEMS, keep=keep)
     flipped = flipped_rows(rows, made, NoiseSource.seeded(7))
     assert (flipped.data == 1).all()
     p = 1 / (1 + math.exp(epsilon))
@@ -164,7 +168,7 @@ def test_flips_have_their_probabilities(epsilon: float, keep: float) -> None:
 def test_flips_against_flips_of_every_cell() -> None:
     # Counts per row against numpy's own flips of all cells, two-sample Kolmogorov; fails with probability below 1e-6.
     rows = ratings()
-    made = plan_flips(epsilon=2.0, num_users=USERS, num_items=ITEMS, keep=0.5)
+    made = plan_randomised_response(epsilon=2.0, num_users=USERS, num_items=ITEMS, keep=0.5)
     generator = np.random.default_rng(8)
     every = (rows.toarray() == 1) ^ (generator.random(rows.shape) < 1 / (1 + math.exp(2)))
     every &= generator.random(rows.shape) < 0.5
@@ -184,7 +188,7 @@ def test_two_worlds_of_one_cell_are_as_far_apart_as_claimed() -> None:
     # Audit of section 7.1: each of 100 000 users has one cell, 0 or 1. False alarm below 1e-5, and the power is checked.
     runs = 100_000
     worlds = csr_array((runs, 1)), csr_array(np.ones((runs, 1)))
-    flips = plan_flips(epsilon=2.0, num_users=runs, num_items=1, keep=0.5)
+    flips = plan_randomised_response(epsilon=2.0, num_users=runs, num_items=1, keep=0.5)
     false, true = (flipped_rows(world, flips, NoiseSource.seeded(9 + i)).nnz for i, world in enumerate(worlds))
     found = math.log(lower(true, runs) / upper(false, runs))
     assert 1.9 < found < 2.0
@@ -212,7 +216,9 @@ def test_entries_are_sorted_by_cell_and_on_the_grid() -> None:
     rows, made = ratings(), plan()
     for kept in (
         noisy_rows_above(rows, made, NoiseSource.seeded(15)),
-        flipped_rows(rows, plan_flips(epsilon=1.0, num_users=USERS, num_items=ITEMS), NoiseSource.seeded(15)),
+        flipped_rows(
+            rows, plan_randomised_response(epsilon=1.0, num_users=USERS, num_items=ITEMS), NoiseSource.seeded(15)
+        ),
     ):
         assert kept.dtype == np.float32
         cells = np.repeat(np.arange(USERS), np.diff(kept.indptr)) * ITEMS + kept.indices
@@ -223,11 +229,11 @@ def test_entries_are_sorted_by_cell_and_on_the_grid() -> None:
 
 def test_thinning_sets_in_where_the_grid_is_large() -> None:
     p = flip_probability(4.0)
-    assert plan_flips(epsilon=4.0, num_users=4096, num_items=4096).keep == 1.0
-    large = plan_flips(epsilon=4.0, num_users=100_000, num_items=100_000)
+    assert plan_randomised_response(epsilon=4.0, num_users=4096, num_items=4096).keep == 1.0
+    large = plan_randomised_response(epsilon=4.0, num_users=100_000, num_items=100_000)
     assert large.keep * p * 1e10 == pytest.approx(2**23)
     assert large.event == RandomisedResponseEvent(p)
-    assert plan_flips(epsilon=4.0, num_users=100_000, num_items=100_000, keep=0.5).keep == 0.5
+    assert plan_randomised_response(epsilon=4.0, num_users=100_000, num_items=100_000, keep=0.5).keep == 0.5
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 5)])
@@ -235,7 +241,7 @@ def test_matrices_without_ones(shape: tuple[int, int]) -> None:
     empty = csr_array(shape, dtype=np.float32)
     assert noisy_rows(empty, plan(None), NoiseSource.seeded(1)).shape == shape
     assert noisy_rows_above(empty, plan(), NoiseSource.seeded(1)).shape == shape
-    flips = plan_flips(epsilon=1.0, num_users=shape[0], num_items=shape[1])
+    flips = plan_randomised_response(epsilon=1.0, num_users=shape[0], num_items=shape[1])
     assert flipped_rows(empty, flips, NoiseSource.seeded(1)).shape == shape
 
 
@@ -248,12 +254,12 @@ def test_the_matrix_is_left_as_it_was() -> None:
     before = rows.toarray()
     noisy_rows(rows, plan(), NoiseSource.seeded(1))
     noisy_rows_above(rows, plan(), NoiseSource.seeded(1))
-    flipped_rows(rows, plan_flips(epsilon=1.0, num_users=20, num_items=9), NoiseSource.seeded(1))
+    flipped_rows(rows, plan_randomised_response(epsilon=1.0, num_users=20, num_items=9), NoiseSource.seeded(1))
     assert (rows.toarray() == before).all()
 
 
 def test_what_is_no_bit_is_refused() -> None:
-    flips = plan_flips(epsilon=1.0, num_users=2, num_items=2)
+    flips = plan_randomised_response(epsilon=1.0, num_users=2, num_items=2)
     twice = csr_array((np.ones(2), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
     for rows in (csr_array(np.array([[0.0, 3.0], [1.0, 0.0]])), twice):
         with pytest.raises(ValueError, match=r"Rows must be 0/1.*1 are not, the first is [23]. Make ratings binary"):
@@ -277,10 +283,10 @@ def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="sensitivity must be a positive finite number, got 0"):
         plan_noise(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=0.0)
     with pytest.raises(ValueError, match="epsilon must be a positive finite number"):
-        plan_flips(epsilon=0.0, num_users=1, num_items=1)
+        plan_randomised_response(epsilon=0.0, num_users=1, num_items=1)
     for keep in (0.0, 1.5, math.nan):
         with pytest.raises(ValueError, match=r"keep must lie in \(0, 1\], got"):
-            plan_flips(epsilon=1.0, num_users=1, num_items=1, keep=keep)
+            plan_randomised_response(epsilon=1.0, num_users=1, num_items=1, keep=keep)
 
 
 @pytest.mark.slow
@@ -290,7 +296,7 @@ def test_a_large_catalogue_costs_what_is_kept() -> None:
     cells = np.unique(np.random.default_rng(0).integers(0, users * items, 2_000_000))
     starts = np.searchsorted(cells // items, np.arange(users + 1))
     rows = csr_array((np.ones(len(cells), np.float32), cells % items, starts), shape=(users, items))
-    flips = plan_flips(epsilon=4.0, num_users=users, num_items=items)
+    flips = plan_randomised_response(epsilon=4.0, num_users=users, num_items=items)
     noise = plan_noise(epsilon=4.0, delta=1e-6, threshold=3.1)
     assert noise.threshold is not None
     p = flips.flip_probability
