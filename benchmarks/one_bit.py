@@ -32,10 +32,10 @@ from zoo import (
     Perturbation,
 )
 from zoo.methods.one_bit_mc.bias import bias_matrix
-from zoo.methods.one_bit_mc.norm_balls import NuclearBall
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall, truncated
 from zoo.methods.one_bit_mc.objective import Observations
 from zoo.methods.one_bit_mc.perturbation import Problem
-from zoo.methods.one_bit_mc.solvers import run, truncated
+from zoo.methods.one_bit_mc.solvers import run
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.randomness.noise import NoiseSource
 

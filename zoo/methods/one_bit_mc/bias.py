@@ -13,20 +13,15 @@ Floats = npt.NDArray[np.float64]
 
 
 def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> Floats:
-    """The matrix ``m + u_i + v_j`` under which the signs are most likely, biases shrunk by half a ridge.
-
-    Protects nobody.
+    """The matrix ``m + u_i + v_j`` under which the signs are most likely, biases shrunk. Protects nobody.
 
     Args:
         observations: Signs and where they are.
         link: Probability of a +1, given the entry.
-        ridge: Weight of half the squared biases of users and items.
+        ridge: Weight of half the squared biases of users and items; positive.
 
     Returns:
         Shape ``(rows, columns)``.
-
-    Raises:
-        ValueError: If the ridge is not positive.
     """
     if not ridge > 0:
         raise ValueError(f"ridge must be positive, or the bias of who has one sign only is infinite; got {ridge!r}.")
@@ -34,18 +29,16 @@ def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> F
     users, items = np.divmod(observations.cells, columns)
     likelihood = Likelihood.of(observations, link)
 
-    def entries(biases: Floats) -> Floats:
-        return np.asarray(biases[-1] + biases[users] + biases[rows + items])
-
     def value(biases: Floats) -> tuple[float, Floats]:
-        at, own = entries(biases), biases[:-1]
-        slopes = likelihood.gradient(at)
+        """The objective and its gradient at the biases of rows, of columns, and m; shape ``(rows + columns + 1,)``."""
+        entries, own = np.asarray(biases[-1] + biases[users] + biases[rows + items]), biases[:-1]
+        slopes = likelihood.gradient(entries)
         gradient = np.concatenate(
             [np.bincount(users, slopes, rows), np.bincount(items, slopes, columns), [slopes.sum()]]
         )
         gradient[:-1] += ridge * own
-        return likelihood.value(at) + ridge / 2 * float(own @ own), gradient
+        return likelihood.value(entries) + ridge / 2 * float(own @ own), gradient
 
-    found = minimize(value, np.zeros(rows + columns + 1), jac=True, method="L-BFGS-B", options={"maxiter": 500})
-    matrix: Floats = found.x[-1] + found.x[:rows, None] + found.x[rows : rows + columns]
+    found = minimize(value, np.zeros(rows + columns + 1), jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
+    matrix: Floats = found[-1] + found[:rows, None] + found[rows : rows + columns]
     return matrix

@@ -8,13 +8,11 @@ from typing import Literal
 import numpy as np
 
 from zoo.methods.one_bit_mc.objective import Likelihood
-from zoo.methods.one_bit_mc.perturbation import SEVERAL_WITH_GAUSSIAN_NOISE, Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Floats, Solver
-from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.mechanisms import noisy_gradient, plan_gradient
-from zoo.privacy.one_bit.plan import OneBitPlan
+from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import PrivacyRecord, default_delta
 
 
 class GradientPerturbation(Perturbation):
@@ -43,6 +41,12 @@ class GradientPerturbation(Perturbation):
         ValueError: If a setting is out of range.
     """
 
+    mechanism = "one-bit matrix completion, gradient"
+    assumes = ("of an interrupted run, nothing but the checkpoint that it goes on from was looked at",)
+
+    noise: Noise
+    steps: int
+
     def __init__(
         self,
         epsilon: float,
@@ -60,52 +64,48 @@ class GradientPerturbation(Perturbation):
             raise ValueError(f"step_size must be positive and finite, 'spectral' or null; got {step_size!r}.")
         if dual and step_size == "spectral":
             raise ValueError("Spectral steps go from the last point: set dual to false with step_size 'spectral'.")
-        self._plan(1e-5 if delta is None else delta)
+        self._sound(self._delta())
 
-    @property
-    def several(self) -> str:
-        """What several ratings of one person cost together; for the record."""
-        return super().several if self.noise == "laplace" else SEVERAL_WITH_GAUSSIAN_NOISE
+    def plan(self, problem: Problem) -> OneBitPlan:
+        """Noise of all steps; the clamp bounds the gradient of any link."""
+        return self._sound(self._delta(problem.num_users))
 
-    def _plan(self, delta: float) -> OneBitPlan:
-        assert self.steps is not None
-        delta = delta if self.noise == "gaussian" else 0.0
+    def _sound(self, delta: float) -> OneBitPlan:
         return plan_gradient(self.epsilon, steps=self.steps, clamp=self.clamp, noise=self.noise, delta=delta)
-
-    def _plan_of(self, problem: Problem) -> OneBitPlan:
-        return self._plan(default_delta(problem.observations.shape[0]) if self.delta is None else self.delta)
-
-    def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
-        """Everything goes: the clamp bounds the gradient of any link."""
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """Noisy steps."""
-        assert self.steps is not None
-        likelihood, plan = Likelihood.of(problem.observations, problem.link), self._plan_of(problem)
-        longest, size = 1 / problem.link.smoothness, self.step_size
-        taken = 0
-
-        def noisy(entries: Floats, step: int) -> Floats:
-            nonlocal taken
-            # After an interruption a seed's stream starts anew, and its first draws were used.
-            for _ in range(taken, step):
-                noisy_gradient(np.zeros_like(entries), plan, noise)
-            taken = step + 1
-            return noisy_gradient(likelihood.gradient(entries), plan, noise)
-
+        likelihood = Likelihood.of(problem.observations, problem.link)
+        spectral = self.step_size == "spectral"
         return FixedSteps(
             likelihood,
             problem.project_in_finite_time,
             self.steps,
-            size if isinstance(size, int | float) else longest,
-            gradient=noisy,
+            self.step_size if isinstance(self.step_size, int | float) else 1 / problem.link.smoothness,
+            gradient=NoisyGradients(likelihood, self.plan(problem), noise),
             dual=self.dual,
-            spectral=size == "spectral",
+            spectral=spectral,
         )
 
-    def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """Proved."""
-        resumed = "of an interrupted run, nothing but the checkpoint that it goes on from was looked at"
-        return self._proved(
-            "one-bit matrix completion, gradient", self._plan_of(problem), problem, (*assumptions, resumed)
-        )
+
+class NoisyGradients:
+    """Gradients of a likelihood, each with the next noise of a source: all that the steps get to see of the signs.
+
+    Attributes:
+        drawn: How many noises were drawn; that of step k is the k-th of the source, from 0.
+    """
+
+    def __init__(self, likelihood: Likelihood, plan: OneBitPlan, noise: NoiseSource) -> None:
+        self.likelihood, self.plan, self.noise = likelihood, plan, noise
+        self.drawn = 0
+
+    def __call__(self, entries: Floats, step: int) -> Floats:
+        """The noisy gradient at the observed entries, from and to shape ``(n,)``."""
+        # After an interruption a seed's stream starts anew, and its first draws were used: they are passed over.
+        while self.drawn < step:
+            self._noisy(np.zeros_like(entries))
+        return self._noisy(self.likelihood.gradient(entries))
+
+    def _noisy(self, gradient: Floats) -> Floats:
+        self.drawn += 1
+        return noisy_gradient(gradient, self.plan, self.noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch, RankingBatch
-from zoo.methods.one_bit_mc.norm_balls import InfinityBall, NuclearBall
+from zoo.methods.one_bit_mc.norm_balls import InfinityBall, NuclearBall, truncated
 from zoo.methods.one_bit_mc.objective import Observations
-from zoo.methods.one_bit_mc.perturbation import Clear, Perturbation, Problem
-from zoo.methods.one_bit_mc.solvers import Solver, truncated
+from zoo.methods.one_bit_mc.perturbation import Clear, Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.metrics import AverageRelativeError, SignAccuracy
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.randomness.noise import NoiseSource
@@ -28,19 +29,16 @@ class OneBitMC(Recommender):
 
     A sign is +1 with probability ``h(X_ij)``; the negative log-likelihood of the observed ones is minimised over the
     nuclear-norm ball of radius `tau`, and with `bounded` over the matrices among them none of whose entries exceeds `alpha`.
-    One iteration of the solver is a training step; it ends by itself.
+    One iteration of the solver is a training step; it ends by itself. Memory is some dense matrices of users x items in float64.
 
     Who is protected: what `perturbation` says, the value of one rating where it adds noise; which pairs are rated is public.
-    The record is in the run's ``privacy.json``. A checkpoint from inside a run, and the log of its objective where there is
-    one, hold what the solver holds: only the finished run's matrix is what the record speaks of.
+    The record is in the run's ``privacy.json``, and speaks of the finished run's matrix alone: a checkpoint from inside a run,
+    and the log of its objective where there is one, hold what the solver holds.
 
     Ratings are signs (`data.filters.signs`). An item or user without an observed sign has only zeros in the completed matrix
     (nothing but noise, where that is on the output), and a 0 counts as wrong in ``sign_accuracy``; such users are ranked by
-    item counts. On data whose matrix is known (`LowRank`)
-    ``average_relative_error`` is measured. Ranking treats every held-out pair as the one to be found, whatever its sign, as for
-    methods of implicit feedback; this one does not learn who rates what.
-
-    Memory is some dense matrices of users x items in float64 (the perturbed matrix is dense by its nature).
+    item counts. On data whose matrix is known (`LowRank`) ``average_relative_error`` is measured. Ranking treats every
+    held-out pair as the one to be found, whatever its sign; this method does not learn who rates what.
 
     Reference: *One-Bit Matrix Completion with Differential Privacy*, sections 3.2 and 4; Davenport et al., *1-Bit Matrix
     Completion*, Information and Inference 2014. Departures: see the perturbations, `zoo.methods.one_bit_mc.solvers` and
@@ -102,7 +100,7 @@ class OneBitMC(Recommender):
         self.steps_per_epoch = max_iterations if self.perturbation.steps is None else self.perturbation.steps
         self.noise = NoiseSource.of(self.perturbation.noise_seed)
         self.solver: Solver | None = None
-        self.drawn: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {}
+        self.drawn: Drawn = {}
         self.complete = False
         self._resumed: dict[str, Any] | None = None
         self._record: PrivacyRecord | None = None
@@ -131,11 +129,7 @@ class OneBitMC(Recommender):
     # Solving.
 
     def problem(self) -> Problem:
-        """What is solved, from the training ratings of the datamodule at hand.
-
-        Raises:
-            ValueError: If there is no sign to learn from.
-        """
+        """What is solved, from the training ratings of the datamodule at hand."""
         train = self.data.train
         seen = Observations((train.num_users, train.num_items), train.pair_keys, train.matrix.data.astype(np.float64))
         return Problem(seen, self.link, NuclearBall(self.tau), self.alpha, self.bounded, self.tolerance)
@@ -148,12 +142,12 @@ class OneBitMC(Recommender):
         problem, kept = self.problem(), self._resumed
         if kept is not None:
             self._check_resumed(kept)
-            self.drawn = {name: value.numpy() for name, value in kept["drawn"].items()}
+            self.drawn = _arrays(kept["drawn"])
         elif not self.drawn:  # a second fit of this very object, the first interrupted, goes on with what it drew
             self.drawn = self.perturbation.draw(problem, self.noise)
         self.solver = self.perturbation.solver(problem, self.drawn, self.noise)
         if kept is not None:
-            self.solver.load_state({n: v.numpy() if isinstance(v, Tensor) else v for n, v in kept["solver"].items()})
+            self.solver.load_state(_arrays(kept["solver"]))
         self._resumed = None
 
     def step(self, batch: Batch) -> Outputs:
@@ -161,7 +155,7 @@ class OneBitMC(Recommender):
         if self.solver is None:
             return {}
         self.solver.step()
-        if self.perturbation.shows_objective and hasattr(self.solver, "value"):
+        if self.perturbation.shows_objective(self.link) and hasattr(self.solver, "value"):
             self.log("train/objective", float(self.solver.value), prog_bar=True, batch_size=1)
         if self.solver.solved or self.solver.steps >= self.steps_per_epoch:
             self._finish()
@@ -208,7 +202,7 @@ class OneBitMC(Recommender):
 
     def can_score(self, users: Tensor) -> Tensor:
         """Users with an observed sign; everybody where who has one is hidden, as a mask for users (batch,)."""
-        return torch.ones_like(users, dtype=torch.bool) if self.perturbation.hides_pairs else super().can_score(users)
+        return torch.ones_like(users, dtype=torch.bool) if self.perturbation.hide_pairs else super().can_score(users)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Completed entries, shape ``(batch, candidates)``."""
@@ -218,18 +212,19 @@ class OneBitMC(Recommender):
         """Completed rows, shape ``(batch, num_items)``."""
         return self.matrix[users]
 
-    def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
+    def _sign_accuracy(self, stage: str) -> SignAccuracy:
         metric = self.signs[stage]
         assert isinstance(metric, SignAccuracy)
-        metric.update(self.matrix[batch.users, batch.positives], batch.ratings)
+        return metric
+
+    def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
+        self._sign_accuracy(stage).update(self.matrix[batch.users, batch.positives], batch.ratings)
         return super()._rank(stage, batch)
 
     def _log_ranking(self, stage: str) -> None:
         super()._log_ranking(stage)
-        metric = self.signs[stage]
-        assert isinstance(metric, SignAccuracy)
-        self.log(f"{stage}/sign_accuracy", metric.compute())
-        metric.reset()
+        self.log(f"{stage}/sign_accuracy", self._sign_accuracy(stage).compute())
+        self._sign_accuracy(stage).reset()
         truth: Tensor | None = getattr(self.data, "truth", None)
         if truth is not None:
             error = AverageRelativeError()
@@ -245,10 +240,7 @@ class OneBitMC(Recommender):
         if self._record is not None:
             kept["record"] = self._record.to_dict()
         if self.solver is not None:
-            as_tensors = {
-                n: torch.tensor(v) if isinstance(v, np.ndarray) else v for n, v in self.solver.state().items()
-            }
-            kept |= {"solver": as_tensors, "drawn": {name: torch.tensor(v) for name, v in self.drawn.items()}}
+            kept |= {"solver": _tensors(self.solver.state()), "drawn": _tensors(self.drawn)}
         checkpoint["zoo"]["completion"] = kept
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -260,3 +252,12 @@ class OneBitMC(Recommender):
         self.complete = kept["complete"]
         self._resumed = kept | {"digests": checkpoint["zoo"]["digests"]} if "solver" in kept else None
         self._record = PrivacyRecord.from_dict(kept["record"]) if "record" in kept else None
+
+
+def _tensors(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With arrays as tensors, as checkpoints hold them."""
+    return {name: torch.tensor(value) if isinstance(value, np.ndarray) else value for name, value in values.items()}
+
+
+def _arrays(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in values.items()}

@@ -1,7 +1,7 @@
-"""Projections onto the nuclear-norm ball, the infinity-norm ball and their intersection.
+"""Projections onto the nuclear-norm ball, the infinity-norm ball and both, and onto the matrices of a rank.
 
-Each gives the nearest matrix of the set in the Frobenius norm. All are non-expansive, which is what the stability of a
-fixed number of projected steps rests on.
+Each gives the nearest matrix of the set in the Frobenius norm. Those onto balls are non-expansive, which is what the
+stability of a fixed number of projected steps rests on.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ _NEVER_0 = 1e-300
 
 
 def shrinkage(values: Floats, radius: float) -> float | None:
-    """By how much singular values shrink when they are projected onto the l1 ball: ``max(values - result, 0)`` sums to it.
+    """By how much singular values shrink when they are projected onto the l1 ball: ``sum max(values - t, 0) = radius``.
+
+    With the values falling, t is ``(v_1 + ... + v_k - radius)/k`` for the largest k whose ``v_k`` exceeds it.
 
     Args:
         values: The largest singular values, falling, shape ``(k,)``; not necessarily all of them.
         radius: Of the ball, positive.
 
     Returns:
-        The shrinkage, if the values given decide it: any other singular value, being no larger than the least of them,
-        shrinks to nothing. None if they do not: more are needed, or their sum does not exceed the radius.
+        t, if the values given decide it: any other singular value, being no larger than the least of them, shrinks to
+        nothing. None if they do not: more are needed, or their sum does not exceed the radius.
     """
     sums = np.cumsum(values)
     shrink = (sums - radius) / np.arange(1, len(values) + 1)
@@ -38,13 +40,6 @@ def shrinkage(values: Floats, radius: float) -> float | None:
     if shrink[last] <= 0 or last == len(values) - 1:
         return None
     return float(shrink[last])
-
-
-def with_zeros_of(matrix: Floats, projected: Floats) -> Floats:
-    """What was made of the singular vectors of a matrix, with its rows and columns of zeros: rounding errors have signs."""
-    projected[~matrix.any(axis=1)] = 0.0
-    projected[:, ~matrix.any(axis=0)] = 0.0
-    return projected
 
 
 class NuclearBall:
@@ -73,13 +68,9 @@ class NuclearBall:
         self.rank = 16
 
     def __call__(self, matrix: Floats) -> Floats:
-        """The nearest matrix of the ball; rows and columns of zeros stay exactly that.
-
-        Args:
-            matrix: Shape ``(rows, columns)``, float64.
-        """
+        """The nearest matrix of the ball, of and to shape ``(rows, columns)``; rows and columns of zeros stay exactly that."""
         projected = self._project(matrix)
-        return projected if projected is matrix else with_zeros_of(matrix, projected)
+        return projected if projected is matrix else _with_zeros_of(matrix, projected)
 
     def _project(self, matrix: Floats) -> Floats:
         smaller = min(matrix.shape)
@@ -96,10 +87,8 @@ class NuclearBall:
         """The projection from so many singular values, or None if they do not decide it."""
         wide = matrix.shape[0] <= matrix.shape[1]
         gram = matrix @ matrix.T if wide else matrix.T @ matrix
-        first = len(gram) - count
-        squares, vectors = scipy.linalg.eigh(
-            gram, subset_by_index=(first, len(gram) - 1), overwrite_a=True, check_finite=False
-        )
+        largest = (len(gram) - count, len(gram) - 1)
+        squares, vectors = scipy.linalg.eigh(gram, subset_by_index=largest, overwrite_a=True, check_finite=False)
         values = np.sqrt(np.maximum(squares[::-1], 0.0))
         shrink = shrinkage(values, self.radius)
         if shrink is None:
@@ -123,10 +112,7 @@ class NuclearBall:
 
 
 class InfinityBall:
-    """Matrices none of whose entries exceeds ``bound`` in absolute value.
-
-    Args:
-        bound: The paper's alpha.
+    """Matrices none of whose entries exceeds ``bound``, the paper's alpha, in absolute value.
 
     Raises:
         ValueError: If the bound is not positive.
@@ -141,61 +127,6 @@ class InfinityBall:
         """The nearest matrix with such entries."""
         clipped: Floats = np.clip(matrix, -self.bound, self.bound)
         return clipped
-
-
-class Intersection:
-    """The nuclear-norm ball and the infinity-norm ball together, by the alternating direction method of multipliers.
-
-    A matrix of each ball is kept, both near to what is projected and nearer and nearer to each other. Alternating
-    projections would end in the intersection too, but not at its nearest point.
-
-    Reference: Boyd et al., *Distributed Optimization and Statistical Learning via the Alternating Direction Method of
-    Multipliers*, 2011, with its balanced residuals (section 3.4.1), as in the 1BMC toolbox of Davenport et al. Departures:
-    the weight starts at how far away the matrix is, in sizes of the set, because spectral steps can be long; the matrix of
-    the infinity-norm ball is taken, not the mean of both.
-
-    Args:
-        nuclear: The one ball.
-        infinity: The other.
-        tolerance: Distance of the two matrices, and of one from that of the pass before, at which the projection is taken
-            as found; relative to its norm (to 1 below that).
-        max_passes: At most so many.
-    """
-
-    def __init__(
-        self, nuclear: NuclearBall, infinity: InfinityBall, tolerance: float = 1e-8, max_passes: int = 1000
-    ) -> None:
-        self.nuclear, self.infinity = nuclear, infinity
-        self.tolerance, self.max_passes = tolerance, max_passes
-
-    @property
-    def rank(self) -> int:
-        """Of the last projection onto the nuclear-norm ball."""
-        return self.nuclear.rank
-
-    @rank.setter
-    def rank(self, rank: int) -> None:
-        self.nuclear.rank = rank
-
-    def __call__(self, matrix: Floats) -> Floats:
-        """The nearest matrix in both balls, up to the tolerance; its entries keep the bound exactly."""
-        low = self.nuclear(matrix)
-        bounded = self.infinity(low)
-        if np.array_equal(low, bounded):
-            return bounded  # the nearest of the one ball lies in the other
-        weight = float(np.linalg.norm(matrix - bounded)) / float(np.linalg.norm(bounded))
-        price = np.zeros_like(matrix)
-        for done in range(1, self.max_passes + 1):
-            bounded = self.infinity((matrix + weight * (low - price)) / (1 + weight))
-            before, low = low, self.nuclear(bounded + price)
-            price += bounded - low
-            gap, moved = float(np.linalg.norm(bounded - low)), float(np.linalg.norm(low - before))
-            if max(gap, moved) <= self.tolerance * max(1.0, float(np.linalg.norm(bounded))):
-                break
-            if done % _PATIENCE == 0 and not 1 / _BALANCE <= gap / max(moved, _NEVER_0) <= _BALANCE:
-                factor = 2.0 if gap > moved else 0.5
-                weight, price = weight * factor, price / factor
-        return bounded
 
 
 class Composition:
@@ -220,3 +151,62 @@ class Composition:
     def __call__(self, matrix: Floats) -> Floats:
         """The nearest matrix of the first ball, its entries cut to the second."""
         return self.infinity(self.nuclear(matrix))
+
+
+class Intersection(Composition):
+    """The projection onto the intersection of both balls, by the alternating direction method of multipliers.
+
+    A matrix of each ball is kept, both near to what is projected and nearer and nearer to each other. Alternating
+    projections would end in the intersection too, but not at its nearest point.
+
+    Reference: Boyd et al., *Distributed Optimization and Statistical Learning via the Alternating Direction Method of
+    Multipliers*, 2011, with its balanced residuals (section 3.4.1), as in the 1BMC toolbox of Davenport et al. Departures:
+    the weight starts at how far away the matrix is, in sizes of the set, because spectral steps can be long; the matrix of
+    the infinity-norm ball is taken, not the mean of both.
+
+    Args:
+        nuclear: The one ball.
+        infinity: The other.
+        tolerance: Distance of the two matrices, and of one from that of the pass before, at which the projection is taken
+            as found; relative to its norm (to 1 below that).
+        max_passes: At most so many.
+    """
+
+    def __init__(
+        self, nuclear: NuclearBall, infinity: InfinityBall, tolerance: float = 1e-8, max_passes: int = 1000
+    ) -> None:
+        super().__init__(nuclear, infinity)
+        self.tolerance, self.max_passes = tolerance, max_passes
+
+    def __call__(self, matrix: Floats) -> Floats:
+        """The nearest matrix in both balls, up to the tolerance; its entries keep the bound exactly."""
+        low = self.nuclear(matrix)
+        bounded = self.infinity(low)
+        if np.array_equal(low, bounded):
+            return bounded  # the nearest of the one ball lies in the other
+        weight = float(np.linalg.norm(matrix - bounded)) / float(np.linalg.norm(bounded))
+        price = np.zeros_like(matrix)
+        for done in range(1, self.max_passes + 1):
+            bounded = self.infinity((matrix + weight * (low - price)) / (1 + weight))
+            before, low = low, self.nuclear(bounded + price)
+            price += bounded - low
+            gap, moved = float(np.linalg.norm(bounded - low)), float(np.linalg.norm(low - before))
+            if max(gap, moved) <= self.tolerance * max(1.0, float(np.linalg.norm(bounded))):
+                break
+            if done % _PATIENCE == 0 and not 1 / _BALANCE <= gap / max(moved, _NEVER_0) <= _BALANCE:
+                factor = 2.0 if gap > moved else 0.5
+                weight, price = weight * factor, price / factor
+        return bounded
+
+
+def truncated(matrix: Floats, rank: int) -> Floats:
+    """The nearest matrix of at most some rank; shape as given. Rows and columns of zeros stay exactly that."""
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
+    return _with_zeros_of(matrix, (left[:, :rank] * values[:rank]) @ right[:rank])
+
+
+def _with_zeros_of(matrix: Floats, projected: Floats) -> Floats:
+    """What was made of the singular vectors of a matrix, with its rows and columns of zeros: rounding errors have signs."""
+    projected[~matrix.any(axis=1)] = 0.0
+    projected[:, ~matrix.any(axis=0)] = 0.0
+    return projected

@@ -21,6 +21,9 @@ class Observations:
         shape: Rows and columns of the matrix.
         cells: Which entries have a sign, as rising numbers row * columns + column, shape ``(n,)``. Public.
         signs: +1 or -1, shape ``(n,)``, float64.
+
+    Raises:
+        ValueError: If there is no entry, a cell lies outside or is repeated, or a sign is neither +1 nor -1.
     """
 
     shape: tuple[int, int]
@@ -28,29 +31,19 @@ class Observations:
     signs: Floats
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be learned from.
-
-        Raises:
-            ValueError: If there is no entry, a cell lies outside or is repeated, or a sign is neither +1 nor -1.
-        """
+        """Refuse what cannot be learned from."""
+        matrix = f"{self.shape[0]} x {self.shape[1]} matrix"
         if not len(self.cells):
-            raise ValueError(
-                f"No entry of the {self.shape[0]} x {self.shape[1]} matrix is observed: nothing to learn from."
-            )
+            raise ValueError(f"No entry of the {matrix} is observed: nothing to learn from.")
         if self.cells.shape != self.signs.shape or (np.diff(self.cells) <= 0).any():
             raise ValueError("Observed cells rise strictly and have one sign each; sort them and drop repeats.")
         if self.cells[0] < 0 or self.cells[-1] >= self.shape[0] * self.shape[1]:
-            raise ValueError(f"An observed cell lies outside the {self.shape[0]} x {self.shape[1]} matrix.")
-        if not np.isin(self.signs, (-1.0, 1.0)).all():
-            wrong = self.signs[~np.isin(self.signs, (-1.0, 1.0))]
+            raise ValueError(f"An observed cell lies outside the {matrix}.")
+        wrong = self.signs[~np.isin(self.signs, (-1.0, 1.0))]
+        if len(wrong):
             raise ValueError(
                 f"Signs are +1 or -1; {len(wrong)} are not, the first is {wrong[0]:g}. Set data.filters.signs and a threshold."
             )
-
-    def at(self, matrix: Floats) -> Floats:
-        """The observed entries of a matrix, shape ``(n,)``."""
-        values: Floats = matrix.ravel()[self.cells]
-        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +74,10 @@ class Likelihood:
         """That of observed signs."""
         return cls(link, observations.shape, observations.cells, (1 + observations.signs) / 2, tilt, ridge)
 
-    @property
-    def smoothness(self) -> float:
-        """How fast an entry of the gradient changes at most with its entry, without the ridge."""
-        return self.link.smoothness
+    def at(self, matrix: Floats) -> Floats:
+        """The observed entries of a matrix, shape ``(n,)``."""
+        entries: Floats = matrix.ravel()[self.cells]
+        return entries
 
     def value(self, entries: Floats) -> float:
         """The function at the observed entries (n,), without the ridge."""
@@ -92,7 +85,7 @@ class Likelihood:
         return -float(self.bits @ positive + (1 - self.bits) @ negative + np.sum(self.tilt * entries))
 
     def gradient(self, entries: Floats) -> Floats:
-        """Its gradient there, shape ``(n,)``."""
+        """Its gradient there, shape ``(n,)``: ``(1 - b) h'/(1 - h) - b h'/h - tilt``."""
         positive, negative = self.link.slopes(entries)
         gradient: Floats = (1 - self.bits) * negative - self.bits * positive - self.tilt
         return gradient

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Literal
 
 from zoo.methods.one_bit_mc.objective import Likelihood
-from zoo.methods.one_bit_mc.perturbation import SEVERAL_WITH_GAUSSIAN_NOISE, Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.one_bit.link_functions import Link, Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_bits, objective_noise, plan_objective
-from zoo.privacy.one_bit.plan import OneBitPlan
+from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_objective
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
-from zoo.privacy.record.record import PrivacyRecord, default_delta
+from zoo.privacy.record.record import Plain
 
 
 class ObjectivePerturbation(Perturbation):
@@ -40,6 +40,10 @@ class ObjectivePerturbation(Perturbation):
         ValueError: If a setting is out of range.
     """
 
+    mechanism = "one-bit matrix completion, objective"
+
+    noise: Noise
+
     def __init__(
         self,
         epsilon: float,
@@ -58,48 +62,44 @@ class ObjectivePerturbation(Perturbation):
 
     def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
         """Refuse a probit link that would promise what no solver keeps, and one without alpha."""
-        logistic = isinstance(link, Logistic)
-        self.shows_objective = logistic and not self.paper_faithful
-        if logistic:
-            if not self.paper_faithful:
-                self._plan(link, alpha, 1e-5)
-            return
-        if not (self.inexact or self.paper_faithful):
-            raise ValueError(
-                "With the probit link, noise on the objective is private for its exact minimiser alone, which no solver "
-                "returns. Use InputPerturbation, or link: logistic; or set inexact to run without a guarantee."
-            )
-        if alpha is None:
-            raise ValueError("The probit link needs alpha here, the largest entry: the noise is calibrated on it.")
+        if not isinstance(link, Logistic):
+            if not (self.inexact or self.paper_faithful):
+                raise ValueError(
+                    "With the probit link, noise on the objective is private for its exact minimiser alone, which no solver "
+                    "returns. Use InputPerturbation, or link: logistic; or set inexact to run without a guarantee."
+                )
+            if alpha is None:
+                raise ValueError("The probit link needs alpha here, the largest entry: the noise is calibrated on it.")
         if not self.paper_faithful:
-            self._plan(link, alpha, 1e-5)
+            self._sound(link, alpha, self._delta())
 
-    @property
-    def several(self) -> str:
-        """What several ratings of one person cost together; for the record."""
-        return super().several if self.noise == "laplace" else SEVERAL_WITH_GAUSSIAN_NOISE
+    def shows_objective(self, link: Link) -> bool:
+        """Where all of it is noisy bits."""
+        return isinstance(link, Logistic) and not self.paper_faithful
 
-    def _plan(self, link: Link, alpha: float | None, default: float) -> OneBitPlan:
-        delta = (default if self.delta is None else self.delta) if self.noise == "gaussian" else 0.0
-        return plan_objective(link, self.epsilon, noise=self.noise, delta=delta, alpha=alpha, ridge=self.ridge)
-
-    def _plan_of(self, problem: Problem) -> OneBitPlan:
-        return self._plan(problem.link, problem.alpha, default_delta(problem.observations.shape[0]))
-
-    def _published_scale(self, problem: Problem) -> PublishedScale:
+    def plan(self, problem: Problem) -> OneBitPlan | PublishedScale:
+        """Noise on the bits, or in the objective; or the published scale."""
+        if not self.paper_faithful:
+            return self._sound(problem.link, problem.alpha, self._delta(problem.num_users))
         # No entry exceeds the nuclear norm, so tau bounds them where nothing else does.
         alpha = problem.nuclear.radius if problem.alpha is None else problem.alpha
         return published_objective(problem.link, self.epsilon, alpha)
 
+    def _sound(self, link: Link, alpha: float | None, delta: float) -> OneBitPlan:
+        return plan_objective(link, self.epsilon, noise=self.noise, delta=delta, alpha=alpha, ridge=self.ridge)
+
+    def public(self, problem: Problem) -> dict[str, Plain]:
+        """The ridge."""
+        return {"ridge": self.ridge}
+
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
         """The noise, or the noisy bits where they are all that the objective needs."""
-        count = len(problem.observations.signs)
-        if self.paper_faithful:
-            return {"tilt": laplace_noise(noise, self._published_scale(problem).scale, count)}
-        plan = self._plan_of(problem)
+        plan, signs = self.plan(problem), problem.observations.signs
+        if isinstance(plan, PublishedScale):
+            return {"tilt": laplace_noise(noise, plan.scale, len(signs))}
         if plan.exact_minimiser:
-            return {"tilt": objective_noise(count, plan, noise)}
-        return {"bits": noisy_bits(problem.observations.signs, plan, noise)}
+            return {"tilt": objective_noise(len(signs), plan, noise)}
+        return {"bits": noisy_bits(signs, plan, noise)}
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """The tilted likelihood."""
@@ -108,14 +108,3 @@ class ObjectivePerturbation(Perturbation):
         if "bits" in drawn:
             return problem.minimise(replace(likelihood, bits=drawn["bits"]))
         return problem.minimise(replace(likelihood, tilt=drawn["tilt"]))
-
-    def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """Proved for the logistic link."""
-        mechanism = "one-bit matrix completion, objective"
-        if self.paper_faithful:
-            return self._published(f"{mechanism}, as published", self._published_scale(problem), problem, assumptions)
-        plan = self._plan_of(problem)
-        record = self._proved(mechanism, plan, problem, assumptions, ridge=self.ridge)
-        if plan.exact_minimiser:
-            return record.without_guarantee("the minimiser is not exact, and the proof is for the exact one")
-        return record

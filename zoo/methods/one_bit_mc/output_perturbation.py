@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
 from zoo.methods.one_bit_mc.objective import Likelihood
-from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Drawn, Floats, Perturbation, Problem
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
-from zoo.privacy.one_bit.mechanisms import noisy_output, plan_output
+from zoo.privacy.one_bit.mechanisms import longest_step, noisy_output, plan_output
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_output
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
-from zoo.privacy.record.record import PrivacyRecord, default_delta
-
-Floats = npt.NDArray[np.float64]
+from zoo.privacy.record.record import Plain
 
 
 class OutputPerturbation(Perturbation):
@@ -42,6 +37,13 @@ class OutputPerturbation(Perturbation):
     Raises:
         ValueError: If a setting is out of range.
     """
+
+    mechanism = "one-bit matrix completion, output"
+    assumes = ("checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice",)
+    noise = "gaussian"
+    several = (
+        "several ratings of one person: k of them have up to k times the mu, which is more than k times the epsilon"
+    )
 
     def __init__(
         self,
@@ -72,19 +74,17 @@ class OutputPerturbation(Perturbation):
                 "With the probit link, noise on the output needs entries that are held to alpha (bounded: true): without, one "
                 "sign can move a gradient by any amount. Or use link: logistic."
             )
-        self._plan(link, alpha if bounded else None, 1e-5 if self.delta is None else self.delta)
+        self._sound(link, alpha if bounded else None, self._delta())
 
-    @property
-    def several(self) -> str:
-        """What several ratings of one person cost together; for the record."""
-        return (
-            "several ratings of one person: k of them have up to k times the mu, which is more than k times the epsilon"
-        )
+    def plan(self, problem: Problem) -> OneBitPlan | PublishedScale:
+        """Gaussian noise for how far the steps can end apart, or the published scale."""
+        if not self.paper_faithful:
+            bound = problem.alpha if problem.bounded else None
+            return self._sound(problem.link, bound, self._delta(problem.num_users))
+        assert problem.alpha is not None  # see `check`
+        return published_output(self.epsilon, problem.alpha, size=max(2, min(problem.observations.shape)))
 
-    def _size(self, link: Link) -> float:
-        return 2 / (2 * self.ridge + link.smoothness) if self.step_size is None else self.step_size
-
-    def _plan(self, link: Link, bound: float | None, delta: float) -> OneBitPlan:
+    def _sound(self, link: Link, bound: float | None, delta: float) -> OneBitPlan:
         assert self.steps is not None
         return plan_output(
             link,
@@ -96,43 +96,23 @@ class OutputPerturbation(Perturbation):
             step_size=self._size(link),
         )
 
-    def _plan_of(self, problem: Problem) -> OneBitPlan:
-        delta = default_delta(problem.observations.shape[0]) if self.delta is None else self.delta
-        return self._plan(problem.link, problem.alpha if problem.bounded else None, delta)
+    def _size(self, link: Link) -> float:
+        return longest_step(link, self.ridge) if self.step_size is None else self.step_size
 
-    def _published_scale(self, problem: Problem) -> PublishedScale:
-        assert problem.alpha is not None
-        return published_output(self.epsilon, problem.alpha, size=max(2, min(problem.observations.shape)))
+    def public(self, problem: Problem) -> dict[str, Plain]:
+        """The ridge and the steps."""
+        return {"ridge": self.ridge, "step_size": self._size(problem.link), "steps": self.steps or 0}
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """Steps on the true signs; their end is secret until it has noise."""
-        if self.paper_faithful:
+        if self.steps is None:
             return problem.minimise(Likelihood.of(problem.observations, problem.link))
-        assert self.steps is not None
         likelihood = Likelihood.of(problem.observations, problem.link, ridge=self.ridge)
         return FixedSteps(likelihood, problem.project_in_finite_time, self.steps, self._size(problem.link))
 
     def finish(self, matrix: Floats, problem: Problem, noise: NoiseSource) -> Floats:
         """Noise on every entry; in the sound form, projected again."""
-        if self.paper_faithful:
-            return matrix + laplace_noise(noise, self._published_scale(problem).scale, matrix.shape)
-        return problem.project_in_finite_time(noisy_output(matrix, self._plan_of(problem), noise))
-
-    def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """Proved, unless as published."""
-        mechanism = "one-bit matrix completion, output"
-        if self.paper_faithful:
-            return self._published(f"{mechanism}, as published", self._published_scale(problem), problem, assumptions)
-        size = self._size(problem.link)
-        return self._proved(
-            mechanism,
-            self._plan_of(problem),
-            problem,
-            (
-                *assumptions,
-                "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice",
-            ),
-            ridge=self.ridge,
-            step_size=size,
-            steps=self.steps or 0,
-        )
+        plan = self.plan(problem)
+        if isinstance(plan, PublishedScale):
+            return matrix + laplace_noise(noise, plan.scale, matrix.shape)
+        return problem.project_in_finite_time(noisy_output(matrix, plan, noise))

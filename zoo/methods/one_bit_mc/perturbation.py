@@ -1,8 +1,12 @@
 """Perturbation: where in one-bit matrix completion noise is added, and what that protects.
 
-Each is a mechanism with its calibration; `privacy.one_bit.mechanisms` has the proofs. Who is protected, unless they say
-otherwise: the value of one rating. Neighbours: one sign differs; which pairs are rated, Omega, is public. What several ratings of
-one person cost together is in `Perturbation.several`. Afterwards: anything may be done with the completed matrix.
+All five go the same way: from public settings to a plan, from the plan to the record and to the noise. That is drawn once
+before the first iteration (input, objective), in every gradient, or when the solver has ended (output). Proofs are in
+`zoo.privacy.one_bit`.
+
+Who is protected, unless they say otherwise: the value of one rating. Neighbours: one sign differs; which pairs are rated,
+Omega, is public. What several ratings of one person cost together is in `Perturbation.several`. Afterwards: anything may
+be done with the completed matrix.
 
 Reference: *One-Bit Matrix Completion with Differential Privacy*, section 4. Where what is published there does not hold, the
 sound form is the default and the published one is there as `paper_faithful`, without an epsilon.
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +28,11 @@ from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record, warn_once
+from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
 
 Floats = npt.NDArray[np.float64]
 Drawn = dict[str, Floats]
 
-SEVERAL_WITH_GAUSSIAN_NOISE = (
-    "several ratings of one person: k of them have the root of k times the mu, which is more than that in epsilon"
-)
 NOT_PROTECTED = (
     "which pairs are rated: the completed matrix is made with them in the open",
     "held-out ratings, where they are used to evaluate",
@@ -64,44 +66,69 @@ class Problem:
     tolerance: float = 1e-3
 
     @property
-    def infinity(self) -> InfinityBall | None:
-        """The infinity-norm ball, where entries are held to alpha."""
-        return InfinityBall(self.alpha) if self.bounded and self.alpha is not None else None
+    def num_users(self) -> int:
+        """Rows of the matrix."""
+        return self.observations.shape[0]
 
     @property
-    def project(self) -> Projection:
-        """The projection onto the constraint: the nuclear-norm ball, or it and the infinity-norm ball."""
-        return self.nuclear if self.infinity is None else Intersection(self.nuclear, self.infinity)
+    def public(self) -> dict[str, Plain]:
+        """What everybody may know of it; for a record."""
+        rows, columns = self.observations.shape
+        facts: dict[str, Plain] = {
+            "link": self.link.name,
+            "tau": self.nuclear.radius,
+            "rows": rows,
+            "columns": columns,
+        }
+        if self.alpha is not None:
+            facts |= {"alpha": self.alpha, "entries are held to alpha": self.bounded}
+        return facts
+
+    @property
+    def _infinity(self) -> InfinityBall | None:
+        return InfinityBall(self.alpha) if self.bounded and self.alpha is not None else None
 
     @property
     def project_in_finite_time(self) -> Projection:
         """A composition of exact projections that ends in the bound, if there is one."""
-        return self.nuclear if self.infinity is None else Composition(self.nuclear, self.infinity)
+        return self.nuclear if self._infinity is None else Composition(self.nuclear, self._infinity)
 
     def minimise(self, likelihood: Likelihood, start: Floats | None = None) -> SpectralProjectedGradient:
-        """A solver of this problem with another objective."""
-        return SpectralProjectedGradient(likelihood, self.project, self.tolerance, start)
+        """A solver of this problem with another objective, within the nuclear-norm ball, or within both balls."""
+        project = self.nuclear if self._infinity is None else Intersection(self.nuclear, self._infinity)
+        return SpectralProjectedGradient(likelihood, project, self.tolerance, start)
 
 
 class Perturbation(ABC):
     """Where noise goes. Its constructor refuses bad settings, before data are opened.
 
     Attributes:
+        mechanism: What a record calls it.
+        assumes: What must be true for the guarantee beside what was done to the ratings.
+        noise: ``gaussian``, or anything else where the guarantee is pure.
+        delta: Asked for with Gaussian noise; None: `default_delta`.
         steps: Exactly how many iterations there are, or None: until the solver has converged.
-        shows_objective: Whether the objective that is minimised is a function of what was noised already, so that its value
-            may be shown.
-        hides_pairs: Whether who rated what is protected too, so that nothing may be done by it but what is reported.
+        hide_pairs: Whether who rated what is protected too, so that nothing may be done by it but what is reported.
         noise_seed: None: noise of the operating system.
     """
 
+    mechanism: ClassVar[str] = "one-bit matrix completion"
+    assumes: ClassVar[tuple[str, ...]] = ()
+
+    noise: str = "none"
+    delta: float | None = None
     steps: int | None = None
-    shows_objective: bool = False
-    hides_pairs: bool = False
+    hide_pairs: bool = False
     noise_seed: int | None = None
 
-    @abstractmethod
+    @property
+    def settings(self) -> dict[str, Plain | None]:
+        """Its name and plain settings, by which a checkpoint knows it."""
+        own = {name: value for name, value in vars(self).items() if value is None or isinstance(value, Plain)}
+        return {"name": type(self).__name__, **own}
+
     def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
-        """Refuse a link or a constraint that the mechanism does not go with.
+        """Refuse a link or a constraint that the mechanism does not go with, before data are opened.
 
         Args:
             link: Of the signs.
@@ -111,16 +138,25 @@ class Perturbation(ABC):
         Raises:
             ValueError: If it does not.
         """
+        return None  # most go with everything
 
-    @property
-    def settings(self) -> dict[str, Plain | None]:
-        """Its name and plain settings, by which a checkpoint knows it."""
-        own = {
-            name: value for name, value in vars(self).items() if value is None or isinstance(value, str | int | float)
-        }
-        for follows in ("shows_objective", "hides_pairs"):  # from the link, or another setting
-            own.pop(follows, None)
-        return {"name": type(self).__name__, **own}
+    def shows_objective(self, link: Link) -> bool:
+        """Whether the objective is a function of what was noised already, so that its value may be shown."""
+        return False
+
+    # Calibration.
+
+    def plan(self, problem: Problem) -> OneBitPlan | PublishedScale | None:
+        """The noise and what it spends, from the public part of the problem; None: there is no noise."""
+        return None
+
+    def _delta(self, num_users: int = 1) -> float:
+        """What is asked for, or follows from the number of users; 0 for a pure guarantee."""
+        if self.noise != "gaussian":
+            return 0.0
+        return default_delta(num_users) if self.delta is None else self.delta
+
+    # Solving.
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
         """What is drawn before the first iteration, once; a resumed run goes on with it."""
@@ -134,37 +170,47 @@ class Perturbation(ABC):
         """The completed matrix, from what the solver found; both of shape ``(rows, columns)``."""
         return matrix
 
-    @abstractmethod
+    # The record.
+
+    @property
+    def several(self) -> str:
+        """What several ratings of one person cost together."""
+        if self.noise == "gaussian":
+            cost = "the root of k times the mu, which is more than that in epsilon"
+        else:
+            cost = "k times the epsilon"
+        return f"several ratings of one person: k of them have {cost}"
+
+    def public(self, problem: Problem) -> dict[str, Plain]:
+        """Public settings for the record beside those of the problem."""
+        return {}
+
     def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """What a run with this perturbation protects.
+        """What a run with this perturbation protects: what its plan says, proved unless the noise is published or inexact.
 
         Args:
             problem: Its public part alone is read.
             assumptions: What was done to the ratings before.
         """
-
-    @property
-    def several(self) -> str:
-        """What several ratings of one person cost together; for the record."""
-        return "several ratings of one person: k of them have k times the epsilon"
-
-    def _public(self, problem: Problem) -> dict[str, Plain]:
-        rows, columns = problem.observations.shape
-        inputs: dict[str, Plain] = {
-            "link": problem.link.name,
-            "tau": problem.nuclear.radius,
-            "rows": rows,
-            "columns": columns,
-        }
-        if problem.alpha is not None:
-            inputs |= {"alpha": problem.alpha, "entries are held to alpha": problem.bounded}
-        return inputs
-
-    def _proved(
-        self, mechanism: str, plan: OneBitPlan, problem: Problem, assumptions: tuple[str, ...], **inputs: Plain
-    ) -> PrivacyRecord:
-        return PrivacyRecord.proved_unless_seeded(
+        plan = self.plan(problem)
+        if isinstance(plan, OneBitPlan):
+            return self._record_of(plan, problem, assumptions)
+        if plan is None:
+            return unprotected_record(self.mechanism, "no noise", assumptions, public_inputs=problem.public)
+        mechanism = f"{self.mechanism}, as published"
+        warn_once(f"{mechanism}: the published noise does not protect as it says; see docs/privacy.md.")
+        return unprotected_record(
             mechanism,
+            plan.reason,
+            assumptions,
+            noise_source=NoiseSource.of(self.noise_seed).label,
+            public_inputs=problem.public | {"scale of the noise": plan.scale},
+        )
+
+    def _record_of(self, plan: OneBitPlan, problem: Problem, assumptions: tuple[str, ...]) -> PrivacyRecord:
+        pairs: dict[str, Plain] = {} if self.hide_pairs else {"rated pairs": "all of them"}
+        record = PrivacyRecord.proved_unless_seeded(
+            self.mechanism,
             NoiseSource.of(self.noise_seed),
             plan.relation,
             epsilon=plan.epsilon,
@@ -175,38 +221,22 @@ class Perturbation(ABC):
             clip=plan.clip,
             noise_scale=plan.scale,
             compositions=plan.compositions,
-            public_inputs=self._public(problem) | ({} if self.hides_pairs else {"rated pairs": "all of them"}) | inputs,
-            assumptions=assumptions,
-            not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hides_pairs else NOT_PROTECTED), self.several),
+            public_inputs=problem.public | pairs | self.public(problem),
+            assumptions=(*assumptions, *self.assumes),
+            not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED), self.several),
         )
-
-    def _published(
-        self, mechanism: str, scale: PublishedScale, problem: Problem, assumptions: tuple[str, ...]
-    ) -> PrivacyRecord:
-        warn_once(f"{mechanism}: the published noise does not protect as it says; see docs/privacy.md.")
-        return unprotected_record(
-            mechanism,
-            scale.reason,
-            assumptions,
-            noise_source=NoiseSource.of(self.noise_seed).label,
-            public_inputs=self._public(problem) | {"scale of the noise": scale.scale},
-        )
+        if plan.exact_minimiser:
+            return record.without_guarantee("the minimiser is not exact, and the proof is for the exact one")
+        return record
 
 
 class Clear(Perturbation):
     """No noise: what the others are compared with. Protects nobody."""
 
-    shows_objective = True
-
-    def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
-        """Everything goes."""
+    def shows_objective(self, link: Link) -> bool:
+        """Always: nothing is protected."""
+        return True
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """The likelihood of the signs."""
         return problem.minimise(Likelihood.of(problem.observations, problem.link))
-
-    def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """None."""
-        return unprotected_record(
-            "one-bit matrix completion", "no noise", assumptions, public_inputs=self._public(problem)
-        )

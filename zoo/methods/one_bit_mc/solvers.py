@@ -12,7 +12,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from zoo.methods.one_bit_mc.norm_balls import with_zeros_of
 from zoo.methods.one_bit_mc.objective import Likelihood
 
 Floats = npt.NDArray[np.float64]
@@ -21,8 +20,8 @@ Gradient = Callable[[Floats, int], Floats]
 """Observed entries (n,) and the step's number from 0 in, what is taken for the gradient there (n,) out."""
 
 _SHORTEST, _LONGEST = 1e-4, 1e9  # Barzilai-Borwein steps
-_SUFFICIENT = 1e-4
-_MEMORY = 3
+_SUFFICIENT = 1e-4  # share of the slope by which a step must lower the value
+_MEMORY = 3  # values of which the largest is to be undercut
 _HALVINGS = 20
 
 
@@ -46,7 +45,7 @@ class Solver(ABC):
     Attributes:
         point: The matrix so far, shape ``(rows, columns)``, float64.
         steps: Iterations so far.
-        solved: Whether there is nothing more to do.
+        solved: Whether there is nothing more to do; a further step does nothing.
     """
 
     def __init__(self, likelihood: Likelihood, project: Projection) -> None:
@@ -64,12 +63,8 @@ class Solver(ABC):
         """The matrix that was found, shape ``(rows, columns)``."""
         return self.point
 
-    def _entries(self, matrix: Floats) -> Floats:
-        entries: Floats = matrix.ravel()[self.likelihood.cells]
-        return entries
-
     def _descend(self, gradient: Floats, size: float) -> Floats:
-        """The projection of a step of some size against a gradient (n,) and the ridge's."""
+        """``project(X - size (gradient + ridge X))``, the gradient (n,) on the observed entries."""
         moved = self.point * (1 - size * self.likelihood.ridge)
         moved.ravel()[self.likelihood.cells] -= size * gradient
         return self.project(moved)
@@ -89,9 +84,9 @@ class Solver(ABC):
 class SpectralProjectedGradient(Solver):
     """Projected gradient with Barzilai-Borwein steps and a non-monotone line search; one projection an iteration.
 
-    A step's size is ``s's / s'y`` of the last change of point and gradient. The line search goes along the projected
-    direction, backwards by safeguarded quadratic interpolation, until the value lies enough below the largest of the last
-    three. The best point is kept. It has converged when the projected gradient is small against the point.
+    A step's size is ``s's / s'y`` of the last change s of the point and y of the gradient. The line search goes along the
+    projected direction, backwards by safeguarded quadratic interpolation, until the value lies enough below the largest of
+    the last three. The best point is kept. It has converged when the projected gradient is small against the point.
 
     Reference: Birgin, Martinez and Raydan, *Nonmonotone Spectral Projected Gradient Methods on Convex Sets*, SIAM J. Optim.
     2000, algorithm SPG2; constants as in the 1BMC toolbox of Davenport et al. Departure: the first step is that of the
@@ -112,36 +107,35 @@ class SpectralProjectedGradient(Solver):
         self.tolerance = tolerance
         if start is not None:
             self.point = project(start)
-        self.size = 1 / (likelihood.smoothness + likelihood.ridge)
+        self.size = 1 / (likelihood.link.smoothness + likelihood.ridge)
         self._evaluate()
         self.values = [self.value]
         self.best, self.best_value = self.point, self.value
 
     def _evaluate(self) -> None:
-        entries = self._entries(self.point)
+        entries = self.likelihood.at(self.point)
         self.value = self._value(entries, self.point)
         self.gradient = self.likelihood.gradient(entries)
 
     def _value(self, entries: Floats, point: Floats) -> float:
-        ridge = self.likelihood.ridge
-        return self.likelihood.value(entries) + (ridge / 2 * float(np.vdot(point, point)) if ridge else 0.0)
+        return self.likelihood.value(entries) + self._ridge(point, point) / 2
+
+    def _ridge(self, one: Floats, other: Floats) -> float:
+        """``ridge <X, Y>``; the dense matrices are not even read without a ridge."""
+        return self.likelihood.ridge * float(np.vdot(one, other)) if self.likelihood.ridge else 0.0
 
     def step(self) -> None:
         """One projection, a line search, and the size of the next step."""
         if self.solved:
             return
         self.steps += 1
-        ridge = self.likelihood.ridge
         direction = self._descend(self.gradient, self.size) - self.point
         length = float(np.linalg.norm(direction))
         # The projected step grows with its size, and its ratio to the size falls: either way a bound for size 1.
         if length / min(self.size, 1.0) <= self.tolerance * max(1.0, float(np.linalg.norm(self.point))):
             self.solved = True
             return
-        slope = float(self.gradient @ self._entries(direction)) + (
-            ridge * float(np.vdot(self.point, direction)) if ridge else 0.0
-        )
-        share = self._line_search(direction, slope)
+        share = self._line_search(direction)
         if share is None:
             self.solved = True  # rounding errors: no lower value can be told apart
             return
@@ -152,21 +146,24 @@ class SpectralProjectedGradient(Solver):
         if self.value < self.best_value:
             self.best, self.best_value = self.point, self.value
         squared = (share * length) ** 2
-        curvature = share * float((self.gradient - old) @ self._entries(direction)) + ridge * squared
+        curvature = share * float((self.gradient - old) @ self.likelihood.at(direction))
+        curvature += self.likelihood.ridge * squared
         self.size = float(np.clip(squared / curvature, _SHORTEST, _LONGEST)) if curvature > 0 else _LONGEST
 
-    def _line_search(self, direction: Floats, slope: float) -> float | None:
+    def _line_search(self, direction: Floats) -> float | None:
         """The share of the direction to go, or None if none lowers the value enough."""
+        entries, change = self.likelihood.at(self.point), self.likelihood.at(direction)
+        slope = float(self.gradient @ change) + self._ridge(self.point, direction)
         if slope >= 0:
             return None
-        entries, change = self._entries(self.point), self._entries(direction)
         highest, share = max(self.values), 1.0
         for _ in range(_HALVINGS):
-            value = self._value(
-                entries + share * change, self.point + share * direction if self.likelihood.ridge else self.point
-            )
+            # Without a ridge the observed entries alone count, and no dense matrix is made.
+            point = self.point + share * direction if self.likelihood.ridge else self.point
+            value = self._value(entries + share * change, point)
             if value <= highest + _SUFFICIENT * share * slope:
                 return share
+            # The minimum of the parabola with the value and slope at 0 and the value at `share`.
             lowest = -slope * share**2 / (2 * (value - self.value - share * slope))
             share = float(np.clip(lowest, 0.1 * share, 0.5 * share)) if np.isfinite(lowest) else share / 2
         return None
@@ -187,7 +184,7 @@ class SpectralProjectedGradient(Solver):
         self._evaluate()
         self.size, self.best = float(state["size"]), np.array(state["best"])
         self.values = [float(state[f"value_{i}"]) for i in range(_MEMORY) if f"value_{i}" in state]
-        self.best_value = self._value(self._entries(self.best), self.best)
+        self.best_value = self._value(self.likelihood.at(self.best), self.best)
 
 
 class FixedSteps(Solver):
@@ -233,16 +230,17 @@ class FixedSteps(Solver):
         self._gradient = gradient or (lambda entries, _: likelihood.gradient(entries))
         self.sum: Floats | None = np.zeros(len(likelihood.cells)) if dual else None
         self.longest = size if spectral else None
-        self.before: tuple[Floats, Floats] | None = None  # observed entries and gradient of the last step
+        self.before: tuple[Floats, Floats] | None = None  # observed entries and gradient of the last spectral step
 
     def step(self) -> None:
         """One step, unless all are done."""
         if self.solved:
             return
-        entries = self._entries(self.point)
+        entries = self.likelihood.at(self.point)
         gradient = self._gradient(entries, self.steps)
         if self.longest is not None:
-            self._choose_size(entries, gradient)
+            self.size = self._spectral_size(entries, gradient, self.longest)
+            self.before = entries, gradient
         if self.sum is None:
             self.point = self._descend(gradient, self.size)
         else:
@@ -253,13 +251,13 @@ class FixedSteps(Solver):
         self.steps += 1
         self.solved = self.steps >= self.count
 
-    def _choose_size(self, entries: Floats, gradient: Floats) -> None:
-        assert self.longest is not None
-        if self.before is not None:
-            moved, turned = entries - self.before[0], gradient - self.before[1]
-            curvature, squared = float(moved @ turned), float(moved @ moved)
-            self.size = self.longest if curvature <= 0 else min(max(squared / curvature, _SHORTEST), self.longest)
-        self.before = entries, gradient
+    def _spectral_size(self, entries: Floats, gradient: Floats, longest: float) -> float:
+        """``s's / s'y`` of what entries and gradient changed by, if that is convex; see `SpectralProjectedGradient`."""
+        if self.before is None:
+            return longest
+        moved, turned = entries - self.before[0], gradient - self.before[1]
+        curvature, squared = float(moved @ turned), float(moved @ moved)
+        return longest if curvature <= 0 else min(max(squared / curvature, _SHORTEST), longest)
 
     def state(self) -> State:
         """What another solver of the same problem needs to go on."""
@@ -291,9 +289,7 @@ class MultiStart(Solver):
     """
 
     def __init__(
-        self,
-        first: SpectralProjectedGradient,
-        again: Callable[[Floats | None], SpectralProjectedGradient],
+        self, first: SpectralProjectedGradient, again: Callable[[Floats | None], SpectralProjectedGradient]
     ) -> None:
         super().__init__(first.likelihood, first.project)
         self.again, self.stage, self.current = again, 0, first
@@ -352,9 +348,3 @@ def run(solver: Solver, limit: int = 10_000) -> Floats:
     while not solver.solved and solver.steps < limit:
         solver.step()
     return solver.result
-
-
-def truncated(matrix: Floats, rank: int) -> Floats:
-    """The nearest matrix of at most some rank; shape as given. Rows and columns of zeros stay exactly that."""
-    left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    return with_zeros_of(matrix, (left[:, :rank] * values[:rank]) @ right[:rank])

@@ -109,7 +109,7 @@ def plan_objective(
 
 
 def noisy_bits(signs: Signs, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """The bits ``(1 + sign)/2`` with noise, rounded; float64, shape ``(n,)``.
+    """The bits ``(1 + sign)/2`` with noise, rounded to the lattice; float64, shape ``(n,)``.
 
     Protects the value of one rating: neighbours differ in one sign, and one bit moves by 1 (L1 and L2). Costs
     ``plan.epsilon`` at ``plan.delta``. Whatever is done with the bits is post-processing: they may stand for the true ones
@@ -180,7 +180,7 @@ def plan_gradient(
 
 
 def noisy_gradient(gradient: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """One step's gradient on Omega: clamped, then with noise, then rounded; shape ``(n,)``.
+    """One step's gradient on Omega: clamped, then with noise, then rounded to the lattice; shape ``(n,)``.
 
     Protects the value of one rating, as `plan_gradient` says: L1 and L2 sensitivity ``plan.sensitivity``, of
     ``plan.compositions`` steps together. The caller counts them. What is computed from noisy gradients is post-processing.
@@ -254,7 +254,7 @@ def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, st
 
 
 def noisy_output(matrix: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """A completed matrix of any shape with Gaussian noise on every entry, rounded.
+    """A completed matrix of any shape with Gaussian noise on every entry, rounded to the lattice.
 
     Protects the value of one rating if the matrix was made as `plan_output` says; L2 sensitivity ``plan.sensitivity``.
     Whatever is done with the result is post-processing.

@@ -91,7 +91,7 @@ def vector_plan(
 
 
 def with_noise(values: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
-    """Values of any shape with Laplace or Gaussian noise, rounded to public multiples that follow from its deviation.
+    """Values of any shape with Laplace or Gaussian noise, rounded to the public lattice.
 
     Protects what the plan says if one change moves the values by at most ``plan.sensitivity``.
     """

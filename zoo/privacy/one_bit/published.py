@@ -155,7 +155,7 @@ def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
 
 
 def published_noise(values: Floats, published: PublishedScale, noise: NoiseSource) -> Floats:
-    """Values with Laplace noise as printed, rounded. No guarantee.
+    """Values with Laplace noise as printed, rounded to the lattice. No guarantee.
 
     Args:
         values: Bits ``(1 + sign)/2`` for `published_objective` with a logistic link; matrices for `published_output`.

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.methods.one_bit_mc.problems import nearest
-from zoo.methods.one_bit_mc.norm_balls import Composition, InfinityBall, Intersection, NuclearBall, shrinkage
+from zoo.methods.one_bit_mc.norm_balls import Composition, InfinityBall, Intersection, NuclearBall, shrinkage, truncated
 
 LARGE = (170, 200)  # above the size up to which all singular values are computed
 
@@ -218,6 +218,16 @@ def test_the_warm_start_is_that_of_the_nuclear_ball() -> None:
     for project in (Intersection(nuclear, infinity), Composition(nuclear, infinity)):
         project.rank = 5
         assert nuclear.rank == project.rank == 5
+
+
+def test_a_matrix_is_cut_to_the_nearest_of_a_rank() -> None:
+    matrix = np.random.default_rng(0).normal(size=(6, 5))
+    matrix[2] = 0
+    cut = truncated(matrix, 2)
+    assert np.linalg.matrix_rank(cut) == 2
+    lost = np.linalg.svd(matrix, compute_uv=False)[2:]
+    assert np.linalg.norm(matrix - cut) == pytest.approx(np.linalg.norm(lost))
+    assert not cut[2].any()
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])

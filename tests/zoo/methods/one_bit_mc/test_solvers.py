@@ -8,7 +8,7 @@ import pytest
 from tests.zoo.methods.one_bit_mc.problems import least_logistic_loss, observations, problem
 from zoo.methods.one_bit_mc.norm_balls import InfinityBall, Intersection, NuclearBall
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
-from zoo.methods.one_bit_mc.solvers import FixedSteps, MultiStart, Solver, SpectralProjectedGradient, run, truncated
+from zoo.methods.one_bit_mc.solvers import FixedSteps, MultiStart, Solver, SpectralProjectedGradient, run
 from zoo.privacy.one_bit.link_functions import Flipped, Link, Logistic, Probit
 
 FAR = 1e6  # a radius beyond everything
@@ -85,7 +85,7 @@ def test_the_optimum_of_a_convex_solver_is_reached(seed: int, bound: float | Non
     solver = SpectralProjectedGradient(likelihood, project, 1e-6)
     found = run(solver)
     least = least_logistic_loss(seen, 4.0, bound)
-    assert likelihood.value(seen.at(found)) == pytest.approx(least, rel=1e-4)
+    assert likelihood.value(likelihood.at(found)) == pytest.approx(least, rel=1e-4)
     assert np.linalg.svd(found, compute_uv=False).sum() <= 4.0 * (1 + 1e-7)
     assert solver.steps < 500
 
@@ -97,7 +97,7 @@ def test_with_a_ridge_and_nothing_else_the_gradient_vanishes(link: Link) -> None
     likelihood = Likelihood.of(seen, link, tilt, ridge=0.5)
     found = run(spg(likelihood, FAR, 1e-9))
     gradient = 0.5 * found
-    gradient.ravel()[seen.cells] += likelihood.gradient(seen.at(found))
+    gradient.ravel()[seen.cells] += likelihood.gradient(likelihood.at(found))
     assert np.abs(gradient).max() < 1e-7
 
 
@@ -167,7 +167,7 @@ def test_steps_are_those_of_a_hand_loop() -> None:
     point = np.zeros(seen.shape)
     for _ in range(9):
         gradient = 0.3 * point
-        gradient.ravel()[seen.cells] += likelihood.gradient(seen.at(point))
+        gradient.ravel()[seen.cells] += likelihood.gradient(likelihood.at(point))
         point = ball(point - 1.2 * gradient)
     assert run(FixedSteps(likelihood, NuclearBall(2.0), 9, 1.2)) == pytest.approx(point, abs=1e-12)
 
@@ -177,7 +177,7 @@ def test_dual_averaging_is_that_of_a_hand_loop() -> None:
     likelihood, noise = Likelihood.of(seen, Logistic()), rng.normal(size=(9, 20))
     point, total = np.zeros(seen.shape), np.zeros(20)
     for k in range(9):
-        total += likelihood.gradient(seen.at(point)) + noise[k]
+        total += likelihood.gradient(likelihood.at(point)) + noise[k]
         moved = np.zeros(seen.shape)
         moved.ravel()[seen.cells] = -0.8 * total
         point = ball(moved)
@@ -265,7 +265,7 @@ def noisy_steps(**kind: bool) -> FixedSteps:
 
 
 def two_starts() -> MultiStart:
-    ball = problem().project
+    ball = problem().nuclear
     first = SpectralProjectedGradient(Likelihood.of(observations(), Logistic()), ball, 1e-5)
     return MultiStart(first, lambda start: SpectralProjectedGradient(flipped_likelihood(), ball, 1e-5, start))
 
@@ -300,16 +300,3 @@ def test_an_interrupted_solver_goes_on_bit_by_bit(name: str) -> None:
         other.load_state(state)
         assert np.array_equal(run(other), whole.result)
         assert (other.steps, other.solved) == (whole.steps, True)
-
-
-# Ranks.
-
-
-def test_a_matrix_is_cut_to_the_nearest_of_a_rank() -> None:
-    matrix = np.random.default_rng(0).normal(size=(6, 5))
-    matrix[2] = 0
-    cut = truncated(matrix, 2)
-    assert np.linalg.matrix_rank(cut) == 2
-    lost = np.linalg.svd(matrix, compute_uv=False)[2:]
-    assert np.linalg.norm(matrix - cut) == pytest.approx(np.linalg.norm(lost))
-    assert not cut[2].any()
