@@ -36,12 +36,6 @@ def violations(figures: Mapping[str, float], tolerance: float = 1e-4, *, joint: 
         figures: Any of ``hit_rate@K``, ``ndcg@K`` and ``mrr@K`` by that name, for any cut-offs.
         tolerance: One unit in the last digit of the figures; 1e-4 for figures published to four digits.
         joint: Whether NDCG and MRR are also held against each other.
-
-    Returns:
-        Sentences that name the values and the permitted interval; empty if the figures are consistent.
-
-    Raises:
-        ValueError: If a name is none of the above, or the tolerance is not a number of at least 0.
     """
     if not 0 <= tolerance < math.inf:
         raise ValueError(f"tolerance must be a number of at least 0, for example 1e-4; got {tolerance}.")

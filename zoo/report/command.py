@@ -13,6 +13,7 @@ from zoo.report.files import gains_csv, results_csv
 from zoo.report.gains import gains
 from zoo.report.page import context, render
 from zoo.report.results import Results, ResultsError, read_results
+from zoo.run_folder import whole
 
 #: Written by hand, put at the top of the page.
 NOTES = "notes.md"
@@ -50,11 +51,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def write_report(results: Results, out: Path) -> list[Path]:
-    """Write every file of the report; each is whole or not there.
-
-    Returns:
-        The files, the pages last.
-    """
+    """Write every file of the report, and give them, the pages last; each is whole or not there."""
     found = gains(results)
     notes = out / NOTES
     name, config = results.benchmark["name"], results.benchmark["config"]
@@ -70,7 +67,6 @@ def write_report(results: Results, out: Path) -> list[Path]:
     files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
     out.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
-        temporary = out / f".{file}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.rename(out / file)
+        with whole(out / file) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     return [out / file for file in files]

@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from itertools import cycle
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from zoo.commands.benchmark.grid import slug
 from zoo.privacy.record.record import rounded_up
 from zoo.report.gains import EASE
-from zoo.report.results import RANKINGS, Guarantee, Line, Results
+from zoo.report.results import DECIDING, RANKINGS, GuaranteeKind, Line, Results
 
 #: Distinguishable also without colour vision (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -29,7 +30,7 @@ REFERENCES = {
 
 def curves(results: Results, task: str) -> dict[str, str]:
     """One figure for each kind of guarantee on a task, NDCG@10 against epsilon, by a name for its file."""
-    groups: dict[Guarantee, list[Line]] = {}
+    groups: dict[GuaranteeKind, list[Line]] = {}
     for line in results.lines[task]:
         if line.guarantee is not None and line.row.control == "":
             groups.setdefault(line.guarantee, []).append(line)
@@ -39,13 +40,9 @@ def curves(results: Results, task: str) -> dict[str, str]:
     }
 
 
-def _curve(results: Results, task: str, guarantee: Guarantee, lines: Sequence[Line]) -> str:
-    with mpl.rc_context({"text.parse_math": False}):  # names are no formulas
-        return _drawn(results, task, guarantee, lines)
-
-
-def _drawn(results: Results, task: str, guarantee: Guarantee, lines: Sequence[Line]) -> str:
-    rankings = [r for r in RANKINGS if f"{r}/ndcg@10" in lines[0].cases.columns]
+@mpl.rc_context({"text.parse_math": False})  # names are no formulas
+def _curve(results: Results, task: str, guarantee: GuaranteeKind, lines: Sequence[Line]) -> str:
+    rankings = [ranking for ranking in RANKINGS if lines[0].has(ranking)]
     figure = Figure(figsize=(5.2 * len(rankings), 3.8), layout="constrained")
     for axes, ranking in zip(figure.subplots(1, len(rankings), squeeze=False)[0], rankings, strict=True):
         _draw(axes, results, lines, ranking)
@@ -61,7 +58,7 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
     for line in lines:
         asked = "" if line.row.epsilon is None else f" eps {line.row.epsilon:g}"
         series.setdefault((line.row.system, line.row.release.removesuffix(asked)), []).append(line)
-    for colour, ((system, release), own) in zip(_cycled(len(series)), series.items(), strict=True):
+    for colour, ((system, release), own) in zip(cycle(COLOURS), series.items(), strict=False):
         _errorbar(axes, own, own, ranking, colour, f"{system}, {release}")
         noise = [(line, control) for line in own if (control := results.noise_of(line)) is not None]
         if noise:
@@ -70,7 +67,7 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
     for line in results.lines[lines[0].row.task]:
         if style := REFERENCES.get(line.row.release or line.row.system):
             axes.axhline(
-                line.mean(ranking, "ndcg@10"), color=style[0], linestyle=style[1], linewidth=1, label=_shown(line.name)
+                line.mean(ranking, DECIDING), color=style[0], linestyle=style[1], linewidth=1, label=_shown(line.name)
             )
     axes.set_xscale("log")
     ticks = sorted({line.epsilon for line in lines if line.epsilon})
@@ -85,7 +82,7 @@ def _errorbar(
     axes: Axes, where: Sequence[Line], lines: Sequence[Line], ranking: str, colour: str, label: str, faint: bool = False
 ) -> None:
     points = sorted(
-        (at.epsilon or 0.0, line.mean(ranking, "ndcg@10"), line.sd(ranking, "ndcg@10"))
+        (at.epsilon or 0.0, line.mean(ranking, DECIDING), line.sd(ranking, DECIDING))
         for at, line in zip(where, lines, strict=True)
     )
     x, y, sd = zip(*points, strict=True)
@@ -107,10 +104,6 @@ def _errorbar(
 def _shown(label: str) -> str:
     """A label that the legend does not take for a hidden one."""
     return f" {label}" if label.startswith("_") else label
-
-
-def _cycled(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
 def _svg(figure: Figure) -> str:

@@ -37,15 +37,12 @@ def _result(line: Line) -> dict[str, object]:
         for measure in MEASURES:
             found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
             found[f"{ranking}/{measure} sd"] = _number(line.sd(ranking, measure))
+    costs = line.costs
     return found | {
         "ranked_by_item_counts": round(line.average(lambda r: r.report["ranked_by_item_counts"])),
-        "train_seconds": round(line.average(lambda r: r.report["train_seconds"]), 1),
-        "cell_seconds": round(line.average(lambda r: r.cell_seconds), 1),
-        "epochs": round(line.average(lambda r: r.report["epochs"]), 1),
-        "parameters": round(line.average(lambda r: r.report["parameters"])),
-        "peak_mib": round(line.average(lambda r: r.report["peak_memory"])),
-        "bytes_released": round(line.average(lambda r: sum(r.report["release_bytes"].values()))),
-        "trials": max(run.tuned for run in line.runs),
+        **{name: round(costs[name], 1) for name in ("train_seconds", "cell_seconds", "epochs")},
+        **{name: round(costs[name]) for name in ("parameters", "peak_mib", "bytes_released")},
+        "trials": line.trials,
     }
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import polars as pl
 
-from zoo.report.results import RANKINGS, Line, Results
+from zoo.report.results import DECIDING, RANKINGS, Line, Results
 from zoo.report.significance import Comparison, common_cases, holm, over_seeds, over_users
 
-#: What claims are made in; the first chooses the checkpoint.
-CLAIMED = ("ndcg@10", "hit_rate@10")
-NOISE, EASE, NOTHING = "its own noise control", "EASE", "the same model without a release"
+#: What claims are made in.
+CLAIMED = (DECIDING, "hit_rate@10")
+CONTROLS = NOISE, EASE, NOTHING = "its own noise control", "EASE", "the same model without a release"
 
 
 @dataclass(frozen=True)
 class Gain:
-    """A row less one of its controls, in one figure.
+    """A row less one of its controls, in one figure of one ranking.
 
     Attributes:
         task: Key of the task.
         line: The row.
-        against: What it is compared with, in words.
+        against: Which of :data:`CONTROLS`.
         ranking: ``full`` or ``sampled``.
         measure: Which figure.
         users: Paired over users, each averaged over seeds.
@@ -44,13 +45,8 @@ class Gain:
 
 def gains(results: Results) -> list[Gain]:
     """Every row against every control it has, corrected within each task, control and figure."""
-    found = []
-    for task in results.lines:
-        for against in (NOISE, EASE, NOTHING):
-            for ranking in RANKINGS:
-                for measure in CLAIMED:
-                    found += _corrected(list(_family(results, task, against, ranking, measure)))
-    return found
+    families = product(results.lines, CONTROLS, RANKINGS, CLAIMED)
+    return [gain for family in families for gain in _corrected(list(_family(results, *family)))]
 
 
 def control_of(results: Results, line: Line, against: str) -> Line | None:
@@ -67,7 +63,7 @@ def control_of(results: Results, line: Line, against: str) -> Line | None:
 def _family(results: Results, task: str, against: str, ranking: str, measure: str) -> Iterator[Gain]:
     for line in results.lines[task]:
         control = control_of(results, line, against)
-        if control is None or f"{ranking}/{measure}" not in line.cases.columns:
+        if control is None or not line.has(ranking, measure):
             continue
         name = f"{ranking}/{measure}"
         ours, theirs = _by_user(line, name), _by_user(control, name)
@@ -87,11 +83,8 @@ def _by_user(line: Line, name: str) -> pl.DataFrame:
 
 def _corrected(family: list[Gain]) -> list[Gain]:
     users = holm([gain.users.p_value for gain in family])
-    tested = [gain for gain in family if gain.seeds is not None]
-    seeds = dict(
-        zip(map(id, tested), holm([gain.seeds.p_value for gain in tested if gain.seeds is not None]), strict=True)
-    )
+    seeds = iter(holm([gain.seeds.p_value for gain in family if gain.seeds is not None]))
     return [
-        replace(gain, users_holm=corrected, seeds_holm=seeds.get(id(gain)))
+        replace(gain, users_holm=corrected, seeds_holm=None if gain.seeds is None else next(seeds))
         for gain, corrected in zip(family, users, strict=True)
     ]

@@ -15,20 +15,14 @@ from zoo.commands.benchmark.grid import slug
 from zoo.report import tables
 from zoo.report.figures import curves
 from zoo.report.gains import Gain
-from zoo.report.results import RANKINGS, Line, Results
+from zoo.report.results import DECIDING, RANKINGS, Line, Results
 from zoo.report.tables import Table
 from zoo.report.versus import versus
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it.
-
-    Attributes:
-        title: The heading.
-        tables: In order.
-        figures: Name and SVG of each figure.
-    """
+    """A heading with its tables, and its figures as SVG by name."""
 
     title: str
     tables: list[Table] = field(default_factory=list)
@@ -37,14 +31,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Chapter:
-    """All sections of one task.
-
-    Attributes:
-        task: Key of the task.
-        title: Its title.
-        said: How much of it is finished, on how many cases.
-        sections: In order.
-    """
+    """One task: its key and title, how much of it is finished on how many cases, and its sections."""
 
     task: str
     title: str
@@ -54,26 +41,26 @@ class Chapter:
 
 def chapters(results: Results, found: Sequence[Gain]) -> list[Chapter]:
     """The report, task by task."""
-    made = []
     beside = versus(results)
+    made = []
     for task, lines in results.lines.items():
-        sections = [
-            Section(f"{ranking.title()} ranking ({words})", tables.figure_tables(results, task, ranking))
-            for ranking, words in RANKINGS.items()
-        ]
         own = [gain for gain in found if gain.task == task]
-        rankings = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
-        sections.append(
+        compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
+        papers = [tables.versus_table(beside[task])] if task in beside else []
+        sections = [
+            *(
+                Section(f"{ranking.title()} ranking ({words})", tables.figure_tables(results, task, ranking))
+                for ranking, words in RANKINGS.items()
+            ),
             Section(
-                "What a row gains over its controls", [tables.gain_table(lines, own, r, "ndcg@10") for r in rankings]
-            )
-        )
-        sections.append(Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)))
-        sections.append(Section("Slices", tables.slice_tables(lines)))
-        if task in beside:
-            sections.append(Section("Beside the papers", [tables.versus_table(beside[task])]))
-        sections.append(Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]))
-        sections.append(Section("Cost", [tables.cost_table(lines)]))
+                "What a row gains over its controls", [tables.gain_table(lines, own, r, DECIDING) for r in compared]
+            ),
+            Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
+            Section("Slices", tables.slice_tables(lines)),
+            Section("Beside the papers", papers),
+            Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]),
+            Section("Cost", [tables.cost_table(lines)]),
+        ]
         kept = [section for section in sections if section.tables or section.figures]
         made.append(Chapter(task, results.benchmark["tasks"][task]["title"], _said(results, task, lines), kept))
     return made

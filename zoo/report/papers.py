@@ -64,13 +64,7 @@ def all_published() -> list[Published]:
 
 
 def published(dataset: str, source: str, target: str) -> list[Published]:
-    """The rows on one data set and direction, by the names in ``papers.csv``; empty if no paper reports it.
-
-    Args:
-        dataset: Data set, for example ``amazon``.
-        source: Source domain, for example ``movie``.
-        target: Target domain, for example ``book``.
-    """
+    """The rows on one data set and direction, such as amazon from movie to book; empty if no paper reports it."""
     return [row for row in _rows() if (row.dataset, row.source, row.target) == (dataset, source, target)]
 
 

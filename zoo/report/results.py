@@ -16,13 +16,26 @@ import polars as pl
 from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.commands.benchmark.grid import Row
 from zoo.privacy.record.record import rounded_up
+from zoo.run_folder import CASES, METRICS, PRIVACY
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
+#: What rows are compared by: on validation it has chosen the checkpoint.
+DECIDING = "ndcg@10"
 
-
-_COSTS = ("train_seconds", "epochs", "parameters")
+#: What a run must say of itself, and a record of its release.
+REPORTED = (
+    "method",
+    "metrics",
+    "ranked_by_item_counts",
+    "train_seconds",
+    "epochs",
+    "parameters",
+    "peak_memory",
+    "release_bytes",
+)
+RECORDED = ("guarantee", "unit", "relation", "epsilon", "delta", "reason")
 
 
 class ResultsError(ValueError):
@@ -30,14 +43,8 @@ class ResultsError(ValueError):
 
 
 @dataclass(frozen=True)
-class Guarantee:
-    """What rows must have in common to stand in one table.
-
-    Attributes:
-        unit: Who is protected.
-        relation: Which data sets are kept alike.
-        delta: Probability beyond which nothing is promised.
-    """
+class GuaranteeKind:
+    """What rows must have in common to stand in one table: who is protected, which data sets are kept alike, and delta."""
 
     unit: str
     relation: str
@@ -58,7 +65,7 @@ class Run:
         report: What ``metrics.json`` says.
         records: Privacy record of each release, by source.
         cell_seconds: The whole cell, search included.
-        tuned: Trials of a hyperparameter search; 0 for none.
+        tuned: Trials of a hyperparameter search.
         versions: What it was made with.
     """
 
@@ -76,12 +83,8 @@ class Run:
 
     @cached_property
     def cases(self) -> pl.DataFrame:
-        """Figures of every held-out case.
-
-        Raises:
-            ResultsError: If the run's file of them cannot be read.
-        """
-        path = self.folder / "test_cases.parquet"
+        """Figures of every held-out case; a file that cannot be read is refused."""
+        path = self.folder / CASES
         try:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
         except (OSError, pl.exceptions.PolarsError) as error:
@@ -102,6 +105,10 @@ class Line:
         """What the line is called."""
         return self.row.name
 
+    def has(self, ranking: str, measure: str = DECIDING) -> bool:
+        """Whether its cases were ranked so and measured by this."""
+        return f"{ranking}/{measure}" in self.cases.columns
+
     @property
     def counted(self) -> bool:
         """Whether some users were ranked by item counts, as the method means nothing for them."""
@@ -116,12 +123,30 @@ class Line:
         return statistics.mean(self.figures(ranking, measure))
 
     def sd(self, ranking: str, measure: str) -> float:
-        """Sample standard deviation of a figure over seeds; NaN for one seed."""
-        return statistics.stdev(self.figures(ranking, measure)) if len(self.runs) > 1 else math.nan
+        """Sample standard deviation of a figure over seeds; NaN for one seed, or where the figure is."""
+        found = self.figures(ranking, measure)
+        return math.nan if len(found) < 2 or math.isnan(sum(found)) else statistics.stdev(found)
 
     def average(self, value: Callable[[Run], float]) -> float:
         """Mean over runs."""
         return statistics.mean(map(value, self.runs))
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Means over runs: seconds of training and of the whole cell, epochs, parameters, MiB at most, bytes released."""
+        return {
+            "train_seconds": self.average(lambda run: run.report["train_seconds"]),
+            "cell_seconds": self.average(lambda run: run.cell_seconds),
+            "epochs": self.average(lambda run: run.report["epochs"]),
+            "parameters": self.average(lambda run: run.report["parameters"]),
+            "peak_mib": self.average(lambda run: run.report["peak_memory"]),
+            "bytes_released": self.average(lambda run: sum(run.report["release_bytes"].values())),
+        }
+
+    @property
+    def trials(self) -> int:
+        """Of the hyperparameter search of a run, at most; 0 for none."""
+        return max(run.tuned for run in self.runs)
 
     @cached_property
     def cases(self) -> pl.DataFrame:
@@ -129,11 +154,10 @@ class Line:
         return pl.concat([run.cases for run in self.runs])
 
     @cached_property
-    def guarantee(self) -> Guarantee | None:
+    def guarantee(self) -> GuaranteeKind | None:
         """What every release of every run guarantees; None if one guarantees nothing, or there is none.
 
-        Raises:
-            ResultsError: If releases of one row protect different things.
+        Releases of one row that protect different things are refused.
         """
         records = [record for run in self.runs for record in run.records.values()]
         if not records or any(record["guarantee"] == "none" for record in records):
@@ -142,7 +166,7 @@ class Line:
         if len(kinds) > 1:
             raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
         unit, relation = kinds.pop()
-        return Guarantee(unit, relation, max(self._spent(run, "delta") for run in self.runs))
+        return GuaranteeKind(unit, relation, max(self._spent(run, "delta") for run in self.runs))
 
     @cached_property
     def epsilon(self) -> float | None:
@@ -151,7 +175,10 @@ class Line:
 
     @staticmethod
     def _spent(run: Run, name: str) -> float:
-        """Epsilon or delta of all releases of a run: a rating lies in one domain, a user may be in each, so theirs add up."""
+        """Epsilon or delta of all releases of a run together.
+
+        A rating lies in one domain, so the largest counts. A user may be in each, and by basic composition theirs add up.
+        """
         values = [float(record[name]) for record in run.records.values()]
         per_user = any(record["unit"] == "user" for record in run.records.values())
         return sum(values) if per_user else max(values)
@@ -183,19 +210,14 @@ class Results:
 
     def seeds_of(self, line: Line) -> list[int]:
         """Seeds that a row is run with, finished or not."""
-        key = (line.row.task, line.row.system, line.row.release)
-        seeds: list[int] = next(
-            entry["seeds"]
-            for entry in self.benchmark["rows"]
-            if (entry["task"], entry["system"], entry["release"]) == key
-        )
+        key = {"task": line.row.task, "system": line.row.system, "release": line.row.release}
+        seeds: list[int] = next(row["seeds"] for row in self.benchmark["rows"] if key.items() <= row.items())
         return seeds
 
     def noise_of(self, line: Line) -> Line | None:
         """The row's own noise control."""
-        return self._find(
-            line, lambda r: r.system == line.row.system and r.control == "noise" and r.of == line.row.release
-        )
+        own = line.row
+        return self._find(line, lambda r: (r.system, r.control, r.of) == (own.system, "noise", own.release))
 
     def nothing_of(self, line: Line) -> Line | None:
         """The same model without any release."""
@@ -211,11 +233,7 @@ class Results:
 
 
 def read_results(runs: Path) -> Results:
-    """Read the runs of one benchmark.
-
-    Raises:
-        ResultsError: If there is no benchmark, or none of its cells is finished.
-    """
+    """Read the runs of one benchmark; where there is none, or none of its cells is finished, that is refused."""
     path = runs / BENCHMARK
     if not path.is_file():
         raise ResultsError(
@@ -240,7 +258,7 @@ def read_results(runs: Path) -> Results:
 def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
     benchmark = json.loads((runs / BENCHMARK).read_text(encoding="utf-8"))
     for key in ("name", "config", "title", "about"):
-        benchmark[key].strip()
+        benchmark[key].strip()  # texts, or another version wrote it
     benchmark["cells"].keys()
     known = {entry.name for entry in fields(Row)}
     lines: dict[str, list[Line]] = {task: [] for task in benchmark["tasks"]}
@@ -259,12 +277,10 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     cell = json.loads((folder / CELL).read_text(encoding="utf-8"))
     if digest_of(cell["settings"]) != digests.get(name):
         return None  # of another version of the benchmark
-    report = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    records = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
-    for key in ("method", "metrics", "ranked_by_item_counts", "peak_memory", "release_bytes", *_COSTS):
-        report[key]
-    for record in records.values():
-        for key in ("guarantee", "unit", "relation", "epsilon", "delta", "reason"):
-            record[key]
+    report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
+    for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
+        for key in keys:
+            part[key]  # what is missing is said now, not halfway through the report
     search = cell["settings"]["search"]
     return Run(seed, folder, report, records, cell["seconds"], search["trials"] if search else 0, cell["versions"])

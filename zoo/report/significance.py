@@ -1,4 +1,9 @@
-"""Paired tests of one recommender against another, and Holm's correction for several of them."""
+"""Paired tests of one recommender against another, and Holm's correction for several of them.
+
+Cases are frames with columns ``seed``, ``user_id`` and a metric such as ``ndcg@10``, one row per seed and user. Pairs are the
+rows that both frames have. A frame with one seed against one with several is taken for a recommender without randomness,
+whose single run is that of every seed, if each seed of the other has exactly its users: pairing is then by ``user_id`` alone.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +22,9 @@ class Comparison:
 
     Attributes:
         difference: Mean of ours minus theirs.
-        low: Lower end of the 95 % confidence interval of that mean (Student t).
-        high: Upper end.
+        low: Lower end of the 95 % confidence interval of that mean (Student t); ``high`` is the upper one.
         p_value: Two-sided p-value of no difference.
-        pairs: How many pairs there are.
-        better: Pairs in which ours is higher.
+        pairs: How many pairs there are; in ``better`` of them ours is higher.
     """
 
     difference: float
@@ -36,16 +39,12 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
     """Paired t-test of independent pairs.
 
     Equal differences have no spread and hence no t statistic: the interval is the point itself. If they are 0, the
-    p-value is 1. Otherwise it is that of the sign-flip test, ``2 ** (1 - pairs)``, which uses the signs alone and is
-    the smallest p-value that this many pairs can give without a model of their spread. Formally ``t`` would be
-    infinite and the p-value 0, a certainty that no five numbers give.
+    p-value is 1. Otherwise it is that of the sign-flip test, ``2 ** (1 - pairs)``, the smallest that this many pairs can give
+    without a model of their spread; formally it would be 0, a certainty that no five numbers give.
 
     Args:
-        ours: Our figures, shape ``(pairs,)``.
+        ours: Our figures, shape ``(pairs,)``, at least two and finite.
         theirs: The other's figures, same shape and order.
-
-    Raises:
-        ValueError: If the two are not of one shape ``(pairs,)``, hold fewer than two pairs, or a value is not finite.
     """
     x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
@@ -78,12 +77,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     dependence.
 
     Reference: Holm, *A Simple Sequentially Rejective Multiple Test Procedure*, Scandinavian Journal of Statistics, 1979.
-
-    Args:
-        p_values: One p-value per comparison.
-
-    Raises:
-        ValueError: If a value is NaN or outside [0, 1].
     """
     for p_value in p_values:
         if not 0 <= p_value <= 1:
@@ -98,19 +91,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison:
     """Paired test over users: do the trained models differ on users like these?
 
-    The pairs are the rows of ``(seed, user_id)`` that both frames have. A user occurs under several seeds, and those
-    rows are not independent, so each user's differences are averaged over the seeds first and count once.
-
-    A frame with one seed against one with several is taken for a recommender without randomness, whose single run is
-    that of every seed, if each seed of the other frame has exactly its users: pairing is then by ``user_id`` alone.
-
-    Args:
-        ours: Our cases, with columns ``seed``, ``user_id`` and the metric; one row per seed and user.
-        theirs: The other's cases, likewise.
-        metric: Column to compare, for example ``ndcg@10``.
-
-    Raises:
-        ValueError: If a column is missing, a seed and user occur twice, nothing is in common, or :func:`paired` refuses.
+    A user's rows under several seeds are not independent, so they are averaged first and the user counts once.
     """
     pairs = common_cases(ours, theirs, metric)
     if pairs.is_empty():
@@ -125,20 +106,11 @@ def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
 def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison | None:
     """Paired test over seeds: does the difference of the means hold when training is repeated?
 
-    Each seed gives one pair, the two means over the users that both frames have under it. Rows are paired as in
-    :func:`over_users`.
-
-    Args:
-        ours: Our cases, with columns ``seed``, ``user_id`` and the metric; one row per seed and user.
-        theirs: The other's cases, likewise.
-        metric: Column to compare, for example ``ndcg@10``.
+    Each seed gives one pair, the two means over the users that both frames have under it.
 
     Returns:
         None with fewer than two common seeds, and when neither mean changes with the seed: two recommenders without
         randomness give one observation, however often it is repeated.
-
-    Raises:
-        ValueError: If a column is missing, a seed and user occur twice, or :func:`paired` refuses.
     """
     seeds = common_cases(ours, theirs, metric).group_by("seed").agg(pl.col("ours", "theirs").mean()).sort("seed")
     means = seeds.select("ours", "theirs").to_numpy()

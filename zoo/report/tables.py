@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from zoo.privacy.record.record import rounded_up
 from zoo.report.arithmetic import NAMES, violations
-from zoo.report.gains import EASE, NOISE, NOTHING, Gain
+from zoo.report.gains import CONTROLS, Gain
 from zoo.report.papers import published
-from zoo.report.results import MEASURES, RANKINGS, Guarantee, Line, Results
-from zoo.report.slices import Slice, item_slices, overlap_slices, sliced
+from zoo.report.results import DECIDING, MEASURES, RANKINGS, GuaranteeKind, Line, Results
+from zoo.report.slices import Slices, item_slices, overlap_slices, sliced
 from zoo.report.versus import Versus, shown
 
 
@@ -42,17 +42,17 @@ def metric(measure: str) -> str:
 
 def figure_tables(results: Results, task: str, ranking: str) -> list[Table]:
     """Mean and sd of every figure: a table of rows without guarantee, and one for each kind of guarantee."""
-    groups: dict[Guarantee | None, list[Line]] = {None: []}
+    groups: dict[GuaranteeKind | None, list[Line]] = {None: []}
     for line in results.lines[task]:
         groups.setdefault(line.guarantee, []).append(line)
-    made = []
-    for guarantee, lines in groups.items():
-        if lines and all(f"{ranking}/{m}" in lines[0].cases.columns for m in MEASURES):
-            made.append(_figure_table(guarantee, lines, ranking))
-    return made
+    return [
+        _figure_table(guarantee, lines, ranking)
+        for guarantee, lines in groups.items()
+        if lines and all(lines[0].has(ranking, measure) for measure in MEASURES)
+    ]
 
 
-def _figure_table(guarantee: Guarantee | None, lines: Sequence[Line], ranking: str) -> Table:
+def _figure_table(guarantee: GuaranteeKind | None, lines: Sequence[Line], ranking: str) -> Table:
     best = {m: max(line.mean(ranking, m) for line in lines) for m in MEASURES}
     rows = []
     for line in lines:
@@ -73,20 +73,15 @@ def _figure_table(guarantee: Guarantee | None, lines: Sequence[Line], ranking: s
 
 def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
     """A figure of every row less that of its controls, the rows in the order given."""
-    against = [NOISE, EASE, NOTHING]
-    lines: dict[int, dict[str, Gain]] = {id(line): {} for line in ordered}
-    for gain in found:
-        if (gain.ranking, gain.measure) == (ranking, measure):
-            lines[id(gain.line)][gain.against] = gain
+    gains: dict[tuple[int, str], Gain] = {
+        (id(gain.line), gain.against): gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)
+    }
     rows = []
-    for own in filter(None, lines.values()):
-        cells = [next(iter(own.values())).line.name]
-        for control in against:
-            cells += _gain_cells(own.get(control))
-        rows.append(cells)
-    columns = ["row"]
-    for control in against:
-        columns += [f"less {control}", "p over users", "p over seeds"]
+    for line in ordered:
+        own = [gains.get((id(line), control)) for control in CONTROLS]
+        if any(own):
+            rows.append([line.name, *(cell for gain in own for cell in _gain_cells(gain))])
+    columns = ["row", *(name for control in CONTROLS for name in (f"less {control}", "p over users", "p over seeds"))]
     notes = [
         "Difference of the means, with a 95 % interval over users. p-values are two-sided, of paired t-tests over users (each "
         "averaged over its seeds) and over seeds, after Holm's correction for the rows of this table and control; bold below "
@@ -122,51 +117,38 @@ def _epsilon(value: float | None) -> str:
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
     """NDCG@10 by what is known of the users; only slices that somebody is in, only tables with two of them."""
-    made = []
-    for title, slices in (("Training items of the user", item_slices()), ("Overlap", overlap_slices())):
-        ranking = "sampled" if "sampled/ndcg@10" in lines[0].cases.columns else "full"
-        if table := _slice_table(title, slices, lines, ranking):
-            made.append(table)
-    return made
+    ranking = "sampled" if lines[0].has("sampled") else "full"
+    # A row without release has nobody in one: beside the overlap it would add nothing but its name.
+    both = [line for line in lines if line.cases["linked"].n_unique() == 2]
+    made = [
+        _slice_table("Training items of the user", item_slices(), lines, ranking),
+        _slice_table("Overlap", overlap_slices(), both, ranking),
+    ]
+    return [table for table in made if table is not None]
 
 
-def _slice_table(title: str, slices: list[Slice], lines: Sequence[Line], ranking: str) -> Table | None:
-    cells = [sliced(line, slices, f"{ranking}/ndcg@10") for line in lines]
+def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str) -> Table | None:
+    cells = [sliced(line, slices, f"{ranking}/{DECIDING}") for line in lines]
     used = [i for i in range(len(slices)) if any(row[i][0] is not None for row in cells)]
-    if title == "Overlap":  # a row without release has nobody in one: it would add nothing but the name
-        kept = [i for i, row in enumerate(cells) if row[0][0] is not None and row[1][0] is not None]
-        lines, cells = [lines[i] for i in kept], [cells[i] for i in kept]
-    if len(used) < 2 or not cells:
+    if len(used) < 2:
         return None
     rows = []
     for line, row in zip(lines, cells, strict=True):
-        shown = [(f"{value:.4f}" if value is not None else "-") + f" ({count:.0f})" for value, count in row]
+        shown = [("-" if value is None else f"{value:.4f}") + f" ({count:.0f})" for value, count in row]
         rows.append([line.name, *(shown[i] for i in used)])
-    return Table(
-        f"{title}: NDCG@10, {RANKINGS[ranking]}",
-        ["row", *(slices[i].name for i in used)],
-        rows,
-        ["In brackets: cases per seed."],
-    )
+    names = [*slices]
+    columns = ["row", *(names[i] for i in used)]
+    return Table(f"{title}: {metric(DECIDING)}, {RANKINGS[ranking]}", columns, rows, ["In brackets: cases per seed."])
 
 
 def cost_table(lines: Sequence[Line]) -> Table:
     """Seconds, epochs, memory, parameters, bytes across the border."""
     rows = []
     for line in lines:
-        trials = max(run.tuned for run in line.runs)
-        rows.append(
-            [
-                line.name,
-                f"{line.average(lambda r: r.report['train_seconds']):.1f}",
-                f"{line.average(lambda r: r.cell_seconds):.1f}",
-                f"{line.average(lambda r: r.report['epochs']):.0f}",
-                f"{line.average(lambda r: r.report['parameters']):,.0f}",
-                f"{line.average(lambda r: r.report['peak_memory']):,.0f}",
-                f"{line.average(lambda r: sum(r.report['release_bytes'].values())):,.0f}",
-                str(trials) if trials else "-",
-            ]
-        )
+        costs = line.costs
+        seconds = [f"{costs[name]:.1f}" for name in ("train_seconds", "cell_seconds")]
+        counts = [f"{costs[name]:,.0f}" for name in ("parameters", "peak_mib", "bytes_released")]
+        rows.append([line.name, *seconds, f"{costs['epochs']:.0f}", *counts, str(line.trials or "-")])
     columns = ["row", "seconds of training", "seconds in all", "epochs", "parameters", "peak MiB", "bytes released"]
     note = (
         "Means over seeds. Peak memory is that of the run's process, libraries included. Trials: of the hyperparameter search "

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zoo.report.papers import Published, published
-from zoo.report.results import Line, Results
+from zoo.report.results import DECIDING, Line, Results
 
 Status = Literal["reproduced", "above", "below", "paper inconsistent"]
 #: Two figures agree within this share of the paper's, or within two standard errors of our mean, whichever is wider.
 AGREEMENT = 0.05
-#: The figure that decides; papers rank among 1 + 99 candidates.
-DECIDING = "ndcg@10"
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ def versus(results: Results) -> dict[str, list[Versus]]:
         where = results.benchmark["tasks"][task]["published"]
         for line in lines if where else []:
             if math.isnan(line.mean("sampled", DECIDING)):
-                continue  # ranked among all items alone, which no paper does
+                continue  # ranked among all items alone, and papers rank among 1 + 99 candidates
             theirs = [p for p in published(**where) if p.method == line.row.published_as]
             found.setdefault(task, []).extend(_compared(line, paper) for paper in theirs)
     return {task: rows for task, rows in found.items() if rows}

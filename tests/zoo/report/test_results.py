@@ -29,7 +29,7 @@ from tests.zoo.report.fabricate import (
 from zoo.commands.benchmark.cell import BENCHMARK, CELL
 from zoo.commands.benchmark.grid import Row
 from zoo.privacy.accounting.relation import Relation
-from zoo.report.results import MEASURES, RANKINGS, Guarantee, Line, Results, ResultsError, read_results
+from zoo.report.results import MEASURES, RANKINGS, GuaranteeKind, Line, Results, ResultsError, read_results
 
 TASK = "book-music"
 FIRST = "book-music/pricdr/jlt-eps-1/seed-0"
@@ -253,7 +253,7 @@ def test_what_a_newer_benchmark_says_of_its_rows_is_passed_over(tmp_path: Path) 
 
 def test_a_row_states_what_all_its_releases_guarantee() -> None:
     line = a_line(proved(1.0, 1e-6), proved(3.0, 1e-5), proved(2.0, 1e-7))
-    assert line.guarantee == Guarantee("rating", "change_one_rating", 1e-5)
+    assert line.guarantee == GuaranteeKind("rating", "change_one_rating", 1e-5)
     assert line.epsilon == 3.0
 
 
@@ -270,7 +270,7 @@ def test_the_guarantee_is_the_weakest_of_all(records: list[tuple[float, float] |
         assert line.guarantee is None
         assert line.epsilon is None
     else:
-        assert line.guarantee == Guarantee("rating", "change_one_rating", max(delta for _, delta in stated))
+        assert line.guarantee == GuaranteeKind("rating", "change_one_rating", max(delta for _, delta in stated))
         assert line.epsilon == max(epsilon for epsilon, _ in stated)
 
 
@@ -301,14 +301,14 @@ def test_reasons_are_said_once() -> None:
 
 
 def test_a_guarantee_is_said_in_words() -> None:
-    assert str(Guarantee("user", "replace_one_user", 1e-5)) == "one user (replace one user), delta 1e-05"
-    assert str(Guarantee("rating", "change_one_rating", 0.0)) == "one rating (change one rating), delta 0"
+    assert str(GuaranteeKind("user", "replace_one_user", 1e-5)) == "one user (replace one user), delta 1e-05"
+    assert str(GuaranteeKind("rating", "change_one_rating", 0.0)) == "one rating (change one rating), delta 0"
 
 
 @settings(max_examples=60, deadline=None)
 @given(delta=st.floats(1e-12, 0.9))
 def test_a_delta_is_never_shown_lower(delta: float) -> None:
-    shown = float(str(Guarantee("user", "replace_one_user", delta)).rsplit(" ", 1)[1])
+    shown = float(str(GuaranteeKind("user", "replace_one_user", delta)).rsplit(" ", 1)[1])
     assert delta * (1 - 1e-8) <= shown <= delta * 1.01
 
 

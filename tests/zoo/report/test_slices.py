@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.zoo.report.fabricate import SEEDS, cases_of, facts_of, line_of
 from zoo.commands.benchmark.grid import Row
 from zoo.report.results import Line, Results
-from zoo.report.slices import EDGES, Slice, item_slices, overlap_slices, sliced
+from zoo.report.slices import EDGES, item_slices, overlap_slices, sliced
 
 BOTH = {"items": item_slices(), "overlap": overlap_slices()}
 FIGURE = "full/ndcg@10"
@@ -25,7 +25,7 @@ def test_every_case_is_in_exactly_one_slice_of_each_kind(items: list[int], linke
         {"train_items": items, "linked": [linked] * len(items)}, {"train_items": pl.Int64, "linked": pl.Boolean}
     )
     for slices in BOTH.values():
-        inside = cases.select(pl.sum_horizontal(entry.where.cast(pl.Int64) for entry in slices).alias("in"))
+        inside = cases.select(pl.sum_horizontal(where.cast(pl.Int64) for where in slices.values()).alias("in"))
         assert inside["in"].to_list() == [1] * len(items)
 
 
@@ -39,19 +39,18 @@ def test_every_case_is_in_exactly_one_slice_of_each_kind(items: list[int], linke
 )
 def test_a_slice_is_named_by_what_is_in_it(items: int, name: str) -> None:
     cases = pl.DataFrame({"train_items": [items]})
-    assert [entry.name for entry in item_slices() if cases.select(entry.where)["train_items"][0]] == [name]
+    found = [key for key, where in item_slices().items() if cases.select(where)["train_items"][0]]
+    assert found == [name]
 
 
-def test_slices_have_different_names() -> None:
-    for slices in BOTH.values():
-        assert len({entry.name for entry in slices}) == len(slices)
+def test_every_edge_begins_a_slice() -> None:
     assert len(item_slices()) == len(EDGES) + 1
 
 
 def test_cases_of_the_release_are_told_apart() -> None:
     cases = pl.DataFrame({"linked": [True, False, True]})
-    assert [len(cases.filter(entry.where)) for entry in overlap_slices()] == [2, 1]
-    assert [entry.name for entry in overlap_slices()] == ["in the release", "not in the release"]
+    assert [len(cases.filter(where)) for where in overlap_slices().values()] == [2, 1]
+    assert [*overlap_slices()] == ["in the release", "not in the release"]
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -69,12 +68,12 @@ def test_a_slice_is_a_mean_over_the_cases_of_every_seed(results: Results) -> Non
     line = line_of(results, "book-music", "DMF")
     facts = [facts_of(Row("book-music", "DMF"), seed) for seed in SEEDS]
     cases = [cases_of(made) for made in facts if made is not None]
-    for entry, (mean, count) in zip(item_slices(), sliced(line, item_slices(), FIGURE), strict=True):
+    for name, (mean, count) in zip(item_slices(), sliced(line, item_slices(), FIGURE), strict=True):
         values = [
             value
             for frame in cases
             for items, value in zip(frame["train_items"].to_list(), frame[FIGURE].to_list(), strict=True)
-            if frame_slice(items) == entry.name
+            if frame_slice(items) == name
         ]
         assert len(cases) * count == len(values)
         assert mean == (pytest.approx(sum(values) / len(values)) if values else None)
@@ -91,5 +90,4 @@ def test_a_slice_without_a_case_has_no_mean(results: Results) -> None:
     cold, *rest = sliced(line, item_slices(), FIGURE)
     assert cold == (pytest.approx(line.mean("full", "ndcg@10"), abs=1e-6), 60)
     assert rest == [(None, 0)] * 5
-    nobody = Slice("nobody", pl.lit(False))
-    assert sliced(line, [nobody], FIGURE) == [(None, 0)]
+    assert sliced(line, {"nobody": pl.lit(False)}, FIGURE) == [(None, 0)]
