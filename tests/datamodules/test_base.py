@@ -4,7 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -12,6 +11,7 @@ from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
 from datamodules.links import MissingReleaseError, UserMismatchError
 from datamodules.protocol import SplitName
 from datamodules.users import write_users
+from tests.samples import rated
 from zoo import Nothing, Plaintext
 
 READER = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
@@ -50,7 +50,8 @@ def test_held_out_items_of_the_source_never_reach_a_release() -> None:
     source = data.source("right")
     held_out = data.read_held_out("right")
     assert held_out is not None
-    pairs = set(source.to_table().select("user_id", "item_id").iter_rows())
+    users, items = source.pairs()
+    pairs = set(zip(source.user_ids[users], source.item_ids[items], strict=True))
     for part in held_out:
         assert part is not None
         assert not pairs & set(part.select("user_id", "item_id").iter_rows())
@@ -152,7 +153,7 @@ def test_one_item_of_each_user_is_tested_without_validation(split: SplitName) ->
     assert data.val_dataloader() == []
     assert sorted(data.test.users.tolist()) == list(range(20))
     assert data.train.num_ratings == 20 * 8
-    assert not data.train.is_positive(data.test.users.numpy(), data.test.items.numpy()).any()
+    assert not rated(data.train, data.test.users, data.test.items).any()
     assert data.source("right").num_ratings == 20 * 8
 
 
@@ -164,7 +165,7 @@ def test_users_with_one_item_are_learned_from_and_not_tested(split: SplitName, t
     data.read_target()
     assert data.test.users.tolist() == [1, 2, 3, 4]
     assert data.summary["users_without_test_item"] == 1
-    assert data.train.is_positive(np.array([0]), np.array([0])).all()
+    assert rated(data.train, 0, 0)
 
 
 @pytest.mark.usefixtures("zoo_data")

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from datamodules import LowRank
 from datamodules.low_rank import low_rank_matrix
+from tests.samples import rated
 
 
 def drawn(**settings: Any) -> LowRank:  # noqa: ANN401
@@ -40,7 +41,7 @@ def test_so_many_entries_are_observed_and_the_test_is_apart(observed: float) -> 
     assert data.train.num_ratings == count
     assert len(data.test.users) == min(count // 5, 1000 - count)
     assert len(data.validation.users) == 0
-    assert not data.train.is_positive(data.test.users.numpy(), data.test.items.numpy()).any()
+    assert not rated(data.train, data.test.users, data.test.items).any()
     assert set(np.unique(data.train.matrix.data)) == {-1.0, 1.0}
     assert set(data.test.ratings.tolist()) == {-1.0, 1.0}
 

@@ -1,7 +1,7 @@
 """One domain's ratings: a user x item matrix compressed by row, with the ids its rows and columns stand for."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,10 +12,10 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
-from zoo.nn.rows import Bags, gather_bags
+from zoo.data.pairs import Ids, Integers
 
 
-def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> npt.NDArray[np.str_]:
+def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     """Gives ids as a numpy string array (num_ids,); 12 and "12" are one id.
 
     Raises:
@@ -38,7 +38,7 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> npt.NDArray[np.str
     return array
 
 
-def index_of(known: npt.ArrayLike | pl.Series, wanted: npt.ArrayLike | pl.Series) -> npt.NDArray[np.int64]:
+def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) -> Integers:
     """Gives where each wanted id lies among the known ones.
 
     Args:
@@ -48,28 +48,23 @@ def index_of(known: npt.ArrayLike | pl.Series, wanted: npt.ArrayLike | pl.Series
     Returns:
         Positions (num_wanted,); -1 where an id is not known.
     """
-    left = pl.DataFrame({"id": _series(wanted)})
-    right = pl.DataFrame({"id": _series(known)}).with_row_index("at")
-    found = left.join(right, on="id", how="left", maintain_order="left")["at"]
-    return found.cast(pl.Int64).fill_null(-1).to_numpy()
+    right, left = (pl.DataFrame({"id": pl.Series(ids).cast(pl.String)}) for ids in (known, wanted))
+    # A hash join finds all ids in O(num_known + num_wanted).
+    found = left.join(right.with_row_index("at"), on="id", how="left", maintain_order="left")
+    return found["at"].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
-def _series(ids: npt.ArrayLike | pl.Series) -> pl.Series:
-    """Gives ids as a polars column of strings."""
-    if isinstance(ids, pl.Series):
-        return ids.cast(pl.String)
-    return pl.Series(np.asarray(ids).astype(np.str_).tolist(), dtype=pl.String)
-
-
-def _refuse_repeats(ids: npt.NDArray[np.str_], what: str) -> None:
-    """Raises when an id names two rows or two columns."""
-    names, counts = np.unique(ids, return_counts=True)
-    if (counts > 1).any():
-        first = names[counts > 1][0]
+def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, Ids]:
+    """Gives the index of each id of a table's column among the given ids, or all its own in order, and these ids."""
+    ids = as_ids(column.cast(pl.String).unique().sort() if given is None else given)
+    at = index_of(ids, column)
+    outside = column.filter(pl.Series(at < 0)).cast(pl.String)
+    if len(outside):
         raise ValueError(
-            f"{int((counts > 1).sum())} {what} ids are repeated, the first is {str(first)!r}: each id names one "
-            f"{'row' if what == 'user' else 'column'}."
+            f"{len(outside)} of {len(at)} rows have a {column.name} outside the {len(ids)} given ones, the "
+            f"first is {outside[0]!r}: filter the table to the given ids first."
         )
+    return at, ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +79,8 @@ class Ratings:
     """
 
     matrix: csr_array
-    user_ids: npt.NDArray[np.str_]
-    item_ids: npt.NDArray[np.str_]
+    user_ids: Ids
+    item_ids: Ids
     applied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,27 +98,25 @@ class Ratings:
                 f"A matrix of {self.matrix.shape[0]} x {self.matrix.shape[1]} does not fit {len(users)} user ids and "
                 f"{len(items)} item ids: give one id per row and per column."
             )
-        _refuse_repeats(users, "user")
-        _refuse_repeats(items, "item")
+        for what, ids, part in (("user", users, "row"), ("item", items, "column")):
+            names, counts = np.unique(ids, return_counts=True)
+            if len(repeated := names[counts > 1]):
+                raise ValueError(
+                    f"{len(repeated)} {what} ids are repeated, the first is {str(repeated[0])!r}: each id names one {part}."
+                )
         with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below, in words
             parts = (self.matrix.data.astype(np.float32), self.matrix.indices.copy(), self.matrix.indptr.copy())
         matrix = csr_array(parts, shape=self.matrix.shape)
         matrix.sort_indices()
         rows = np.repeat(np.arange(len(users)), np.diff(matrix.indptr))
-        repeats = int(((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)).sum())
-        if repeats:
+        if repeats := int(((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)).sum()):
             raise ValueError(f"{repeats} (user, item) pairs are stored twice: merge them before making Ratings.")
-        broken = int((~np.isfinite(matrix.data)).sum())
-        if broken:
+        if broken := int((~np.isfinite(matrix.data)).sum()):
             raise ValueError(
                 f"{broken} ratings are NaN or infinite; a rating is a finite number: drop or mend these rows."
             )
-        for name, value in (
-            ("matrix", matrix),
-            ("user_ids", users),
-            ("item_ids", items),
-            ("applied", tuple(self.applied)),
-        ):
+        mended = {"matrix": matrix, "user_ids": users, "item_ids": items, "applied": tuple(self.applied)}
+        for name, value in mended.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -148,25 +141,14 @@ class Ratings:
         missing = [name for name in ("user_id", "item_id", "rating") if name not in table.columns]
         if missing:
             raise ValueError(f"The table lacks the columns {missing}; it has {table.columns}.")
-        index: list[npt.NDArray[np.int64]] = []
-        known: list[npt.NDArray[np.str_]] = []
-        for column, given in (("user_id", user_ids), ("item_id", item_ids)):
-            ids = as_ids(table[column].cast(pl.String).unique().sort() if given is None else given)
-            at = index_of(ids, table[column])
-            if (at < 0).any():
-                first = table[column].cast(pl.String).to_list()[int(np.argmax(at < 0))]
-                raise ValueError(
-                    f"{int((at < 0).sum())} of {len(at)} rows have a {column} outside the {len(ids)} given ones, the "
-                    f"first is {first!r}: filter the table to the given ids first."
-                )
-            known.append(ids)
-            index.append(at)
-        users, items = index
-        order = np.lexsort((items, users))
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=len(known[0])))])
+        users, row_ids = _located(table["user_id"], user_ids)
+        items, column_ids = _located(table["item_id"], item_ids)
+        # Sorted by row alone: `Ratings` sorts within rows. scipy's own way, by coordinates, would add up repeated pairs.
+        order = np.argsort(users, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=len(row_ids)))])
         values = table["rating"].cast(pl.Float64).fill_null(np.nan).to_numpy()[order]
-        matrix = csr_array((values, items[order], indptr), shape=(len(known[0]), len(known[1])))
-        return cls(matrix, known[0], known[1], applied)
+        matrix = csr_array((values, items[order], starts), shape=(len(row_ids), len(column_ids)))
+        return cls(matrix, row_ids, column_ids, applied)
 
     @property
     def num_users(self) -> int:
@@ -194,75 +176,26 @@ class Ratings:
         return bool((self.matrix.data == 1).all())
 
     @cached_property
-    def pair_keys(self) -> npt.NDArray[np.int64]:
-        """One number per stored pair, user * num_items + item, rising (num_ratings,)."""
+    def pair_keys(self) -> Integers:
+        """One number per stored pair, user * num_items + item, rising (num_ratings,), for `zoo.data.pairs.contains`."""
         users, items = self.pairs()
         return users * self.num_items + items
 
-    def pairs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def pairs(self) -> tuple[Integers, Integers]:
         """Gives row and column of every rating, by row and then column: (num_ratings,) each."""
         users = np.repeat(np.arange(self.num_users, dtype=np.int64), np.diff(self.matrix.indptr))
         return users, self.matrix.indices.astype(np.int64)
 
-    def is_positive(self, users: npt.ArrayLike, items: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Says which (user, item) pairs hold a rating, for index arrays that broadcast; items below 0 (padding) do not.
-
-        Raises:
-            IndexError: a user or item beyond the matrix.
-        """
-        rows, columns = np.broadcast_arrays(np.asarray(users, dtype=np.int64), np.asarray(items, dtype=np.int64))
-        if rows.size and (rows.min() < 0 or rows.max() >= self.num_users or columns.max() >= self.num_items):
-            raise IndexError(f"A pair lies outside the {self.num_users} users and {self.num_items} items.")
-        if not self.num_ratings:
-            return np.zeros(rows.shape, dtype=bool)
-        wanted = rows * self.num_items + columns
-        found = np.minimum(np.searchsorted(self.pair_keys, wanted), self.num_ratings - 1)
-        result: npt.NDArray[np.bool_] = (self.pair_keys[found] == wanted) & (columns >= 0)
-        return result
-
-    def rows(self, users: Tensor) -> Bags:
-        """Gives the ratings of some users as `torch.nn.functional.embedding_bag` wants them.
-
-        Args:
-            users: rows of the matrix (batch,), in any order, repeats allowed.
-
-        Returns:
-            Items (n,), the offset of each user's first item (batch,), and the ratings (n,) as float32 weights.
-
-        Raises:
-            IndexError: a user beyond the matrix.
-        """
-        if len(users) and not 0 <= int(users.min()) <= int(users.max()) < self.num_users:
-            raise IndexError(
-                f"Users {int(users.min())} to {int(users.max())} were asked for; these ratings have rows 0 to "
-                f"{self.num_users - 1}."
-            )
-        return gather_bags(*self.compressed(), users.long())
-
     def compressed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Gives row pointers (num_users + 1,), columns (num_ratings,) and values (num_ratings,) as tensors."""
-        matrix = self.matrix
-        return (
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data),
+        starts, columns = (
+            torch.from_numpy(part.astype(np.int64)) for part in (self.matrix.indptr, self.matrix.indices)
         )
+        return starts, columns, torch.from_numpy(self.matrix.data)
 
     def transpose(self) -> "Ratings":
-        """Gives the item x user matrix: `rows` then takes items and gives users."""
+        """Gives the item x user matrix."""
         return Ratings(csr_array(self.matrix.T.tocsr()), self.item_ids, self.user_ids, self.applied)
-
-    def to_table(self) -> pl.DataFrame:
-        """Gives user_id, item_id, rating and an empty timestamp, by row and then column."""
-        users, items = self.pairs()
-        return pl.DataFrame(
-            {
-                "user_id": pl.Series(self.user_ids[users].tolist(), dtype=pl.String),
-                "item_id": pl.Series(self.item_ids[items].tolist(), dtype=pl.String),
-                "rating": pl.Series(self.matrix.data.astype(np.float64)),
-                "timestamp": pl.Series([None] * self.num_ratings, dtype=pl.Int64),
-            }
-        )
 
     def digest(self, values: bool = True) -> str:
         """Gives the SHA-256 of ids and matrix, in hexadecimal; `applied` is no part of it.

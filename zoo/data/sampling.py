@@ -4,18 +4,18 @@ A generator with a state ties every draw to the order of the calls, so that addi
 everybody's split. Here each number is a hash of (seed, phase, user, counter), computed for whole arrays at once.
 """
 
-from typing import TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
-Integers: TypeAlias = npt.NDArray[np.int64]
-Keys: TypeAlias = npt.NDArray[np.uint64]
-Floats: TypeAlias = npt.NDArray[np.float64]
+from zoo.data.pairs import Floats, Integers, Keys, contains
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _CELLS = 1 << 20  # numbers in one work array: 8 MiB keeps a chunk of users near the cache
 _MASK = (1 << 64) - 1
+_ROUNDS = 5  # of rejection sampling, each with twice the draws of the one before
 
 
 def _finalise(z: Keys) -> Keys:
@@ -125,126 +125,140 @@ def uniform_reals(keys: Keys) -> Floats:
 
 
 class _Pool:
-    """The items that may be drawn, by position, and for each user the positions that may not."""
+    """The items that may be drawn and the chance of each; a place is an index into them.
 
-    def __init__(
-        self,
-        num_items: int | Integers,
-        excluded: tuple[npt.ArrayLike, npt.ArrayLike],
-        weights: Floats | None,
-        num_users: int,
-    ) -> None:
-        indptr, indices = (np.asarray(part, dtype=np.int64) for part in excluded)
-        if (
-            indptr.shape != (num_users + 1,)
-            or indptr[0] != 0
-            or indptr[-1] != len(indices)
-            or np.any(np.diff(indptr) < 0)
-        ):
-            raise ValueError(
-                f"Excluded items need an indptr of {num_users + 1} rising numbers from 0 to {len(indices)} for "
-                f"{num_users} users, got {len(indptr)} numbers: give (indptr, indices) of a CSR matrix of these users."
-            )
-        self.items: Integers | None = None
-        if isinstance(num_items, int | np.integer):
-            self.size = int(num_items)
-        else:
-            self.items = np.asarray(num_items, dtype=np.int64)
-            self.size = len(self.items)
-            if np.any(np.diff(self.items) <= 0) or (self.size and self.items[0] < 0):
-                raise ValueError("A pool of items is a rising array of item numbers: give np.unique(items).")
+    Attributes:
+        items: rising (size,).
+        weights: chance of each place in a first draw (size,), with sum 1; None: all alike.
+    """
+
+    def __init__(self, num_items: int | Integers, weights: Floats | None) -> None:
+        self.size = int(num_items) if isinstance(num_items, int | np.integer) else len(num_items)
         if self.size < 0 or self.size >= 1 << 32:
             raise ValueError(f"A pool holds 0 to 2^32 - 1 items, got {self.size}.")
-        rows = np.repeat(np.arange(num_users), np.diff(indptr))
-        if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(rows) == 0))):
-            raise ValueError("Excluded items must rise strictly within each user: sort them and drop repeats.")
-        if self.items is None:
-            known, places = indices < self.size, indices
-        else:
-            places = np.searchsorted(self.items, indices)
-            known = np.append(self.items, -1)[places] == indices
-        rows, places = rows[known], places[known]
-        self.taken = rows * self.size + places  # rising, as rows and places are
-        self.starts = np.searchsorted(rows, np.arange(num_users + 1))
-        self.available = self.size - np.diff(self.starts)
-        self.share = self.available / max(self.size, 1)
-        self.cumulative: Floats | None = None
-        self.weights: Floats | None = None if weights is None else np.array(weights, dtype=np.float64)
-        if self.weights is not None:
-            if self.weights.shape != (self.size,) or not (np.isfinite(self.weights).all() and (self.weights > 0).all()):
+        self.items: Integers = (
+            np.arange(self.size) if np.ndim(num_items) == 0 else np.asarray(num_items, dtype=np.int64)
+        )
+        if np.any(np.diff(self.items, prepend=-1) <= 0):
+            raise ValueError("A pool of items is a rising array of item numbers: give np.unique(items).")
+        self.weights = weights
+        if weights is not None:
+            if weights.shape != (self.size,) or not (np.isfinite(weights).all() and (weights > 0).all()):
                 raise ValueError(
                     f"Weights are {self.size} finite numbers above 0, one per item of the pool: leave items of "
                     "weight 0 out of the pool."
                 )
-            self.weights /= max(float(self.weights.sum()), 1e-300)
-            self.cumulative = np.asarray(np.cumsum(self.weights), dtype=np.float64)
-            # np.bincount adds in row order, so a user's share does not depend on who else is there.
-            taken = np.bincount(rows, self.weights[places], minlength=num_users)
-            self.share = np.asarray(1.0 - taken, dtype=np.float64)
+            self.weights = weights / max(float(weights.sum()), 1e-300)
+            self.cumulative: Floats = np.cumsum(self.weights)
 
     def draw(self, keys: Keys) -> Integers:
-        """Gives one position per key, with replacement."""
-        if self.cumulative is None:
+        """Gives one place per key, with replacement."""
+        if self.weights is None:
             return uniform_integers(keys, self.size)
+        # Inverse transform: the first place whose cumulative weight is above the uniform number.
         places = np.searchsorted(self.cumulative, uniform_reals(keys) * self.cumulative[-1], side="right")
-        within: Integers = np.minimum(places, self.size - 1).astype(np.int64)
+        within: Integers = np.minimum(places, self.size - 1)
         return within
 
-    def is_taken(self, users: Integers, places: Integers) -> npt.NDArray[np.bool_]:
-        """Says which (user, position) pairs are excluded; both arrays (users, draws), positions rising by row."""
-        if not len(self.taken):
-            return np.zeros(places.shape, dtype=bool)
-        wanted = users[:, None] * self.size + places
-        found = np.searchsorted(self.taken, wanted)
-        hit: npt.NDArray[np.bool_] = self.taken[np.minimum(found, len(self.taken) - 1)] == wanted
-        return hit
+    def taken(self, excluded: tuple[npt.ArrayLike, npt.ArrayLike], num_users: int) -> csr_array:
+        """Gives the places that a user may not get, as a matrix (users, size) compressed by row."""
+        indptr, indices = (np.asarray(part, dtype=np.int64) for part in excluded)
+        rising = indptr.shape == (num_users + 1,) and not np.any(np.diff(indptr) < 0)
+        if not rising or indptr[0] != 0 or indptr[-1] != len(indices):
+            raise ValueError(
+                f"Excluded items need an indptr of {num_users + 1} rising numbers from 0 to {len(indices)} for "
+                f"{num_users} users, got {len(indptr)} numbers: give (indptr, indices) of a CSR matrix of these users."
+            )
+        rows = np.repeat(np.arange(num_users), np.diff(indptr))
+        if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(rows) == 0))):
+            raise ValueError("Excluded items must rise strictly within each user: sort them and drop repeats.")
+        places = np.searchsorted(self.items, indices)
+        known = np.append(self.items, -1)[places] == indices
+        starts = np.searchsorted(rows[known], np.arange(num_users + 1))
+        return csr_array((np.ones(known.sum(), dtype=bool), places[known], starts), shape=(num_users, self.size))
+
+    def acceptance(self, taken: csr_array) -> Floats:
+        """Gives the chance that a draw is a place that the user may get (users,)."""
+        if self.weights is None:
+            return np.asarray((self.size - np.diff(taken.indptr)) / max(self.size, 1))
+        rows = np.repeat(np.arange(taken.shape[0]), np.diff(taken.indptr))
+        # np.bincount adds in row order, so a user's chance does not depend on who else is there.
+        return np.asarray(1.0 - np.bincount(rows, self.weights[taken.indices], minlength=taken.shape[0]))
 
 
-def _accept(
-    pool: _Pool, users: Integers, states: Keys, wanted: Integers, limits: Integers, draws: int, width: int
-) -> Integers:
-    """Gives the first distinct, allowed positions among each user's first draws (users, width), -1 after them."""
-    places = pool.draw(mix(states[:, None], "draw", np.arange(draws)))
-    bits = max(draws - 1, 1).bit_length()
-    ordered = np.sort(places << bits | np.arange(draws), axis=1)
-    order, places = ordered & ((1 << bits) - 1), ordered >> bits
-    fresh = ~pool.is_taken(users, places)
-    fresh[:, 1:] &= places[:, 1:] != places[:, :-1]
-    rows = np.broadcast_to(np.arange(len(users))[:, None], places.shape)
-    by_draw = np.full(places.shape, -1, dtype=np.int64)
-    by_draw[rows[fresh], order[fresh]] = places[fresh]
-    kept = (by_draw >= 0) & (np.arange(draws) < limits[:, None])
-    rank = np.cumsum(kept, axis=1) - 1
-    kept &= rank < wanted[:, None]
-    result = np.full((len(users), width), -1, dtype=np.int64)
-    result[rows[kept], rank[kept]] = by_draw[kept]
-    return result
+@dataclass
+class _Sample:
+    """Samples without replacement that are being drawn, one for each user.
 
-
-def _complete(pool: _Pool, users: Integers, states: Keys, wanted: Integers, result: Integers) -> None:
-    """Fills each user's row of `result` after the positions it holds, from one random key per item.
-
-    Sampling without replacement has no memory but the items taken, so going on with fresh keys is exact. With weights
-    the keys are exponential times (Efraimidis and Spirakis 2006, algorithm A, in logarithmic form).
+    Attributes:
+        pool: what is drawn from.
+        taken: places that a user may not get, (users, size) compressed by row.
+        states: what a user's random numbers are hashed from (users,).
+        wanted: places that a user shall get, no more than the user may (users,).
+        limits: draws after which rejection sampling gives up (users,). They are the user's own, so that another user's
+            larger count changes nothing.
+        places: places that a user has got (users, width) in the order drawn, -1 after the last.
     """
-    width = result.shape[1]
-    times: Floats = -np.log(uniform_reals(mix(states[:, None], "complete", np.arange(pool.size))))
-    if pool.weights is not None:
-        times /= pool.weights
-    starts, ends = pool.starts[users], pool.starts[users + 1]
-    lengths = ends - starts
-    rows = np.repeat(np.arange(len(users)), lengths)
-    inner = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    times[rows, pool.taken[np.repeat(starts, lengths) + inner] % max(pool.size, 1)] = np.inf
-    rows, columns = np.nonzero(result >= 0)
-    times[rows, result[rows, columns]] = np.inf
-    held = np.bincount(rows, minlength=len(users))
-    first = min(width, pool.size)
-    best = np.argpartition(times, first - 1, axis=1)[:, :first]
-    best = np.take_along_axis(best, np.argsort(np.take_along_axis(times, best, axis=1), axis=1), axis=1)
-    target = held[:, None] + np.arange(first)
-    rows, columns = np.nonzero(target < wanted[:, None])
-    result[rows, target[rows, columns]] = best[rows, columns]
+
+    pool: _Pool
+    taken: csr_array
+    states: Keys
+    wanted: Integers
+    limits: Integers
+    places: Integers
+
+    def __post_init__(self) -> None:
+        rows = np.repeat(np.arange(len(self.states)), np.diff(self.taken.indptr))
+        self.taken_keys: Integers = rows * self.pool.size + self.taken.indices  # rising, as rows and places are
+
+    def reject(self, users: Integers) -> Integers:
+        """Rejection sampling: accepts the first new and allowed draws; gives the users who still want some.
+
+        The draws have numbers, so a second round begins with those of the first and goes twice as far.
+        """
+        draws = int(_first_draws(np.array(self.places.shape[1])))
+        for _ in range(_ROUNDS):
+            for part in _parts(users, draws):
+                self._accept(part, draws)
+            users = users[(self.places[users] >= 0).sum(axis=1) < self.wanted[users]]
+            draws *= 2
+        return users
+
+    def _accept(self, users: Integers, draws: int) -> None:
+        """Accepts among the first draws of some users."""
+        drawn = self.pool.draw(mix(self.states[users, None], "draw", np.arange(draws)))  # (users, draws)
+        # Sorted by place, a repeat stands right after its first draw, and binary search stays in the cache. One sort of
+        # the numbers place * 2^bits + draw is several times faster than an argsort of the places.
+        bits = max(draws - 1, 1).bit_length()
+        ordered = np.sort(drawn << bits | np.arange(draws), axis=1)
+        draw, place = ordered & ((1 << bits) - 1), ordered >> bits
+        new = ~contains(self.taken_keys, users[:, None] * self.pool.size + place)
+        new[:, 1:] &= place[:, 1:] != place[:, :-1]
+        accepted = np.empty_like(new)
+        np.put_along_axis(accepted, draw, new, axis=1)  # in the order drawn again
+        accepted &= np.arange(draws) < self.limits[users, None]
+        rank = np.cumsum(accepted, axis=1)  # 1 for the first accepted draw
+        rows, columns = np.nonzero(accepted & (rank <= self.wanted[users, None]))
+        self.places[users[rows], rank[rows, columns] - 1] = drawn[rows, columns]
+
+    def race(self, users: Integers) -> None:
+        """Exponential race: gives each user what is still wanted, in the order in which the places arrive.
+
+        Place i arrives at ``-log(U_i) / w_i``, an exponential time of rate w_i. The order of arrival is that of draws
+        without replacement with chances proportional to w (Efraimidis and Spirakis 2006, algorithm A, in logarithms).
+        Such draws remember nothing but what is taken, so it is exact to go on after rejection with fresh numbers.
+        """
+        for part in _parts(users, self.pool.size):
+            times = -np.log(uniform_reals(mix(self.states[part, None], "complete", np.arange(self.pool.size))))
+            if self.pool.weights is not None:
+                times /= self.pool.weights
+            times[self.taken[part].nonzero()] = np.inf
+            rows, columns = np.nonzero(self.places[part] >= 0)
+            times[rows, self.places[part[rows], columns]] = np.inf
+            held = np.bincount(rows, minlength=len(part))
+            arrivals = np.argsort(times, axis=1)[:, : self.places.shape[1]]
+            rows, nth = np.nonzero(held[:, None] + np.arange(arrivals.shape[1]) < self.wanted[part, None])
+            self.places[part[rows], held[rows] + nth] = arrivals[rows, nth]
 
 
 def distinct_items(
@@ -259,8 +273,9 @@ def distinct_items(
 ) -> Integers:
     """Gives random items for each user: without replacement and outside the user's excluded items.
 
-    Each user has an endless sequence of draws; the first distinct and allowed ones are taken. The result for a user
-    therefore depends on the seed, the phase, the user's key and excluded items, and the pool: not on other users.
+    Each user has an endless sequence of draws, of which the first new and allowed ones are accepted (rejection sampling);
+    where too few would be, an exponential race gives the rest. The result for a user therefore depends on the seed, the
+    phase, the user's key and excluded items, and the pool: not on other users.
 
     Args:
         user_keys: one key per user (users,), such as `hash_ids` gives.
@@ -277,39 +292,22 @@ def distinct_items(
     Raises:
         ValueError: a negative count, misaligned sizes, unsorted excluded items or pool, or weights not above 0.
     """
-    states = mix(seed, phase, np.asarray(user_keys, dtype=np.uint64))
-    num_users = len(user_keys)
-    counts = np.asarray(count, dtype=np.int64)
-    if counts.ndim > 1 or (counts.ndim == 1 and len(counts) != num_users) or (counts.size and counts.min() < 0):
+    num_users, counts = len(user_keys), np.asarray(count, dtype=np.int64)
+    if counts.shape not in ((), (num_users,)) or counts.min(initial=0) < 0:
         raise ValueError(f"The count is a number from 0 up, or one for each of the {num_users} users, got {count}.")
-    states = states[:num_users]
-    pool = _Pool(num_items, excluded, weights, num_users)
-    width = int(counts.max()) if counts.size else 0
-    wanted = np.minimum(np.broadcast_to(counts, (num_users,)), pool.available)
-    result = np.full((num_users, width), -1, dtype=np.int64)
-
-    waiting = np.flatnonzero(wanted > 0)
-    # Rejection is quick while most draws are new; a user for whom they are not goes to the exact completion at once.
-    quick = (wanted * 2 <= pool.available) & (pool.share >= 0.25)
-    todo, slow = waiting[quick[waiting]], [waiting[~quick[waiting]]]
-    # The last round's number of draws is the user's own, so that another user's larger count changes nothing.
-    limits = np.broadcast_to(16 * _first_draws(counts), (num_users,))
-    draws = int(_first_draws(np.array(width)))
-    for _ in range(5):
-        unfinished = []
-        for part in _parts(todo, draws):
-            result[part] = _accept(pool, part, states[part], wanted[part], limits[part], draws, width)
-            unfinished.append(part[(result[part] >= 0).sum(axis=1) < wanted[part]])
-        todo = np.concatenate(unfinished) if unfinished else todo
-        draws *= 2
-    slow.append(todo)
-    for part in _parts(np.concatenate(slow), pool.size):
-        filled = result[part]
-        _complete(pool, part, states[part], wanted[part], filled)
-        result[part] = filled
-    if pool.items is not None and pool.size:
-        result = np.where(result >= 0, pool.items[result], -1)
-    return result
+    pool = _Pool(num_items, weights)
+    taken = pool.taken(excluded, num_users)
+    available = pool.size - np.diff(taken.indptr)
+    places = np.full((num_users, int(counts.max(initial=0))), -1, dtype=np.int64)
+    counts = np.broadcast_to(counts, (num_users,))
+    wanted = np.minimum(counts, available)
+    states = mix(seed, phase, np.asarray(user_keys, dtype=np.uint64))
+    sample = _Sample(pool, taken, states, wanted, _first_draws(counts) << (_ROUNDS - 1), places)
+    # Rejection is quick while most draws are new; a user for whom they are not goes to the race at once.
+    quick = (wanted * 2 <= available) & (pool.acceptance(taken) >= 0.25)
+    unserved = sample.reject(np.flatnonzero(quick & (wanted > 0)))
+    sample.race(np.concatenate([np.flatnonzero(~quick & (wanted > 0)), unserved]))
+    return np.append(pool.items, -1)[sample.places]
 
 
 def _first_draws(counts: Integers) -> Integers:

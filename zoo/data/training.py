@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Generator, Tensor
 
 from zoo.data.batches import Batch, PairBatch, TripleBatch, UserBatch
+from zoo.data.pairs import contains
 from zoo.data.ratings import Ratings
 
 Made = TypeVar("Made")
-Integers = npt.NDArray[np.int64]
 
 
 class Share(NamedTuple):
@@ -107,7 +106,7 @@ class TrainingExamples:
         users, items = train.pairs()
         self.users, self.items = torch.from_numpy(users), torch.from_numpy(items)
         self.num_items = train.num_items
-        self.keys = torch.from_numpy(train.pair_keys)
+        self.keys = train.pair_keys
         self.num_negatives = num_negatives
         self.known = torch.from_numpy(np.unique(users))
         self.full_users = int((torch.bincount(self.users) == train.num_items).sum())
@@ -137,7 +136,7 @@ class TrainingExamples:
         return TripleBatch(users, self.items[index], self.negatives(users, generator))
 
     def negatives(self, users: Tensor, generator: Generator) -> Tensor:
-        """One item for each user (batch,), uniform over those the user has not rated in training.
+        """One item for each user (batch,), uniform over those the user has not rated in training: rejection sampling.
 
         Raises:
             ValueError: If some user has rated every item.
@@ -148,11 +147,7 @@ class TrainingExamples:
                 "item to sample. Use a method that reads whole rows, or filter these users out."
             )
         items = torch.randint(self.num_items, (len(users),), generator=generator)
-        while len(again := self._observed(users, items).nonzero().squeeze(1)):
-            items[again] = torch.randint(self.num_items, (len(again),), generator=generator)
+        # A user with n of the I items is drawn for I / (I - n) times on average: little more than once in sparse data.
+        while len(rejected := contains(self.keys, (users * self.num_items + items).numpy()).nonzero()[0]):
+            items[rejected] = torch.randint(self.num_items, (len(rejected),), generator=generator)
         return items
-
-    def _observed(self, users: Tensor, items: Tensor) -> Tensor:
-        wanted = users * self.num_items + items
-        found = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
-        return self.keys[found] == wanted

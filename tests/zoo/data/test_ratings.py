@@ -5,12 +5,11 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
-from torch.nn.functional import embedding_bag
 
+from zoo.data.pairs import contains
 from zoo.data.ratings import Ratings, as_ids, index_of
 
 TABLE = pl.DataFrame(
@@ -40,7 +39,8 @@ def test_a_table_becomes_a_sorted_matrix(ratings: Ratings) -> None:
 
 
 def test_a_rating_of_zero_is_a_rating(ratings: Ratings) -> None:
-    assert ratings.is_positive([1, 1], [0, 2]).tolist() == [True, False]
+    users, items = ratings.pairs()
+    assert [*zip(users.tolist(), items.tolist(), strict=True)] == [(0, 0), (0, 2), (1, 0), (1, 1), (2, 0), (2, 2)]
 
 
 def test_given_ids_fix_the_index() -> None:
@@ -60,38 +60,11 @@ def test_numbers_and_strings_are_one_person() -> None:
     assert as_ids([12, "7"]).tolist() == ["12", "7"]
 
 
-def test_rows_feed_embedding_bag(ratings: Ratings) -> None:
-    weight = torch.arange(12.0).reshape(3, 4)
-    users = torch.tensor([2, 0, 0, 1])
-    items, offsets, weights = ratings.rows(users)
-    bags = embedding_bag(items, weight, offsets, mode="sum", per_sample_weights=weights)
-    assert torch.equal(bags, torch.from_numpy(DENSE)[users] @ weight)
-    assert (items.dtype, offsets.tolist()) == (torch.int64, [0, 2, 4, 6])
-
-
-def test_rows_of_users_without_ratings_are_empty_bags() -> None:
-    ratings = Ratings.from_table(TABLE, user_ids=["q", "a", "b", "c", "r"])
-    items, offsets, weights = ratings.rows(torch.tensor([0, 1, 4]))
-    assert (items.tolist(), offsets.tolist(), weights.tolist()) == ([0, 2], [0, 0, 2], [5.0, 4.0])
-    assert [len(part) for part in ratings.rows(torch.tensor([], dtype=torch.int64))] == [0, 0, 0]
-
-
-def test_rows_beyond_the_matrix_are_refused(ratings: Ratings) -> None:
-    with pytest.raises(IndexError, match="these ratings have rows 0 to 2"):
-        ratings.rows(torch.tensor([0, 3]))
-
-
 def test_transpose_swaps_users_and_items(ratings: Ratings) -> None:
     swapped = ratings.transpose()
     assert (swapped.matrix.toarray() == DENSE.T).all()
     assert swapped.user_ids.tolist() == ["x", "y", "z"]
     assert swapped.transpose().digest() == ratings.digest()
-
-
-def test_table_round_trip(ratings: Ratings) -> None:
-    table = ratings.to_table()
-    assert table.schema == {"user_id": pl.String, "item_id": pl.String, "rating": pl.Float64, "timestamp": pl.Int64}
-    assert Ratings.from_table(table).digest() == ratings.digest()
 
 
 def test_digest_sees_ids_order_and_values_but_not_rows_order(ratings: Ratings) -> None:
@@ -113,20 +86,25 @@ def test_binary_means_every_rating_is_one(ratings: Ratings) -> None:
 
 @given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=30))
 @settings(max_examples=50, deadline=None)
-def test_positives_agree_with_the_dense_matrix(cells: set[tuple[int, int]]) -> None:
+def test_pairs_are_those_of_the_dense_matrix(cells: set[tuple[int, int]]) -> None:
     dense = np.zeros((6, 8), dtype=np.float32)
     for user, item in cells:
         dense[user, item] = 1
     ratings = Ratings(csr_array(dense), as_ids(range(6)), as_ids(range(8)))
+    assert [*zip(*(part.tolist() for part in ratings.pairs()), strict=True)] == sorted(cells)
+    assert ratings.pair_keys.tolist() == sorted(user * 8 + item for user, item in cells)
     users, items = np.mgrid[:6, :8]
-    assert (ratings.is_positive(users, items) == (dense > 0)).all()
-    assert not ratings.is_positive(np.arange(6), -1).any()
-    assert set(zip(*(part.tolist() for part in ratings.pairs()), strict=True)) == cells
+    assert (contains(ratings.pair_keys, users * 8 + items) == (dense > 0)).all()
 
 
-def test_positives_beyond_the_matrix_are_refused(ratings: Ratings) -> None:
-    with pytest.raises(IndexError, match="outside the 3 users and 3 items"):
-        ratings.is_positive([0], [3])
+@given(st.permutations(range(12)))
+@settings(max_examples=30, deadline=None)
+def test_a_table_in_any_order_is_the_same_matrix(order: list[int]) -> None:
+    users, items, values = ["b", "a", "c", "d"] * 3, ["x"] * 4 + ["z"] * 4 + ["y"] * 4, np.arange(12.0)
+    table = pl.DataFrame({"user_id": users, "item_id": items, "rating": values})
+    ratings = Ratings.from_table(table[order])
+    assert (ratings.matrix.toarray() == [[1, 9, 5], [0, 8, 4], [2, 10, 6], [3, 11, 7]]).all()
+    assert ratings.matrix.indices.tolist() == [0, 1, 2] * 4
 
 
 def test_ratings_are_frozen(ratings: Ratings) -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from tests.samples import some_ratings
+from tests.samples import rated, some_ratings
 from zoo.data.batches import PairBatch, TripleBatch, UserBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
@@ -64,12 +64,12 @@ def test_negatives_are_never_positives() -> None:
     examples = TrainingExamples(ratings, num_negatives=50)
     batch = examples.pairs(torch.arange(ratings.num_ratings), seeded(0))
     assert isinstance(batch, PairBatch)
-    positives = ratings.is_positive(batch.users.numpy(), batch.items.numpy())
+    positives = rated(ratings, batch.users, batch.items)
     assert np.array_equal(positives, batch.labels.numpy() == 1)
     triples = examples.triples(torch.arange(ratings.num_ratings), seeded(0))
     assert isinstance(triples, TripleBatch)
-    assert ratings.is_positive(triples.users.numpy(), triples.positives.numpy()).all()
-    assert not ratings.is_positive(triples.users.numpy(), triples.negatives.numpy()).any()
+    assert rated(ratings, triples.users, triples.positives).all()
+    assert not rated(ratings, triples.users, triples.negatives).any()
 
 
 def test_negatives_are_uniform_over_the_rest() -> None:
