@@ -3,61 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities import rank_zero_warn
 
-from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.record import rounded_up
+from zoo.privacy.training.noisy_steps import NoisySteps
+from zoo.privacy.training.step_plan import StepPlan
 from zoo.settings import differing, plain
-
-
-class _Plan(Protocol):  # such as zoo.privacy.training.dp_sgd.TrainingPlan
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def relation(self) -> Relation: ...
-    def epsilon_after(self, steps: int) -> float: ...
-
-
-class Spender(Protocol):
-    """What counts the steps of a private training, such as `zoo.privacy.training.private_gradient.PrivateGradient`."""
-
-    @property
-    def plan(self) -> _Plan:
-        """How many steps there may be, and what so many cost."""
-
-    @property
-    def steps_taken(self) -> int:
-        """Steps so far, over all runs that this one resumed."""
-
-    @property
-    def steps_left(self) -> int:
-        """Steps that there still may be, by plan and limit; whoever trains asks before each step."""
-
-    @property
-    def private(self) -> bool:
-        """Whether a guarantee may rest on the noise."""
-
-    def limit(self, steps: int) -> None:
-        """Allow no more than so many steps in all, earlier ones included."""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Plain values; ``settings`` among them is what the guarantee rests on."""
 
 
 class PrivacyBudget(Callback):
     """Shows the epsilon spent so far beside the loss, and ends training before the step that would exceed a budget.
 
-    For every module that has a `Spender` as its ``private_gradient`` when training begins, such as `SPPG`. It adds nothing
+    For every module that has `NoisySteps` as its ``private_gradient`` when training begins, such as `SPPG`. It adds nothing
     to a guarantee, and leaving it out costs none: the plan in the module ends the training by itself, at the epsilon that
     the noise was computed for. A lower budget ends it earlier, after the most steps that keep within it. The noise stays
     that of the plan, so a lower epsilon of the method itself allows more steps for the same.
@@ -86,7 +50,7 @@ class PrivacyBudget(Callback):
         if type(every) is not int or every < 1:
             raise ValueError(f"every must be an integer of at least 1, a number of epochs; got {every!r}.")
         self.epsilon, self.every = epsilon, every
-        self._spender: Spender | None = None
+        self._spender: NoisySteps[StepPlan] | None = None
         self._proves = False
         self._cost: Callable[[int], float]
         self._settings: dict[str, Any] = {}
@@ -98,7 +62,7 @@ class PrivacyBudget(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Set the limit, once the networks are there and a checkpoint is read."""
-        spender: Spender | None = getattr(pl_module, "private_gradient", None)
+        spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
             raise TypeError(
                 f"PrivacyBudget needs a method that takes private steps, and this {type(pl_module).__name__} takes none. Use it "
@@ -120,7 +84,7 @@ class PrivacyBudget(Callback):
             )
         trainer.should_stop |= spender.steps_left < 1
 
-    def _keep(self, promise: dict[str, Any], now: dict[str, Any], spender: Spender) -> None:
+    def _keep(self, promise: dict[str, Any], now: dict[str, Any], spender: NoisySteps[StepPlan]) -> None:
         before, most = promise["settings"], spender.plan.epsilon
         breaches = [f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing(before, now)]
         if spender.steps_taken < promise["steps_taken"]:
@@ -134,12 +98,13 @@ class PrivacyBudget(Callback):
                 "within the same budget or a lower one, or begin anew with a new callback."
             )
 
-    def _allowed(self, spender: Spender) -> int:
+    def _allowed(self, spender: NoisySteps[StepPlan]) -> int:
         """Steps in all that keep within the budget."""
         plan, taken = spender.plan, spender.steps_taken
         if self.epsilon is None or not self.epsilon < plan.epsilon < math.inf:
             return plan.steps
-        allowed = most_steps(self._cost, self.epsilon, plan.steps)
+        # Epsilon rises with the steps: how many of 1, 2, ... cost no more than the budget.
+        allowed = bisect_right(range(1, plan.steps + 1), self.epsilon, key=self._cost)
         if allowed < max(taken, 1):
             what, cost = f"the {taken} steps taken so far" if taken else "one step", self._cost(max(taken, 1))
             raise ValueError(
@@ -185,15 +150,3 @@ class PrivacyBudget(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep what was promised until the module has read its own part of the checkpoint."""
         self._promised.append(state_dict)
-
-
-def most_steps(cost: Callable[[int], float], budget: float, most: int) -> int:
-    """The largest number of steps, up to a most, whose cost is within the budget; 0 if not even one is.
-
-    More must not cost less. Cost is asked for about as often as ``most`` can be halved.
-    """
-    within, beyond = 0, most + 1
-    while beyond - within > 1:
-        middle = (within + beyond) // 2
-        within, beyond = (middle, beyond) if cost(middle) <= budget else (within, middle)
-    return within

@@ -1,4 +1,4 @@
-"""PrivacyBudget: the epsilon it shows, the step it stops before, what it holds a resumed run to, and what it is refused on."""
+"""PrivacyBudget: the epsilon it shows, the step it stops before, and what it is refused on."""
 
 import math
 from collections.abc import Callable
@@ -9,104 +9,19 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, get_epsilon_gaussian
-from dp_accounting.pld import PLDAccountant
-from hypothesis import given
-from hypothesis import strategies as st
-from pytorch_lightning import LightningModule, Trainer, seed_everything
-from pytorch_lightning.callbacks import Callback
+from dp_accounting import get_epsilon_gaussian
 
 from callbacks import PrivacyBudget
-from callbacks.privacy_budget import Spender, most_steps
 from datamodules import Synthetic
-from tests.zoo.privacy.training.critics import Losses, SmallCritic, bare_plan, some_rows
+from tests.callbacks.budgets import PLAN, SIZES, SMALL, Epochs, fitted, reference, spender_of, trainer_of
+from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
 from zoo.commands.cli import ZooCLI
-from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
-from zoo.privacy.training.noisy_steps import BudgetSpentError
-from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitisation import SanitisationPlan
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
 ROOT = Path(__file__).parent.parent.parent
-# Three batches an epoch with three private steps each: 9, 18 and 20 steps are taken after the first epochs.
-SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
-SMALL: dict[str, Any] = {
-    "steps": 20, "sample_size": 4, "n_critic": 3, "condition_dim": 4, "generator_dims": (8,), "critic_dims": (8, 4),
-}  # fmt: skip
-PLAN = bare_plan(1.0, clip=1.0, steps=20, rate=0.1)
-
-
-class Epochs(Callback):
-    """Keeps what is logged by the end of each epoch, and what of it stands in the progress bar."""
-
-    def __init__(self) -> None:
-        self.logged: list[dict[str, float]] = []
-        self.bar: list[dict[str, Any]] = []
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep it; stands behind the callback at hand."""
-        self.logged.append({name: float(value) for name, value in trainer.callback_metrics.items()})
-        self.bar.append(dict(trainer.progress_bar_metrics))
-
-
-def trainer_of(*callbacks: Callback, epochs: int = 20, **settings: Any) -> Trainer:  # noqa: ANN401
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0, callbacks=[*callbacks], **settings,
-    )  # fmt: skip
-
-
-def spender_of(method: SPPG) -> PrivateGradient | SanitisedGradient:
-    assert method.private_gradient is not None
-    _: Spender = method.private_gradient  # for mypy: it is one
-    return method.private_gradient
-
-
-def fitted(
-    *callbacks: Callback,
-    ckpt: Path | None = None,
-    epochs: int = 20,
-    method: SPPG | None = None,
-    **settings: Any,  # noqa: ANN401
-) -> tuple[SPPG, Trainer]:
-    """A training, from the beginning or from a checkpoint on."""
-    seed_everything(0)
-    method = SPPG(**(SMALL | settings)) if method is None else method
-    trainer = trainer_of(*callbacks, epochs=epochs)
-    trainer.fit(method, datamodule=Synthetic(**SIZES), ckpt_path=ckpt, weights_only=True if ckpt else None)
-    return method, trainer
-
-
-def reference(plan: TrainingPlan, steps: int) -> float:
-    """Epsilon by dp_accounting's own accountant, a finer one than ours."""
-    accountant = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL)
-    event = PoissonSampledDpEvent(plan.rate, GaussianDpEvent(plan.noise_multiplier))
-    return float(accountant.compose(event, steps).get_epsilon(plan.delta))
-
-
-@pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No search for the noise: 11 steps cost 2.94, 12 cost 3.02, all 20 cost 3.59."""
-    monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: PLAN)
-
-
-@pytest.fixture
-def half(planned: None, tmp_path: Path) -> Path:
-    """The checkpoint of the first epoch of a training with a budget of 3: 9 steps."""
-    _, trainer = fitted(PrivacyBudget(3.0), epochs=1)
-    trainer.save_checkpoint(tmp_path / "half.ckpt")
-    return tmp_path / "half.ckpt"
-
-
-def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """A checkpoint with another state of the callback."""
-    checkpoint = torch.load(path, weights_only=True)
-    change(checkpoint["callbacks"]["PrivacyBudget"])
-    torch.save(checkpoint, path.with_name("rewritten.ckpt"))
-    return path.with_name("rewritten.ckpt")
 
 
 # What it shows.
@@ -211,7 +126,7 @@ def test_it_stops_after_the_last_step_within_the_budget(
     critic = next(iter(trainer.optimizers[0].state.values()))["step"]
     assert int(critic) == steps, "also within a batch of three"
     if budget is not None and steps < 20:
-        assert reference(PLAN, steps) <= spender.epsilon_spent <= budget < reference(PLAN, steps + 1)
+        assert reference(PLAN, steps) <= PLAN.epsilon_after(steps) <= budget < reference(PLAN, steps + 1)
     assert f"Privacy budget used up: {steps} steps, epsilon" in capsys.readouterr().out
 
 
@@ -249,23 +164,6 @@ def test_it_ends_the_training_of_a_method_that_does_not() -> None:
     assert trainer.current_epoch == 2
 
 
-@given(
-    costs=st.lists(st.floats(0, 10), min_size=1, max_size=60).map(sorted),
-    budget=st.one_of(st.floats(0, 10), st.just(math.inf)),
-)
-def test_the_most_steps_within_a_budget_are_found(costs: list[float], budget: float) -> None:
-    asked = []
-
-    def cost(steps: int) -> float:
-        asked.append(steps)
-        assert 1 <= steps <= len(costs)
-        return costs[steps - 1]
-
-    found = most_steps(cost, budget, len(costs))
-    assert found == sum(value <= budget for value in costs)
-    assert len(asked) == len(set(asked)) <= math.ceil(math.log2(len(costs) + 1))
-
-
 @pytest.mark.filterwarnings("ignore:PrivacyBudget")
 @pytest.mark.usefixtures("planned")
 def test_without_a_lower_budget_it_changes_nothing() -> None:
@@ -289,107 +187,6 @@ def test_with_a_lower_budget_it_only_ends_earlier() -> None:
         patch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: shorter)
         planned_so, _ = fitted(noise_seed=3)
     assert all(torch.equal(values, planned_so.state_dict()[name]) for name, values in short.state_dict().items())
-
-
-# What goes on.
-
-
-def test_a_resumed_run_ends_where_an_unbroken_one_does(half: Path) -> None:
-    state = torch.load(half, weights_only=True)["callbacks"]["PrivacyBudget"]
-    assert (state["epsilon"], state["steps_taken"]) == (3.0, 9)
-    assert state["settings"].items() >= {"mechanism": "private_d", "noise_multiplier": 1.0, "private": True}.items()
-    epochs = Epochs()
-    method, trainer = fitted(PrivacyBudget(3.0), epochs, ckpt=half)
-    unbroken, _ = fitted(PrivacyBudget(3.0))
-    assert spender_of(method).steps_taken == spender_of(unbroken).steps_taken == 11
-    assert [logged["train/steps_left"] for logged in epochs.logged] == [0]
-    trainer.save_checkpoint(half.with_name("whole.ckpt"))
-    method, trainer = fitted(PrivacyBudget(3.0), ckpt=half.with_name("whole.ckpt"))
-    assert spender_of(method).steps_taken == 11
-    assert trainer.current_epoch == 2, "no further epoch"
-
-
-def test_without_it_a_resumed_run_ends_with_the_plan(half: Path) -> None:
-    with pytest.warns(UserWarning, match=r"Please add the following callbacks: .*PrivacyBudget"):
-        method, _ = fitted(ckpt=half)
-    assert spender_of(method).steps_taken == 20
-    assert spender_of(method).epsilon_spent == PLAN.epsilon
-
-
-def test_it_may_be_added_to_a_training_that_had_none(planned: None, tmp_path: Path) -> None:
-    _, trainer = fitted(epochs=1)
-    trainer.save_checkpoint(tmp_path / "half.ckpt")
-    method, _ = fitted(PrivacyBudget(3.0), ckpt=tmp_path / "half.ckpt")
-    assert spender_of(method).steps_taken == 11
-
-
-def test_a_lower_budget_is_kept_and_one_that_is_spent_refused(half: Path) -> None:
-    method, _ = fitted(PrivacyBudget(2.9), ckpt=half)
-    assert spender_of(method).steps_taken == 10
-    with pytest.raises(
-        ValueError, match=r"epsilon 2 does not cover the 9 steps taken so far, planned at 2\.77\. Allow"
-    ):
-        fitted(PrivacyBudget(2.0), ckpt=half)
-
-
-@pytest.mark.parametrize("budget", [3.01, None])
-def test_a_higher_budget_than_was_promised_is_refused(half: Path, budget: float | None) -> None:
-    with pytest.raises(ValueError, match=rf"another promise: the budget was 3\.0 and is {budget}\. Go on"):
-        fitted(PrivacyBudget(budget), ckpt=half)
-
-
-def test_budgets_above_the_plan_are_the_same(half: Path) -> None:
-    ckpt = rewritten(half, lambda state: state.update(epsilon=None))
-    method, _ = fitted(PrivacyBudget(50.0), ckpt=ckpt)
-    assert spender_of(method).steps_taken == 20
-
-
-def test_other_settings_are_refused_one_by_one_with_both_values(half: Path) -> None:
-    with pytest.raises(ValueError, match="trained with private_d, not first_layer_only; train anew"):
-        fitted(PrivacyBudget(3.0), ckpt=half, mechanism="first_layer_only")
-    with pytest.raises(ValueError, match=r"noise_seed was None and is 3, private was True and is False"):
-        fitted(PrivacyBudget(3.0), ckpt=half, noise_seed=3)
-    ckpt = rewritten(half, lambda state: state["settings"].update(noise_multiplier=2.0, clip=0.5))
-    with pytest.raises(ValueError, match=r"clip was 0\.5 and is 1\.0, noise_multiplier was 2\.0 and is 1\.0"):
-        fitted(PrivacyBudget(3.0), ckpt=ckpt)
-
-
-class Forgetful(SPPG):
-    """Begins its count anew with every checkpoint."""
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Forget what was spent."""
-        checkpoint["zoo"]["spent"]["private"]["steps_taken"] = 4
-        super().on_load_checkpoint(checkpoint)
-
-
-def test_a_count_that_fell_is_refused(half: Path) -> None:
-    with pytest.raises(ValueError, match="promise: 9 steps were taken and 4 are counted"):
-        fitted(PrivacyBudget(3.0), ckpt=half, method=Forgetful(**SMALL))
-
-
-@pytest.mark.usefixtures("planned")
-def test_a_second_fit_counts_on() -> None:
-    callback = PrivacyBudget(3.0)
-    method, _ = fitted(callback, epochs=1)
-    assert spender_of(method).steps_taken == 9
-    fitted(callback, method=method)
-    assert spender_of(method).steps_taken == 11
-    fitted(callback, method=method)
-    assert spender_of(method).steps_taken == 11
-    with pytest.raises(ValueError, match=r"11 steps were taken and 0 are counted\. .* begin anew with a new callback"):
-        fitted(callback)
-    fitted(PrivacyBudget(3.5), method=method)
-    assert spender_of(method).steps_taken == 11, "nor does another callback raise a limit"
-
-
-def test_a_checkpoint_that_is_looked_at_promises_nothing(half: Path) -> None:
-    callback = PrivacyBudget(3.0)
-    ckpt = rewritten(half, lambda state: state.update(epsilon=1.0, steps_taken=20))
-    method = SPPG(**SMALL)
-    trainer_of(callback).test(method, datamodule=Synthetic(**SIZES), ckpt_path=ckpt, weights_only=True, verbose=False)
-    fitted(callback, method=method)
-    assert spender_of(method).steps_taken == 11
 
 
 # What it is refused on.
@@ -432,41 +229,6 @@ def test_who_takes_no_private_steps_is_refused_before_training() -> None:
 def test_a_second_one_is_refused() -> None:
     with pytest.raises(RuntimeError, match="more than one stateful callback of type `PrivacyBudget`"):
         trainer_of(PrivacyBudget(), PrivacyBudget(1.0))
-
-
-# The limit of a private gradient.
-
-
-def test_a_limit_is_kept_to_and_never_raised() -> None:
-    critic, nobody = SmallCritic(), torch.tensor([], dtype=torch.int64)
-    losses = Losses(critic, some_rows())
-    gradient = PrivateGradient(critic, PLAN, 4.0, NoiseSource.os())
-    assert gradient.steps_left == 20
-    gradient.limit(100)
-    assert gradient.steps_left == 20
-    gradient.limit(3)
-    gradient.limit(5)
-    for left in (2, 1, 0):
-        gradient(nobody, losses)
-        assert gradient.steps_left == left
-    with pytest.raises(
-        BudgetSpentError, match="The 3 steps that this run is limited to were taken, of 20 planned ones"
-    ):
-        gradient(nobody, losses)
-    assert gradient.steps_taken == 3
-    gradient.limit(1)
-    assert gradient.steps_left == 0, "never below none"
-    other = PrivateGradient(critic, PLAN, 4.0, NoiseSource.os())
-    other.load_state_dict(gradient.state_dict())
-    assert (other.steps_taken, other.steps_left) == (3, 17), "a limit is no part of the state"
-
-
-@pytest.mark.parametrize("steps", [-1, 1.0, True])
-def test_a_bad_limit_is_refused(steps: Any) -> None:  # noqa: ANN401
-    gradient = PrivateGradient(SmallCritic(), PLAN, 4.0, NoiseSource.os())
-    with pytest.raises(ValueError, match=f"steps must be an integer of at least 0, got {steps}"):
-        gradient.limit(steps)
-    assert gradient.steps_left == 20
 
 
 # From the command line.

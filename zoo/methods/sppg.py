@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import Optimizer
@@ -14,62 +13,49 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from zoo.data.batches import Batch, UserBatch
 from zoo.data.ratings import Ratings
+from zoo.methods.private_adversarial import PrivateAdversarial
 from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import padded
 from zoo.nn.towers import check_training
-from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.generator import generator_audits
-from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain, PrivacyRecord
-from zoo.privacy.training.clipped_sum import Losses
-from zoo.privacy.training.critic_steps import CriticStep, noisy_steps
+from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
-from zoo.privacy.training.poisson import PoissonSampler
-from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Sizes
 from zoo.release.release import Release
 
 
-class SPPG(Recommender):
+class SPPG(PrivateAdversarial):
     """Stable privacy-preserving generator: a conditional Wasserstein GAN over users' rating rows.
 
     A critic learns to tell a user's row from a generated one, a generator to make rows that it cannot tell. What reads
-    ratings is the critic alone; the generator learns from its scores of generated rows. So noise on what the critic learns,
-    or on what it tells the generator, makes a private generator.
+    ratings is the critic alone; the generator learns from its scores of generated rows. So noise on what the critic learns
+    (``private_d``, ``first_layer_only``), or on what it tells the generator (``gs_wgan``), makes a private generator; see
+    `zoo.privacy.training.generator_privacy.GeneratorPrivacy` for each mechanism. Generated rows are of users drawn from
+    all, without looking at who has rated; their term in the critic's loss reads no ratings and is not clipped. Batches of
+    the data, made of users who have rated, count time and no more.
 
-    Who is protected, with ``private_d``, ``first_layer_only`` and ``gs_wgan``: one user, all ratings together. Neighbours:
-    ``relation``. Sensitivity, L2: ``clip`` for a critic step's sum of clipped gradients (twice that for replacement);
-    ``2 clip sqrt(sample_size)`` for a generator step's gradients with ``gs_wgan``. Afterwards: the generator may be
-    released, and sampled as often as wanted; the critic is no part of a release.
+    - Protected, with these three: one user, all ratings together.
+    - Relation: ``relation``.
+    - Sensitivity, L2: ``clip`` for a critic step's sum of clipped gradients (twice that for replacement);
+      ``2 clip sqrt(sample_size)`` for a generator step's gradients with ``gs_wgan``.
+    - The generator may be released, and sampled as often as wanted; the critic is no part of a release.
 
-    * ``private_d``: DP-SGD on all of the critic. Each step takes a Poisson sample of the users, clips the gradient of each
-      user's term (its row's score, and what callbacks add to it) to ``clip`` and adds noise to the sum. Generated rows are
-      of other users, drawn from all without looking at who has rated; their term reads no ratings and is not clipped. Nor
-      does the generator's step look: batches of the data, made of users who have rated, count time and no more.
-    * ``first_layer_only``: the same with all layers but the first frozen as they were drawn, before any rating was read.
-      Fewer numbers take noise. With ``critic_dims`` of one layer only the map of the conditions is left to freeze.
-    * ``gs_wgan``: an ordinary critic, whose gradient with respect to each generated row is clipped and gets noise. One
-      critic, trained on everybody, so nothing is amplified; it takes some hundred times the noise.
-    * ``none``: ordinary training. No guarantee.
-    * ``first_layer_noise``, ``upstream_noise``: readings of the paper that protect nobody, only with ``paper_faithful``.
-
-    The noise is computed before the first step, for ``steps`` critic steps; training ends when they are used up. Trained on
-    a domain as its target (research), its figures there are those of the generated rows. They are measured on private
-    ratings and are no part of any guarantee; nor is an epoch that was chosen by them, only the last one.
+    The noise is computed before the first step; training ends when ``steps`` critic steps are used up. Trained on a domain
+    as its target (research), its figures there are those of the generated rows. They are measured on private ratings and
+    are no part of any guarantee; nor is an epoch that was chosen by them, only the last one.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
     ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020.
 
-    Departures: noise on the first layer alone while the others see raw rows, as the paper may be read, protects nobody;
-    ``first_layer_only`` freezes the others instead. Scores stand for realness (the released code has the other sign). The
-    critic's condition is the generator's embedding, not one of its own, which would take noise for every user. By default
-    condition and row meet as a product and the critic has one layer: the paper's perceptron (``conditioning: sum``, several
-    ``critic_dims``) tells real rows by their being 0 and 1, whatever the generator does, and learns less under the same
-    noise. What is scored and released is an average of the generator over its steps, as in GS-WGAN.
+    Departures: ``first_layer_only`` freezes the layers that the paper, as it may be read, trains on raw rows. Scores stand
+    for realness (the released code has the other sign). The critic's condition is the generator's embedding, not one of its
+    own, which would take noise for every user. By default condition and row meet as a product and the critic has one layer:
+    the paper's perceptron (``conditioning: sum``, several ``critic_dims``) tells real rows by their being 0 and 1, whatever
+    the generator does, and learns less under the same noise. What is scored and released is an average of the generator
+    over its steps, as in GS-WGAN.
 
     Args:
         mechanism: `private_d`, `first_layer_only`, `gs_wgan` or `none`; or a reading that does not hold.
@@ -78,8 +64,7 @@ class SPPG(Recommender):
         relation: `zero_out_one_user` or `replace_one_user`.
         clip: L2 norm that each user's gradient is clipped to; that of each row with `gs_wgan`.
         steps: Critic steps in all; empty samples count too.
-        sample_size: Users in a critic step on average; over the number of users it is the rate of the sample. So many
-            users' generated rows are in each step, too.
+        sample_size: Users in a critic step on average; so many users' generated rows are in each step, too.
         n_critic: Critic steps before each generator step.
         condition_dim: Width of a user's embedding.
         generator_dims: Widths of the generator's hidden layers.
@@ -132,11 +117,11 @@ class SPPG(Recommender):
         paper_faithful: bool = False,
     ) -> None:
         super().__init__()
-        self.automatic_optimization = False
         related = Relation(relation)
         self.privacy = GeneratorPrivacy(
             mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
         )
+        self.critic_steps = CriticSteps(self.privacy)
         sizes = (condition_dim, *generator_dims, *critic_dims)
         if min(sizes) < 1 or noise_dim < 0 or not critic_dims:
             raise ValueError(
@@ -156,162 +141,89 @@ class SPPG(Recommender):
         self.conditioning: Conditioning = conditioning
         self.critic_bound, self.lr_generator, self.lr_critic = critic_bound, lr_generator, lr_critic
         self.weight_decay, self.average = weight_decay, average
-        self.private_gradient: PrivateGradient | SanitisedGradient | None = None
-        self._taken = 0  # critic steps
-
-    @property
-    def secret(self) -> frozenset[str]:
-        """Scores that no log may tell of, and ``critic`` where not even its gradients may: nothing where all is open."""
-        if not self.privacy.sound:
-            return frozenset()
-        everything = frozenset({"real_scores", "fake_scores", "critic"})
-        return everything if self.privacy.mechanism == "gs_wgan" else frozenset({"real_scores"})
 
     def build(self, sizes: Sizes) -> None:
         """Make both networks, and compute the noise."""
-        users, items, privacy = sizes["num_users"], sizes["num_items"], self.privacy
-        rate = privacy.rate(users)
-        privacy.warn()
+        users, items = sizes["num_users"], sizes["num_items"]
+        self.privacy.rate(users)  # refuses too large a sample before anything is made
+        self.privacy.warn()
         self.generator = RowGenerator(
             users, items, self.condition_dim, self.generator_dims, self.noise_dim, self.dropout, self.density
         )
         self.averaged = AveragedModel(self.generator, multi_avg_fn=get_ema_multi_avg_fn(self.average))  # type: ignore[no-untyped-call]
         # Dropout of a secret sample would move the global random state, which is public, by the size of the sample.
-        dropout = self.dropout if self._openly_sampled else 0.0
+        dropout = self.dropout if self.privacy.openly_sampled else 0.0
         self.critic = Critic(items, self.condition_dim, self.critic_dims, dropout, self.conditioning)
-        if self.critic_bound is not None:
-            self.critic.bound(self.critic_bound)
-        self._source = NoiseSource.of(privacy.noise_seed)
-        self.sampler = PoissonSampler(users, rate, self._source)
-        self._critic_gradient: CriticStep = self._plain_gradient
-        if privacy.mechanism == "gs_wgan":
-            self.private_gradient = SanitisedGradient(privacy.sanitisation_plan(users), self._source)
-        elif privacy.mechanism != "none":
-            others = (self.critic.condition, self.critic.rest)
-            noisy = noisy_steps(privacy, self.critic, self.critic.first, others, self.sampler, self._source)
-            self._critic_gradient = noisy
-            self.private_gradient = noisy if isinstance(noisy, PrivateGradient) else None
-
-    @property
-    def _openly_sampled(self) -> bool:
-        """Whether nothing rests on who is in a critic step."""
-        return self.privacy.mechanism in ("none", "gs_wgan", "upstream_noise")
-
-    def setup(self, stage: str) -> None:
-        """Refuse a trainer under which the guarantee would not hold, then read the ratings.
-
-        Raises:
-            ValueError: If several processes or half precision are asked for.
-        """
-        if self.trainer.world_size > 1:
-            raise ValueError(
-                f"SPPG takes its steps in one process; got {self.trainer.world_size}. Each would draw a sample and noise of its "
-                "own, which is not what is accounted for. Set trainer.devices to 1."
-            )
-        if (precision := self.trainer.precision) != "32-true":
-            raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set trainer.precision to 32-true.")
-        super().setup(stage)
+        self._bound()
+        self.critic_steps.begin(users, self.critic, self.critic.first, (self.critic.condition, self.critic.rest))
 
     # Training.
 
-    @property
-    def training_batches(self) -> int:
-        """Batches until the steps are used up; what is in them does not matter."""
-        return self.privacy.generator_steps
-
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """Some critic steps, then one of the generator; the batch says that it is time for them and no more."""
-        critic, generator = self._optimizers()
+        optimizers: Any = self.optimizers()
+        critic, generator = optimizers
         steps = min(self.privacy.n_critic, self.steps_left)
         for _ in range(steps):
             self._critic_step(critic)
         if steps:
             self._generator_step(generator)
-        if self.steps_left < 1:
-            self.trainer.should_stop = True
-
-    @property
-    def steps_left(self) -> int:
-        """Critic steps that there still may be."""
-        if isinstance(self.private_gradient, PrivateGradient):
-            return self.private_gradient.steps_left
-        if self.private_gradient is not None and self.private_gradient.steps_left < 1:
-            return 0
-        return self.privacy.steps - self._taken
+        self.trainer.should_stop |= self.steps_left < 1
 
     def _critic_step(self, optimizer: Optimizer) -> None:
         """Real rows of a sample, which is secret if the critic is private, and generated rows; both losses go down."""
         optimizer.zero_grad()
-        self._taken += 1
-        self._critic_gradient(self._some_sample(), self._real_loss)
-        users = self._some_users()
+        self.critic_steps.taken += 1
+        self.critic_steps.gradient(self.critic_steps.sample().to(self.device), self._real_loss)
+        users = self._anybody()
         with torch.no_grad():
             rows = self.generator(users)
-        scores = self.critic.score_rows(rows, self._conditions(users))
-        told = "fake_scores" not in self.secret
-        penalty = self.penalties({"fake_scores": scores}, to="critic", logged=told)
-        self.manual_backward((scores + penalty).mean())
+        scores = self._score(rows, users)
+        self.manual_backward((scores + self._added("critic", {"fake_scores": scores})).mean())
         optimizer.step()
-        if self.critic_bound is not None:
-            self.critic.bound(self.critic_bound)
-
-    def _some_sample(self) -> Tensor:
-        """Whose rows the critic reads, rising."""
-        if self._openly_sampled:
-            # From the global random state, which checkpoints keep: a resumed run equals an unbroken one.
-            drawn = torch.rand(self.sampler.num_users) < self.sampler.rate
-            return drawn.nonzero().squeeze(1).to(self.device)
-        return self.sampler.sample().to(self.device)
-
-    def _some_users(self) -> Tensor:
-        """Whose rows to generate: any users, whether or not they have rated, shape ``(sample_size,)``."""
-        num_users, count = self.sampler.num_users, self.privacy.sample_size
-        if self._openly_sampled:
-            return torch.randint(num_users, (count,)).to(self.device)
-        return torch.from_numpy(self._source.integers(num_users, count)).to(self.device)
-
-    def _plain_gradient(self, users: Tensor, losses: Losses) -> None:
-        if len(users):
-            self.manual_backward(losses(users).sum() / self.sampler.expected_size)
+        self._bound()
 
     def _real_loss(self, users: Tensor) -> Tensor:
         """What the critic minimises for each of some users (batch,), by the user's own row; shape ``(batch,)``."""
         items, weights = padded(self.target_rows.bags(users))
-        scores = self.critic(items, weights, self._conditions(users))
-        told = "real_scores" not in self.secret
-        losses = -scores + self.penalties({"real_scores": scores}, to="critic", logged=told)
+        scores = self.critic(items, weights, self.generator.embedding(users).detach())
+        losses: Tensor = -scores + self._added("critic", {"real_scores": scores})
         # Somebody without data adds nothing: that is what a user who is zeroed out does.
-        real: Tensor = losses * (self.target_rows.counts()[users] > 0)
-        return real
+        return losses * (self.target_rows.counts()[users] > 0)
 
     def _generator_step(self, optimizer: Optimizer) -> None:
         optimizer.zero_grad()
-        users = self._some_users()
+        users = self._anybody()
         outputs = self.step(UserBatch(users))
-        told = "fake_scores" not in self.secret
-        loss = outputs["loss"] + self.penalties(outputs, to="generator", logged=told)
+        loss = outputs["loss"] + self._added("generator", outputs)
         self.manual_backward(loss)
         optimizer.step()
         self.averaged.update_parameters(self.generator)
-        if told:
+        if "fake_scores" not in self.secret:
             self.log("train/loss", loss.detach(), prog_bar=True, on_step=False, on_epoch=True, batch_size=len(users))
 
     def step(self, batch: Batch) -> Outputs:
         """The generator's loss and the scores of its rows; the critic's losses are its own."""
-        users = batch.users
-        rows = self.generator(users)
+        rows = self.generator(batch.users)
         if isinstance(self.private_gradient, SanitisedGradient):
             rows = self.private_gradient(rows)
-        scores = self.critic.score_rows(rows, self._conditions(users))
+        scores = self._score(rows, batch.users)
         return {"loss": -scores.mean(), "fake_scores": scores}
 
-    def _conditions(self, users: Tensor) -> Tensor:
-        conditions: Tensor = self.generator.embedding(users)
-        return conditions.detach()
+    def _anybody(self) -> Tensor:
+        return self.critic_steps.anybody().to(self.device)
 
-    def _optimizers(self) -> tuple[Optimizer, Optimizer]:
-        optimizers: Any = self.optimizers()
-        return optimizers[0], optimizers[1]
+    def _score(self, rows: Tensor, users: Tensor) -> Tensor:
+        """The critic's scores of generated rows (batch, num_items), shape ``(batch,)``."""
+        return self.critic.score_rows(rows, self.generator.embedding(users).detach())
+
+    def _added(self, to: str, outputs: Outputs) -> Tensor:
+        """Those that callbacks have added, logged unless they are of secret scores."""
+        return self.penalties(outputs, to=to, logged=self.secret.isdisjoint(outputs))
+
+    def _bound(self) -> None:
+        if self.critic_bound is not None:
+            self.critic.bound(self.critic_bound)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """RMSprop for each network."""
@@ -323,10 +235,6 @@ class SPPG(Recommender):
 
     # Releasing.
 
-    def events(self, num_users: int) -> list[PrivacyEvent]:
-        """What the whole training would spend, from public settings alone."""
-        return self.privacy.events(num_users)
-
     def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
         """The record that a release would carry, from public settings alone."""
         return self.privacy.record(num_users, inputs=self._public_inputs(num_items))
@@ -334,22 +242,16 @@ class SPPG(Recommender):
     def release(self, source: Ratings, domain: str) -> Release:
         """The generator, and never the critic, as it is after the steps taken so far.
 
-        Args:
-            source: The ratings it was trained on; only whose they are is used, and what was done to them before.
-            domain: Name of the source domain.
+        Of the ratings it was trained on only whose they are is used, and what was done to them before.
 
         Raises:
             RuntimeError: If no step was taken.
         """
-        if not self._taken:
+        if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
         inputs = self._public_inputs(source.num_items)
         record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
-
-    def audits(self) -> list[Audit]:
-        """White-box audits of the steps that the claim rests on; none where nothing is claimed."""
-        return generator_audits(self.privacy)
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
         return {
@@ -375,27 +277,3 @@ class SPPG(Recommender):
         generator = self.averaged.module
         assert isinstance(generator, RowGenerator)
         return generator
-
-    # Checkpoints.
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep how many steps are spent as well."""
-        super().on_save_checkpoint(checkpoint)
-        spent = None if self.private_gradient is None else self.private_gradient.state_dict()
-        mechanism = self.privacy.mechanism
-        checkpoint["zoo"]["spent"] = {"mechanism": mechanism, "critic_steps": self._taken, "private": spent}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on counting; what is spent is never forgotten, here or there."""
-        super().on_load_checkpoint(checkpoint)
-        spent = checkpoint["zoo"]["spent"]
-        self._taken = max(self._taken, spent["critic_steps"])
-        if self.private_gradient is None:
-            return
-        private = spent["private"]
-        if private and (theirs := spent["mechanism"]) != self.privacy.mechanism:
-            raise ValueError(f"The checkpoint was trained with {theirs}, not {self.privacy.mechanism}; train anew.")
-        if private and self._trainer is not None and self.trainer.state.fn != TrainerFn.FITTING:
-            # An older epoch may be looked at; the weights of a later one are here from now on, and cost what they cost.
-            private = {**private, "steps_taken": max(private["steps_taken"], self.private_gradient.steps_taken)}
-        self.private_gradient.load_state_dict(private)

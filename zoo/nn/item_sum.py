@@ -72,13 +72,6 @@ class ItemSum(nn.Module):
         norms = {self.weight: lengths * torch.linalg.vector_norm(weights, dim=1, dtype=torch.float64)}
         return norms if self.bias is None else norms | {self.bias: lengths}
 
-    def user_gradients(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
-        """Each user's gradient itself, by parameter, shape ``(batch, *parameter)``: large, for checks."""
-        items, weights = inputs
-        rows = weights.new_zeros(len(items), len(self.weight)).scatter_add_(1, items, weights)
-        found = {self.weight: torch.einsum("ui,uw->uiw", rows, gradients)}
-        return found if self.bias is None else found | {self.bias: gradients}
-
 
 def padded(bags: Bags) -> tuple[Tensor, Tensor]:
     """Sparse rows as `ItemSum` takes them, without a loop over rows.

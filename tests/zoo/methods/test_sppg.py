@@ -56,7 +56,7 @@ def test_its_ledger_is_within_what_was_asked_for(private: Run) -> None:
     assert spent is not None
     assert spent.events() == (spent.plan.event_after(spent.plan.steps),) == tuple(method.events(40))
     assert spent.private
-    assert 7.9 < spent.epsilon_spent <= 8.0 + 1e-9, "and not far below it"
+    assert 7.9 < spent.plan.epsilon_after(spent.steps_taken) <= 8.0 + 1e-9, "and not far below it"
     assert (spent.plan.steps, spent.plan.delta) == (4 if method.privacy.mechanism == "gs_wgan" else 7, 1e-5)
     if isinstance(spent, PrivateGradient):
         assert (spent.plan.rate, spent.plan.clip, spent.expected_size) == (8 / 40, 1.0, pytest.approx(8))
@@ -115,7 +115,7 @@ def test_a_penalty_on_the_generator_is_not_logged_where_it_may_tell_of_the_criti
     for mechanism, names in (("gs_wgan", set()), ("none", {"train/loss", "train/penalty/squares"})):
         run = fitted(Added(), mechanism=mechanism, epochs=1)
         assert {name for name, _ in run.method.logged} == names
-        assert run.method._taken == 6
+        assert run.method.critic_steps.taken == 6
 
 
 @pytest.mark.usefixtures("planned")
@@ -125,7 +125,7 @@ def test_where_nobody_is_protected_nothing_is_hidden(mechanism: str) -> None:
     assert method.secret == frozenset()
     assert "train/critic_gap" in trainer.callback_metrics
     assert "train/loss" in trainer.callback_metrics
-    assert (method.steps_left, method._taken, method.private_gradient) == (0, 7, None)
+    assert (method.steps_left, method.critic_steps.taken, method.private_gradient) == (0, 7, None)
     assert method.audits() == []
 
 
@@ -160,7 +160,7 @@ def test_what_the_weights_of_a_checkpoint_cost_is_counted_also_where_they_are_on
     method = SPPG(**SMALL)
     trainer_of().test(method, datamodule=data, ckpt_path=tmp_path / "six.ckpt", weights_only=True, verbose=False)
     assert method.private_gradient is not None
-    assert method.private_gradient.steps_taken == method._taken == 6
+    assert method.private_gradient.steps_taken == method.critic_steps.taken == 6
     record = method.release(data.train, "music").record
     assert record.compositions == 6
     trainer_of(limit_val_batches=0).fit(method, datamodule=data)
@@ -189,7 +189,7 @@ def test_noise_with_a_seed_leaves_no_guarantee(mechanism: str) -> None:
     found = [fitted(mechanism=mechanism, noise_seed=3, epochs=1).method for _ in range(2)]
     for method in found:
         assert method.private_gradient is not None
-        assert method.private_gradient.epsilon_spent == float("inf")
+        assert not method.private_gradient.private
         record = method.release(method.data.train, "music").record
         assert (record.guarantee, record.reason, record.epsilon) == (Guarantee.NONE, "seeded noise", None)
     assert same(found[0].state_dict(), found[1].state_dict()), "but it is repeatable"
@@ -215,7 +215,7 @@ def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: 
     assert release.ledger == spent.events()
     assert release.record == method.privacy.record(40, source.applied, method._public_inputs(30), spent.steps_taken)
     assert release.record.guarantee is Guarantee.PROVED
-    assert release.record.epsilon == spent.epsilon_spent
+    assert release.record.epsilon == spent.plan.epsilon_after(spent.steps_taken)
     assert method.forecast(40, 30).epsilon == release.record.epsilon
     kept = Release.load(release.save(tmp_path / "release"))
     assert (kept.record, kept.ledger) == (release.record, release.ledger)

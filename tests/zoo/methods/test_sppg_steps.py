@@ -17,6 +17,7 @@ from zoo.data.batches import UserBatch
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.record import warn_once
 from zoo.privacy.training.clipped_sum import clipped_sum
+from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import UNSOUND, GeneratorPrivacy
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
 from zoo.privacy.training.sanitisation import SanitisationPlan
@@ -80,7 +81,7 @@ def test_a_private_step_without_noise_is_the_ordinary_gradient(without_noise: Ma
     method, users = without_noise(conditioning=conditioning), torch.arange(0, 40, 3)
     found = gradients(method, users)
     parameters = list(method.critic.parameters())
-    loss = method._real_loss(users).sum() / method.sampler.expected_size
+    loss = method._real_loss(users).sum() / method.critic_steps.sampler.expected_size
     expected = torch.autograd.grad(loss, parameters)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, expected, strict=True))
     assert all(part.any() for part in found)
@@ -89,12 +90,12 @@ def test_a_private_step_without_noise_is_the_ordinary_gradient(without_noise: Ma
 def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same samples and users in every training, whatever draws them otherwise."""
 
-    def drawn(method: SPPG) -> torch.Generator:
-        draws: torch.Generator = method.__dict__.setdefault("draws", torch.Generator().manual_seed(5))
+    def drawn(steps: CriticSteps) -> torch.Generator:
+        draws: torch.Generator = steps.__dict__.setdefault("draws", torch.Generator().manual_seed(5))
         return draws
 
-    monkeypatch.setattr(SPPG, "_some_sample", lambda own: torch.randperm(40, generator=drawn(own))[:9].sort().values)
-    monkeypatch.setattr(SPPG, "_some_users", lambda own: torch.randint(40, (8,), generator=drawn(own)))
+    monkeypatch.setattr(CriticSteps, "sample", lambda own: torch.randperm(40, generator=drawn(own))[:9].sort().values)
+    monkeypatch.setattr(CriticSteps, "anybody", lambda own: torch.randint(40, (8,), generator=drawn(own)))
 
 
 @BOTH
@@ -104,7 +105,9 @@ def test_without_noise_and_clip_a_private_training_is_the_ordinary_one(
     """The mechanism is all that differs: DP-SGD and GS-WGAN, each with next to no noise and nothing to clip."""
     drawn_alike(monkeypatch)
     plan = bare_plan(0.0, clip=HUGE, steps=7)
-    sanitised = SanitisationPlan(1e-15, 1e6, 8, 4, Relation.ZERO_OUT_ONE_USER, 1e-5)
+    sanitised = SanitisationPlan(
+        noise_multiplier=1e-15, clip=1e6, rows=8, steps=4, relation=Relation.ZERO_OUT_ONE_USER, delta=1e-5
+    )
     monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: plan)
     monkeypatch.setattr(GeneratorPrivacy, "sanitisation_plan", lambda _self, _users: sanitised)
     ordinary, *others = (
@@ -113,7 +116,7 @@ def test_without_noise_and_clip_a_private_training_is_the_ordinary_one(
     )
     assert not same(ordinary.method.state_dict(), ordinary.weights.before)
     for run in others:
-        assert run.method._taken == 7
+        assert run.method.critic_steps.taken == 7
         assert same(run.method.state_dict(), ordinary.method.state_dict(), within=1e-6)
 
 
@@ -154,7 +157,7 @@ def test_generated_rows_are_of_all_users_whether_or_not_they_have_rated(without_
     """Who is in a batch depends on who has rated. 1,600 draws among 40 users: one is missed with probability < 1e-15."""
     for mechanism in ("private_d", "gs_wgan", "none"):
         method = without_noise(mechanism=mechanism)
-        drawn = [method._some_users() for _ in range(200)]
+        drawn = [method.critic_steps.anybody() for _ in range(200)]
         assert {len(users) for users in drawn} == {8}
         assert set(torch.cat(drawn).tolist()) == set(range(40))
 
@@ -165,8 +168,8 @@ def test_a_sample_leaves_no_trace_in_the_global_random_state(without_noise: Make
     assert method.generator.dropout.p == 0.5
     before = torch.get_rng_state()
     gradients(method, torch.arange(5))
-    method._some_sample()
-    method._some_users()
+    method.critic_steps.sample()
+    method.critic_steps.anybody()
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -200,7 +203,7 @@ def test_the_generator_sees_the_sanitised_gradient_of_its_rows_and_nothing_else(
     for parameter, gradient in zip(parameters, expected, strict=True):
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, gradient)
-    assert (passing.steps_taken, method._taken) == (1, 0)
+    assert (passing.steps_taken, method.critic_steps.taken) == (1, 0)
 
 
 def test_a_step_of_the_critic_leaves_the_generator_alone() -> None:
@@ -255,16 +258,16 @@ def test_a_reading_that_does_not_hold_is_warned_of_once_a_process(mechanism: str
         runs = [fitted(mechanism=mechanism, paper_faithful=True, epochs=1) for _ in range(2)]
     assert sum("protects nobody" in str(warning.message) for warning in warned) == 1
     for run in runs:
-        assert isinstance(run.method._critic_gradient, kind)
+        assert isinstance(run.method.critic_steps.gradient, kind)
         assert all(parameter.isfinite().all() for parameter in run.method.parameters())
-        assert run.method._taken == 6
+        assert run.method.critic_steps.taken == 6
 
 
 @pytest.mark.usefixtures("planned")
 def test_with_upstream_noise_a_step_shows_what_nobody_rated() -> None:
     method = fitted(mechanism="upstream_noise", paper_faithful=True, epochs=0).method
     users = torch.tensor([3, 4])
-    method._critic_gradient(users, method._real_loss)
+    method.critic_steps.gradient(users, method._real_loss)
     rated = set(method.target_rows.bags(users).items.tolist())
     assert 0 < len(rated) < 30
     gradient = method.critic.first.weight.grad

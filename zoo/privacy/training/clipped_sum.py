@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from zoo.privacy.training.user_norms import has_user_norms, user_norms
 
 Losses = Callable[[Tensor], Tensor]
 """Users ``(batch,)`` in, the loss of each ``(batch,)`` out, through one forward pass."""
@@ -24,23 +24,16 @@ _MARGIN = 1e-5
 _AGREES = 1e-3  # how far two ways to compute a number may lie apart before something else than rounding is behind it
 
 
-@runtime_checkable
-class UserwiseLayer(Protocol):
-    """A layer that knows its users' gradients, as `zoo.nn.item_sum.ItemSum` does.
-
-    Its ``forward`` takes tensors and nothing else, each with a row per user.
-    """
-
-    def user_norms(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
-        """L2 norm of each user's gradient, by parameter, shape ``(batch,)``; from inputs and the outputs' gradients."""
-
-    def user_gradients(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
-        """Each user's gradient, by parameter, shape ``(batch, *parameter)``."""
-
-
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     """Its parameters that are trained, by name."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def _trained_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Those that have trained parameters of their own, by name."""
+    for name, layer in module.named_modules():
+        if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+            yield name, layer
 
 
 def check_module(module: nn.Module) -> None:
@@ -50,28 +43,34 @@ def check_module(module: nn.Module) -> None:
         ValueError: If users' outputs depend on each other, a parameter belongs to two layers or is no float32, nothing is
             trained, a layer is in evaluation mode, or no norm is known for a layer.
     """
-    samplers = _hooks_class().GRAD_SAMPLERS
     for name, layer in module.named_modules():
-        kind = f"{name or 'the module'} ({type(layer).__name__})"
-        if isinstance(layer, _BatchNorm) or (getattr(layer, "track_running_stats", False)):
+        if isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False):
             raise ValueError(
-                f"{kind} takes statistics over users, so that a user's gradient depends on the others' data and clipping "
-                "it bounds nothing. Use LayerNorm or GroupNorm."
+                f"{_called(name, layer)} takes statistics over users, so that a user's gradient depends on the others' data "
+                "and clipping it bounds nothing. Use LayerNorm or GroupNorm."
             )
-        if not any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
-            continue
-        if not isinstance(layer, UserwiseLayer) and type(layer) not in samplers:
-            raise ValueError(
-                f"No norm of a user's gradient is known for {kind}. Build it of layers such as ItemSum, Linear, Embedding and "
-                "LayerNorm, or give it user_norms and user_gradients."
-            )
-        if next(layer.buffers(recurse=False), None) is not None:
-            raise ValueError(
-                f"{kind} is trained and has buffers, in which data may stay without noise. Use another layer."
-            )
-        if not layer.training:
-            raise ValueError(f"{kind} is in evaluation mode, in which no gradient is taken user by user. Call train().")
-    named = [entry for entry in module.named_parameters(remove_duplicate=False) if entry[1].requires_grad]
+    for name, layer in _trained_layers(module):
+        _check_layer(_called(name, layer), layer)
+    _check_parameters([named for named in module.named_parameters(remove_duplicate=False) if named[1].requires_grad])
+
+
+def _called(name: str, layer: nn.Module) -> str:
+    return f"{name or 'the module'} ({type(layer).__name__})"
+
+
+def _check_layer(name: str, layer: nn.Module) -> None:
+    if not has_user_norms(layer):
+        raise ValueError(
+            f"No norm of a user's gradient is known for {name}. Build it of layers such as ItemSum, Linear, Embedding and "
+            "LayerNorm, or give it user_norms."
+        )
+    if next(layer.buffers(recurse=False), None) is not None:
+        raise ValueError(f"{name} is trained and has buffers, in which data may stay without noise. Use another layer.")
+    if not layer.training:
+        raise ValueError(f"{name} is in evaluation mode, in which no gradient is taken user by user. Call train().")
+
+
+def _check_parameters(named: Sequence[tuple[str, nn.Parameter]]) -> None:
     if not named:
         raise ValueError("The module has no parameter that is trained.")
     if len({id(parameter) for _, parameter in named}) < len(named):
@@ -86,9 +85,9 @@ def clipped_sum(
 ) -> dict[str, Tensor]:
     """The sum of the users' gradients, each clipped jointly over all trained parameters to an L2 norm of ``clip``.
 
-    Ghost clipping: one pass back finds the norms, from each layer's inputs and the gradients of its outputs, a second one
-    the sum of the losses weighted by what clipping leaves of each (Lee & Kifer, PoPETs 2021; Li et al., ICLR 2022). So no
-    loss may depend on another user's data. Nothing is kept: neither hooks nor norms, and ``.grad`` is not touched.
+    Ghost clipping (Lee & Kifer, PoPETs 2021; Li et al., ICLR 2022): ``sum_u min(1, clip / |g_u|) g_u``, by one pass back
+    for the norms ``|g_u|``, from each layer's inputs and the gradients of its outputs, and a second one of the losses
+    weighted by these factors. So no loss may depend on another user's data. ``.grad`` is not touched, and no hook stays.
 
     Not private: the sum must not leave without noise.
 
@@ -111,19 +110,13 @@ def clipped_sum(
     """
     parameters = trainable(module)
     with torch.enable_grad():
-        with _recorded(module) as hooks, _outputs(module, wanted=check) as outputs:
-            try:
-                values = losses(users)
-            except NotImplementedError as error:
-                raise RuntimeError(
-                    "A layer was called twice. One forward pass is all that a private step may take."
-                ) from error
-            _check_losses(values, users)
-            norms = _norms(module, values, parameters)
-            hooks.disable_hooks()
-            if check:
-                _check_independent(values, outputs)
-                _check_longest(values, list(parameters.values()), norms, clip)
+        with _recorded(module) as calls:
+            values = losses(users)
+        _check_losses(values, users)
+        norms = _norms(calls, values, parameters)
+        if check:
+            _check_independent(values, calls.outputs)
+            _check_longest(values, list(parameters.values()), norms, clip)
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
     if not all(bool(total.isfinite().all()) for total in sums):
@@ -134,30 +127,32 @@ def clipped_sum(
     return dict(zip(parameters, sums, strict=True))
 
 
-def _norms(module: nn.Module, values: Tensor, parameters: dict[str, nn.Parameter]) -> Tensor:
+def _norms(calls: _Calls, values: Tensor, parameters: Mapping[str, nn.Parameter]) -> Tensor:
     """Each user's norm over all parameters, float64, shape ``(batch,)``."""
-    # The way back to the smallest parameter of a layer passes its outputs; the others' gradients need not be computed.
-    trained = [[p for p in layer.parameters(recurse=False) if p.requires_grad] for layer in module.modules()]
-    smallest = [min(own, key=torch.Tensor.numel) for own in trained if own]
-    if any(hasattr(parameter, "_norm_sample") for parameter in parameters.values()):
+    if calls.differentiated:
         raise RuntimeError(
             "The loss takes gradients itself, and their norms would stand for its own. Take a gradient penalty outside of a "
             "private pass, of rows that are no user's."
         )
-    torch.autograd.grad(values.sum(), smallest, retain_graph=True, allow_unused=True)
-    found = {name: getattr(parameter, "_norm_sample", None) for name, parameter in parameters.items()}
-    if missing := [name for name, norms in found.items() if norms is None]:
+    # Of the sum of losses, so that each row of a layer's outputs gets the gradient of its own user's loss.
+    gradients = (
+        torch.autograd.grad(values.sum(), calls.outputs, retain_graph=True, allow_unused=True) if calls.outputs else ()
+    )
+    found: dict[nn.Parameter, Tensor] = {}
+    for layer, inputs, gradient in zip(calls.layers, calls.inputs, gradients, strict=True):
+        if gradient is not None:
+            found |= user_norms(layer, inputs, gradient)
+    if missing := [name for name, parameter in parameters.items() if parameter not in found]:
         raise ValueError(
             f"No user's loss reaches {missing}: they would be trained on noise alone. Freeze them, use them through their "
             "layers' forward, or detach what goes into these."
         )
-    for name, norms in found.items():
-        if norms is not None and norms.shape != values.shape:
+    for name, parameter in parameters.items():
+        if found[parameter].shape != values.shape:
             raise RuntimeError(
-                f"{name} saw {len(norms)} rows for {len(values)} users. Every user must be one row in every layer."
+                f"{name} saw {len(found[parameter])} rows for {len(values)} users. Every user must be one row in every layer."
             )
-    squares = torch.stack([norms.double().square() for norms in found.values() if norms is not None])
-    return squares.sum(dim=0).sqrt()
+    return torch.stack([found[parameter].double().square() for parameter in parameters.values()]).sum(dim=0).sqrt()
 
 
 def _check_losses(values: Tensor, users: Tensor) -> None:
@@ -199,54 +194,61 @@ def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor
         )
 
 
+class _Calls:
+    """Calls of trained layers in one forward pass, in their order.
+
+    Attributes:
+        layers: What was called.
+        inputs: Of each call, without their gradients.
+        outputs: Of each call, shape ``(batch, ...)``.
+        differentiated: Whether a gradient has come back through an output.
+    """
+
+    def __init__(self) -> None:
+        self.layers: list[nn.Module] = []
+        self.inputs: list[list[Tensor]] = []
+        self.outputs: list[Tensor] = []
+        self.differentiated = False
+
+    def note(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        """A forward hook: the output goes on through `_Watch`."""
+        if not torch.is_grad_enabled():
+            return None
+        if layer in self.layers:
+            raise RuntimeError("A layer was called twice. One forward pass is all that a private step may take.")
+        watched: Tensor = _Watch.apply(output, self)  # type: ignore[no-untyped-call]
+        self.layers.append(layer)
+        self.inputs.append([given.detach() for given in inputs])
+        self.outputs.append(watched)
+        return watched
+
+
+class _Watch(torch.autograd.Function):
+    """Identity, which tells `_Calls` of a gradient.
+
+    Torch refuses to change the output of such a function in place: a changed one would have another gradient than the layer's.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, calls: _Calls) -> Tensor:  # noqa: ANN401  torch's own
+        """The output."""
+        ctx.calls = calls
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        """The gradient."""
+        ctx.calls.differentiated = True
+        return gradient, None
+
+
 @contextlib.contextmanager
-def _outputs(module: nn.Module, *, wanted: bool) -> Iterator[list[Tensor]]:
-    """Outputs of the trained layers, as the forward pass makes them."""
-    outputs: list[Tensor] = []
-    handles = []
-    for layer in module.modules() if wanted else ():
-        if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
-            handles.append(layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)))
+def _recorded(module: nn.Module) -> Iterator[_Calls]:
+    """The calls of a module's trained layers within the block."""
+    calls = _Calls()
+    handles = [layer.register_forward_hook(calls.note) for _, layer in _trained_layers(module)]
     try:
-        yield outputs
+        yield calls
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextlib.contextmanager
-def _recorded(module: nn.Module) -> Iterator[Any]:
-    """Opacus' hooks on the module's layers, and no trace of them afterwards."""
-    from opacus.grad_sample import register_grad_sampler, register_norm_sampler  # imported here, see below
-
-    for kind in {type(layer) for layer in module.modules() if isinstance(layer, UserwiseLayer)}:
-        register_norm_sampler(kind)(_norms_of)
-        register_grad_sampler(kind)(_gradients_of)
-    hooks = _hooks_class()(module, loss_reduction="sum")
-    try:
-        yield hooks
-    finally:
-        hooks.cleanup()
-        for layer in module.modules():
-            for name in ("activations", "max_batch_len"):
-                if hasattr(layer, name):
-                    delattr(layer, name)
-
-
-@cache
-def _hooks_class() -> Any:  # noqa: ANN401  opacus has no types
-    # Imported here: it takes seconds, and only private training needs it.
-    from opacus.grad_sample import GradSampleHooksFastGradientClipping
-
-    # The rows that a first layer reads have no gradient; its hook is called all the same, which is what is wanted.
-    warnings.filterwarnings("ignore", message="Full backward hook is firing when gradients are computed")
-
-    return GradSampleHooksFastGradientClipping
-
-
-def _norms_of(layer: UserwiseLayer, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
-    return layer.user_norms(inputs, gradients)
-
-
-def _gradients_of(layer: UserwiseLayer, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
-    return layer.user_gradients(inputs, gradients)

@@ -1,9 +1,11 @@
-"""Steps of a critic whose gradients have noise: which parts of it take noise, for each mechanism with any."""
+"""Steps of a critic: whose rows each reads, where it takes noise, and how many are left, for each mechanism."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from zoo.privacy.randomness.noise import NoiseSource
@@ -12,39 +14,141 @@ from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.privacy.training.poisson import PoissonSampler
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
+from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
 CriticStep = Callable[[Tensor, Losses], None]
 """A sample of users and their losses in, gradients left in ``.grad`` of the critic's parameters."""
 
 
-def noisy_steps(
+class CriticSteps:
+    """Draws the users of each step, fills the critic's gradients, and counts.
+
+    Attributes:
+        taken: Steps so far, over all runs that this one resumed.
+        noisy: What has the noise and counts it, once `begin` was called; None where nothing is claimed.
+        gradient: Takes a step, once `begin` was called.
+        sampler: Of the users of a step; as of then, too.
+
+    Args:
+        privacy: How the generator is trained.
+    """
+
+    gradient: CriticStep
+    sampler: PoissonSampler
+
+    def __init__(self, privacy: GeneratorPrivacy) -> None:
+        self.privacy = privacy
+        self.taken = 0
+        self.noisy: PrivateGradient | SanitisedGradient | None = None
+
+    def begin(self, num_users: int, critic: nn.Module, first: nn.Module, others: Sequence[nn.Module]) -> None:
+        """Compute the noise, and freeze what is not trained.
+
+        Args:
+            num_users: Public.
+            critic: What is trained.
+            first: Its layer that reads rows.
+            others: All its other parts.
+
+        Raises:
+            ValueError: If the settings do not fit the number of users.
+        """
+        privacy, self._noise = self.privacy, NoiseSource.of(self.privacy.noise_seed)
+        self.sampler = PoissonSampler(num_users, privacy.rate(num_users), self._noise)
+        self.gradient = critic_gradient(privacy, critic, first, others, self.sampler, self._noise)
+        if privacy.mechanism == "gs_wgan":
+            self.noisy = SanitisedGradient(privacy.sanitisation_plan(num_users), self._noise)
+        elif isinstance(self.gradient, PrivateGradient):
+            self.noisy = self.gradient
+
+    @property
+    def left(self) -> int:
+        """Steps that there still may be."""
+        if isinstance(self.noisy, PrivateGradient):
+            return self.noisy.steps_left
+        if (
+            self.noisy is not None and self.noisy.steps_left < 1
+        ):  # the generator's, after which there is nothing to train for
+            return 0
+        return self.privacy.steps - self.taken
+
+    def sample(self) -> Tensor:
+        """Whose rows a step reads, rising, shape ``(sampled,)``."""
+        if self.privacy.openly_sampled:
+            # From the global random state, which checkpoints keep: a resumed run equals an unbroken one.
+            return (torch.rand(self.sampler.num_users) < self.sampler.rate).nonzero().squeeze(1)
+        return self.sampler.sample()
+
+    def anybody(self) -> Tensor:
+        """Whose rows to generate: any users, whether or not they have rated, shape ``(sample_size,)``."""
+        num_users, count = self.sampler.num_users, self.privacy.sample_size
+        if self.privacy.openly_sampled:
+            return torch.randint(num_users, (count,))
+        return torch.from_numpy(self._noise.integers(num_users, count))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is spent, as plain values."""
+        private = None if self.noisy is None else self.noisy.state_dict()
+        return {"mechanism": self.privacy.mechanism, "critic_steps": self.taken, "private": private}
+
+    def load_state_dict(self, state: Mapping[str, Any], *, going_on: bool) -> None:
+        """Go on counting; what is spent is never forgotten, here or there.
+
+        Args:
+            state: From `state_dict`.
+            going_on: Whether training goes on from it. An older epoch may be looked at too; the weights of a later one are
+                here from then on, and cost what they cost.
+
+        Raises:
+            ValueError: If it is of another mechanism or other settings, or has fewer steps than were taken here.
+        """
+        self.taken = max(self.taken, state["critic_steps"])
+        private, theirs = state["private"], state["mechanism"]
+        if self.noisy is None:
+            return
+        if private and theirs != self.privacy.mechanism:
+            raise ValueError(f"The checkpoint was trained with {theirs}, not {self.privacy.mechanism}; train anew.")
+        if private and not going_on:
+            private = {**private, "steps_taken": max(private["steps_taken"], self.noisy.steps_taken)}
+        self.noisy.load_state_dict(private)
+
+
+def critic_gradient(
     privacy: GeneratorPrivacy,
     critic: nn.Module,
     first: nn.Module,
     others: Sequence[nn.Module],
     sampler: PoissonSampler,
     noise: NoiseSource,
-) -> PrivateGradient | FirstLayerNoise | UpstreamNoise:
+) -> CriticStep:
     """What fills a critic's gradients from the losses of a sample of users; a `PrivateGradient` alone protects somebody.
 
     Args:
-        privacy: Its mechanism: ``private_d``, ``first_layer_only``, ``first_layer_noise`` or ``upstream_noise``.
+        privacy: Its mechanism; with ``first_layer_only`` the other parts are frozen here, as they were drawn.
         critic: What is trained.
         first: Its layer that reads rows.
-        others: All its other parts; frozen here, as they were drawn, for ``first_layer_only``.
+        others: All its other parts.
         sampler: Draws the users of a step.
         noise: Where the noise comes from.
 
     Raises:
         ValueError: If the settings do not fit the number of users.
     """
-    plan, size = privacy.training_plan(sampler.num_users), sampler.expected_size
-    if privacy.mechanism == "upstream_noise":
+    mechanism, size = privacy.mechanism, sampler.expected_size
+    if mechanism in ("none", "gs_wgan"):
+        return lambda users, losses: _ordinary_gradient(users, losses, size)
+    plan = privacy.training_plan(sampler.num_users)
+    if mechanism == "upstream_noise":
         return UpstreamNoise(critic, first, plan, size, noise)
-    if privacy.mechanism == "first_layer_noise":
+    if mechanism == "first_layer_noise":
         clean = [parameter for part in others for parameter in part.parameters()]
         return FirstLayerNoise(critic, clean, PrivateGradient(critic, plan, size, noise))
-    if privacy.mechanism == "first_layer_only":
+    if mechanism == "first_layer_only":
         for part in others:
             part.requires_grad_(False)
     return PrivateGradient(critic, plan, size, noise)
+
+
+def _ordinary_gradient(users: Tensor, losses: Losses, size: float) -> None:
+    if len(users):
+        (losses(users).sum() / size).backward()  # type: ignore[no-untyped-call]

@@ -1,108 +1,60 @@
 """DP-SGD: how much noise the steps of a private training need, computed before the first of them.
 
-Every step takes a Poisson sample of the users (`randomness.poisson`), clips each sampled user's part of the gradient, and
-adds Gaussian noise to the sum (`private_gradient`; Abadi et al., *Deep Learning with Differential Privacy*, CCS
-2016). One user is one clipping unit.
+Every step takes a Poisson sample of the users (`poisson`), clips each sampled user's part of the gradient, and adds Gaussian
+noise to the sum (`private_gradient`; Abadi et al., *Deep Learning with Differential Privacy*, CCS 2016). One user is one
+clipping unit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
-from zoo.privacy.accounting.accountant import epsilon_of
-from zoo.privacy.accounting.events import NonPrivateEvent, PoissonSampledGaussianEvent, PrivacyEvent, SelfComposedEvent
-from zoo.privacy.accounting.gaussian import check_delta, check_epsilon, gauss_mu
-from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.accounting.events import NonPrivateEvent, PoissonSampledGaussianEvent, PrivacyEvent
+from zoo.privacy.accounting.gaussian import check_epsilon, gauss_mu
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.training.step_plan import StepPlan
 
 _PRECISION = 1e-3  # of the noise multiplier, relative; rounded up
 _LEAST, _MOST = 1e-2, 1e6  # noise multipliers that are looked at
 
 
-@dataclass(frozen=True)
-class TrainingPlan:
-    """A private training as it will be, from public settings alone; made by `plan_training`.
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(StepPlan):
+    """Steps of DP-SGD; made by `plan_training`.
 
-    A step moves by at most ``clip`` in L2 norm when a user's part is left out of its sum, which is what
-    ``zero_out_one_user`` asks about: a user without data contributes nothing. Under ``replace_one_user`` it moves by twice
-    that. What is trained from the noisy gradients alone may be used and published without limit.
+    A noise multiplier of 0, which no guarantee comes of and `plan_training` never gives, is for tests of the arithmetic:
+    epsilon is infinite then.
 
     Attributes:
-        noise_multiplier: Standard deviation of the noise over ``clip``. 0, which no guarantee comes of and `plan_training`
-            never gives, is for tests of the arithmetic: epsilon is infinite then.
-        clip: L2 norm that each user's part of a gradient is clipped to.
         rate: Probability of each user to be in a step, independent of all others.
-        steps: Noisy steps, at most.
-        relation: Neighbouring relation of the guarantee.
-        delta: Probability beyond which nothing is promised.
-
-    Raises:
-        ValueError: If a setting is out of range.
     """
 
-    noise_multiplier: float
-    clip: float
     rate: float
-    steps: int
-    relation: Relation
-    delta: float
+
+    noise_is_on = "each sum of users' clipped gradients"
+    assumptions = ("which users were in a step stays secret",)
 
     def __post_init__(self) -> None:
         """Refuse settings that no training can have."""
         if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
             raise ValueError(f"noise_multiplier must be a finite number of at least 0, got {self.noise_multiplier!r}.")
-        if not (self.clip > 0 and math.isfinite(self.clip)):
-            raise ValueError(
-                f"clip must be a positive finite number, got {self.clip!r}. It is the L2 norm that a user's part of a "
-                "gradient may have; 1.0 is usual."
-            )
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate must lie in (0, 1], the share of the users in a step, got {self.rate!r}.")
-        if type(self.steps) is not int or self.steps < 1:
-            raise ValueError(f"steps must be an integer of at least 1, got {self.steps!r}.")
-        if self.relation.unit is not Unit.USER:
-            raise ValueError(
-                f"Training protects whole users; {self.relation.value!r} does not. Take zero_out_one_user."
-            )
-        check_delta(self.delta)
-
-    @cached_property
-    def epsilon(self) -> float:
-        """Proved privacy loss of all steps at delta, from the settings above and nothing else."""
-        return self.epsilon_after(self.steps)
+        super().__post_init__()
 
     @property
     def step_event(self) -> PrivacyEvent:
-        """What the ledger gets for one step."""
+        """A Gaussian release on a Poisson sample."""
         if self.noise_multiplier == 0:
             return NonPrivateEvent()
         return PoissonSampledGaussianEvent(self.noise_multiplier, self.rate)
 
     @property
-    def event(self) -> PrivacyEvent:
-        """What the ledger gets for all of them."""
-        return self.event_after(self.steps)
-
-    def event_after(self, steps: int) -> PrivacyEvent:
-        """What the ledger gets for the first so many steps, at least one."""
-        return SelfComposedEvent(self.step_event, steps)
-
-    def settings(self) -> dict[str, float | str]:
-        """What the guarantee rests on, as plain values."""
-        return {
-            "noise_multiplier": self.noise_multiplier,
-            "clip": self.clip,
-            "rate": self.rate,
-            "steps": self.steps,
-            "relation": self.relation.value,
-            "delta": self.delta,
-        }
-
-    def epsilon_after(self, steps: int) -> float:
-        """Proved privacy loss of the first so many steps; 0 of none. Takes about a third of a second."""
-        return epsilon_of([self.event_after(steps)], self.delta, self.relation) if steps else 0.0
+    def sensitivity(self) -> float:
+        """``clip``: a user without data contributes nothing to the sum; twice that where another one takes the place."""
+        return self.clip * (2 if self.relation is Relation.REPLACE_ONE_USER else 1)
 
 
 def plan_training(
@@ -117,8 +69,8 @@ def plan_training(
     """The least noise with which so many steps keep within epsilon. Opens no data.
 
     By the privacy loss distribution of all steps, rounded up (`accounting.accountant`); the multiplier itself is found to
-    one part in a thousand and rounded up. The sample must be drawn by `zoo.privacy.training.poisson`, and be secret: batches of a
-    fixed size, or shuffled ones, are not what is accounted for.
+    one part in a thousand and rounded up. The sample must be drawn by `poisson`, and be secret: batches of a fixed size, or
+    shuffled ones, are not what is accounted for.
 
     Args:
         epsilon: Privacy loss asked for.
@@ -132,11 +84,12 @@ def plan_training(
         ValueError: If an argument is out of range, or no noise is enough.
     """
     check_epsilon(epsilon)
+    # The most noise there is, which refuses the other settings before anything is searched for.
+    most = TrainingPlan(noise_multiplier=_MOST, clip=clip, rate=rate, steps=steps, relation=relation, delta=delta)
 
     def plan(noise_multiplier: float) -> TrainingPlan:
-        return TrainingPlan(noise_multiplier, clip, rate, steps, relation, delta)
+        return replace(most, noise_multiplier=noise_multiplier)
 
-    plan(_MOST)  # refuses the settings, which the guess below needs
     # Many small steps are close to one Gaussian release with mu = rate sqrt(steps) / noise_multiplier.
     near = rate * math.sqrt(steps) / gauss_mu(epsilon, delta)
     low, high = _bracket(plan, epsilon, min(max(near, 0.3), _MOST))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
+from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+from zoo.privacy.training.step_plan import StepPlan
 
 Mechanism = Literal["private_d", "first_layer_only", "gs_wgan", "none", "first_layer_noise", "upstream_noise"]
 
@@ -27,31 +29,19 @@ FAITHFUL = ("first_layer_noise", "upstream_noise")
 """Readings of the paper that do not hold."""
 
 
-class Spent(Protocol):
-    """What has counted the noisy steps of a training, such as `zoo.privacy.training.noisy_steps.NoisySteps`."""
-
-    @property
-    def steps_taken(self) -> int:
-        """Steps so far."""
-
-    @property
-    def private(self) -> bool:
-        """Whether a guarantee may rest on the noise of all of them."""
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """The ledger so far."""
-
-
 @dataclass(frozen=True)
 class GeneratorPrivacy:
     """How the training of a generator protects one user, and what it then claims.
 
-    * ``private_d``: DP-SGD on all of the critic (`zoo.privacy.training.private_gradient`).
-    * ``first_layer_only``: the same on its first layer, all others frozen as they were drawn.
-    * ``gs_wgan``: an ordinary critic; what it tells the generator is sanitised (`zoo.privacy.training.sanitised_gradient`).
-    * ``none``: no protection.
-    * ``first_layer_noise``, ``upstream_noise``: readings of the paper that do not hold (`published_readings`), with
-      the noise of ``private_d``; only where ``paper_faithful`` is set.
+    * ``private_d``: DP-SGD on all of the critic (`private_gradient`). Each step takes a Poisson sample of the users, clips
+      the gradient of each user's term (its row's score, and what callbacks add to it) and adds noise to the sum.
+    * ``first_layer_only``: the same with all layers but the first frozen as they were drawn, before any rating was read.
+      Fewer numbers take noise. Of a critic with one layer only the map of the conditions is left to freeze.
+    * ``gs_wgan``: an ordinary critic, whose gradient with respect to each generated row is clipped and gets noise
+      (`sanitised_gradient`). One critic, trained on everybody, so nothing is amplified; it takes some hundred times the noise.
+    * ``none``: ordinary training. No guarantee.
+    * ``first_layer_noise``, ``upstream_noise``: readings of the paper that protect nobody (`published_readings`), with the
+      noise of ``private_d``; only where ``paper_faithful`` is set.
 
     Attributes:
         mechanism: One of these.
@@ -100,6 +90,18 @@ class GeneratorPrivacy:
         return self.mechanism not in UNSOUND
 
     @property
+    def openly_sampled(self) -> bool:
+        """Whether nothing rests on who is in a critic step."""
+        return self.mechanism in ("none", "gs_wgan", "upstream_noise")
+
+    @property
+    def secret(self) -> frozenset[str]:
+        """Scores that no log may tell of, and ``critic`` where not even its gradients may: nothing where all is open."""
+        if not self.sound:
+            return frozenset()
+        return frozenset({"real_scores", "fake_scores", "critic"} if self.mechanism == "gs_wgan" else {"real_scores"})
+
+    @property
     def generator_steps(self) -> int:
         """Steps of the generator."""
         return math.ceil(self.steps / self.n_critic)
@@ -122,40 +124,22 @@ class GeneratorPrivacy:
         Raises:
             ValueError: If the sample is larger than the number of users, or delta not below one over it.
         """
-        return plan_training(
-            epsilon=self.epsilon,
-            delta=self._delta(num_users),
-            rate=self.rate(num_users),
-            steps=self.steps,
-            clip=self.clip,
-            relation=self.relation,
-        )
+        return plan_training(rate=self.rate(num_users), steps=self.steps, **self._claim(num_users))
 
     def sanitisation_plan(self, num_users: int) -> SanitisationPlan:
-        """Noise of the generator's steps, for ``gs_wgan``.
-
-        Raises:
-            ValueError: If the sample is larger than the number of users, or delta not below one over it.
-        """
+        """Noise of the generator's steps, for ``gs_wgan``; raises as `training_plan` does."""
         self.rate(num_users)
-        return plan_sanitisation(
-            epsilon=self.epsilon,
-            delta=self._delta(num_users),
-            rows=self.sample_size,
-            steps=self.generator_steps,
-            clip=self.clip,
-            relation=self.relation,
-        )
+        return plan_sanitisation(rows=self.sample_size, steps=self.generator_steps, **self._claim(num_users))
 
-    def _delta(self, num_users: int) -> float:
+    def _claim(self, num_users: int) -> dict[str, Any]:
         delta = default_delta(num_users) if self.delta is None else self.delta
         if delta >= 1 / num_users:
             raise ValueError(
                 f"delta {delta:g} is not below one over the {num_users} users. Take {default_delta(num_users):g} or less."
             )
-        return delta
+        return {"epsilon": self.epsilon, "delta": delta, "clip": self.clip, "relation": self.relation}
 
-    def plan(self, num_users: int) -> TrainingPlan | SanitisationPlan | None:
+    def plan(self, num_users: int) -> StepPlan | None:
         """What the guarantee rests on; None where there is none."""
         if not self.sound:
             return None
@@ -164,7 +148,7 @@ class GeneratorPrivacy:
     def events(self, num_users: int) -> list[PrivacyEvent]:
         """What the whole training spends."""
         plan = self.plan(num_users)
-        return [NonPrivateEvent() if plan is None else plan.event_after(plan.steps)]
+        return [NonPrivateEvent() if plan is None else plan.event]
 
     def record(
         self,
@@ -184,39 +168,31 @@ class GeneratorPrivacy:
         Raises:
             ValueError: If the settings do not fit the number of users.
         """
-        name = f"SPPG, {self.mechanism}"
+        name, noise, plan = f"SPPG, {self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
         public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}
-        public |= dict(inputs or {})
+        public |= inputs or {}
         before = [f"done to the data before, and not accounted for: {step}" for step in applied]
-        noise = NoiseSource.of(self.noise_seed)
-        plan = self.plan(num_users)
         if plan is None:
             label = NO_NOISE if self.mechanism == "none" else noise.label
             return unprotected_record(name, UNSOUND[self.mechanism], before, noise_source=label, public_inputs=public)
         steps = plan.steps if steps_taken is None else steps_taken
-        sampled = isinstance(plan, TrainingPlan)
-        public["noise_multiplier"] = plan.noise_multiplier
-        public["noise is on"] = (
-            "each sum of users' clipped gradients" if sampled else "the gradient of each generated row"
-        )
-        replaced = sampled and plan.relation is Relation.REPLACE_ONE_USER
         return PrivacyRecord.proved_unless_seeded(
             name,
             noise,
             plan.relation,
             epsilon=plan.epsilon_after(steps),
             delta=plan.delta,
-            mu=plan.mu_after(steps) if isinstance(plan, SanitisationPlan) else None,
-            sensitivity=plan.sensitivity if isinstance(plan, SanitisationPlan) else plan.clip * (2 if replaced else 1),
+            mu=plan.mu_after(steps),
+            sensitivity=plan.sensitivity,
             sensitivity_norm="L2",
             clip=plan.clip,
             noise_scale=plan.noise_multiplier * plan.clip,
             compositions=steps,
-            public_inputs=public,
+            public_inputs=public | {"noise_multiplier": plan.noise_multiplier, "noise is on": plan.noise_is_on},
             assumptions=(
                 "the sets of users and items are public, or treated as such",
                 "settings, widths and initial weights were chosen without looking at these ratings",
-                *(("which users were in a step stays secret",) if sampled else ()),
+                *plan.assumptions,
                 *(("training was ended by nothing that looked at these ratings",) if steps < plan.steps else ()),
                 *before,
             ),
@@ -229,16 +205,13 @@ class GeneratorPrivacy:
         )
 
     def released(
-        self, num_users: int, applied: Sequence[str], inputs: Mapping[str, Plain], spent: Spent | None
+        self,
+        num_users: int,
+        applied: Sequence[str],
+        inputs: Mapping[str, Plain],
+        spent: NoisySteps[StepPlan] | None,
     ) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
-        """Record and ledger of a release after the steps that were taken.
-
-        Args:
-            num_users: Public.
-            applied: What was done to the data before.
-            inputs: Other public settings that the release depends on.
-            spent: What counted them; None where nothing is claimed.
-        """
+        """Record and ledger of a release after the steps that ``spent`` has counted; None: where nothing is claimed."""
         if spent is None:
             return self.record(num_users, applied, inputs), (NonPrivateEvent(),)
         record = self.record(num_users, applied, inputs, spent.steps_taken)

@@ -1,63 +1,39 @@
-"""Noisy steps: the count of what a private training has released, which is what its guarantee rests on."""
+"""Noisy steps: the count of what a private training has released, which is what its guarantee rests on, and their noise."""
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.randomness.noise import SEEDED, NoiseSource
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
+from zoo.privacy.training.step_plan import StepPlan
+
+Plan = TypeVar("Plan", bound=StepPlan, covariant=True)
 
 
 class BudgetSpentError(RuntimeError):
     """A step that would exceed the planned number of steps."""
 
 
-class StepPlan(Protocol):
-    """A number of noisy steps as they will be, from public settings alone."""
-
-    @property
-    def steps(self) -> int:
-        """Noisy steps, at most."""
-
-    @property
-    def delta(self) -> float:
-        """Probability beyond which nothing is promised."""
-
-    @property
-    def relation(self) -> Relation:
-        """Neighbouring relation of the guarantee."""
-
-    @property
-    def epsilon(self) -> float:
-        """Proved privacy loss of all steps at delta."""
-
-    def event_after(self, steps: int) -> PrivacyEvent:
-        """What the ledger gets for the first so many steps, at least one."""
-
-    def epsilon_after(self, steps: int) -> float:
-        """Proved privacy loss of the first so many steps; 0 of none."""
-
-    def settings(self) -> dict[str, float | str]:
-        """What the guarantee rests on, as plain values."""
-
-
-class NoisySteps(ABC):
+class NoisySteps(Generic[Plan]):
     """Counts noisy steps, over all runs that resumed one another, and refuses more than were planned.
 
     Args:
         plan: How many, with how much noise.
         noise: Where the noise comes from; a seeded source is for tests and leaves no guarantee.
+
+    Raises:
+        RuntimeError: If several processes train.
     """
 
-    def __init__(self, plan: StepPlan, noise: NoiseSource) -> None:
-        self.plan: StepPlan = plan
+    def __init__(self, plan: Plan, noise: NoiseSource) -> None:
+        _check_processes()
+        self.plan = plan
         self._noise = noise
         self._private = noise.private
         self._limit = plan.steps
@@ -70,7 +46,7 @@ class NoisySteps(ABC):
 
     @property
     def steps_left(self) -> int:
-        """Steps until the budget is spent, or the `limit` reached."""
+        """Steps until the budget is spent, or the `limit` reached; whoever trains asks before each step."""
         return max(self._limit - self._taken, 0)
 
     def limit(self, steps: int) -> None:
@@ -96,25 +72,13 @@ class NoisySteps(ABC):
         """Whether a guarantee may rest on the noise of all steps: none of it, in this run or before, had a seed."""
         return self._private
 
-    @property
-    def noise_label(self) -> str:
-        """Where the noise came from, for the record."""
-        return self._noise.label if self._private else SEEDED
-
     def events(self) -> tuple[PrivacyEvent, ...]:
         """The ledger so far."""
         return (self.plan.event_after(self._taken),) if self._taken else ()
 
-    @property
-    def epsilon_spent(self) -> float:
-        """Proved privacy loss so far at ``plan.delta``; infinite if it is not `private`."""
-        if not self._private and self._taken:
-            return math.inf
-        return self.plan.epsilon_after(self._taken)
-
     def state_dict(self) -> dict[str, Any]:
         """The count of steps and the settings that it counts for, as plain values; no noise and no entropy."""
-        return {"steps_taken": self._taken, "private": self._private, "settings": self._settings()}
+        return {"steps_taken": self._taken, "private": self._private, "settings": self.settings()}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Go on counting where another run stopped. The count never falls, and noise with a seed is never forgotten.
@@ -134,7 +98,7 @@ class NoisySteps(ABC):
                 "The state is none of noisy steps: it must hold steps_taken, private and settings. What was trained without "
                 "noise cannot be gone on with as private; begin anew from public values."
             )
-        own = self._settings()
+        own = self.settings()
         if other := sorted(name for name in own.keys() | settings.keys() if settings.get(name) != own.get(name)):
             changes = ", ".join(f"{name} was {settings.get(name)!r} and is {own.get(name)!r}" for name in other)
             raise ValueError(
@@ -148,16 +112,12 @@ class NoisySteps(ABC):
         self._taken = taken
         self._private &= private
 
-    @abstractmethod
-    def _settings(self) -> dict[str, float | str]:
+    def settings(self) -> dict[str, float | str]:
         """What the guarantee, and the meaning of a step, rests on."""
+        return self.plan.settings()
 
-    def _count(self) -> None:
-        """Begin a step, which counts from here on."""
-        self._check_left()
-        self._taken += 1
-
-    def _check_left(self) -> None:
+    def _check_step(self, *devices: str) -> None:
+        """Refuse a step that there is no budget for, or whose noise or precision would not be the planned one."""
         if self._taken >= self.plan.steps:
             raise BudgetSpentError(
                 f"All {self.plan.steps} planned steps were taken; another one would cost more than the plan says. Plan for "
@@ -168,33 +128,40 @@ class NoisySteps(ABC):
                 f"The {self._limit} steps that this run is limited to were taken, of {self.plan.steps} planned ones. Look at "
                 "steps_left before a step, or set a higher limit when the run begins."
             )
+        _check_processes()
+        if any(torch.is_autocast_enabled(device) for device in devices):
+            raise RuntimeError("Autocast is on; a private gradient is taken in float32. Train with precision 32-true.")
 
 
 def fresh_generator(noise: NoiseSource) -> np.random.Generator:
-    """A generator of random numbers with a new key of 128 bits, for the noise of one step."""
+    """A generator of random numbers with a new key of 128 bits, for the noise of one step.
+
+    Torch's own would not do: on a processor only 32 bits of its seed count, few enough to try them all.
+    """
     halves = noise.integers(2**32, 4).astype(np.uint64)
     return np.random.Generator(np.random.Philox(key=halves[:2] << np.uint64(32) | halves[2:]))
 
 
-def check_processes() -> None:
-    """Refuse several processes.
+def with_noise(values: Tensor, sigma: float, generator: np.random.Generator) -> Tensor:
+    """Values and Gaussian noise of standard deviation sigma, added in float64 and rounded together to a public lattice."""
+    noisy = torch.from_numpy(generator.standard_normal(tuple(values.shape))).to(values.device).mul_(sigma)
+    noisy += values
+    if sigma > 0:
+        spacing = lattice_spacing(sigma)
+        noisy.div_(spacing).round_().mul_(spacing)
+    return noisy
 
-    Raises:
-        RuntimeError: If several processes train together.
-    """
+
+def clip_rows(rows: Tensor, clip: float) -> Tensor:
+    """Each row cut to an L2 norm of ``clip``, shorter ones as they are, shape ``(rows, width)``."""
+    clipped: Tensor = rows * (clip / rows.norm(dim=1, keepdim=True).clamp(min=clip))
+    return clipped
+
+
+def _check_processes() -> None:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise RuntimeError(
             f"{distributed.get_world_size()} processes train together. Each would draw a sample and noise of its own, and "
             "what they add up to is not what is accounted for. Train with one device."
         )
-
-
-def check_autocast(*devices: str) -> None:
-    """Refuse autocast on any of these kinds of device.
-
-    Raises:
-        RuntimeError: If it is on.
-    """
-    if any(torch.is_autocast_enabled(device) for device in devices):
-        raise RuntimeError("Autocast is on; a private gradient is taken in float32. Train with precision 32-true.")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
+from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.training.clipped_sum import Losses, check_module, clipped_sum, trainable
 from zoo.privacy.training.dp_sgd import TrainingPlan
-from zoo.privacy.training.noisy_steps import NoisySteps, check_autocast, check_processes, fresh_generator
+from zoo.privacy.training.noisy_steps import NoisySteps, fresh_generator, with_noise
 
 
-class PrivateGradient(NoisySteps):
+class PrivateGradient(NoisySteps[TrainingPlan]):
     """Gradients of a module that hide each user's part in them: the Gaussian mechanism on a Poisson sample.
 
     A call takes the losses of a sample of users, clips each user's gradient jointly over all trained parameters to
@@ -34,10 +33,9 @@ class PrivateGradient(NoisySteps):
     `zoo.privacy.training.poisson.PoissonSampler` at ``plan.rate`` with private entropy; parameters that begin at values which
     nobody's data chose; losses in which a user's data are in that user's alone; and settings that are public.
 
-    Noise is drawn in float64 and rounded with the sum to a public lattice. Every call makes its generator anew, with a key of
-    128 bits from the source, so neither the global random state nor a checkpoint ever holds any of it. (Torch's own would
-    not do: on a processor only 32 bits of its seed count, few enough to try them all.) The guarantee is proved for exact
-    real arithmetic; it is not proved against floating-point or timing attacks.
+    Every call makes a generator of noise anew, with a key of 128 bits from the source, so neither the global random state nor
+    a checkpoint ever holds any of it. The guarantee is proved for exact real arithmetic; it is not proved against
+    floating-point or timing attacks.
 
     Args:
         module: What is trained; see `zoo.privacy.training.clipped_sum.check_module`.
@@ -55,12 +53,9 @@ class PrivateGradient(NoisySteps):
             raise ValueError(
                 f"expected_size must be a positive finite number, got {expected_size!r}: rate times users."
             )
-        check_processes()
         check_module(module)
         super().__init__(plan, noise)
-        self.module = module
-        self.plan: TrainingPlan = plan
-        self.expected_size = float(expected_size)
+        self.module, self.expected_size = module, float(expected_size)
         self._checked = False
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
@@ -80,39 +75,25 @@ class PrivateGradient(NoisySteps):
             RuntimeError: If autocast is on, several processes train, or the forward pass is not of this form.
             FloatingPointError: If a loss or a gradient is not finite.
         """
-        self._check_step(users)
-        self._count()
-        sums = None
-        if len(users):
-            # Once, in the first step that has another user to depend on.
-            check = not self._checked and len(users) > 1
-            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=check)
-            self._checked |= check
-        self._fill(sums)
-
-    def _settings(self) -> dict[str, float | str]:
-        """What the guarantee, and the meaning of a step, rests on."""
-        return {**self.plan.settings(), "expected_size": self.expected_size}
-
-    def _check_step(self, users: Tensor) -> None:
-        self._check_left()
-        check_processes()
-        check_autocast(*{parameter.device.type for parameter in self.module.parameters()})
+        self._check_step(*{parameter.device.type for parameter in self.module.parameters()})
         if users.ndim != 1 or users.dtype != torch.int64 or not bool((users[1:] > users[:-1]).all()):
             raise ValueError(
                 f"users must be int64 of the shape (sampled,), rising and none twice, as PoissonSampler draws them; got "
                 f"{users.dtype} of the shape {tuple(users.shape)}. A user who is there twice counts twice."
             )
         check_module(self.module)
-
-    def _fill(self, sums: Mapping[str, Tensor] | None) -> None:
-        generator = fresh_generator(self._noise)
-        sigma = self.plan.noise_multiplier * self.plan.clip
+        self._taken += 1
+        sums: dict[str, Tensor] = {}
+        if len(users):
+            # Once, in the first step that has another user to depend on.
+            check = not self._checked and len(users) > 1
+            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=check)
+            self._checked |= check
+        sigma, generator = self.plan.noise_multiplier * self.plan.clip, fresh_generator(self._noise)
         for name, parameter in trainable(self.module).items():
-            total = torch.from_numpy(generator.standard_normal(tuple(parameter.shape))).to(parameter.device).mul_(sigma)
-            if sums is not None:
-                total += sums[name]
-            if sigma > 0:
-                spacing = lattice_spacing(sigma)
-                total.div_(spacing).round_().mul_(spacing)
+            total = with_noise(sums.get(name, torch.zeros_like(parameter)), sigma, generator)
             parameter.grad = total.div_(self.expected_size).to(parameter.dtype)
+
+    def settings(self) -> dict[str, float | str]:
+        """Those of the plan, and what a sum is divided by."""
+        return {**self.plan.settings(), "expected_size": self.expected_size}

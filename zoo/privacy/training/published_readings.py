@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.training.clipped_sum import Losses
 from zoo.privacy.training.dp_sgd import TrainingPlan
-from zoo.privacy.training.noisy_steps import fresh_generator
+from zoo.privacy.training.noisy_steps import clip_rows, fresh_generator
 from zoo.privacy.training.private_gradient import PrivateGradient
 
 
@@ -72,21 +72,19 @@ class UpstreamNoise:
         self.module.zero_grad(set_to_none=False)
         if not len(users):
             return
-        handle = self.first.register_forward_hook(lambda layer, inputs, output: self._hooked(output))
+
+        def watch(_layer: nn.Module, _inputs: object, output: Tensor) -> None:
+            output.register_hook(self._with_noise)  # type: ignore[no-untyped-call]
+
+        handle = self.first.register_forward_hook(watch)
         try:
             (losses(users).sum() / self.expected_size).backward()  # type: ignore[no-untyped-call]
         finally:
             handle.remove()
 
-    def _hooked(self, output: Tensor) -> Tensor:
-        output.register_hook(self._with_noise)  # type: ignore[no-untyped-call]
-        return output
-
     def _with_noise(self, gradient: Tensor) -> Tensor:
-        each = gradient * self.expected_size
-        each = each * (self.plan.clip / each.norm(dim=1, keepdim=True).clamp(min=self.plan.clip))
-        noise = fresh_generator(self._noise).standard_normal(tuple(each.shape))
+        each = clip_rows(gradient * self.expected_size, self.plan.clip)
         sigma = self.plan.noise_multiplier * self.plan.clip
-        each = each + torch.from_numpy(noise).to(each.device, each.dtype).mul_(sigma)
-        noisy: Tensor = each / self.expected_size
+        noise = torch.from_numpy(fresh_generator(self._noise).standard_normal(tuple(each.shape)))
+        noisy: Tensor = (each + noise.to(each).mul_(sigma)) / self.expected_size
         return noisy

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.training.noisy_steps import NoisySteps, check_autocast, check_processes, fresh_generator
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.noisy_steps import NoisySteps, clip_rows, fresh_generator, with_noise
 from zoo.privacy.training.sanitisation import SanitisationPlan
 
 
-class SanitisedGradient(NoisySteps):
+class SanitisedGradient(NoisySteps[SanitisationPlan]):
     """Lets rows pass unchanged, and sanitises the gradient that comes back: clipped row by row, with noise, averaged.
 
     What a generator learns from a critic reaches it through the gradient of the scores with respect to its rows, and
@@ -35,9 +35,7 @@ class SanitisedGradient(NoisySteps):
     """
 
     def __init__(self, plan: SanitisationPlan, noise: NoiseSource) -> None:
-        check_processes()
         super().__init__(plan, noise)
-        self.plan: SanitisationPlan = plan
         self._sanitised = 0  # the last step that had its backward pass
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -51,13 +49,12 @@ class SanitisedGradient(NoisySteps):
             ValueError: If the rows are not as many as planned, or not of this form.
             RuntimeError: If autocast is on, or several processes train.
         """
-        check_processes()
-        check_autocast(rows.device.type)
+        self._check_step(rows.device.type)
         if rows.ndim != 2 or len(rows) != self.plan.rows or rows.dtype != torch.float32:
             raise ValueError(
                 f"A step is planned for {self.plan.rows} rows of float32; got {rows.dtype} of the shape {tuple(rows.shape)}."
             )
-        self._count()
+        self._taken += 1
         passed: Tensor = _Sanitise.apply(rows, self, self._taken)  # type: ignore[no-untyped-call]
         return passed
 
@@ -77,17 +74,9 @@ class SanitisedGradient(NoisySteps):
                 "The critic's gradient is not finite. Lower its step size; what was trained so far must not be published for "
                 "having stopped here."
             )
-        norms = each.norm(dim=1, keepdim=True)
-        each = each * (self.plan.clip / norms.clamp(min=self.plan.clip))
         sigma = self.plan.noise_multiplier * self.plan.clip
-        noise = fresh_generator(self._noise).standard_normal(tuple(each.shape))
-        each = each + torch.from_numpy(noise).to(each.device).mul_(sigma)
-        spacing = lattice_spacing(sigma)
-        noisy: Tensor = each.div_(spacing).round_().mul_(spacing).div_(self.plan.rows).to(gradient.dtype)
-        return noisy
-
-    def _settings(self) -> dict[str, float | str]:
-        return self.plan.settings()
+        noisy = with_noise(clip_rows(each, self.plan.clip), sigma, fresh_generator(self._noise))
+        return noisy.div_(self.plan.rows).to(gradient.dtype)
 
 
 class _Sanitise(torch.autograd.Function):

@@ -15,8 +15,6 @@ from zoo.privacy.training.clipped_sum import Losses
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.private_gradient import PrivateGradient
 
-pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-
 BETA = 1e-4  # a fresh seed fails a sound training with at most this probability, and 1e-3 more for its noise
 
 

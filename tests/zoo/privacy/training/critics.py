@@ -70,4 +70,11 @@ def norm_of(gradient: dict[str, Tensor]) -> float:
 
 def bare_plan(noise_multiplier: float, clip: float = HUGE, steps: int = 10, rate: float = 0.5) -> TrainingPlan:
     """A plan that nobody calculated; without noise it has no guarantee."""
-    return TrainingPlan(noise_multiplier, clip, rate, steps, Relation.ZERO_OUT_ONE_USER, 1e-5)
+    return TrainingPlan(
+        noise_multiplier=noise_multiplier,
+        clip=clip,
+        rate=rate,
+        steps=steps,
+        relation=Relation.ZERO_OUT_ONE_USER,
+        delta=1e-5,
+    )

@@ -11,8 +11,6 @@ from tests.zoo.privacy.training.critics import HUGE, ITEMS, USERS, Losses, Small
 from zoo.nn.item_sum import ItemSum, padded
 from zoo.privacy.training.clipped_sum import check_module, clipped_sum, trainable
 
-pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-
 EVERYBODY = torch.arange(USERS)
 
 
@@ -161,6 +159,7 @@ def linear() -> nn.Linear:
         (lambda layers, rows: layers["a"](rows * float("nan")).sum(1), FloatingPointError, "not finite"),
         (lambda layers, rows: layers["a"](rows * 1e38 * 10).sum(1), FloatingPointError, "not finite"),
         (lambda layers, rows: penalised(layers["a"], rows), RuntimeError, "gradient penalty"),
+        (lambda layers, rows: layers["a"](rows).mul_(2).sum(1), RuntimeError, "being modified inplace"),
     ],
 )
 def test_losses_whose_gradients_cannot_be_clipped_by_user_are_refused(

@@ -1,6 +1,7 @@
 """The noise that a private training needs, against the specification's vectors and Opacus' accountants."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -16,6 +17,13 @@ RATE, DELTA = 128 / 1574, 1e-5
 
 def planned(epsilon: float = 5.0, steps: int = 1000, rate: float = RATE, delta: float = DELTA) -> TrainingPlan:
     return plan_training(epsilon=epsilon, delta=delta, rate=rate, steps=steps, clip=1.0)
+
+
+def by_hand(noise_multiplier: float, rate: float, steps: int, delta: float = DELTA) -> TrainingPlan:
+    relation = Relation.ZERO_OUT_ONE_USER
+    return TrainingPlan(
+        noise_multiplier=noise_multiplier, clip=1.0, rate=rate, steps=steps, relation=relation, delta=delta
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +42,7 @@ def test_vectors(steps: int, epsilon: float, multiplier: float) -> None:
     assert plan.noise_multiplier == pytest.approx(multiplier, rel=0.01)
     assert epsilon * 0.995 <= plan.epsilon <= epsilon
     assert plan.epsilon == plan.epsilon_after(steps) == epsilon_of([plan.event], DELTA, plan.relation)
-    assert TrainingPlan(plan.noise_multiplier / 1.001, 1.0, RATE, steps, plan.relation, DELTA).epsilon > epsilon
+    assert replace(plan, noise_multiplier=plan.noise_multiplier / 1.001).epsilon > epsilon
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,7 @@ def test_all_users_in_one_step_is_the_gaussian_mechanism() -> None:
 
 def test_more_of_anything_costs_more() -> None:
     def spent(multiplier: float = 2.0, rate: float = RATE, steps: int = 1000, delta: float = DELTA) -> float:
-        return TrainingPlan(multiplier, 1.0, rate, steps, Relation.ZERO_OUT_ONE_USER, delta).epsilon
+        return by_hand(multiplier, rate, steps, delta=delta).epsilon
 
     for costs in (
         [spent(multiplier) for multiplier in (4.0, 2.0)],
@@ -84,7 +92,7 @@ def test_more_of_anything_needs_more_noise() -> None:
 
 def test_replacing_a_user_costs_more() -> None:
     zeroed = planned()
-    replaced = TrainingPlan(zeroed.noise_multiplier, 1.0, RATE, 1000, Relation.REPLACE_ONE_USER, DELTA)
+    replaced = replace(zeroed, relation=Relation.REPLACE_ONE_USER)
     assert replaced.epsilon > 1.5 * zeroed.epsilon
     plan = plan_training(epsilon=5.0, delta=DELTA, rate=RATE, steps=1000, clip=1.0, relation=Relation.REPLACE_ONE_USER)
     assert plan.epsilon <= 5.0
@@ -115,7 +123,7 @@ def test_the_ledger_grows_with_the_steps() -> None:
 
 
 def test_a_plan_without_noise_has_no_epsilon_but_infinity() -> None:
-    plan = TrainingPlan(0.0, 1.0, RATE, 10, Relation.ZERO_OUT_ONE_USER, DELTA)
+    plan = by_hand(0.0, RATE, 10)
     assert plan.step_event == NonPrivateEvent()
     assert plan.epsilon == plan.epsilon_after(1) == math.inf
     assert plan.epsilon_after(0) == 0
@@ -143,12 +151,12 @@ def test_settings_out_of_range_are_refused(setting: dict[str, object], message: 
     if "epsilon" not in setting:  # a plan that is made by hand
         relation = settings.pop("relation", Relation.ZERO_OUT_ONE_USER)
         with pytest.raises(ValueError, match=message):
-            TrainingPlan(1.0, relation=relation, **settings)  # type: ignore[arg-type]
+            TrainingPlan(noise_multiplier=1.0, relation=relation, **settings)  # type: ignore[arg-type]
 
 
 def test_a_negative_multiplier_is_refused() -> None:
     with pytest.raises(ValueError, match="noise_multiplier must be"):
-        TrainingPlan(-1.0, 1.0, 0.5, 1, Relation.ZERO_OUT_ONE_USER, DELTA)
+        by_hand(-1.0, 0.5, 1)
 
 
 def test_what_no_noise_allows_is_refused() -> None:

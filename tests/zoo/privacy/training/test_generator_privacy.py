@@ -9,13 +9,16 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, get_sigma_gaussian
 from dp_accounting.pld import PLDAccountant
 
-from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent, PrivacyEvent, SelfComposedEvent
+from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent, SelfComposedEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, UnderstatedPrivacyError, warn_once
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND, GeneratorPrivacy, Mechanism
+from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitisation import SanitisationPlan
+from zoo.privacy.training.step_plan import StepPlan
 
 USERS = 400
 ZERO_OUT, REPLACE = Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER
@@ -37,14 +40,11 @@ def reference(plan: TrainingPlan, steps: int) -> float:
     return float(accountant.compose(event, steps).get_epsilon(plan.delta))
 
 
-class Counted:
-    """What a training says that it has spent."""
-
-    def __init__(self, steps_taken: int, private: bool, ledger: tuple[PrivacyEvent, ...]) -> None:
-        self.steps_taken, self.private, self.ledger = steps_taken, private, ledger
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        return self.ledger
+def counted(plan: StepPlan, steps_taken: int, private: bool) -> NoisySteps[StepPlan]:
+    """What a training has spent."""
+    spent = NoisySteps(plan, NoiseSource.os())
+    spent.load_state_dict({"steps_taken": steps_taken, "private": private, "settings": plan.settings()})
+    return spent
 
 
 # Records.
@@ -148,15 +148,14 @@ def test_a_release_claims_what_was_spent_until_then() -> None:
     privacy = made("gs_wgan")
     plan = privacy.plan(USERS)
     assert plan is not None
-    ledger = (plan.event_after(9),)
-    record, events = privacy.released(USERS, (), {}, Counted(9, True, ledger))
-    assert events == ledger
+    record, events = privacy.released(USERS, (), {}, counted(plan, 9, True))
+    assert events == (plan.event_after(9),)
     assert (record.epsilon, record.compositions) == (plan.epsilon_after(9), 9)
-    record, _ = privacy.released(USERS, (), {}, Counted(9, False, ledger))
+    record, _ = privacy.released(USERS, (), {}, counted(plan, 9, False))
     assert (record.guarantee, record.reason) == (Guarantee.NONE, "some of its steps were taken with seeded noise")
     record, events = made("none").released(USERS, (), {}, None)
     assert (record.guarantee, events) == (Guarantee.NONE, (NonPrivateEvent(),))
-    record, _ = made("gs_wgan", noise_seed=1).released(USERS, (), {}, Counted(9, False, ledger))
+    record, _ = made("gs_wgan", noise_seed=1).released(USERS, (), {}, counted(plan, 9, False))
     assert record.reason == "seeded noise", "said once"
 
 

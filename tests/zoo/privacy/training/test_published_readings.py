@@ -1,14 +1,10 @@
 """Readings of PPGenCDR that protect nobody: the examples that refute them, exactly, at any amount of noise."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.zoo.privacy.training.critics import (
-    HUGE,
     ITEMS,
     USERS,
     Losses,
@@ -20,11 +16,7 @@ from tests.zoo.privacy.training.critics import (
 )
 from zoo.nn.item_sum import ItemSum, padded
 from zoo.nn.rows import SparseRows
-from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.training.critic_steps import noisy_steps
-from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
-from zoo.privacy.training.poisson import PoissonSampler
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
 
@@ -207,50 +199,3 @@ def test_a_step_leaves_no_hook_and_an_empty_one_no_gradient() -> None:
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in critic.parameters())
     first, second = (torch.autograd.grad(losses(EVERYBODY).sum(), critic.first.weight)[0] for _ in range(2))
     assert torch.equal(first, second), "no noise outside of a step"
-
-
-# Which mechanism takes which step.
-
-
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No search for the noise."""
-    monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: bare_plan(0.0, clip=HUGE, rate=0.5))
-
-
-@pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize(
-    ("mechanism", "kind", "frozen"),
-    [
-        ("private_d", PrivateGradient, False),
-        ("first_layer_only", PrivateGradient, True),
-        ("first_layer_noise", FirstLayerNoise, False),
-        ("upstream_noise", UpstreamNoise, False),
-    ],
-)
-def test_without_noise_and_clip_every_mechanism_takes_the_ordinary_step(
-    mechanism: Mechanism, kind: type[Any], frozen: bool
-) -> None:
-    torch.manual_seed(0)
-    losses = Losses(SmallCritic(), some_rows())
-    critic = losses.critic
-    assert isinstance(critic, SmallCritic)
-    privacy = GeneratorPrivacy(
-        mechanism, 1.0, None, Relation.ZERO_OUT_ONE_USER, 1.0, 10, 20, 1, paper_faithful=kind is not PrivateGradient
-    )
-    sampler = PoissonSampler(USERS, 0.5, NoiseSource.os())
-    step: Callable[..., None] = noisy_steps(
-        privacy, critic, critic.first, (critic.condition, critic.rest), sampler, NoiseSource.os()
-    )
-    assert isinstance(step, kind)
-    names = dict(critic.named_parameters())
-    assert {name for name, parameter in names.items() if not parameter.requires_grad} == (
-        {name for name in names if not name.startswith("first")} if frozen else set()
-    )
-    step(EVERYBODY, losses)
-    found = {name: parameter.grad.clone() for name, parameter in names.items() if parameter.grad is not None}
-    critic.zero_grad()
-    (losses(EVERYBODY).sum() / sampler.expected_size).backward()
-    for name, gradient in found.items():
-        assert torch.allclose(gradient, names[name].grad, atol=1e-6), name  # type: ignore[arg-type]
-    assert found.keys() == {name for name in names if names[name].requires_grad}

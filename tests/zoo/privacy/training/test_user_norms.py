@@ -1,0 +1,63 @@
+"""Norms of users' gradients by layer, against a loop over users; nothing is registered with Opacus."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping
+from torch import Tensor, nn
+
+from tests.zoo.privacy.training.critics import USERS, Losses, SmallCritic, some_rows
+from zoo.nn.item_sum import ItemSum
+from zoo.privacy.training.clipped_sum import clipped_sum
+from zoo.privacy.training.user_norms import has_user_norms, user_norms
+
+Inputs = Callable[[], list[Tensor]]
+
+
+def floats(*shape: int) -> Inputs:
+    return lambda: [torch.randn(*shape, generator=torch.Generator().manual_seed(1))]
+
+
+@pytest.mark.parametrize(
+    ("layer", "inputs"),
+    [
+        (nn.Linear(5, 3), floats(6, 5)),
+        (nn.Linear(5, 3, bias=False), floats(6, 4, 5)),
+        (nn.LayerNorm(5), floats(6, 5)),
+        (nn.Embedding(4, 3), lambda: [torch.tensor([0, 3, 3, 1, 0, 2])]),
+        (ItemSum(4, 3), lambda: [torch.tensor([[0, 3], [1, 0]] * 3), torch.tensor([[2.0, 1.0], [5.0, 0.0]] * 3)]),
+    ],
+    ids=["linear", "linear of several rows", "normalised", "embedding", "sum of items"],
+)
+def test_norms_are_those_of_a_loop_over_users(layer: nn.Module, inputs: Inputs) -> None:
+    given = inputs()
+    out = layer(*given)
+    outward = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
+    norms = user_norms(layer, given, outward)
+    assert has_user_norms(layer)
+    assert set(norms) == set(layer.parameters())
+    for user in range(6):
+        loss = (layer(*(tensor[user : user + 1] for tensor in given)) * outward[user]).sum()
+        for parameter, gradient in zip(
+            layer.parameters(), torch.autograd.grad(loss, list(layer.parameters())), strict=True
+        ):
+            assert float(norms[parameter][user]) == pytest.approx(float(gradient.norm()), rel=1e-5)
+
+
+def test_a_layer_that_nobody_knows_has_none() -> None:
+    assert not has_user_norms(nn.Bilinear(2, 2, 2))
+
+
+def test_nothing_is_registered_with_opacus() -> None:
+    """Its tables belong to the process: another private training in it must find them as they were."""
+    tables = [
+        GradSampleHooks.GRAD_SAMPLERS,
+        *(getattr(GradSampleHooksFastGradientClipping, name) for name in ("GRAD_SAMPLERS", "NORM_SAMPLERS")),
+    ]
+    before = [dict(table) for table in tables]
+    torch.manual_seed(0)
+    losses = Losses(SmallCritic(), some_rows())
+    clipped_sum(losses.critic, losses, torch.arange(USERS), 1.0, check=True)
+    assert [dict(table) for table in tables] == before
+    assert not any(ItemSum in table for table in tables)
