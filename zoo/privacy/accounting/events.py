@@ -1,5 +1,6 @@
 """Privacy events: frozen descriptions of what a mechanism did, which an accountant reads.
 
+A noise multiplier is over the sensitivity under the relation at hand, so most events mean the same under every relation.
 The meaning of an event never changes, because releases written long ago are accounted for anew whenever they are read.
 A new mechanism gets a new class; an existing class may gain optional fields whose default means what it meant before.
 """
@@ -16,7 +17,7 @@ from zoo.privacy.accounting.relation import Relation
 _MAX_DEPTH = 16
 _MAX_COUNT = 2**53
 _MAX_DIM = 2**31
-_MULTIPLIERS = (1e-100, 1e100)
+_SMALLEST, _LARGEST = 1e-100, 1e100
 _SMALLEST_RATE = 1e-12
 
 
@@ -49,8 +50,6 @@ class NonPrivateEvent(PrivacyEvent):
 class GaussianEvent(PrivacyEvent):
     """One release of a vector with independent Gaussian noise on every coordinate.
 
-    Means the same under every relation, because the sensitivity is measured under the relation at hand.
-
     Attributes:
         noise_multiplier: Standard deviation of the noise over the L2 sensitivity; dimensionless. Its inverse is mu.
     """
@@ -58,7 +57,6 @@ class GaussianEvent(PrivacyEvent):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        """Refuse a multiplier that is no sensible positive number."""
         _check_multiplier(self.noise_multiplier)
 
 
@@ -67,9 +65,8 @@ class GaussianProjectionEvent(PrivacyEvent):
     """One release of ``M x + w N``, where M and N have independent standard normal entries and M is public.
 
     What a change of x moves is itself random: its squared norm is that of the change times a chi-square variable with
-    ``dim`` degrees of freedom. Means the same under every relation, because the sensitivity is measured under the
-    relation at hand, but always requires that the data do not depend on M. M may be shared with other events: the
-    accountant assumes nothing of how the matrices of several events depend on each other.
+    ``dim`` degrees of freedom. Requires that the data do not depend on M. M may be shared with other events: the accountant
+    assumes nothing of how the matrices of several events depend on each other.
 
     Attributes:
         noise_multiplier: w divided by the L2 sensitivity of x, before projection; dimensionless.
@@ -80,7 +77,6 @@ class GaussianProjectionEvent(PrivacyEvent):
     dim: int
 
     def __post_init__(self) -> None:
-        """Refuse a multiplier that is no sensible positive number, and a width below 1."""
         _check_multiplier(self.noise_multiplier)
         check_dim(self.dim)
         if self.dim > _MAX_DIM:
@@ -106,7 +102,6 @@ class PoissonSampledGaussianEvent(PrivacyEvent):
     rate: float
 
     def __post_init__(self) -> None:
-        """Refuse a multiplier that is no sensible positive number, and a rate that is no probability."""
         _check_multiplier(self.noise_multiplier)
         if not _SMALLEST_RATE <= self.rate <= 1:
             raise EventError(f"rate must lie in [{_SMALLEST_RATE}, 1], got {self.rate!r}; for none use NoOpEvent.")
@@ -125,10 +120,9 @@ class RandomisedResponseEvent(PrivacyEvent):
     flip_probability: float
 
     def __post_init__(self) -> None:
-        """Refuse a probability at which the report is certain or says nothing."""
-        if not _MULTIPLIERS[0] <= self.flip_probability < 0.5:
+        if not _SMALLEST <= self.flip_probability < 0.5:
             raise EventError(
-                f"flip_probability must lie in [{_MULTIPLIERS[0]}, 0.5), got {self.flip_probability!r}. A report without "
+                f"flip_probability must lie in [{_SMALLEST}, 0.5), got {self.flip_probability!r}. A report without "
                 "flips is a NonPrivateEvent, one that ignores the bit a NoOpEvent."
             )
 
@@ -137,8 +131,7 @@ class RandomisedResponseEvent(PrivacyEvent):
 class LaplaceEvent(PrivacyEvent):
     """One release of a vector with independent Laplace noise on every coordinate.
 
-    Means the same under every relation, because the sensitivity is measured under the relation at hand. Costs the
-    inverse of the multiplier, with no delta.
+    Costs the inverse of the multiplier, with no delta.
 
     Attributes:
         noise_multiplier: Scale of the noise over the L1 sensitivity; dimensionless. The scale is the standard deviation
@@ -148,7 +141,6 @@ class LaplaceEvent(PrivacyEvent):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        """Refuse a multiplier that is no sensible positive number."""
         _check_multiplier(self.noise_multiplier)
 
 
@@ -163,11 +155,9 @@ class PureEvent(PrivacyEvent):
     epsilon: float
 
     def __post_init__(self) -> None:
-        """Refuse an epsilon that is no sensible positive number."""
-        low, high = _MULTIPLIERS
-        if not low <= self.epsilon <= high:
+        if not _SMALLEST <= self.epsilon <= _LARGEST:
             raise EventError(
-                f"epsilon must lie in [{low}, {high}], got {self.epsilon!r}. "
+                f"epsilon must lie in [{_SMALLEST}, {_LARGEST}], got {self.epsilon!r}. "
                 "A release that costs everything is a NonPrivateEvent, one that costs nothing a NoOpEvent."
             )
 
@@ -185,7 +175,6 @@ class SelfComposedEvent(PrivacyEvent):
     count: int
 
     def __post_init__(self) -> None:
-        """Refuse a count that is no positive integer."""
         if not isinstance(self.event, PrivacyEvent):
             raise TypeError(f"event must be a PrivacyEvent, got {type(self.event).__name__}.")
         if type(self.count) is not int or not 1 <= self.count <= _MAX_COUNT:
@@ -194,16 +183,11 @@ class SelfComposedEvent(PrivacyEvent):
 
 @dataclass(frozen=True)
 class ComposedEvent(PrivacyEvent):
-    """Several events on the same data, each with its own noise.
-
-    Attributes:
-        events: What happened, in order.
-    """
+    """Several events on the same data in order, each with its own noise."""
 
     events: tuple[PrivacyEvent, ...]
 
     def __post_init__(self) -> None:
-        """Freeze the events and refuse anything else."""
         object.__setattr__(self, "events", tuple(self.events))
         for event in self.events:
             if not isinstance(event, PrivacyEvent):
@@ -231,7 +215,7 @@ def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
     """An event as plain JSON values: its class name under ``type``, and its fields.
 
     Raises:
-        EventError: If the event is of a class that `event_from_dict` does not know.
+        EventError: If `event_from_dict` does not know its class.
     """
     name = type(event).__name__
     if _EVENTS.get(name) is not type(event):
@@ -239,33 +223,16 @@ def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
     return {"type": name} | {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
 
 
-def event_from_dict(values: Mapping[str, Any]) -> PrivacyEvent:
+def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
     """The event that `event_to_dict` wrote. The values may come from another party: everything is checked.
+
+    Args:
+        values: Plain JSON.
+        depth: In how many events this one is nested.
 
     Raises:
         EventError: If the class is unknown, a field is missing, unknown or of another type, or a value is out of range.
     """
-    return _read(values, depth=0)
-
-
-def _check_multiplier(value: float) -> None:
-    low, high = _MULTIPLIERS
-    if not low <= value <= high:
-        raise EventError(
-            f"noise_multiplier must lie in [{low}, {high}], got {value!r}. "
-            "A release without noise is a NonPrivateEvent, one without data a NoOpEvent."
-        )
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401  # any field of any event
-    if isinstance(value, PrivacyEvent):
-        return event_to_dict(value)
-    if isinstance(value, tuple):
-        return [event_to_dict(event) for event in value]
-    return float(value) if isinstance(value, float) else int(value)
-
-
-def _read(values: object, depth: int) -> PrivacyEvent:
     if depth > _MAX_DEPTH:
         raise EventError(f"Events may be nested at most {_MAX_DEPTH} deep.")
     if not isinstance(values, Mapping):
@@ -289,19 +256,35 @@ def _read(values: object, depth: int) -> PrivacyEvent:
         raise EventError(f"{name}: {error}") from error
 
 
-def _read_field(label: str, key: str, value: object, depth: int) -> PrivacyEvent | tuple[PrivacyEvent, ...] | float:
+def _check_multiplier(value: float) -> None:
+    if not _SMALLEST <= value <= _LARGEST:
+        raise EventError(
+            f"noise_multiplier must lie in [{_SMALLEST}, {_LARGEST}], got {value!r}. "
+            "A release without noise is a NonPrivateEvent, one without data a NoOpEvent."
+        )
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  # any field of any event
+    if isinstance(value, PrivacyEvent):
+        return event_to_dict(value)
+    if isinstance(value, tuple):
+        return [event_to_dict(event) for event in value]
+    return float(value) if isinstance(value, float) else int(value)
+
+
+def _read_field(label: str, key: str, value: Any, depth: int) -> PrivacyEvent | tuple[PrivacyEvent, ...] | float:  # noqa: ANN401  # plain JSON
     if key == "event":
-        return _read(value, depth + 1)
+        return event_from_dict(value, depth + 1)
     if key == "events":
         if not isinstance(value, list):
             raise EventError(f"{label} must be a list, got {type(value).__name__}.")
-        return tuple(_read(event, depth + 1) for event in value)
+        return tuple(event_from_dict(event, depth + 1) for event in value)
     if key in ("count", "dim"):
         if type(value) is not int:
             raise EventError(f"{label} must be an integer, got {value!r}.")
         return value
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise EventError(f"{label} must be a number, got {value!r}.")
-    if not abs(value) <= _MULTIPLIERS[1]:  # also refuses NaN, and integers beyond any float
+    if not abs(value) <= _LARGEST:  # also refuses NaN, and integers beyond any float
         raise EventError(f"{label} must be a finite number of ordinary size.")
     return float(value)

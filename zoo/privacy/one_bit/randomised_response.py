@@ -24,7 +24,7 @@ from zoo.privacy.accounting.pure import flip_probability, flips_epsilon, ternary
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.one_bit.link_functions import Flipped, Link
 from zoo.privacy.one_bit.plan import OneBitPlan, check_signs
-from zoo.privacy.randomness.bernoulli import Integers, bernoulli, kept_cells
+from zoo.privacy.randomness.bernoulli import Integers, bernoulli, sampled_cells
 from zoo.privacy.randomness.noise import NoiseSource
 
 Sign = TypeVar("Sign", np.float64, np.int8, np.int64)
@@ -212,8 +212,8 @@ def ternary_signs(
     # Unrated cells: +1 with probability `other` among all, then -1 among the rest, where that is other/(1 - other).
     # What falls on ratings is dropped below, because these draw for themselves.
     other = (1 - Fraction(plan.keep)) / 2
-    positive = kept_cells(shape[0] * shape[1], other, noise)
-    negative = kept_cells(shape[0] * shape[1], other / (1 - other), noise)
+    positive = sampled_cells(shape[0] * shape[1], other, noise)
+    negative = sampled_cells(shape[0] * shape[1], other / (1 - other), noise)
     negative = np.setdiff1d(negative, positive, assume_unique=True)
     # Ratings: the truth with probability `keep`, else a coin between the other sign and nothing.
     told, turned = (bernoulli(share, len(rated), noise) for share in (plan.keep, Fraction(1, 2)))

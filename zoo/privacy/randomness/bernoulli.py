@@ -1,14 +1,13 @@
-"""Drawing only what is kept: of a large grid of cells, those few that an independent draw for each would keep.
+"""Bernoulli sampling of a large set of cells: each is in the sample with a small probability, independent of all others.
 
-A mechanism that keeps every cell with a small probability need not draw for every cell. What is drawn here follows
-exactly the law of one independent draw per cell, from integers of the noise source alone: no floating point, no
-generator in between. Cost and memory follow what is kept. Nothing here is noise on its own, and nothing is private but
-through the mechanism that calls it.
+The sample has exactly the law of one independent draw per cell, and is made from integers of the noise source alone: no
+floating point, no generator in between. Cost and memory follow the size of the sample. Nothing here is noise on its own,
+and nothing is private but through the mechanism that calls it.
 
-How many cells are kept is binomial, and no sampler of binomial numbers in floating point is exact. So the grid is cut
-into equal blocks, in which few cells are kept; one random word per block is compared with the exact cumulative
-probabilities of that number, bounded by integers from below and above. A word between the bounds (one in 2^57 or so) is
-extended by further words, and the bounds sharpened, until it is decided.
+How many cells are in the sample is binomial, and no sampler of binomial numbers in floating point is exact. So the cells
+are cut into equal blocks, of which few cells are sampled, and the number of each block is found by inversion: the least k
+whose cumulative probability F(k) exceeds a uniform real U in [0, 1). U is drawn 63 bits at a time and F(k) bounded by
+integers from below and above, both only as finely as the comparison needs: the first word does but once in 2^57 or so.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ Booleans = npt.NDArray[np.bool_]
 
 _WORD = 63  # random bits at a time: what NoiseSource.integers gives
 _BITS = 256  # of the bounds; doubled where they do not decide
-_KEPT_PER_BLOCK = 32
-_KEPT_PER_CHUNK = 2**20
+_SAMPLED_PER_BLOCK = 32
+_SAMPLED_PER_CHUNK = 2**20
 
 
 def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> Booleans:
@@ -39,15 +38,14 @@ def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> 
         probability: In [0, 1]; a float stands for the fraction that it is.
         count: How many draws.
         noise: Where the random words come from: one for each draw, and with probability 2^-63 another.
-
-    Raises:
-        ValueError: If the probability is out of range.
     """
     share = Fraction(probability)
     if not 0 <= share <= 1:
         raise ValueError(f"probability must lie in [0, 1], got {probability!r}.")
     if share in (0, 1):
         return np.full(count, share == 1)
+    # A uniform real is below the share if its first word is below the share's first 63 bits; if they are equal, its rest
+    # is a uniform real again, to be compared with the rest of the share.
     whole, rest = divmod(share * 2**_WORD, 1)
     words = noise.integers(2**_WORD, count)
     result: Booleans = words < int(whole)
@@ -57,22 +55,16 @@ def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> 
     return result
 
 
-def kept_cells(num_cells: int, probability: Fraction | float, noise: NoiseSource) -> Integers:
-    """Those of ``num_cells`` cells that are kept, each with the given probability, independently and exactly so.
-
-    How many are kept and which they are, given how many, has the law of one draw per cell. Nothing of it depends on
-    data.
+def sampled_cells(num_cells: int, probability: Fraction | float, noise: NoiseSource) -> Integers:
+    """Bernoulli sample of ``num_cells`` cells, each in it with exactly the given probability; depends on no data.
 
     Args:
         num_cells: At least 0.
         probability: In [0, 1/2]; above, draw those that are not kept.
-        noise: Where the random integers come from, about one for each kept cell.
+        noise: Where the random integers come from, about one for each cell of the sample.
 
     Returns:
-        Rising cells from 0 to ``num_cells - 1``, shape ``(kept,)``.
-
-    Raises:
-        ValueError: If an argument is out of range.
+        Rising cells from 0 to ``num_cells - 1``, shape ``(sampled,)``.
     """
     share = Fraction(probability)
     if not 0 <= share <= Fraction(1, 2):
@@ -83,14 +75,16 @@ def kept_cells(num_cells: int, probability: Fraction | float, noise: NoiseSource
         raise ValueError(f"num_cells must lie in [0, 2**62), got {num_cells!r}.")
     if num_cells == 0 or share == 0:
         return np.zeros(0, dtype=np.int64)
-    block = max(1, min(num_cells, int(_KEPT_PER_BLOCK / share)))
+    block = max(1, min(num_cells, int(_SAMPLED_PER_BLOCK / share)))
     counts = _binomials(block, share, -(-num_cells // block), noise)
-    cells = _distinct(block, counts, noise)
+    cells = _distinct_cells(block, counts, noise)
     return cells[cells < num_cells]  # the last block may reach beyond
 
 
-def kept_zeros(rows: csr_array, probability: Fraction | float, noise: NoiseSource) -> Iterator[tuple[slice, Integers]]:
-    """Those zeros of a 0/1 matrix that are kept, each with the given probability, a chunk of users at a time.
+def sampled_zeros(
+    rows: csr_array, probability: Fraction | float, noise: NoiseSource
+) -> Iterator[tuple[slice, Integers]]:
+    """Bernoulli sample of the zeros of a 0/1 matrix, a chunk of users at a time.
 
     Drawn among all cells, and those that turn out to be ones dropped: among the zeros that leaves one independent draw
     each, and how many random numbers are drawn does not depend on the matrix. Neighbours differ in one cell; the caller
@@ -106,11 +100,11 @@ def kept_zeros(rows: csr_array, probability: Fraction | float, noise: NoiseSourc
         numbers alone and bounds the memory beside the result.
     """
     num_users, num_items = rows.shape
-    kept_per_user = max(Fraction(probability) * num_items, Fraction(1, 2**40))
-    step = max(1, min(num_users, int(_KEPT_PER_CHUNK / kept_per_user), 2**61 // max(num_items, 1)))
+    sampled_per_user = max(Fraction(probability) * num_items, Fraction(1, 2**40))
+    step = max(1, min(num_users, int(_SAMPLED_PER_CHUNK / sampled_per_user), 2**61 // max(num_items, 1)))
     for first in range(0, num_users, step):
         users = slice(first, min(first + step, num_users))
-        cells = kept_cells((users.stop - first) * num_items, probability, noise)
+        cells = sampled_cells((users.stop - first) * num_items, probability, noise)
         yield users, cells[~_among(cells, cells_of(rows, users))]
 
 
@@ -130,10 +124,10 @@ def _among(cells: Integers, known: Integers) -> Booleans:
     return result
 
 
-def _distinct(block: int, counts: Integers, noise: NoiseSource) -> Integers:
+def _distinct_cells(block: int, counts: Integers, noise: NoiseSource) -> Integers:
     """For each block, ``counts`` different cells of it, all choices equally likely; rising, shape ``(sum of counts,)``.
 
-    Cells are drawn one after the other, and one that was drawn before is drawn anew, until there are enough.
+    By rejection sampling: a cell that was drawn before is drawn anew, until there are enough.
     """
     wanted = np.repeat(np.arange(len(counts)), counts)
     cells = np.zeros(0, dtype=np.int64)
@@ -150,34 +144,33 @@ def _binomials(trials: int, share: Fraction, count: int, noise: NoiseSource) -> 
     """Independent binomial numbers with exactly the given share of successes, shape ``(count,)``."""
     low, high = _word_bounds(trials, share)
     words = noise.integers(2**_WORD, count)
-    result = np.searchsorted(high, words, side="right")  # steps of the cumulative probability that lie below for sure
-    unsure = np.flatnonzero((np.searchsorted(low, words, side="right") != result) | (result == len(high)))
-    for place in unsure:
-        result[place] = _decide(trials, share, int(words[place]), noise)
+    # U is at least F(k) for sure where word >= high[k], and below F(k) for sure where word < low[k].
+    result = np.searchsorted(high, words, side="right")
+    possible = np.searchsorted(low, words, side="right")
+    for place in np.flatnonzero((possible != result) | (result == len(high))):
+        result[place] = _binomial_from(int(words[place]), trials, share, noise)
     return result
 
 
-def _decide(trials: int, share: Fraction, word: int, noise: NoiseSource) -> int:
-    """The binomial number of a uniform that begins with this word, by as many further words as it takes."""
-    bits, precision = _WORD, _BITS
+def _binomial_from(word: int, trials: int, share: Fraction, noise: NoiseSource) -> int:
+    """The binomial number of a uniform real U whose first word is this, by as many further words as it takes."""
+    prefix, bits, precision = word, _WORD, _BITS  # U lies in [prefix, prefix + 1) / 2^bits
     while True:
         precision *= 2
         while bits < precision // 2:
-            word, bits = word << _WORD | int(noise.integers(2**_WORD, 1)[0]), bits + _WORD
-        for number, (low, high) in enumerate(_cumulative(trials, share, precision)):
-            # The uniform lies in [word, word + 1) / 2^bits.
-            if (word + 1) << (precision - bits) <= low:
-                return number
-            if word << (precision - bits) < high:
-                break  # it straddles this step: more words
+            prefix, bits = prefix << _WORD | int(noise.integers(2**_WORD, 1)[0]), bits + _WORD
+        # The ends of U's interval, in the unit of the bounds, 2^-precision.
+        first, end = prefix << (precision - bits), (prefix + 1) << (precision - bits)
+        for number, (below, above) in enumerate(_cumulative(trials, share, precision)):
+            if end <= below:
+                return number  # U < F(number); and U >= F(number - 1), or this would have ended there
+            if first < above:
+                break  # F(number) may lie inside U's interval: draw more bits, and bound more finely
 
 
 @lru_cache(maxsize=16)
 def _word_bounds(trials: int, share: Fraction) -> tuple[Integers, Integers]:
-    """Bounds of the cumulative probabilities times 2^63, up to where no word is left; shape ``(steps,)`` each.
-
-    A word below ``low`` lies below the step for sure, one that is at least ``high`` above it.
-    """
+    """Bounds of ``F(k) 2^63`` for k from 0 up, to where no word is left; shape ``(steps,)`` each."""
     low, high = [], []
     for below, above in _cumulative(trials, share, _BITS):
         low.append(min(below >> (_BITS - _WORD), 2**_WORD - 1))
@@ -188,7 +181,10 @@ def _word_bounds(trials: int, share: Fraction) -> tuple[Integers, Integers]:
 
 
 def _cumulative(trials: int, share: Fraction, precision: int) -> Iterator[tuple[int, int]]:
-    """Integers below and above each cumulative binomial probability times ``2^precision``, from 0 successes up."""
+    """Integers below and above ``F(k) 2^precision`` for k = 0, 1, ..., trials.
+
+    ``P(0) = (1 - share)^trials`` and ``P(k + 1) = P(k) (trials - k) share / ((k + 1) (1 - share))``, rounded both ways.
+    """
     one = 1 << precision
     success, total = share.numerator, share.denominator
     failure = total - success

@@ -21,7 +21,7 @@ from zoo.privacy.accounting.events import GaussianEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import check_epsilon, gauss_mu
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.randomness.bernoulli import bernoulli, cells_of, kept_zeros
+from zoo.privacy.randomness.bernoulli import bernoulli, cells_of, sampled_zeros
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
 from zoo.privacy.rows.bounds import clip_rows, l2_sensitivity
 
@@ -191,7 +191,7 @@ def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> cs
     same under the same relation; L2 sensitivity ``plan.sensitivity``; afterwards anything may be done.
 
     All noisy values are never drawn: of 10^10 cells some 10^7 are kept. A cell of value v is kept with probability
-    ``p = Phi((v - t)/sigma)``; for zeros p is a float, drawn exactly (see `kept_zeros`). Its value is the normal law's above
+    ``p = Phi((v - t)/sigma)``; for zeros p is a float, drawn exactly (see `sampled_zeros`). Its value is the normal law's above
     t, by the inverse survival function of one uniform U: ``v - sigma Phi^-1(p U)``, without the sums of four that
     `NoiseSource.normal` is hardened by.
 
@@ -232,7 +232,7 @@ def flipped_rows(rows: csr_array, plan: RandomisedResponsePlan, noise: NoiseSour
     ``plan.epsilon`` with no delta. Whatever is done with the result is post-processing, as thinning is.
 
     A one is reported with probability ``1 - p`` and then kept with ``keep``; a zero appears with ``keep * p``, drawn
-    without looking at most of them (`kept_zeros`). All draws are from integers and have exactly these
+    without looking at most of them (`sampled_zeros`). All draws are from integers and have exactly these
     probabilities: there is no noise in floating point here, and no caveat about it.
 
     Args:
@@ -291,7 +291,7 @@ def _kept(
     ones = csr_array((np.ones(len(of_ones), dtype=bool), rows.indices[kept], starts), shape=rows.shape)
     items, weights = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
     counts = np.zeros(rows.shape[0] + 1, dtype=np.int64)
-    for users, zeros in kept_zeros(rows, zero_probability, noise):
+    for users, zeros in sampled_zeros(rows, zero_probability, noise):
         values = np.concatenate([of_zeros(len(zeros)), of_ones[ones.indptr[users.start] : ones.indptr[users.stop]]])
         cells = np.concatenate([zeros, cells_of(ones, users)])
         order = np.argsort(cells, kind="stable")

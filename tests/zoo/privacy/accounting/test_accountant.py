@@ -1,17 +1,15 @@
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, prod, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.privacy.accounting.renyi import mix_rdp, rdp_to_epsilon
 from zoo.privacy.accounting.accountant import (
     ACCOUNTANT,
     Accountant,
-    Relation,
-    Unit,
     UnsupportedEventError,
     epsilon_of,
     mu_of,
@@ -20,13 +18,17 @@ from zoo.privacy.accounting.events import (
     ComposedEvent,
     GaussianEvent,
     GaussianProjectionEvent,
+    LaplaceEvent,
     NonPrivateEvent,
     NoOpEvent,
+    PoissonSampledGaussianEvent,
     PrivacyEvent,
+    RandomisedResponseEvent,
     SelfComposedEvent,
 )
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon, mix_w
+from zoo.privacy.accounting.relation import Relation, Unit
 
 multipliers = st.floats(0.3, 20)
 
@@ -217,3 +219,82 @@ def test_fresh_matrices_can_cost_more_than_a_shared_one_and_are_covered(delta: f
     shared, fresh = mix_epsilon(delta, 3 * sqrt(2), 1), mix_epsilon(delta, 3.0, 2)
     ours = epsilon_of([GaussianProjectionEvent(1 / 3, 1)] * 2, delta)
     assert shared < fresh < ours
+
+
+# Nested ledgers: a count multiplies the counts inside it, at every level.
+
+singles = st.one_of(
+    st.builds(GaussianEvent, st.floats(2, 20)),
+    st.builds(GaussianProjectionEvent, st.floats(50, 200), st.integers(1, 50)),
+    st.builds(PoissonSampledGaussianEvent, st.floats(2, 20), st.sampled_from([0.05, 1.0])),
+    st.builds(RandomisedResponseEvent, st.floats(0.3, 0.49)),
+    st.builds(LaplaceEvent, st.floats(5, 20)),
+    st.just(NoOpEvent()),
+)
+nested = st.recursive(
+    singles,
+    lambda inner: st.one_of(
+        st.builds(SelfComposedEvent, inner, st.integers(1, 3)),
+        st.builds(ComposedEvent, st.lists(inner, min_size=1, max_size=3).map(tuple)),
+    ),
+    max_leaves=5,
+)
+
+
+def one_by_one(ledger: list[PrivacyEvent]) -> list[PrivacyEvent]:
+    """The ledger with every repetition written out: neither groups nor counts are left."""
+    written: list[PrivacyEvent] = []
+    for event in ledger:
+        if isinstance(event, SelfComposedEvent):
+            for _ in range(event.count):
+                written += one_by_one([event.event])
+        elif isinstance(event, ComposedEvent):
+            written += one_by_one(list(event.events))
+        else:
+            written.append(event)
+    return written
+
+
+users = st.sampled_from([Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER])
+
+
+@settings(max_examples=25)
+@given(ledger=st.lists(nested, min_size=1, max_size=3), count=st.integers(1, 3), relation=users)
+@example(
+    ledger=[SelfComposedEvent(SelfComposedEvent(GaussianEvent(4.0), 3), 2)], count=1, relation=Relation.REPLACE_ONE_USER
+)
+@example(
+    ledger=[SelfComposedEvent(ComposedEvent((SelfComposedEvent(LaplaceEvent(5.0), 3),)), 2)],
+    count=2,
+    relation=Relation.REPLACE_ONE_USER,
+)
+@example(
+    ledger=[SelfComposedEvent(SelfComposedEvent(PoissonSampledGaussianEvent(3.0, 0.05), 3), 3)],
+    count=2,
+    relation=Relation.REPLACE_ONE_USER,
+)
+@example(
+    ledger=[SelfComposedEvent(SelfComposedEvent(GaussianProjectionEvent(50.0, 9), 3), 2)],
+    count=1,
+    relation=Relation.REPLACE_ONE_USER,
+)
+def test_a_nested_ledger_costs_what_it_costs_written_out(
+    ledger: list[PrivacyEvent], count: int, relation: Relation
+) -> None:
+    written = one_by_one(ledger) * count
+    grouped = Accountant(relation)
+    for event in ledger:
+        grouped.compose(event, count)
+    for delta in (0.0, 1e-5):
+        assert grouped.epsilon(delta) == pytest.approx(epsilon_of(written, delta, relation), rel=1e-6, abs=1e-9)
+
+
+@given(multipliers=st.lists(st.floats(1, 20), min_size=1, max_size=3), counts=st.lists(st.integers(1, 99), max_size=5))
+def test_nested_counts_multiply(multipliers: list[float], counts: list[int]) -> None:
+    # Against sums by hand, which know no events at all.
+    gaussian: PrivacyEvent = ComposedEvent(tuple(GaussianEvent(z) for z in multipliers))
+    laplace: PrivacyEvent = ComposedEvent(tuple(LaplaceEvent(z) for z in multipliers))
+    for count in counts:
+        gaussian, laplace = SelfComposedEvent(gaussian, count), ComposedEvent((SelfComposedEvent(laplace, count),))
+    assert mu_of([gaussian]) == pytest.approx(sqrt(prod(counts) * sum(z**-2 for z in multipliers)), rel=1e-12)
+    assert epsilon_of([laplace], 0.0) == pytest.approx(prod(counts) * sum(1 / z for z in multipliers), rel=1e-12)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.privacy.accounting.accountant import ACCOUNTANT, Relation, Unit, UnsupportedEventError
+from zoo.privacy.accounting.accountant import ACCOUNTANT, UnsupportedEventError
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, NonPrivateEvent, NoOpEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import (
     FLOATING_POINT,

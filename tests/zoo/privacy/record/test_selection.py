@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from tests.samples import binary
 from zoo import JLT, Noise, Plaintext, Publisher, Release
-from zoo.privacy.accounting.accountant import Relation, epsilon_of
+from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
@@ -24,6 +24,7 @@ from zoo.privacy.accounting.events import (
     SelfComposedEvent,
 )
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import OS_ENTROPY
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
 from zoo.privacy.record.selection import TRIED, Account, chosen_among

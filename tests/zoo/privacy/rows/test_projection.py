@@ -11,10 +11,11 @@ from scipy.sparse import csr_array
 from scipy.stats import chi2
 
 from tests.zoo.privacy.rows.references import project
-from zoo.privacy.accounting.accountant import Relation, epsilon_of
+from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon, paper_w
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.projection import Calibration, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import GaussianMatrix, rescale

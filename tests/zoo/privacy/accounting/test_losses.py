@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from zoo.privacy.accounting.accountant import Accountant, Relation, UnsupportedEventError, epsilon_of, mu_of
+from zoo.privacy.accounting.accountant import Accountant, UnsupportedEventError, epsilon_of, mu_of
 from zoo.privacy.accounting.events import (
     ComposedEvent,
     GaussianEvent,
@@ -25,6 +25,7 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon
 from zoo.privacy.accounting.pure import flip_probability
+from zoo.privacy.accounting.relation import Relation
 
 RATE = 128 / 1574  # PPGenCDR's batch and users
 ZERO_OUT, REPLACE = Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER

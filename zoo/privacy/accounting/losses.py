@@ -1,0 +1,138 @@
+"""Privacy loss distributions: what randomised response, Laplace noise and sampled steps cost together, rounded up.
+
+They are composed numerically by `dp_accounting` (Doroshenko et al., PoPETs 2022). Its own accountant is not used: it
+composes a repeated randomised response once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import Any
+
+import numpy as np
+
+_INTERVAL = 1e-3  # between privacy losses that are told apart; coarser where there are very large ones
+_POINTS = 2**19
+_WIDEST = 1e4  # range of losses, kinds and repetitions beyond which adding up must do, however a ledger was made up
+_MOST_KINDS = 64
+MOST_TIMES = 1e7
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Events whose privacy loss distributions can be composed: what they are, and how often they happened.
+
+    Attributes:
+        bits: Randomised responses, or what is at worst one: ``(epsilon, count)``.
+        laplace: Laplace noises: ``(noise multiplier, count)``.
+        sampled: Gaussian sums over Poisson samples: ``((noise over sensitivity, rate), count)``.
+        square: mu^2 of all Gaussian releases together.
+        zeroed_out: Whether a user is zeroed out, or replaced, in the sampled sums.
+    """
+
+    bits: tuple[tuple[float, float], ...]
+    laplace: tuple[tuple[float, float], ...]
+    sampled: tuple[tuple[tuple[float, float], float], ...]
+    square: float
+    zeroed_out: bool
+
+    @property
+    def kinds(self) -> int:
+        """Different events."""
+        return len(self.bits) + len(self.laplace) + len(self.sampled) + (self.square > 0)
+
+    @property
+    def times(self) -> float:
+        """Events."""
+        return sum(count for _, count in (*self.bits, *self.laplace, *self.sampled)) + 1
+
+    @property
+    def width(self) -> float:
+        """About the range of their joint loss, as far as it is kept."""
+        total = _range(self.square)
+        for epsilon, count in (*self.bits, *((1 / multiplier, count) for multiplier, count in self.laplace)):
+            usual = epsilon * count * math.tanh(epsilon / 2) + 20 * epsilon * math.sqrt(count)
+            total += min(2 * epsilon * count, usual)
+        for (sigma, rate), count in self.sampled:
+            square, single = sigma**-2, _range(sigma**-2)
+            spread = count * min(square, rate * rate * math.expm1(min(square, 500.0)))
+            total += single + spread + 20 * math.sqrt(spread)
+        return total
+
+    @property
+    def interval(self) -> float:
+        """Between losses that are told apart: fine beside those of one event, and not too fine to compute."""
+        ranges = [2 / multiplier for multiplier, _ in self.laplace]
+        ranges += [_range(sigma**-2) for (sigma, _), _ in self.sampled] + [_range(self.square)]
+        fine = min(_INTERVAL, min(filter(None, ranges), default=1.0) / 10_000)
+        return max(fine, max(ranges) * self.kinds / 200_000, self.width / _POINTS)
+
+
+def _range(square: float) -> float:
+    """Of the losses of one Gaussian release that are kept apart, given mu^2."""
+    return square + 20 * math.sqrt(square)
+
+
+@lru_cache(maxsize=256)  # a release is accounted for whenever it is read
+def loss_epsilon(losses: Losses, delta: float) -> float:
+    """Epsilon by privacy loss distributions, rounded up; infinite where it would take too long or too small a delta."""
+    # Convolution by FFT errs by about the precision of floats times the powers taken: so much less delta is used.
+    slack = 1e-12 + 1e-15 * losses.times
+    if losses.kinds > _MOST_KINDS or losses.times > MOST_TIMES or losses.width > _WIDEST or delta <= 2 * slack:
+        return math.inf
+    try:
+        return float(_composed(losses).get_epsilon_for_delta(delta - slack)) * (1 + 1e-9)
+    except OverflowError:  # e to the power of a loss beyond 709
+        return math.inf
+
+
+@lru_cache(maxsize=4)  # a curve asks for many deltas of one distribution
+def _composed(losses: Losses) -> Any:  # noqa: ANN401  dp_accounting has no types
+    """The distribution of all losses together."""
+    with np.errstate(over="ignore"):  # e to the power of a gap between very large losses: its inverse is 0
+        repeated = (_repeated(single, int(count)) for single, count in _distributions(losses))
+        return reduce(lambda composed, other: composed.compose(other), repeated)
+
+
+def _repeated(single: Any, count: int) -> Any:  # noqa: ANN401  dp_accounting has no types
+    """A distribution composed with itself; in two stages if often, so that neither has to keep too wide a range."""
+    if count <= 1000:
+        return single.self_compose(count)
+    stage = math.isqrt(count)
+    repeated = single.self_compose(stage).self_compose(count // stage)
+    return repeated.compose(single.self_compose(count % stage)) if count % stage else repeated
+
+
+def _distributions(losses: Losses) -> Iterator[tuple[Any, float]]:
+    """Each kind of event as a `dp_accounting` distribution of its privacy loss, never too small, and how often."""
+    from dp_accounting import NeighboringRelation  # imported here: it takes a second, and few releases need it
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step = {"value_discretization_interval": losses.interval}
+    for epsilon, count in losses.bits:
+        yield _bit_distribution(epsilon, losses.interval), count
+    for multiplier, count in losses.laplace:
+        yield pld.from_laplace_mechanism(multiplier, **step), count
+    if losses.square:
+        yield pld.from_gaussian_mechanism(1 / math.sqrt(losses.square), **step), 1
+    relation = NeighboringRelation.REPLACE_SPECIAL if losses.zeroed_out else NeighboringRelation.REPLACE_ONE
+    for (sigma, rate), count in losses.sampled:
+        sigma = sigma if losses.zeroed_out else 2 * sigma  # theirs is over the clip norm whatever the relation
+        yield pld.from_gaussian_mechanism(sigma, sampling_prob=rate, neighboring_relation=relation, **step), count
+
+
+def _bit_distribution(epsilon: float, interval: float) -> Any:  # noqa: ANN401  dp_accounting has no types
+    """Of a flipped bit, on the points around ``-epsilon`` and ``epsilon``: connecting its curve's dots lies above it."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    sides = (-epsilon / interval, epsilon / interval)
+    points = sorted({round_off(side) for side in sides for round_off in (math.floor, math.ceil)})
+    stay = 1 / (1 + math.exp(-epsilon))
+    # delta(x) of the bit: 1 - e^x up to -epsilon, and stay (1 - e^(x - epsilon)) from there to epsilon.
+    losses = [point * interval for point in points]
+    deltas = [max(0.0, -math.expm1(x) if x <= -epsilon else -stay * math.expm1(x - epsilon)) for x in losses]
+    return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, points, deltas))
