@@ -36,9 +36,6 @@ class GradientPerturbation(Perturbation):
             noisy gradients, at most that.
         dual: Go from 0 against the sum of all gradients, instead of from the last point against the last.
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
-
-    Raises:
-        ValueError: If a setting is out of range.
     """
 
     mechanism = "one-bit matrix completion, gradient"

@@ -34,9 +34,6 @@ class InputPerturbation(Perturbation):
             what a user has) tells of the pairs. What is reported is learned from under h. Takes far more noise: all cells
             make up ratings.
         noise_seed: Null: flips from the operating system. A number makes the run repeatable, without any guarantee.
-
-    Raises:
-        ValueError: If epsilon is out of range.
     """
 
     mechanism = "one-bit matrix completion, input"

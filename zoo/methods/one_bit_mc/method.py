@@ -55,9 +55,6 @@ class OneBitMC(Recommender):
         tolerance: Of the projected gradient, relative to the matrix, where the solver runs until it has converged.
         max_iterations: It stops there all the same.
         max_cells: Refuse larger matrices before memory runs out.
-
-    Raises:
-        ValueError: If a setting is out of range, or the perturbation does not go with the others.
     """
 
     batches = "steps"

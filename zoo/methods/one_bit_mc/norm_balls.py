@@ -23,15 +23,9 @@ _NEVER_0 = 1e-300
 def shrinkage(values: Floats, radius: float) -> float | None:
     """By how much singular values shrink when they are projected onto the l1 ball: ``sum max(values - t, 0) = radius``.
 
-    With the values falling, t is ``(v_1 + ... + v_k - radius)/k`` for the largest k whose ``v_k`` exceeds it.
-
-    Args:
-        values: The largest singular values, falling, shape ``(k,)``; not necessarily all of them.
-        radius: Of the ball, positive.
-
-    Returns:
-        t, if the values given decide it: any other singular value, being no larger than the least of them, shrinks to
-        nothing. None if they do not: more are needed, or their sum does not exceed the radius.
+    With the values falling, t is ``(v_1 + ... + v_k - radius)/k`` for the largest k whose ``v_k`` exceeds it. The values are
+    the largest, falling, not necessarily all. t is given if they decide it: any other value, being no larger than the least
+    of them, shrinks to nothing. None if they do not: more are needed, or their sum does not exceed the radius.
     """
     sums = np.cumsum(values)
     shrink = (sums - radius) / np.arange(1, len(values) + 1)
@@ -56,9 +50,6 @@ class NuclearBall:
     Args:
         radius: The paper's tau.
         truncated: Compute no more singular values than needed; false: always all, for comparison.
-
-    Raises:
-        ValueError: If the radius is not positive.
     """
 
     def __init__(self, radius: float, truncated: bool = True) -> None:
@@ -112,11 +103,7 @@ class NuclearBall:
 
 
 class InfinityBall:
-    """Matrices none of whose entries exceeds ``bound``, the paper's alpha, in absolute value.
-
-    Raises:
-        ValueError: If the bound is not positive.
-    """
+    """Matrices none of whose entries exceeds ``bound``, the paper's alpha, in absolute value."""
 
     def __init__(self, bound: float) -> None:
         if not (bound > 0 and math.isfinite(bound)):

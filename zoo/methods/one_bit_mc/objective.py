@@ -21,9 +21,6 @@ class Observations:
         shape: Rows and columns of the matrix.
         cells: Which entries have a sign, as rising numbers row * columns + column, shape ``(n,)``. Public.
         signs: +1 or -1, shape ``(n,)``, float64.
-
-    Raises:
-        ValueError: If there is no entry, a cell lies outside or is repeated, or a sign is neither +1 nor -1.
     """
 
     shape: tuple[int, int]

@@ -35,9 +35,6 @@ class ObjectivePerturbation(Perturbation):
         inexact: Run the probit link although nothing is promised.
         paper_faithful: The published noise. `guarantee: none`.
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
-
-    Raises:
-        ValueError: If a setting is out of range.
     """
 
     mechanism = "one-bit matrix completion, objective"

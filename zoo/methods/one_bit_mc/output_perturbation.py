@@ -33,9 +33,6 @@ class OutputPerturbation(Perturbation):
         step_size: Null: the longest, ``2/(2 ridge + smoothness)``.
         paper_faithful: The published noise on the converged solution. `guarantee: none`.
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
-
-    Raises:
-        ValueError: If a setting is out of range.
     """
 
     mechanism = "one-bit matrix completion, output"

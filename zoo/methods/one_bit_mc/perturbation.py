@@ -128,16 +128,7 @@ class Perturbation(ABC):
         return {"name": type(self).__name__, **own}
 
     def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
-        """Refuse a link or a constraint that the mechanism does not go with, before data are opened.
-
-        Args:
-            link: Of the signs.
-            alpha: What entries are taken to be at most.
-            bounded: Whether they are held to it.
-
-        Raises:
-            ValueError: If it does not.
-        """
+        """Refuse with a ValueError what the mechanism does not go with, before data are opened; see `Problem`."""
         return None  # most go with everything
 
     def shows_objective(self, link: Link) -> bool:
@@ -186,11 +177,9 @@ class Perturbation(ABC):
         return {}
 
     def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """What a run with this perturbation protects: what its plan says, proved unless the noise is published or inexact.
+        """What a run with this perturbation protects, from the plan and the public part of the problem alone.
 
-        Args:
-            problem: Its public part alone is read.
-            assumptions: What was done to the ratings before.
+        Assumptions are what was done to the ratings before.
         """
         plan = self.plan(problem)
         if isinstance(plan, OneBitPlan):

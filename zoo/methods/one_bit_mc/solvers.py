@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,10 +43,13 @@ class Solver(ABC):
     """An iteration at a time towards a matrix.
 
     Attributes:
+        kept: Names of the attributes that an interrupted run goes on with; those that are None are left out.
         point: The matrix so far, shape ``(rows, columns)``, float64.
         steps: Iterations so far.
         solved: Whether there is nothing more to do; a further step does nothing.
     """
+
+    kept: ClassVar[tuple[str, ...]] = ("point", "steps", "solved")
 
     def __init__(self, likelihood: Likelihood, project: Projection) -> None:
         self.likelihood, self.project = likelihood, project
@@ -71,13 +74,19 @@ class Solver(ABC):
 
     def state(self) -> State:
         """What another solver of the same problem needs to go on."""
-        steps, rank = float(self.steps), float(self.project.rank)
-        return {"point": self.point.copy(), "steps": steps, "solved": float(self.solved), "rank": rank}
+        values = {name: getattr(self, name) for name in self.kept}
+        own: State = {
+            name: value.copy() if isinstance(value, np.ndarray) else float(value)
+            for name, value in values.items()
+            if value is not None
+        }
+        return own | {"rank": float(self.project.rank)}
 
     def load_state(self, state: State) -> None:
         """Go on from there."""
-        self.point = np.array(state["point"])
-        self.steps, self.solved = int(state["steps"]), bool(state["solved"])
+        for name in state.keys() & self.kept:
+            value, before = state[name], getattr(self, name)
+            setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else type(before)(value))
         self.project.rank = int(state["rank"])
 
 
@@ -99,6 +108,8 @@ class SpectralProjectedGradient(Solver):
         tolerance: Of the projected gradient, relative to the norm of the point (to 1 below that).
         start: Where to begin; None: 0.
     """
+
+    kept = (*Solver.kept, "size", "best")
 
     def __init__(
         self, likelihood: Likelihood, project: Projection, tolerance: float = 1e-3, start: Floats | None = None
@@ -175,14 +186,12 @@ class SpectralProjectedGradient(Solver):
 
     def state(self) -> State:
         """What another solver of the same problem needs to go on."""
-        history = {f"value_{i}": value for i, value in enumerate(self.values)}
-        return super().state() | {"size": self.size, "best": self.best.copy(), **history}
+        return super().state() | {f"value_{i}": value for i, value in enumerate(self.values)}
 
     def load_state(self, state: State) -> None:
         """Go on from there."""
         super().load_state(state)
         self._evaluate()
-        self.size, self.best = float(state["size"]), np.array(state["best"])
         self.values = [float(state[f"value_{i}"]) for i in range(_MEMORY) if f"value_{i}" in state]
         self.best_value = self._value(self.likelihood.at(self.best), self.best)
 
@@ -206,10 +215,9 @@ class FixedSteps(Solver):
         dual: From 0 against the sum of all gradients; without a ridge.
         spectral: After the first step, sizes are those of Barzilai and Borwein, of the gradients that were given, up to the
             size of the first.
-
-    Raises:
-        ValueError: If the count is below 1 or the size not positive, or the kinds of steps do not go together.
     """
+
+    kept = (*Solver.kept, "size", "sum", "entries_before", "gradient_before")
 
     def __init__(
         self,
@@ -226,11 +234,12 @@ class FixedSteps(Solver):
             raise ValueError(f"Steps must be at least 1 and of positive size; got {count} steps of size {size}.")
         if dual and (spectral or likelihood.ridge):
             raise ValueError("Steps from 0 against all gradients have one size and no ridge: leave dual or these out.")
-        self.count, self.size = count, size
+        self.count, self.size = count, float(size)
         self._gradient = gradient or (lambda entries, _: likelihood.gradient(entries))
         self.sum: Floats | None = np.zeros(len(likelihood.cells)) if dual else None
         self.longest = size if spectral else None
-        self.before: tuple[Floats, Floats] | None = None  # observed entries and gradient of the last spectral step
+        self.entries_before: Floats | None = None  # of the last spectral step
+        self.gradient_before: Floats | None = None
 
     def step(self) -> None:
         """One step, unless all are done."""
@@ -240,7 +249,7 @@ class FixedSteps(Solver):
         gradient = self._gradient(entries, self.steps)
         if self.longest is not None:
             self.size = self._spectral_size(entries, gradient, self.longest)
-            self.before = entries, gradient
+            self.entries_before, self.gradient_before = entries, gradient
         if self.sum is None:
             self.point = self._descend(gradient, self.size)
         else:
@@ -253,39 +262,17 @@ class FixedSteps(Solver):
 
     def _spectral_size(self, entries: Floats, gradient: Floats, longest: float) -> float:
         """``s's / s'y`` of what entries and gradient changed by, if that is convex; see `SpectralProjectedGradient`."""
-        if self.before is None:
+        if self.entries_before is None or self.gradient_before is None:
             return longest
-        moved, turned = entries - self.before[0], gradient - self.before[1]
+        moved, turned = entries - self.entries_before, gradient - self.gradient_before
         curvature, squared = float(moved @ turned), float(moved @ moved)
         return longest if curvature <= 0 else min(max(squared / curvature, _SHORTEST), longest)
-
-    def state(self) -> State:
-        """What another solver of the same problem needs to go on."""
-        state = super().state() | {"size": self.size}
-        if self.sum is not None:
-            state["sum"] = self.sum.copy()
-        if self.before is not None:
-            state |= {"entries_before": self.before[0].copy(), "gradient_before": self.before[1].copy()}
-        return state
-
-    def load_state(self, state: State) -> None:
-        """Go on from there."""
-        super().load_state(state)
-        self.size = float(state["size"])
-        if self.sum is not None:
-            self.sum = np.array(state["sum"])
-        if "entries_before" in state:
-            self.before = np.array(state["entries_before"]), np.array(state["gradient_before"])
 
 
 class MultiStart(Solver):
     """A first solver, then another problem from what it found, then the same from 0; the result is the lower of these two.
 
-    For an objective that is not convex and resembles one that is.
-
-    Args:
-        first: Of the convex problem.
-        again: From a start, or None for 0, to a solver of the other.
+    For an objective that is not convex (`again`, from a start or None for 0) and resembles one that is (`first`).
     """
 
     def __init__(
@@ -323,10 +310,12 @@ class MultiStart(Solver):
         return self.found.result
 
     def state(self) -> State:
-        """What another of the same problem needs to go on."""
+        """What another of the same problem needs to go on: where it stands, and the states of its solvers."""
         own: State = {"steps": float(self.steps), "solved": float(self.solved), "stage": float(self.stage)}
-        own |= {f"current_{name}": part for name, part in self.current.state().items()}
-        return own if self.found is None else own | {f"found_{n}": part for n, part in self.found.state().items()}
+        for whose, solver in (("current", self.current), ("found", self.found)):
+            if solver is not None:
+                own |= {f"{whose}_{name}": value for name, value in solver.state().items()}
+        return own
 
     def load_state(self, state: State) -> None:
         """Go on from there."""

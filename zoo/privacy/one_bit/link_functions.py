@@ -2,7 +2,8 @@
 
 An entry x of the matrix shows as +1 with probability h(x), else as -1: a generalised linear model of binary responses,
 whose link function in the strict sense is the inverse of h. What noise needs to know of h is here too: how far one flipped
-sign moves a gradient, and how it changes the curvature of the likelihood. Bounds are rounded to the safe side.
+sign moves a gradient, and how it changes the curvature of the likelihood. Bounds are rounded to the safe side, and raise a
+ValueError for an alpha (the bound of the entries) or a ridge that is out of range.
 """
 
 from __future__ import annotations
@@ -58,33 +59,20 @@ class Link(ABC):
 
     @abstractmethod
     def sensitivity(self, alpha: float) -> float:
-        """How far one flipped sign moves the gradient at its entry: ``max h'/h + h'/(1 - h)`` over ``|x| <= alpha``.
-
-        Args:
-            alpha: Bound of the entries; may be infinite where the maximum is finite then.
-
-        Raises:
-            ValueError: If alpha is out of range.
-        """
+        """How far one flipped sign moves the gradient at its entry: ``max h'/h + h'/(1 - h)`` over ``|x| <= alpha``."""
 
     @abstractmethod
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
         """What one flipped sign does to the curvature at its entry: ``max |ln((c+ + ridge)/(c- + ridge))|`` over ``|x| <= alpha``.
 
-        ``c+ = -(log h)''`` and ``c- = -(log(1 - h))''``. Infinite if not even a float can tell the smaller from 0.
-
-        Args:
-            alpha: Bound of the entries.
-            ridge: At least 0.
-
-        Raises:
-            ValueError: If an argument is out of range, or the link is not convex.
+        ``c+ = -(log h)''`` and ``c- = -(log(1 - h))''``. Infinite if not even a float can tell the smaller from 0. Refused
+        with a ValueError where the link is not convex.
         """
 
 
 @dataclass(frozen=True)
 class Logistic(Link):
-    """``h(x) = 1/(1 + e^-x)``. A sign enters its likelihood linearly, so one that is flipped moves every gradient by 1."""
+    """``h(x) = 1/(1 + e^-x)``. A sign enters its likelihood linearly."""
 
     name = "logistic"
     convex = True
@@ -104,7 +92,7 @@ class Logistic(Link):
         return expit(-values), expit(values)
 
     def sensitivity(self, alpha: float) -> float:
-        """``(1 - h) + h = 1``, whatever alpha."""
+        """``(1 - h) + h = 1``, whatever alpha, infinite included."""
         _check_alpha(alpha, infinite=True)
         return 1.0
 
@@ -117,18 +105,12 @@ class Logistic(Link):
 
 @dataclass(frozen=True)
 class Probit(Link):
-    """``h(x) = Phi(x/scale)``: the sign of x plus normal noise of standard deviation ``scale``.
+    """``h(x) = Phi(x/scale)``: the sign of x plus normal noise of standard deviation ``scale``, which is positive.
 
     With ``z = x/scale`` and ``m(z) = phi(z)/Phi(z)``, slopes are ``m(z)/scale`` and ``m(-z)/scale``, and the curvature of
     ``-log h`` is ``-m'(z)/scale^2``. m is convex and falls (Sampford, Annals of Mathematical Statistics 1953), so
     ``m(z) + m(-z)`` is largest at the ends of an interval, and ``-m'`` falls from 1 to 0, so that its ratio to that of the
     other sign is most extreme there too.
-
-    Attributes:
-        scale: Positive.
-
-    Raises:
-        ValueError: If the scale is no positive finite number.
     """
 
     scale: float = 1.0
@@ -187,10 +169,6 @@ class Flipped(Link):
         link: Of the true signs.
         p1: Probability that a +1 is reported as -1, in [0, 1/2).
         p2: Probability that a -1 is reported as +1, in [0, 1/2).
-
-    Raises:
-        ValueError: If a probability is out of range.
-        TypeError: If the link is one of flipped signs itself.
     """
 
     link: Link
@@ -254,11 +232,7 @@ class Flipped(Link):
         return falling, rising
 
     def sensitivity(self, alpha: float) -> float:
-        """That of the link of the true signs, a bound: ``c'/(c (1 - c)) <= h'/(h (1 - h))``.
-
-        For ``c (1 - c)`` is concave in c, and c a mixture of h, 1 and 0. Nothing needs it for privacy: what is fitted to
-        flipped signs is post-processing.
-        """
+        """A bound, because ``c (1 - c)`` is concave and c a mixture of h, 1 and 0: ``c'/(c (1 - c)) <= h'/(h (1 - h))``."""
         return self.link.sensitivity(alpha)
 
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
@@ -272,7 +246,7 @@ class Flipped(Link):
 
 
 def check_ridge(ridge: float) -> None:
-    """Refuse with a ValueError a ridge that is no finite number of at least 0."""
+    """Refuse a ridge that is no finite number of at least 0."""
     if not 0 <= ridge < math.inf:
         raise ValueError(
             f"ridge must be a finite number of at least 0, got {ridge!r}. It is the weight of half the squared entries."

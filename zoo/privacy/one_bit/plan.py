@@ -1,4 +1,4 @@
-"""What the mechanisms of one-bit matrix completion have in common: their plan, noise on vectors, checks."""
+"""What the mechanisms of one-bit matrix completion have in common: plans, noise on vectors, checks that raise ValueErrors."""
 
 from __future__ import annotations
 
@@ -67,9 +67,6 @@ def vector_plan(
         sensitivity: How far one change moves the vector each time, in the L1 norm for Laplace noise, else in the L2 norm.
         steps: How many times.
         clip: For the plan.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     check_epsilon(epsilon)
     check_noise(noise, delta)
@@ -101,7 +98,7 @@ def with_noise(values: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
 
 
 def check_noise(noise: str, delta: float) -> None:
-    """Refuse with a ValueError an unknown kind of noise, and a delta with Laplace noise."""
+    """Refuse an unknown kind of noise, and a delta with Laplace noise."""
     if noise not in ("laplace", "gaussian"):
         raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}.")
     if noise == "laplace" and delta != 0:
@@ -109,7 +106,7 @@ def check_noise(noise: str, delta: float) -> None:
 
 
 def check_steps(steps: int) -> None:
-    """Refuse with a ValueError a number of steps that is no positive integer."""
+    """Refuse a number of steps that is no positive integer."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise ValueError(
             f"steps must be an integer of at least 1, got {steps!r}. It is fixed before any step is taken."
@@ -117,7 +114,7 @@ def check_steps(steps: int) -> None:
 
 
 def check_signs(signs: Signs) -> None:
-    """Refuse with a ValueError anything but a vector of +1 and -1."""
+    """Refuse anything but a vector of +1 and -1."""
     if signs.ndim != 1 or not (np.abs(signs) == 1).all():
         raise ValueError(
             f"Signs must be +1 or -1, of shape (n,), got shape {signs.shape} and values such as "

@@ -1,7 +1,7 @@
 """Scales of one-bit matrix completion as published that do not hold, kept to be measured and refuted.
 
 *One-Bit Matrix Completion with Differential Privacy*, Sections 4.2 and 4.4. Where more is lost than is claimed, a record
-says ``guarantee: none``.
+says ``guarantee: none``. Arguments out of range raise a ValueError.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def paper_sensitivity(link: Link, alpha: float) -> float:
     """The paper's bound of how far one flipped sign moves a gradient: 1 for logistic, ``2 h'(0)/h(-alpha)`` for probit.
 
     `Link.sensitivity` is the least bound; for probit this one is far above it. Unit, relation and norm are the same.
-    Raises a ValueError if alpha, the bound of the entries, is out of range, or the link is another.
     """
     exact = link.sensitivity(alpha)
     if isinstance(link, Logistic):
@@ -63,29 +62,19 @@ def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedSc
 
     The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`), the sensitivity that of
     the gradient (L1). With a logistic link the noisy bits cost twice the claim and no more, which is `plan_objective` at
-    that epsilon.
-
-    Args:
-        link: `Logistic` or `Probit`.
-        epsilon: The claim.
-        alpha: Bound of the entries; finite.
-
-    Raises:
-        ValueError: If an argument is out of range.
+    that epsilon. Epsilon is the claim, alpha the finite bound of the entries.
     """
     _check_claim(epsilon, alpha)
     scale = paper_sensitivity(link, alpha) / (2 * epsilon)
     above, below = (float(slope) for slope in link.slopes(alpha))
     density = abs((below - above) / scale - link.log_curvature_ratio(alpha))  # just below alpha
-    reason = "the published noise is half of what its epsilon needs: the factor 1/2 of the objective is before it, too"
-    if not isinstance(link, Logistic):
+    if isinstance(link, Logistic):
+        reason = (
+            "the published noise is half of what its epsilon needs: the factor 1/2 of the objective is before it, too"
+        )
+    else:
         reason = "the published proof lacks a factor of 2 and what the curvature of the objective tells"
-    return PublishedScale(
-        scale=scale,
-        claimed_epsilon=epsilon,
-        least_epsilon=max(bound_ratio(link, alpha, scale), density),
-        reason=reason,
-    )
+    return PublishedScale(scale, epsilon, max(bound_ratio(link, alpha, scale), density), reason)
 
 
 def bound_ratio(link: Link, alpha: float, scale: float) -> float:
@@ -109,25 +98,14 @@ def published_output(epsilon: float, alpha: float, *, size: int = 2) -> Publishe
     ``2 alpha`` is how far one entry can move, and one flipped sign can move all (`cross_solutions`): in L1 by
     ``2 alpha d`` on a square matrix of d rows, which is a loss of d epsilon.
 
-    The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`).
-
-    Args:
-        epsilon: The claim.
-        alpha: Bound of the entries.
-        size: d of the example, at least 2; as large as the smaller side of the matrix.
-
-    Raises:
-        ValueError: If an argument is out of range.
+    The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`). Epsilon is the claim, alpha
+    the bound of the entries, size the d of the example, at least 2; as large as the smaller side of the matrix.
     """
     _check_claim(epsilon, alpha)
     if size < 2:
         raise ValueError(f"size must be at least 2, got {size!r}: of one entry the claim holds.")
-    return PublishedScale(
-        scale=2 * alpha / epsilon,
-        claimed_epsilon=epsilon,
-        least_epsilon=size * epsilon,
-        reason="the published noise is for one entry, and one sign can move all entries of the completed matrix",
-    )
+    reason = "the published noise is for one entry, and one sign can move all entries of the completed matrix"
+    return PublishedScale(2 * alpha / epsilon, epsilon, size * epsilon, reason)
 
 
 def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
@@ -137,10 +115,6 @@ def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
     and -1 in the other. Entries are bounded by alpha and the nuclear norm by ``2 alpha sqrt(size - 1)``. No observed sign
     is more likely than at alpha, and exactly one matrix within the bounds has them all there: its other entries are
     ``alpha/(size - 1)``, or minus that.
-
-    Args:
-        size: Rows, at least 2.
-        alpha: Bound of the entries.
 
     Returns:
         The completed matrices for the corner +1 and -1, ``(size, size)``.
@@ -157,10 +131,7 @@ def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
 def published_noise(values: Floats, published: PublishedScale, noise: NoiseSource) -> Floats:
     """Values with Laplace noise as printed, rounded to the lattice. No guarantee.
 
-    Args:
-        values: Bits ``(1 + sign)/2`` for `published_objective` with a logistic link; matrices for `published_output`.
-        published: The scale.
-        noise: Where the noise comes from.
+    Values are bits ``(1 + sign)/2`` for `published_objective` with a logistic link, and matrices for `published_output`.
     """
     noisy = values + laplace_noise(noise, published.scale, values.shape)
     return round_to_lattice(noisy, math.sqrt(2) * published.scale)

@@ -6,7 +6,8 @@ the reports is post-processing: any solver, any stopping rule, any likelihood.
 
 With a logistic link a sign enters the likelihood through its bit ``(1 + sign)/2`` alone, and linearly. So noise on the
 objective or its gradients (`mechanisms`) is a noisy view of bits too, and every such view of equal epsilon can be
-made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised response dominates it.
+made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised response dominates it. Arguments out of range, and
+signs that are none, raise a ValueError.
 """
 
 from __future__ import annotations
@@ -73,12 +74,6 @@ def plan_input(epsilon: float) -> SignResponsePlan:
 
     Protects the value of one rating; neighbours differ in one sign, so one bit moves by 1 (L1). No delta, and tight. Each
     user can make their own flips. (Section 4.1 with ``p1 = p2``, which holds as published.)
-
-    Args:
-        epsilon: Privacy loss asked for.
-
-    Raises:
-        ValueError: If epsilon is out of range.
     """
     p = flip_probability(epsilon)
     return _sign_plan(p, p, epsilon)
@@ -89,14 +84,7 @@ def plan_uneven_input(p1: float, p2: float) -> SignResponsePlan:
 
     As `plan_input`, for Section 4.1 with ``p1 != p2``. Epsilon is the largest log-ratio of four, both reports either way
     round (`flips_epsilon`). The condition of the paper's Theorem 1 is two of them: it gives ln 2 for ``p1 = 0, p2 = 1/2``,
-    where the report -1 tells the sign.
-
-    Args:
-        p1: Probability that a +1 is reported as -1, in (0, 1/2).
-        p2: Probability that a -1 is reported as +1, in (0, 1/2).
-
-    Raises:
-        ValueError: If a probability is out of range.
+    where the report -1 tells the sign. Both probabilities lie in (0, 1/2).
     """
     epsilon = flips_epsilon(p1, p2)
     for name, value in (("p1", p1), ("p2", p2)):
@@ -136,9 +124,6 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
 
     Returns:
         +1 or -1, shape ``(n,)``, of the type that was given.
-
-    Raises:
-        ValueError: If a sign is neither, or a probability is out of range.
     """
     check_signs(signs)
     flips = bernoulli(p1, len(signs), noise)
@@ -153,12 +138,6 @@ def plan_ternary(epsilon: float) -> TernaryResponsePlan:
     Protects one rating, that it exists included: neighbours differ in one cell, which holds +1, -1 or nothing and may
     become any other. No delta. The sets of users and items are public. Not in the paper, whose Omega is public. Of a matrix
     with one cell in twenty rated, most reports are made up below an epsilon of about 4.
-
-    Args:
-        epsilon: Privacy loss asked for.
-
-    Raises:
-        ValueError: If epsilon is out of range.
     """
     keep = ternary_keep(epsilon)
     return TernaryResponsePlan(
@@ -187,7 +166,7 @@ def ternary_signs(
     done. Random numbers do not depend on the data, but for how many ratings there are.
 
     Args:
-        rows: Of the ratings, ``(n,)``.
+        rows: Of the ratings, ``(n,)``; no cell twice.
         columns: Of the ratings, ``(n,)``.
         signs: +1 or -1, ``(n,)``.
         shape: Rows and columns of the matrix; public.
@@ -196,9 +175,6 @@ def ternary_signs(
 
     Returns:
         Rows, columns and signs of the reported ratings, sorted by cell. How many of them are true is private.
-
-    Raises:
-        ValueError: If a sign is neither +1 nor -1, or a cell lies outside the matrix or has two signs.
     """
     check_signs(signs)
     if len(rows) and not (min(rows.min(), columns.min()) >= 0 and rows.max() < shape[0] and columns.max() < shape[1]):
