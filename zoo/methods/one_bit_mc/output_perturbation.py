@@ -79,7 +79,7 @@ class OutputPerturbation(Perturbation):
             bound = problem.alpha if problem.bounded else None
             return self._sound(problem.link, bound, self._delta(problem.num_users))
         assert problem.alpha is not None  # see `check`
-        return published_output(self.epsilon, problem.alpha, size=max(2, min(problem.observations.shape)))
+        return published_output(self.epsilon, problem.alpha)
 
     def _sound(self, link: Link, bound: float | None, delta: float) -> OneBitPlan:
         assert self.steps is not None

@@ -6,6 +6,7 @@ hold are among them; these must be caught. The name of an audit is for a table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -26,7 +27,6 @@ from zoo.privacy.one_bit.mechanisms import (
 from zoo.privacy.one_bit.plan import Floats, OneBitPlan
 from zoo.privacy.one_bit.published import (
     PublishedScale,
-    bound_ratio,
     cross_solutions,
     published_noise,
     published_objective,
@@ -77,7 +77,7 @@ def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
         output_audit("OutP Gaussian", epsilon, delta),
         published_bits_audit("published ObjP", published_objective(Logistic(), claim, _ALPHA)),
         *(
-            published_output_audit(f"published OutP, d = {size}", published_output(claim, 1.0, size=size), size)
+            published_output_audit(f"published OutP, d = {size}", published_output(claim, 1.0), size)
             for size in (2, 10)
         ),
     ]
@@ -92,10 +92,7 @@ def flips_audit(name: str, plan: SignResponsePlan) -> Audit:
 def ternary_audit(name: str, plan: TernaryResponsePlan, *, presence: bool) -> Audit:
     """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
 
-    Args:
-        name: For a table.
-        plan: From `plan_ternary`.
-        presence: Whether the cell is not rated on one of the data sets; else its sign differs.
+    With `presence` the cell is not rated on one of the data sets; else its sign differs.
     """
 
     def world(sign: float, runs: int, noise: NoiseSource) -> Floats:
@@ -120,17 +117,14 @@ def bits_audit(name: str, plan: OneBitPlan) -> Audit:
     """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
     worlds = _sign_worlds(lambda signs, noise: _completed(noisy_bits(signs, plan, noise)))
     if plan.noise == "laplace":
-        return _pure(name, plan, worlds, attained=bound_ratio(Logistic(), _ALPHA, plan.scale))
+        return _pure(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.scale))
     return _gaussian(name, plan, worlds, lambda count, noise: noisy_bits(np.ones(count), plan, noise) - 1)
 
 
 def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
     """Audit of the probit objective of one entry: the score is the minimiser, by bisection down to the last bits.
 
-    Args:
-        name: For a table.
-        plan: From `plan_objective` for this link, with entries bounded by 1 and no ridge.
-        link: The same link.
+    The plan is that of `plan_objective` for this link, with entries bounded by 1 and no ridge.
     """
 
     def minimiser(signs: Floats, noise: NoiseSource) -> Floats:
@@ -144,7 +138,7 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
         result: Floats = (low + high) / 2
         return result
 
-    return _pure(name, plan, _sign_worlds(minimiser), attained=bound_ratio(link, _PROBIT_ALPHA, plan.scale))
+    return _pure(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.scale))
 
 
 def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
@@ -207,17 +201,9 @@ def completed(
     steps: int = _STEPS,
     step_size: float = _STEP_SIZE,
 ) -> Floats:
-    """The end of the steps of `plan_output`, slow and plain; ``(rows, columns)``.
+    """The end of the steps of `plan_output`, slow and plain, with the nuclear norm bounded by the radius.
 
-    Args:
-        signs: +1 or -1 where observed, ``(rows, columns)``.
-        observed: Which entries are, ``(rows, columns)``.
-        link: Of the signs.
-        radius: Bound of the nuclear norm.
-        alpha: Bound of the entries.
-        ridge: Weight of half the squared entries.
-        steps: How many.
-        step_size: Of each.
+    Signs are +1 or -1 where observed; these, `observed` and the result have the shape ``(rows, columns)``.
     """
     matrix = np.zeros(signs.shape)
     for _ in range(steps):
@@ -276,8 +262,7 @@ def _gaussian(
 
 def _refuted(name: str, published: PublishedScale, worlds: Worlds) -> Audit:
     """Audit of a published claim, of which about twice is there to see or more."""
-    claim = published.claimed_epsilon
-    relation = Relation.CHANGE_ONE_RATING_VALUE
+    claim, relation = published.claimed_epsilon, Relation.CHANGE_ONE_RATING_VALUE
     return Audit(name, claim, 0.0, worlds, attained=2 * claim, holds=False, relation=relation)
 
 
@@ -305,3 +290,12 @@ def _matrix_worlds(
 def _completed(bits: Floats) -> Floats:
     """The logistic minimiser of one entry in ``[-alpha, alpha]``, given its noisy bit."""
     return np.clip(logit(np.clip(bits, 0.0, 1.0)), -_ALPHA, _ALPHA)
+
+
+def _tail_ratio(link: Link, alpha: float, scale: float) -> float:
+    """How much more often +1 than -1 puts the only entry at its bound alpha, as a log-ratio; Laplace noise in the objective.
+
+    Noise N must make up for the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
+    """
+    above, below = (float(slope) for slope in link.slopes(alpha))
+    return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))

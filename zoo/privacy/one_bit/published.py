@@ -1,7 +1,8 @@
 """Scales of one-bit matrix completion as published that do not hold, kept to be measured and refuted.
 
 *One-Bit Matrix Completion with Differential Privacy*, Sections 4.2 and 4.4. Where more is lost than is claimed, a record
-says ``guarantee: none``. Arguments out of range raise a ValueError.
+says ``guarantee: none``. The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`).
+Epsilon is the claim, alpha the finite bound of the entries; a ValueError is raised for others.
 """
 
 from __future__ import annotations
@@ -24,13 +25,11 @@ class PublishedScale:
     Attributes:
         scale: Of the Laplace noise, in the units of what the project adds noise to.
         claimed_epsilon: What the paper says it costs.
-        least_epsilon: What it costs at least, on data that exist.
         reason: Why there is no guarantee; for a record.
     """
 
     scale: float
     claimed_epsilon: float
-    least_epsilon: float
     reason: str
 
 
@@ -56,56 +55,37 @@ def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedSc
     """Noise in the objective as printed: H of Laplace scale ``Delta/epsilon``. Not epsilon-private.
 
     H stands inside the factor ``-1/2`` of the objective, so only half of it meets the gradient, which one flipped sign
-    moves by Delta: the term added is ``-<N, X>`` with N = H/2, and ``scale`` is that of N, ``Delta/(2 epsilon)``. With one
-    logistic entry bounded by alpha, the output alpha comes with probability ``P(H >= -2 (1 - h(alpha)))`` from +1 and
+    moves by Delta (L1): the term added is ``-<N, X>`` with N = H/2, and ``scale`` is that of N, ``Delta/(2 epsilon)``. With
+    one logistic entry bounded by alpha, the output alpha comes with probability ``P(H >= -2 (1 - h(alpha)))`` from +1 and
     ``P(H >= 2 h(alpha))`` from -1: a loss near 2 epsilon. At a probit link the curvature is left out as well.
 
-    The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`), the sensitivity that of
-    the gradient (L1). With a logistic link the noisy bits cost twice the claim and no more, which is `plan_objective` at
-    that epsilon. Epsilon is the claim, alpha the finite bound of the entries.
+    With a logistic link the noisy bits cost twice the claim and no more, which is `plan_objective` at that epsilon.
     """
     _check_claim(epsilon, alpha)
-    scale = paper_sensitivity(link, alpha) / (2 * epsilon)
-    above, below = (float(slope) for slope in link.slopes(alpha))
-    density = abs((below - above) / scale - link.log_curvature_ratio(alpha))  # just below alpha
     if isinstance(link, Logistic):
         reason = (
             "the published noise is half of what its epsilon needs: the factor 1/2 of the objective is before it, too"
         )
     else:
         reason = "the published proof lacks a factor of 2 and what the curvature of the objective tells"
-    return PublishedScale(scale, epsilon, max(bound_ratio(link, alpha, scale), density), reason)
+    return PublishedScale(paper_sensitivity(link, alpha) / (2 * epsilon), epsilon, reason)
 
 
-def bound_ratio(link: Link, alpha: float, scale: float) -> float:
-    """How much more often +1 than -1 puts the only entry at its bound alpha, as a log-ratio; Laplace noise in the objective.
+def published_output(epsilon: float, alpha: float) -> PublishedScale:
+    """Noise on every entry of the completed matrix as printed: Laplace of scale ``2 alpha/epsilon``. Not epsilon-private.
 
-    Noise N must make up for the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
+    ``2 alpha`` is how far one entry can move, and one flipped sign can move all (`cross_solutions`): in L1 by
+    ``2 alpha d`` on a square matrix of d rows, which is a loss of d epsilon.
     """
-    above, below = (float(slope) for slope in link.slopes(alpha))
-    return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))
+    _check_claim(epsilon, alpha)
+    reason = "the published noise is for one entry, and one sign can move all entries of the completed matrix"
+    return PublishedScale(2 * alpha / epsilon, epsilon, reason)
 
 
 def _check_claim(epsilon: float, alpha: float) -> None:
     check_epsilon(epsilon)
     if not 0 < alpha < math.inf:
         raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. It bounds the entries, e.g. 1.0.")
-
-
-def published_output(epsilon: float, alpha: float, *, size: int = 2) -> PublishedScale:
-    """Noise on every entry of the completed matrix as printed: Laplace of scale ``2 alpha/epsilon``. Not epsilon-private.
-
-    ``2 alpha`` is how far one entry can move, and one flipped sign can move all (`cross_solutions`): in L1 by
-    ``2 alpha d`` on a square matrix of d rows, which is a loss of d epsilon.
-
-    The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`). Epsilon is the claim, alpha
-    the bound of the entries, size the d of the example, at least 2; as large as the smaller side of the matrix.
-    """
-    _check_claim(epsilon, alpha)
-    if size < 2:
-        raise ValueError(f"size must be at least 2, got {size!r}: of one entry the claim holds.")
-    reason = "the published noise is for one entry, and one sign can move all entries of the completed matrix"
-    return PublishedScale(2 * alpha / epsilon, epsilon, size * epsilon, reason)
 
 
 def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
@@ -117,7 +97,7 @@ def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
     ``alpha/(size - 1)``, or minus that.
 
     Returns:
-        The completed matrices for the corner +1 and -1, ``(size, size)``.
+        The completed matrices for the corner +1 and -1, ``(size, size)``; the size is at least 2.
     """
     solutions = []
     for corner in (alpha, -alpha):

@@ -186,7 +186,7 @@ def test_plain_steps_reach_the_minimum_within_both_bounds() -> None:
 
 def test_a_published_scale_has_no_claim_to_pass() -> None:
     # The same score, with the noise that the example needs, passes at the same claim.
-    enough = PublishedScale(scale=4.0, claimed_epsilon=1.0, least_epsilon=1.0, reason="-")
+    enough = PublishedScale(scale=4.0, claimed_epsilon=1.0, reason="-")
     audit = audits.published_output_audit("enough", enough, 2)
     scores = audit.worlds(40_000, NoiseSource.seeded(10))
     assert two_world(*scores, 1.0, 0.0, beta=BETA, attained=1.0).verdict == "pass"
