@@ -4,16 +4,20 @@ import tests.one_thread  # noqa: F401  before numpy
 
 # isort: split
 import gc
+import os
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from fcntl import LOCK_EX, flock
+from functools import partial, partialmethod
 from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from jsonargparse import ArgumentParser
+from pytorch_lightning.cli import LightningArgumentParser
 
 from tests.quickstart import PROJECTED
 from zoo.commands.cli import ZooCLI, import_names
@@ -124,15 +128,28 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same of a ``fit`` by two processes."""
-    place = tmp_path_factory.mktemp("finished_by_two")
+    """The same of a ``fit`` by two processes, once for all workers of a suite."""
+    own = tmp_path_factory.getbasetemp()
+    place = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "finished_by_two"
     # Of 25 cases the first process tests 13 in two batches, the second 12 in one.
     two = ("--trainer.devices", "2", "--trainer.strategy", "ddp")
     uneven = ("--data.num_users", "25", "--data.evaluation_batch_size", "12")
     arguments = [sys.executable, "-m", "zoo", "fit", *PROJECTED, *two, *uneven]
-    done = subprocess.run(arguments, cwd=place, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr
+    with place.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)  # until the file is closed
+        if not place.is_dir():
+            place.mkdir()
+            done = subprocess.run(arguments, cwd=place, capture_output=True, text=True, check=False, timeout=600)
+            assert done.returncode == 0, done.stderr
     return place / "runs" / "PriCDR" / "version_0"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def settings_are_checked_once() -> Iterator[None]:
+    """Lightning writes the settings down for the checkpoint, and would check again what was parsed a moment ago."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LightningArgumentParser, "dump", partialmethod(ArgumentParser.dump, skip_validation=True))
+        yield
 
 
 @pytest.fixture(scope="session")

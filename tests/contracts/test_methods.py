@@ -1,6 +1,9 @@
 """What every exported method must do; a method is tested here by being exported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def publisher_for(name: str) -> Publisher:
-    """Of a release that the method reads: a generator that takes noise, if it reads generators, else the ratings."""
-    if "generator" not in getattr(zoo, name).reads:
+def publisher_for(kind: str) -> Publisher:
+    """Of a release that a method reads: a generator that takes noise, or the ratings."""
+    if kind != "generator":
         return Plaintext()
     network = SPPG(mechanism="none", steps=2, sample_size=8, condition_dim=4, generator_dims=(8,), noise_dim=2)
     return GeneratorPublisher(network)
@@ -50,26 +53,37 @@ def tiny_method(name: str) -> Recommender:
 
 
 Make = Callable[..., tuple[Recommender, CrossDomainDataModule]]
+DATA = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 
 
-@pytest.fixture(params=NAMES)
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Releases for whoever reads one, each published once: the right one, and one that it was not trained with."""
+
+    @cache
+    def publish(kind: str, release: str) -> Path:
+        publisher = publisher_for(kind)
+        publisher = publisher if release == "right" else Noise(publisher)
+        source = Synthetic(**DATA).source("book")
+        return publisher.publish(source, "book").save(tmp_path_factory.mktemp("released") / release)
+
+    return publish
+
+
+@pytest.fixture(params=NAMES, scope="module")
+def make(request: pytest.FixtureRequest, released: Callable[[str, str], Path]) -> Make:
     """Makes the method, and tiny data with a release for whoever reads one."""
-    released: dict[str, Path] = {}
+    named = getattr(zoo, request.param)
 
     def build(release: str = "right", **settings: Any) -> tuple[Recommender, CrossDomainDataModule]:  # noqa: ANN401
-        if getattr(zoo, request.param).reads_signs:
+        if named.reads_signs:
             method = tiny_method(request.param)
             split = {"evaluation": Evaluation(split="random2")}  # with a validation set
             return method, LowRank(**{"num_users": 40, "num_items": 30, "observed": 0.3, "seed": 1} | split | settings)
-        sizes = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
-        if not released:
-            source, publisher = Synthetic(**sizes).source("book"), publisher_for(request.param)
-            released["right"] = publisher.publish(source, "book").save(tmp_path / "right")
-            released["wrong"] = Noise(publisher).publish(source, "book").save(tmp_path / "wrong")
+        path = released("generator" if "generator" in named.reads else "ratings", release)
         seed_everything(5)
         method = tiny_method(request.param)
-        return method, Synthetic(**(sizes | settings), releases={"book": released[release]})
+        return method, Synthetic(**(DATA | settings), releases={"book": path})
 
     return build
 
@@ -87,12 +101,37 @@ def trainer(folder: Path, *callbacks: Callback, epochs: int = 3, **settings: Any
     )
 
 
-@pytest.fixture
-def trained(make: Make, tmp_path: Path) -> tuple[Recommender, CrossDomainDataModule, Trainer]:
+@dataclass(frozen=True)
+class Trained:
+    """A method after three epochs, with what it was trained on and by, and the folder of its checkpoint."""
+
+    method: Recommender
+    data: CrossDomainDataModule
+    run: Trainer
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "last.ckpt"
+
+
+@pytest.fixture(scope="module")
+def trained_once(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     method, data = make()
-    run = trainer(tmp_path / "run")
+    folder = tmp_path_factory.mktemp("trained")
+    run = trainer(folder)
     run.fit(method, datamodule=data)
-    return method, data, run
+    return Trained(method, data, run, folder)
+
+
+@pytest.fixture
+def trained(trained_once: Trained) -> Iterator[Trained]:
+    """What several tests look at; each finds it as it was trained, since a source of noise cannot be copied."""
+    method = trained_once.method
+    state, training = deepcopy(method.state_dict()), method.training
+    yield trained_once
+    method.load_state_dict(state)
+    method.train(training)
 
 
 def test_the_constructor_builds_nothing(make: Make) -> None:
@@ -113,10 +152,8 @@ def test_it_says_what_it_is(make: Make) -> None:
     assert any(f"class_path: {name}\n" in text for text in configs), "a method has a config"
 
 
-def test_scores_of_given_items_are_those_of_all_items(
-    trained: tuple[Recommender, CrossDomainDataModule, Trainer],
-) -> None:
-    method, data, _ = trained
+def test_scores_of_given_items_are_those_of_all_items(trained: Trained) -> None:
+    method, data = trained.method, trained.data
     method.eval()
     users = torch.tensor([3, 0, 39, 3])
     with torch.no_grad():
@@ -127,8 +164,8 @@ def test_scores_of_given_items_are_those_of_all_items(
         assert torch.allclose(method.score(users, items), scores.gather(1, items), atol=1e-5)
 
 
-def test_exposed_tensors_are_returned(trained: tuple[Recommender, CrossDomainDataModule, Trainer]) -> None:
-    method, data, _ = trained
+def test_exposed_tensors_are_returned(trained: Trained) -> None:
+    method, data = trained.method, trained.data
     if method.batches in ("once", "steps"):
         assert not method.exposes
         return
@@ -158,10 +195,9 @@ def test_a_penalty_is_added_to_the_loss(make: Make, tmp_path: Path) -> None:
     assert float(run.callback_metrics["train/penalty/seven"]) == 7.0
 
 
-def test_ranking_figures_are_logged(trained: tuple[Recommender, CrossDomainDataModule, Trainer]) -> None:
-    _, _, run = trained
+def test_ranking_figures_are_logged(trained: Trained) -> None:
     for key in ("val/ndcg@10", "val/sampled/hit_rate@10", "val/full/mrr@5"):
-        assert 0 <= float(run.callback_metrics[key]) <= 1
+        assert 0 <= float(trained.run.callback_metrics[key]) <= 1
 
 
 class StopInside(Callback):
@@ -179,11 +215,9 @@ class StopInside(Callback):
 
 
 @pytest.mark.parametrize("stop", [4, 6, None], ids=["inside an epoch", "at its last batch", "after it"])
-def test_a_resumed_run_equals_an_unbroken_one(make: Make, tmp_path: Path, stop: int | None) -> None:
-    method, data = make()
-    if method.batches == "once":
+def test_a_resumed_run_equals_an_unbroken_one(make: Make, trained: Trained, tmp_path: Path, stop: int | None) -> None:
+    if trained.method.batches == "once":
         pytest.skip("a closed form has nothing to resume")
-    trainer(tmp_path / "whole").fit(method, datamodule=data)
     halted, data = make()
     if stop is None:
         checkpoint = tmp_path / "halted" / "last.ckpt"
@@ -195,41 +229,35 @@ def test_a_resumed_run_equals_an_unbroken_one(make: Make, tmp_path: Path, stop: 
     resumed, data = make()
     torch.manual_seed(123)
     trainer(tmp_path / "resumed").fit(resumed, datamodule=data, ckpt_path=checkpoint)
-    ours, theirs = method.state_dict(), resumed.state_dict()
+    ours, theirs = trained.method.state_dict(), resumed.state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_loaded_checkpoint_scores_the_same(
-    trained: tuple[Recommender, CrossDomainDataModule, Trainer], tmp_path: Path
-) -> None:
-    method, data, _ = trained
-    loaded = type(method).load_from_checkpoint(tmp_path / "run" / "last.ckpt", weights_only=True)
+def test_a_loaded_checkpoint_scores_the_same(trained: Trained) -> None:
+    method, data = trained.method, trained.data
+    loaded = type(method).load_from_checkpoint(trained.checkpoint, weights_only=True)
     loaded.read_data(data)
     users = torch.arange(data.train.num_users)
     with torch.no_grad():
         assert torch.equal(loaded.eval().score_all(users), method.eval().score_all(users))
 
 
-def test_another_release_is_refused(
-    make: Make, trained: tuple[Recommender, CrossDomainDataModule, Trainer], tmp_path: Path
-) -> None:
+def test_another_release_is_refused(make: Make, trained: Trained, tmp_path: Path) -> None:
     method, data = make("wrong")
     run = trainer(tmp_path / "other", epochs=4)
     if not method.reads:
-        run.test(method, datamodule=data, ckpt_path=tmp_path / "run" / "last.ckpt", verbose=False)
+        run.test(method, datamodule=data, ckpt_path=trained.checkpoint, verbose=False)
         assert "test/sampled/ndcg@10" in run.callback_metrics
         return
     with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\]"):
-        run.test(method, datamodule=data, ckpt_path=tmp_path / "run" / "last.ckpt")
+        run.test(method, datamodule=data, ckpt_path=trained.checkpoint)
 
 
-def test_another_split_is_refused(
-    make: Make, trained: tuple[Recommender, CrossDomainDataModule, Trainer], tmp_path: Path
-) -> None:
+def test_another_split_is_refused(make: Make, trained: Trained, tmp_path: Path) -> None:
     method, data = make(seed=2, evaluation=Evaluation(split="random2"))
     with pytest.raises(ReleaseMismatchError, match=r"Use the data|these differ"):
-        trainer(tmp_path / "other").test(method, datamodule=data, ckpt_path=tmp_path / "run" / "last.ckpt")
+        trainer(tmp_path / "other").test(method, datamodule=data, ckpt_path=trained.checkpoint)
 
 
 def test_users_without_history_are_ranked(make: Make, tmp_path: Path) -> None:
