@@ -22,18 +22,17 @@ class RobustnessConductor(Callback):
     """Penalises correlation between the dimensions of the user factors, and between those of the item factors.
 
     For a batch with B rows the penalty is ``weight * B * (r(user_factors) + r(item_factors))``, where r is the mean squared
-    correlation of two different dimensions (:func:`zoo.nn.losses.decorrelation_loss`), between 0 and 1. It works with
-    every method that exposes both factors, and is logged as ``train/penalty/robustness_conductor``.
+    correlation of two different dimensions (:func:`zoo.nn.losses.decorrelation_loss`), between 0 and 1. It is for every
+    method that exposes both factors, and logged as ``train/penalty/robustness_conductor``.
 
-    Reduction: the losses of the methods are summed over the rows of a batch (users, or pairs with the sampled loss), so
-    the penalty is multiplied by the number of rows, which is that of ``user_factors``, for both terms. ``weight`` is thus
-    in units of the loss of one row and means the same at any batch size. A user's loss is a sum over all items, a
-    pair's is one term: a sampled loss wants a weight smaller by a factor of the order of the number of items.
+    The losses of the methods are summed over the rows of a batch (users, or pairs with the sampled loss), hence the factor
+    B, the rows of ``user_factors``, for both terms: ``weight`` is in units of the loss of one row at any batch size. A user's
+    loss is a sum over all items, a pair's is one term: a sampled loss wants a weight smaller by about the number of items.
 
-    Correlations are taken over the rows that a process has in its batch: over all items where the method exposes the
-    factors of all, over pairs, and so with repeats, where it samples. With more dimensions than rows less one they cannot
-    all vanish: r stays above ``(K - B + 1) / ((B - 1) (K - 1))`` for K dimensions and B distinct rows, and a batch of one
-    row adds nothing. A constant dimension counts as uncorrelated and gets no gradient. A run has one such callback.
+    Correlations are taken over the rows that a process has in its batch: all items where the method exposes the factors of
+    all, pairs with their repeats where it samples. With K dimensions and B distinct rows, ``K > B - 1``, r stays above
+    ``(K - B + 1) / ((B - 1) (K - 1))``, and a batch of one row adds nothing. A constant dimension counts as uncorrelated and
+    gets no gradient. A run has one such callback.
 
     Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*,
     AAAI 2023, section "Enhancing RCDR with Robustness", equation 11, added to the loss as in equation 12.
@@ -46,9 +45,6 @@ class RobustnessConductor(Callback):
     Args:
         weight: What wholly correlated user factors, or item factors, would add to the loss of one row. The default is a
             few per cent of a user's loss over some thousand items, once the penalty has taken effect.
-
-    Raises:
-        ValueError: If the weight is not positive and finite.
     """
 
     def __init__(self, weight: float = 10.0) -> None:
@@ -59,11 +55,7 @@ class RobustnessConductor(Callback):
         self.weight = weight
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Add the penalty to a method that exposes both factors, or refuse the method.
-
-        Raises:
-            TypeError: If the method does not expose user and item factors.
-        """
+        """Add the penalty to a method that exposes both factors; any other is refused."""
         if not isinstance(pl_module, Recommender) or not pl_module.exposes >= NEEDED:
             exposed = sorted(getattr(pl_module, "exposes", ()))
             serving = [name for name in zoo.METHODS if getattr(zoo, name).exposes >= NEEDED]

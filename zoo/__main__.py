@@ -43,31 +43,29 @@ def first_line(file: Path, name: str) -> str:
 def listing() -> str:
     """Methods, publishers, perturbations, datamodules and configs, one line each."""
     root = Path(zoo.__file__).parent.parent
-    modules = zoo.imported_names(root / "datamodules" / "__init__.py")
-    datamodules = {
-        name: home for name, home in modules.items() if home not in ("datamodules.base", "datamodules.protocol")
+    bases = ("zoo.methods.one_bit_mc.perturbation.Perturbation", "datamodules.base", "datamodules.protocol")
+    homes = {
+        "methods": zoo.METHODS,
+        "publishers": zoo.PUBLISHERS,
+        "perturbations": zoo.PERTURBATIONS,
+        "datamodules": zoo.imported_names(root / "datamodules" / "__init__.py"),
     }
-    perturbations = {name: home for name, home in zoo.PERTURBATIONS.items() if name != "Perturbation"}
+    sections = {
+        title: {
+            name: first_line(root / (home.replace(".", "/") + ".py"), name)
+            for name, home in sorted(found.items())
+            if home not in bases and f"{home}.{name}" not in bases
+        }
+        for title, found in homes.items()
+    }
+    configs = sorted((root / "configs").rglob("*.yaml"))
+    heads = [(str(path.relative_to(root)), path.read_text(encoding="utf-8").split("\n", 1)[0]) for path in configs]
+    sections["configs"] = {path: head.lstrip("# ") if head.startswith("#") else "" for path, head in heads}
     lines = []
-    for title, homes in (
-        ("methods", zoo.METHODS),
-        ("publishers", zoo.PUBLISHERS),
-        ("perturbations", perturbations),
-        ("datamodules", datamodules),
-    ):
-        said = {name: first_line(root / (home.replace(".", "/") + ".py"), name) for name, home in sorted(homes.items())}
-        lines += _section(title, said)
-    comments = {}
-    for config in sorted((root / "configs").rglob("*.yaml")):
-        comment = config.read_text(encoding="utf-8").split("\n", 1)[0]
-        comments[str(config.relative_to(root))] = comment.lstrip("# ") if comment.startswith("#") else ""
-    lines += _section("configs", comments)
+    for title, said in sections.items():
+        width = max(map(len, said), default=0)
+        lines += [f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in said.items())]
     return "\n".join(lines)
-
-
-def _section(title: str, said: dict[str, str]) -> list[str]:
-    width = max(map(len, said), default=0)
-    return [f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in said.items())]
 
 
 def main() -> None:

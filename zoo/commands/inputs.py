@@ -35,15 +35,10 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a run reads beside the target's own ratings.
+    """What a run reads beside the target's own ratings."""
 
-    Attributes:
-        releases: Folder of the release of each source.
-        users: ``own``, ``common`` or the path of a list.
-    """
-
-    releases: Mapping[str, Path]
-    users: str
+    releases: Mapping[str, Path]  # folder of the release of each source
+    users: str  # ``own``, ``common`` or the path of a list
 
     def completed(self, others: Inputs) -> Inputs:
         """These, and of others what they leave open."""

@@ -18,29 +18,17 @@ CONTROLS = NOISE, EASE, NOTHING = "its own noise control", "EASE", "the same mod
 
 @dataclass(frozen=True)
 class Gain:
-    """A row less one of its controls, in one figure of one ranking.
-
-    Attributes:
-        task: Key of the task.
-        line: The row.
-        against: Which of :data:`CONTROLS`.
-        ranking: ``full`` or ``sampled``.
-        measure: Which figure.
-        users: Paired over users, each averaged over seeds.
-        seeds: Paired over seeds; None with fewer than two.
-        users_holm: p-value over users, corrected for all rows compared with the same control in this figure.
-        seeds_holm: The same over seeds; None without one.
-    """
+    """A row less one of its controls, in one figure of one ranking."""
 
     task: str
     line: Line
-    against: str
-    ranking: str
+    against: str  # one of `CONTROLS`
+    ranking: str  # ``full`` or ``sampled``
     measure: str
-    users: Comparison
-    seeds: Comparison | None
-    users_holm: float = 1.0
-    seeds_holm: float | None = None
+    users: Comparison  # paired over users, each averaged over seeds
+    seeds: Comparison | None  # paired over seeds; None with fewer than two
+    users_holm: float = 1.0  # p-value over users, corrected for all rows compared with the same control in this figure
+    seeds_holm: float | None = None  # the same over seeds; None without one
 
 
 def gains(results: Results) -> list[Gain]:

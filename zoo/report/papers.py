@@ -32,25 +32,15 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Published:
-    """One row of a paper's table.
+    """One row of a paper's table."""
 
-    Attributes:
-        paper: Key of :data:`PAPERS`.
-        table: Number of the table in the paper.
-        dataset: Data set, for example ``douban``.
-        source: Source domain, or how many there are, for example ``3 domains``.
-        target: Target domain.
-        method: Recommender, as the paper names it.
-        figures: Values by metric and cut-off, for example ``hit_rate@5``.
-    """
-
-    paper: str
+    paper: str  # key of `PAPERS`
     table: int
     dataset: str
-    source: str
+    source: str  # a domain, or how many there are, for example ``3 domains``
     target: str
-    method: str
-    figures: dict[str, float]
+    method: str  # as the paper names it
+    figures: dict[str, float]  # values by metric and cut-off, for example ``hit_rate@5``
 
     @property
     def inconsistencies(self) -> list[str]:

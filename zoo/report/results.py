@@ -57,24 +57,14 @@ class GuaranteeKind:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One finished cell.
-
-    Attributes:
-        seed: Of the cell.
-        folder: Of the run.
-        report: What ``metrics.json`` says.
-        records: Privacy record of each release, by source.
-        cell_seconds: The whole cell, search included.
-        tuned: Trials of a hyperparameter search.
-        versions: What it was made with.
-    """
+    """One finished cell."""
 
     seed: int
     folder: Path
-    report: dict[str, Any]
-    records: dict[str, dict[str, Any]]
-    cell_seconds: float
-    tuned: int
+    report: dict[str, Any]  # what ``metrics.json`` says
+    records: dict[str, dict[str, Any]]  # privacy record of each release, by source
+    cell_seconds: float  # the whole cell, search included
+    tuned: int  # trials of a hyperparameter search
     versions: dict[str, str]
 
     def figure(self, ranking: str, measure: str) -> float:
@@ -191,17 +181,11 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What a benchmark has found so far.
+    """What a benchmark has found so far."""
 
-    Attributes:
-        benchmark: As ``benchmark.json`` has it.
-        lines: By task, in the order of the benchmark; rows without a finished run are left out.
-        finished: How many cells are.
-    """
-
-    benchmark: dict[str, Any]
-    lines: dict[str, list[Line]]
-    finished: int
+    benchmark: dict[str, Any]  # as ``benchmark.json`` has it
+    lines: dict[str, list[Line]]  # by task, in the order of the benchmark; rows without a finished run are left out
+    finished: int  # how many cells are
 
     @property
     def cells(self) -> int:

@@ -18,21 +18,14 @@ ROUNDING = 1e-13  # relative; differences of double-precision values closer than
 
 @dataclass(frozen=True)
 class Comparison:
-    """Outcome of a paired test.
+    """Outcome of a paired test."""
 
-    Attributes:
-        difference: Mean of ours minus theirs.
-        low: Lower end of the 95 % confidence interval of that mean (Student t); ``high`` is the upper one.
-        p_value: Two-sided p-value of no difference.
-        pairs: How many pairs there are; in ``better`` of them ours is higher.
-    """
-
-    difference: float
-    low: float
+    difference: float  # mean of ours minus theirs
+    low: float  # ends of the 95 % confidence interval of that mean (Student t)
     high: float
-    p_value: float
+    p_value: float  # two-sided, of no difference
     pairs: int
-    better: int
+    better: int  # pairs in which ours is higher
 
 
 def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:

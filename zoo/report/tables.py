@@ -17,21 +17,13 @@ from zoo.report.versus import Versus, shown
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text; ``**`` marks bold ones.
-
-    Attributes:
-        title: Heading.
-        columns: Their names; the first ``words`` are left-aligned.
-        rows: Cells, one for each column.
-        notes: Sentences below it.
-        words: Columns of text rather than numbers.
-    """
+    """Cells of text; ``**`` marks bold ones."""
 
     title: str
-    columns: list[str]
+    columns: list[str]  # their names; the first ``words`` are left-aligned
     rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
-    words: int = 1
+    notes: list[str] = field(default_factory=list)  # sentences below it
+    words: int = 1  # columns of text rather than numbers
 
 
 def metric(measure: str) -> str:

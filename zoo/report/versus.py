@@ -16,19 +16,12 @@ AGREEMENT = 0.05
 
 @dataclass(frozen=True)
 class Versus:
-    """One of our rows beside a row of a paper.
-
-    Attributes:
-        line: Ours.
-        paper: Theirs.
-        status: By NDCG@10 among 1 + 99 candidates; a paper's row that breaks the arithmetic is no target.
-        reason: Why the two may differ, and what is wrong with the paper's row.
-    """
+    """One of our rows beside a row of a paper."""
 
     line: Line
     paper: Published
-    status: Status
-    reason: str
+    status: Status  # by NDCG@10 among 1 + 99 candidates; a paper's row that breaks the arithmetic is no target
+    reason: str  # why the two may differ, and what is wrong with the paper's row
 
 
 def versus(results: Results) -> dict[str, list[Versus]]:

@@ -7,6 +7,7 @@ import json
 import platform
 import shutil
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,12 @@ BENCHMARK = "benchmark.json"
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a benchmark with one seed.
-
-    Attributes:
-        benchmark: What it belongs to.
-        row: Its line in the tables.
-        seed: Of splits, candidates, networks, batches and the draws of controls.
-        root: Folder of the whole benchmark.
-    """
+    """One row of a benchmark with one seed."""
 
     benchmark: Benchmark
     row: Row
-    seed: int
-    root: Path
+    seed: int  # of splits, candidates, networks, batches and the draws of controls
+    root: Path  # folder of the whole benchmark
 
     @property
     def name(self) -> str:
@@ -122,13 +116,11 @@ def folder_of(row: Row) -> str:
 def cells_of(benchmark: Benchmark, root: Path) -> list[Cell]:
     """Every cell, the first seed of all rows before the second of any: whatever is cut off is complete in its rows.
 
-    Raises:
-        BenchmarkError: If two cells would share a folder.
+    Two cells that would share a folder are refused.
     """
     cells = [Cell(benchmark, row, seed, root) for row in benchmark.rows() for seed in benchmark.seeds_of(row)]
-    if len({cell.name for cell in cells}) < len(cells):
-        names = [cell.name for cell in cells]
-        raise BenchmarkError(f"Several cells share a folder: {sorted({n for n in names if names.count(n) > 1})}.")
+    if shared := sorted(name for name, count in Counter(cell.name for cell in cells).items() if count > 1):
+        raise BenchmarkError(f"Several cells share a folder: {shared}.")
     return sorted(cells, key=lambda cell: benchmark.seeds_of(cell.row).index(cell.seed))
 
 

@@ -91,11 +91,7 @@ def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
 
 
 def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
-    """The cells whose name matches.
-
-    Raises:
-        BenchmarkError: If none does.
-    """
+    """The cells whose name matches; that none does is refused."""
     found = [cell for cell in cells if fnmatch.fnmatch(cell.name, pattern)]
     if not found:
         raise BenchmarkError(
@@ -105,11 +101,7 @@ def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
 
 
 def check_all(cells: Sequence[Cell], console: Console) -> None:
-    """Make every row's objects once, so that a misspelt setting is said before anything runs.
-
-    Raises:
-        BenchmarkError: With the row that is wrong and what is wrong with it.
-    """
+    """Make every row's objects once, so that a misspelt setting is said, with its row, before anything runs."""
     first = {(cell.row.task, cell.row.name): cell for cell in reversed(cells)}
     with console.status("Checking settings ...") as status:
         for number, cell in enumerate(first.values(), 1):
@@ -126,17 +118,12 @@ def check_all(cells: Sequence[Cell], console: Console) -> None:
 
 @contextmanager
 def only_one(root: Path) -> Iterator[None]:
-    """Hold the folder, so that two commands do not run the same cells.
-
-    Raises:
-        BenchmarkError: If another command holds it.
-    """
+    """Hold the folder, so that two commands do not run the same cells; one that another command holds is refused."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / LOCK).open("w") as file:
         try:
-            fcntl.flock(
-                file, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # let go by the system when this process ends, however it ends
+            # Let go by the system when this process ends, however it ends.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise BenchmarkError(
                 f"Another benchmark is running in {root}. Wait for it, or choose other --runs."
@@ -150,32 +137,25 @@ def run(
     """Run cells with a progress bar and a line for each that ends; gives the failed ones."""
     threads = max(1, (os.cpu_count() or 1) // processes)
     left = list(todo)
-    columns = (
-        TextColumn("cells"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=count, completed=count - len(todo))
+    columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
+
+        def remaining() -> str:
+            return f"about {duration(estimate.total(left, processes))} left"
+
+        bar = progress.add_task(remaining(), total=count, completed=count - len(todo))
 
         def ended(outcome: Outcome) -> None:
             left.remove(outcome.cell)
             if not outcome.error:
                 estimate.add(outcome.cell, outcome.seconds)
-            remaining = duration(estimate.total(left, processes))
-            progress.update(bar, advance=1, description=f"about {remaining} left")
+            progress.update(bar, advance=1, description=remaining())
             row = outcome.cell.row
+            name = escape(f"{row.task}: {row.name}, seed {outcome.cell.seed}")
             said = f"[red]failed: {escape(outcome.error)}[/red]" if outcome.error else f"{outcome.seconds:.0f} s"
-            where = f"{count - len(left)}/{count}"
-            progress.console.print(
-                f"[{where}] {escape(f'{row.task}: {row.name}, seed {outcome.cell.seed}')}: {said}; about {remaining} left",
-                highlight=False,
-                soft_wrap=True,
-            )
+            line = f"[{count - len(left)}/{count}] {name}: {said}; {remaining()}"
+            progress.console.print(line, highlight=False, soft_wrap=True)
 
-        progress.update(bar, description=f"about {duration(estimate.total(left, processes))} left")
         outcomes = run_cells(todo, processes, threads, ended, keep_checkpoints=keep_checkpoints)
     return [outcome for outcome in outcomes if outcome.error]
 

@@ -37,14 +37,7 @@ def tested(arguments: Sequence[str], folder: Path) -> None:
 
 
 def trial(arguments: Sequence[str], folder: Path) -> float:
-    """Train into a folder, without a test.
-
-    Returns:
-        The best validation NDCG@10.
-
-    Raises:
-        ValueError: If the protocol has no validation set to choose by.
-    """
+    """Train into a folder without a test; gives the best validation NDCG@10, and refuses a split without validation."""
     with _quietly():
         made = _Trial(args=["fit", *arguments, *logged_to(folder)])
     best = made.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]

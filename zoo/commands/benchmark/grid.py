@@ -30,59 +30,37 @@ class BenchmarkError(ValueError):
 
 @dataclass(frozen=True, config=STRICT)
 class PublishedTask:
-    """Where the papers' figures for a task stand.
+    """Where the papers' figures for a task stand."""
 
-    Args:
-        dataset: As in the table of published figures.
-        source: The source domain there.
-        target: The target domain there.
-    """
-
-    dataset: str
+    dataset: str  # as in the table of published figures
     source: str
     target: str
 
 
 @dataclass(frozen=True, config=STRICT)
 class Task:
-    """Data, and what is asked of them.
+    """Data, and what is asked of them."""
 
-    Args:
-        title: Heading of its tables.
-        settings: Dotted settings that make the task out of a config, such as ``data.target``.
-        published: The same task in the papers, where there is one.
-    """
-
-    title: str
+    title: str  # heading of its tables
+    # Dotted settings that make the task out of a config, such as ``data.target``.
     settings: dict[str, Any] = field(default_factory=dict)
-    published: PublishedTask | None = None
+    published: PublishedTask | None = None  # the same task in the papers, where there is one
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A line of the tables: one system with one release on one task, over its seeds.
+    """A line of the tables: one system with one release on one task, over its seeds."""
 
-    Attributes:
-        task: Key of the task.
-        system: Key of the system.
-        release: What it is given, in words; empty for nothing.
-        control: ``noise`` for the noise control of another row, ``control`` for the others, empty for what is compared.
-        of: For a noise control: the release that it imitates.
-        epsilon: The epsilon asked of the publisher.
-        publisher: Settings of the publisher.
-        published_as: Name in the papers' tables.
-        reason: Why our figure and the paper's may differ.
-    """
-
-    task: str
+    task: str  # its key, as that of the system
     system: str
-    release: str = ""
+    release: str = ""  # what it is given, in words; empty for nothing
+    # ``noise`` for the noise control of another row, ``control`` for the others, empty for what is compared.
     control: Literal["", "noise", "control"] = ""
-    of: str = ""
-    epsilon: float | None = None
-    publisher: dict[str, Any] | None = None
-    published_as: str = ""
-    reason: str = ""
+    of: str = ""  # for a noise control: the release that it imitates
+    epsilon: float | None = None  # as it is asked of the publisher
+    publisher: dict[str, Any] | None = None  # its settings
+    published_as: str = ""  # name in the papers' tables
+    reason: str = ""  # why our figure and the paper's may differ
 
     @property
     def name(self) -> str:
@@ -92,27 +70,18 @@ class Row:
 
 @dataclass(frozen=True, config=STRICT)
 class Released:
-    """What a system is given to learn from; one row for each epsilon, and one for the noise control of each.
+    """What a system is given to learn from; one row for each epsilon, and one for the noise control of each."""
 
-    Args:
-        publisher: Its settings: a class name, or class_path and init_args.
-        label: What rows call it; by default the class name.
-        epsilons: One row each; empty: the publisher as it is.
-        epsilon_key: Which of the publisher's ``init_args`` they set, dotted where it lies in another class's.
-        tasks: Which tasks it is run on; null: all of the system's.
-        noise_control: Add the same release made of redrawn ratings (`Noise`) as a row of its own, of which the gain is told.
-        published_as: Name in the papers' tables, where this is what they ran.
-        reason: Why our figure and the paper's may differ.
-    """
-
-    publisher: str | dict[str, Any]
-    label: str = ""
-    epsilons: list[float] = field(default_factory=list)
+    publisher: str | dict[str, Any]  # its settings: a class name, or class_path and init_args
+    label: str = ""  # what rows call it; by default the class name
+    epsilons: list[float] = field(default_factory=list)  # one row each; empty: the publisher as it is
+    # Which of the publisher's ``init_args`` they set, dotted where it lies in another class's.
     epsilon_key: str = "epsilon"
-    tasks: list[str] | None = None
+    tasks: list[str] | None = None  # which tasks it is run on; null: all of the system's
+    # Whether the same release made of redrawn ratings (`Noise`) is a row of its own, over which the gain is told.
     noise_control: bool = True
-    published_as: str = ""
-    reason: str = ""
+    published_as: str = ""  # name in the papers' tables, where this is what they ran
+    reason: str = ""  # why our figure and the paper's may differ
 
     def __post_init__(self) -> None:
         """Refuse settings that name no class."""
@@ -138,21 +107,13 @@ class Released:
 
 @dataclass(frozen=True, config=STRICT)
 class Range:
-    """Values that a hyperparameter search may choose from: `low` to `high`, or `choices`.
-
-    Args:
-        low: Lowest value.
-        high: Highest value.
-        log: Search on a logarithmic scale.
-        integer: Whole numbers only.
-        choices: Values to choose from instead, of any kind.
-    """
+    """Values that a hyperparameter search may choose from: `low` to `high`, or `choices`."""
 
     low: float | None = None
     high: float | None = None
-    log: bool = False
-    integer: bool = False
-    choices: list[Any] = field(default_factory=list)
+    log: bool = False  # searched on a logarithmic scale
+    integer: bool = False  # whole numbers only
+    choices: list[Any] = field(default_factory=list)  # values to choose from instead, of any kind
 
     def __post_init__(self) -> None:
         """Refuse a range that says nothing."""
@@ -174,15 +135,11 @@ class Range:
 
 @dataclass(frozen=True, config=STRICT)
 class Search:
-    """A hyperparameter search inside every cell of a system, on validation alone.
+    """A hyperparameter search inside every cell of a system, on validation alone."""
 
-    Args:
-        trials: How many settings are tried.
-        parameters: Dotted settings and what they may be. A setting of the publisher makes every trial a release of its
-            own: all of them are then counted in the record of the one that is used.
-    """
-
-    trials: int
+    trials: int  # how many settings are tried
+    # Dotted settings and what they may be. A setting of the publisher makes every trial a release of its own: all of them
+    # are then counted in the record of the one that is used.
     parameters: dict[str, Range]
 
     def __post_init__(self) -> None:
@@ -204,46 +161,28 @@ class Search:
 
 @dataclass(frozen=True, config=STRICT)
 class System:
-    """A recommender as it is compared.
+    """A recommender as it is compared."""
 
-    Args:
-        config: The experiment it is run with; paths are relative to the folder that the command is run in.
-        settings: Dotted settings that differ from the config.
-        releases: What it is given; empty: it learns from the target alone.
-        seeds: Of this system; null: those of the benchmark. One seed for what no seed changes.
-        tasks: Which tasks it is run on; null: all.
-        search: A hyperparameter search inside every cell.
-        published_as: Name in the papers' tables, for a system without release.
-        reason: Why our figure and the paper's may differ.
-    """
-
-    config: Path
-    settings: dict[str, Any] = field(default_factory=dict)
-    releases: list[Released] = field(default_factory=list)
-    seeds: list[int] | None = None
-    tasks: list[str] | None = None
+    config: Path  # the experiment it is run with; paths are relative to the folder that the command is run in
+    settings: dict[str, Any] = field(default_factory=dict)  # dotted settings that differ from the config
+    releases: list[Released] = field(default_factory=list)  # what it is given; empty: it learns from the target alone
+    seeds: list[int] | None = None  # of this system; null: those of the benchmark. One seed for what no seed changes
+    tasks: list[str] | None = None  # which tasks it is run on; null: all
     search: Search | None = None
-    published_as: str = ""
-    reason: str = ""
+    published_as: str = ""  # name in the papers' tables, for a system without release
+    reason: str = ""  # why our figure and the paper's may differ
 
 
 @dataclass(frozen=True, config=STRICT)
 class Benchmark:
-    """A grid of experiments.
+    """A grid of experiments."""
 
-    Args:
-        title: Heading of the report.
-        tasks: By a short key.
-        systems: By the name that their rows bear.
-        seeds: Of splits, candidates, networks, batches and the draws of controls.
-        about: A paragraph for the report: what is compared, on whom, how.
-    """
-
-    title: str
-    tasks: dict[str, Task]
-    systems: dict[str, System]
+    title: str  # heading of the report
+    tasks: dict[str, Task]  # by a short key
+    systems: dict[str, System]  # by the name that their rows bear
+    # Of splits, candidates, networks, batches and the draws of controls.
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    about: str = ""
+    about: str = ""  # a paragraph for the report: what is compared, on whom, how
 
     def __post_init__(self) -> None:
         """Refuse what would make no cell, or two of one name."""

@@ -19,17 +19,11 @@ from zoo.commands.benchmark.cell import LOG, Cell
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended.
-
-    Attributes:
-        cell: Which one.
-        seconds: How long it took.
-        error: Why it failed; empty if it is finished.
-    """
+    """How a cell ended."""
 
     cell: Cell
     seconds: float
-    error: str = ""
+    error: str = ""  # why it failed; empty if it is finished
 
 
 def run_cells(
@@ -40,21 +34,10 @@ def run_cells(
     started: Callable[[Cell], None] = lambda cell: None,
     keep_checkpoints: bool = False,
 ) -> list[Outcome]:
-    """Run cells, several at a time.
+    """Run cells in this order, several at a time with so many threads each; gives the outcomes as they came.
 
     Each cell has a process of its own, forked from one that has the libraries imported: its memory is its own, and so is
-    its end. Whatever it prints is in ``log.txt`` of its folder.
-
-    Args:
-        cells: What to run, in this order.
-        processes: How many at a time.
-        threads: Of each.
-        ended: Called with each outcome.
-        started: Called with each cell as it begins.
-        keep_checkpoints: Whether checkpoints stay in the run folders.
-
-    Returns:
-        The outcomes, in the order in which they came. Where this is interrupted, the running cells are stopped.
+    its end. Whatever it prints is in ``log.txt`` of its folder. Where this is interrupted, the running cells are stopped.
     """
     context = _context()
     waiting, outcomes = list(cells), list[Outcome]()
@@ -111,17 +94,12 @@ def _work(cell: Cell, threads: int, keep_checkpoints: bool) -> None:
         os.dup2(log.fileno(), 2)
         cell.run(keep_checkpoints)
         sys.stdout.flush()
-    except SystemExit:  # the parser's refusal: its own words are the last line of the log
-        _leave()
-    except BaseException:
-        traceback.print_exc()
-        _leave()
-
-
-def _leave() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+    except BaseException as error:
+        if not isinstance(error, SystemExit):  # the parser's refusal: its own words are the last line of the log
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _end_with_parent() -> None:

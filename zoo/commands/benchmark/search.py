@@ -18,20 +18,13 @@ TRIALS = "search.json"
 
 
 def best_settings(search: Search, arguments: list[str], folder: Path, seed: int) -> list[str]:
-    """Try settings, and give the arguments of the best one, its releases among them.
+    """Try settings on top of the arguments of ``fit``; gives those of the best one, its releases among them.
 
     Where the search leaves the publisher alone, the first trial publishes and all others read its release: what they do
     with it costs no privacy. Where it does not, every trial is a release of its own. Choosing one of them by a result
     reveals something of all, so the record of the chosen one is that of all trials together.
 
-    Args:
-        search: What is tried.
-        arguments: Of ``fit``, without those that are searched.
-        folder: Where trials and their list ``search.json`` go.
-        seed: Of the sampler.
-
-    Returns:
-        Arguments to add.
+    Trials and their list ``search.json`` go to the folder; the seed is that of the sampler.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))

@@ -28,19 +28,12 @@ class _Parsed(ZooCLI):
 
 @dataclass(frozen=True)
 class Experiment:
-    """What planning needs of an experiment.
-
-    Attributes:
-        publisher: What the source party runs.
-        sources: The source domains; each gets a release of its own.
-        users: Number of users on the list that the file names, if it names one.
-        items: Number of items of each source's catalogue, where the file names one.
-    """
+    """What planning needs of an experiment."""
 
     publisher: Publisher
-    sources: tuple[str, ...]
-    users: int | None
-    items: dict[str, int]
+    sources: tuple[str, ...]  # each gets a release of its own
+    users: int | None  # number of users on the list that the file names, if it names one
+    items: dict[str, int]  # number of items of each source's catalogue, where the file names one
 
 
 def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
