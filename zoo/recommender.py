@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from pytorch_lightning import LightningModule
@@ -13,41 +13,48 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.ratings import Ratings
-from zoo.metrics import RankingMetrics, Ties, rank_counts
-from zoo.nn.rows import Bags, LinkedRows, SparseRows
+from zoo.metrics import Ties
+from zoo.nn.rows import LinkedRows, SparseRows
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.ranking import (
+    SELECTION_METRIC,
+    PhaseRanking,
+    Recommendations,
+    best_unseen,
+    full_counts,
+    listed_items,
+    sampled_counts,
+)
 from zoo.release.release import Release
 
 Sizes = dict[str, Any]
 Outputs = dict[str, Tensor]
 Penalty = Callable[[Outputs], Tensor]
 
-#: The figure by which a run's checkpoint is chosen.
-SELECTION_METRIC = "val/ndcg@10"
-#: Two ways of counting ties that differ by more than this are both reported.
-TIES_TOLERANCE = 1e-4
-
 
 class ReleaseMismatchError(RuntimeError):
     """A checkpoint meets other data or another release than it was trained on."""
 
 
-class Recommendations(NamedTuple):
-    """Best unseen items of a batch of users, best first.
+class TargetData(Protocol):
+    """What a datamodule gives a recommender after its ``setup``, and all that a recommender asks of one.
 
     Attributes:
-        users: Shape ``(batch,)``.
-        items: Shape ``(batch, k)``; -1 where a user has fewer unseen items than that.
-        scores: Logits, shape ``(batch, k)``.
+        sizes: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source
+            ``sources[name]["width"]``.
+        digests: What the data and each release were, by domain; a checkpoint is refused where they differ.
+        train: The ratings to learn from.
+        releases: What each source released, by domain.
+        links: Row of each user of ``train`` in a release, -1 for none, by domain, each of shape ``(num_users,)``.
+        release_paths: Where the releases lay.
+        users: The list of users that the parties agreed on, as it was set.
+        ks: Cut-offs of the ranking metrics.
+        ties: How ties are treated.
+        full_ranking: Whether held-out items are ranked among all items.
+        sampled_ranking: Whether they are ranked among sampled candidates.
+        top_k: How many items ``predict`` recommends.
+        signs: Whether ratings are signs, +1 and -1.
     """
-
-    users: Tensor
-    items: Tensor
-    scores: Tensor
-
-
-class TargetData(Protocol):
-    """What a recommender reads of the datamodule, after its ``setup``."""
 
     sizes: Sizes
     digests: dict[str, str]
@@ -84,6 +91,9 @@ class Recommender(LightningModule, ABC):
         exposes: Names of the tensors that ``step`` returns beside the loss, for penalties.
         not_saved: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
         guarantee_bearing: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
+        lr: Step size of Adam; None for a closed form.
+        weight_decay: L2 weight in Adam.
+        kept: What ``prepare_scoring`` worked out for the evaluation or prediction epoch at hand; empty at other times.
     """
 
     batches: Literal["users", "pairs", "triples", "once", "steps"] = "users"
@@ -96,15 +106,17 @@ class Recommender(LightningModule, ABC):
     not_saved: ClassVar[tuple[str, ...]] = ()
     guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
 
+    lr: float | None = None
+    weight_decay: float = 0.0
+
     target_rows: SparseRows
     target_columns: SparseRows
     item_counts: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.save_hyperparameters(
-            ignore=self.not_saved
-        )  # those of the concrete class: Lightning walks up the constructors
+        # Those of the concrete class: Lightning walks up the constructors.
+        self.save_hyperparameters(ignore=self.not_saved)
         self.sizes: Sizes | None = None
         self.sources = nn.ModuleDict()
         self.kept: dict[str, Tensor] = {}
@@ -122,12 +134,12 @@ class Recommender(LightningModule, ABC):
         """``loss`` and what ``exposes`` names. What is solved goes into buffers, and nothing is returned."""
 
     @abstractmethod
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Logits of given items, shape ``(batch, candidates)``, for users (batch,) and items (batch, candidates)."""
-
-    @abstractmethod
     def score_all(self, users: Tensor) -> Tensor:
         """Logits of all items for users (batch,), shape ``(batch, num_items)``."""
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Logits of items (batch, candidates) for users (batch,); overridden where a few cost less than all."""
+        return self.score_all(users).gather(1, items)
 
     def prepare_scoring(self) -> None:
         """Called before an evaluation or prediction epoch: what is put into ``kept`` lasts until its end."""
@@ -163,14 +175,11 @@ class Recommender(LightningModule, ABC):
                 "Set trainer.devices to 1."
             )
         if self.data.signs != self.reads_signs:
-            wanted = (
-                ("signs", "--data.filters.signs true and a threshold")
-                if self.reads_signs
-                else ("implicit feedback", "--data.filters.signs false")
-            )
+            names = {True: "signs", False: "implicit feedback"}
+            setting = "true and a threshold" if self.reads_signs else "false"
             raise ValueError(
-                f"{type(self).__name__} learns from {wanted[0]}, and the data at hand are "
-                f"{'signs' if self.data.signs else 'implicit feedback'}. Set {wanted[1]}, or choose another method."
+                f"{type(self).__name__} learns from {names[self.reads_signs]}, and the data at hand are "
+                f"{names[self.data.signs]}. Set --data.filters.signs {setting}, or choose another method."
             )
         self.read_data(self.data)
 
@@ -184,24 +193,20 @@ class Recommender(LightningModule, ABC):
         counts = torch.bincount(self.target_rows.items, minlength=data.train.num_items)
         self.register_buffer("item_counts", counts.float(), persistent=False)
         self.sources = nn.ModuleDict()
-        if self.reads:
-            for name, release in data.releases.items():
-                self._check_kind(name, release.kind)
-                self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
+        for name, release in data.releases.items() if self.reads else ():
+            if release.kind not in self.reads:
+                raise TypeError(
+                    f"{type(self).__name__} reads releases of kind {sorted(self.reads)}; the release of {name!r} is of "
+                    f"kind {release.kind!r}. Choose a publisher that makes one of these kinds."
+                )
+            self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
         self.sources.train(self.training)  # rows that are made when they are read have noise while training
-        names = [f"{stage}_{kind}" for stage in ("val", "test") for kind in ("sampled", "full")]
-        self.metrics = nn.ModuleDict({name: RankingMetrics(data.ks, data.ties) for name in names})
+        asked = data.full_ranking, data.sampled_ranking
+        self.rankings = nn.ModuleDict({stage: PhaseRanking(*asked, data.ks, data.ties) for stage in ("val", "test")})
         # Rows are the same on every rank and are not trained: nothing to broadcast before each forward pass.
         self._ddp_params_and_buffers_to_ignore = [
             name for name, _ in self.named_buffers() if name not in self.state_dict()
         ]
-
-    def _check_kind(self, name: str, kind: str) -> None:
-        if kind not in self.reads:
-            raise TypeError(
-                f"{type(self).__name__} reads releases of kind {sorted(self.reads)}; the release of {name!r} is of kind "
-                f"{kind!r}. Choose a publisher that makes one of these kinds."
-            )
 
     def source_rows(self, name: str, users: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,) in a release, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""
@@ -212,10 +217,12 @@ class Recommender(LightningModule, ABC):
         """What :meth:`source_rows` gives, for every source."""
         return {name: self.source_rows(name, users) for name in self.sources}
 
-    def source_bags(self, name: str, users: Tensor) -> tuple[Bags, Tensor]:
-        """The same rows for ``embedding_bag``."""
-        bags: tuple[Bags, Tensor] = self._linked(name).bags(users)
-        return bags
+    def has_row(self, users: Tensor) -> Tensor:
+        """Which users (batch,) have a row in some release, as a mask."""
+        found = torch.zeros_like(users, dtype=torch.bool)
+        for name in self.sources:
+            found |= self._linked(name).links[users] >= 0
+        return found
 
     def _linked(self, name: str) -> LinkedRows:
         linked = self.sources[name]
@@ -266,8 +273,10 @@ class Recommender(LightningModule, ABC):
         return total
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """None: a closed form has no optimiser; every other method says its own."""
-        return None
+        """Adam, or None where there is no ``lr``: a closed form has no optimiser."""
+        if self.lr is None:
+            return None
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)
 
     # Evaluation.
 
@@ -284,62 +293,36 @@ class Recommender(LightningModule, ABC):
         if self.scores_cold_users and not self.reads:
             return torch.ones_like(users, dtype=torch.bool)
         known = self.target_rows.counts()[users] > 0
-        if self.scores_cold_users:
-            for name in self.sources:
-                known = known | (self._linked(name).links[users] >= 0)
-        return known
+        return known | self.has_row(users) if self.scores_cold_users else known
 
     def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
         return torch.where(self.can_score(users)[:, None], scores, counts.to(scores.dtype))
 
+    def _ranking(self, stage: str) -> PhaseRanking:
+        ranking = self.rankings[stage]
+        assert isinstance(ranking, PhaseRanking)
+        return ranking
+
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
         """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
-        users, positives, candidates, seen_rows, seen_items, _ = batch
-        valid = candidates >= 0
-        listed = torch.cat([positives[:, None], candidates.clamp(min=0)], dim=1)
-        figures: dict[str, Tensor] = {}
+        listed, counts = listed_items(batch), {}
         if self.data.full_ranking:
-            scores = self.ranking_scores(users)
-            allowed = torch.ones_like(scores, dtype=torch.bool)
-            allowed[seen_rows, seen_items] = False
-            allowed.scatter_(1, positives[:, None], False)
-            own = scores.gather(1, positives[:, None]).squeeze(1)
-            figures |= self._count(stage, "full", *rank_counts(own, scores, allowed))
-            scores = scores.gather(1, listed)
+            every = self.ranking_scores(batch.users)
+            counts["full"] = full_counts(every, batch)
+            scores = every.gather(1, listed)
         else:
-            scores = self._without_cold(users, self.score(users, listed), self.item_counts[listed])
+            scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])
         if self.data.sampled_ranking:
-            figures |= self._count(stage, "sampled", *rank_counts(scores[:, 0], scores[:, 1:], valid))
-        return figures
-
-    def _count(self, stage: str, kind: str, higher: Tensor, equal: Tensor) -> dict[str, Tensor]:
-        metric = self._metric(stage, kind)
-        metric.update(higher, equal)
-        if stage != "test":
-            return {}
-        return {f"{kind}/{name}": values for name, values in metric.cases_of(higher, equal).items()}
-
-    def _metric(self, stage: str, kind: str) -> RankingMetrics:
-        metric = self.metrics[f"{stage}_{kind}"]
-        assert isinstance(metric, RankingMetrics)
-        return metric
+            counts["sampled"] = sampled_counts(scores, batch)
+        ranking = self._ranking(stage)
+        ranking.update(counts)
+        return ranking.cases_of(counts) if stage == "test" else {}
 
     def _log_ranking(self, stage: str) -> None:
-        figures: dict[str, Tensor] = {}
-        kinds = {"sampled": self.data.sampled_ranking, "full": self.data.full_ranking}  # the same on every process
-        for name in (name for name, asked in kinds.items() if asked):
-            metric = self._metric(stage, name)
-            values = metric.compute()  # over all processes, so each of them decides and logs the same
-            expected = {key: value for key, value in values.items() if not key.startswith("pessimistic/")}
-            figures |= {f"{stage}/{name}/{key}": value for key, value in expected.items()}
-            if any(
-                abs(float(value - values[f"pessimistic/{key}"])) > TIES_TOLERANCE for key, value in expected.items()
-            ):
-                figures |= {f"{stage}/{name}/{key}": value for key, value in values.items()}
-            metric.reset()
+        figures = {f"{stage}/{name}": value for name, value in self._ranking(stage).compute().items()}
         if stage == "val":
-            chosen = "sampled" if kinds["sampled"] else "full"
-            self.log(SELECTION_METRIC, figures[f"val/{chosen}/ndcg@10"], prog_bar=True, sync_dist=True)
+            kind = "sampled" if self.data.sampled_ranking else "full"
+            self.log(SELECTION_METRIC, figures[f"val/{kind}/ndcg@10"], prog_bar=True, sync_dist=True)
         self.log_dict(figures, sync_dist=True)
 
     def on_validation_epoch_start(self) -> None:
@@ -354,12 +337,9 @@ class Recommender(LightningModule, ABC):
 
     def test_step(self, batch: RankingBatch, batch_idx: int) -> dict[str, Tensor]:
         """Rank the test items of a batch of users; what is known of each case, for callbacks."""
-        users = batch.users
-        linked = torch.zeros_like(users, dtype=torch.bool)
-        for name in self.sources:
-            linked = linked | (self._linked(name).links[users] >= 0)
-        known = {"users": users, "items": batch.positives, "train_items": self.target_rows.counts()[users]}
-        return known | {"linked": linked} | self._rank("test", batch)
+        counts = self.target_rows.counts()[batch.users]
+        known = {"users": batch.users, "items": batch.positives, "train_items": counts}
+        return known | {"linked": self.has_row(batch.users)} | self._rank("test", batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log the ranking figures of the validation items."""
@@ -377,10 +357,7 @@ class Recommender(LightningModule, ABC):
 
     def predict_step(self, batch: PredictBatch, batch_idx: int) -> Recommendations:
         """The best unseen items of a batch of users."""
-        scores = self.ranking_scores(batch.users).nan_to_num(-torch.inf, torch.inf, -torch.inf)
-        scores[batch.seen_rows, batch.seen_items] = -torch.inf
-        best, items = scores.topk(min(self.data.top_k, scores.shape[1]), dim=1)
-        return Recommendations(batch.users, items.masked_fill(best == -torch.inf, -1), best)
+        return best_unseen(self.ranking_scores(batch.users), batch, self.data.top_k)
 
     # Checkpoints.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -70,7 +69,3 @@ class BPR(Recommender):
     def score_all(self, users: Tensor) -> Tensor:
         """Inner products with all items, shape ``(batch, num_items)``."""
         return self.factors.score_all(users)
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, fused=True)

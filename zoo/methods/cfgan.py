@@ -146,10 +146,6 @@ class CFGAN(Adversarial):
         scores: Tensor = self.discriminator(self.target_rows.bags(users), rows)
         return scores.squeeze(1)
 
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """The generated rows at given items, shape ``(batch, candidates)``."""
-        return self.score_all(users).gather(1, items)
-
     def score_all(self, users: Tensor) -> Tensor:
         """The generated rows, shape ``(batch, num_items)``."""
         rows: Tensor = self.generator(self.target_rows.bags(users))

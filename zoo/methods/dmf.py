@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
-from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, PairBatch
+from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.losses import all_items_loss
 from zoo.nn.towers import TwoTowers, check_training
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Sizes
 
 
-class DMF(Recommender):
+class DMF(TwoTowerRecommender):
     """Deep matrix factorisation: a user's rating row and an item's rating column, each through a tower; cosine.
 
     Target only. Reference: Xue et al., *Deep Matrix Factorization Models for Recommender Systems*, IJCAI 2017,
@@ -39,8 +37,6 @@ class DMF(Recommender):
     Raises:
         ValueError: If a width, the scale or the step size is not positive, or a dropout is outside [0, 1).
     """
-
-    exposes = frozenset({"user_factors", "item_factors"})
 
     def __init__(
         self,
@@ -78,22 +74,3 @@ class DMF(Recommender):
             items = self.towers.items(self.target_columns)
             loss = all_items_loss(self.towers.logits(users, items), self.target_rows.bags(batch.users))
         return {"loss": loss, "user_factors": users, "item_factors": items}
-
-    def prepare_scoring(self) -> None:
-        """Keep the factors of all items."""
-        self.kept["items"] = self.towers.items(self.target_columns)
-
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Scaled cosines with given items, shape ``(batch, candidates)``."""
-        return self.towers.paired_logits(self.towers.users(self.target_rows, users), self._items()[items])
-
-    def score_all(self, users: Tensor) -> Tensor:
-        """Scaled cosines with all items, shape ``(batch, num_items)``."""
-        return self.towers.logits(self.towers.users(self.target_rows, users), self._items())
-
-    def _items(self) -> Tensor:
-        return self.kept["items"] if self.kept else self.towers.items(self.target_columns)
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)

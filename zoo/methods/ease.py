@@ -61,10 +61,6 @@ class EASE(Recommender):
         self.weights.copy_(weights)
         return {}
 
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Scores of given items, shape ``(batch, candidates)``."""
-        return self.score_all(users).gather(1, items)
-
     def score_all(self, users: Tensor) -> Tensor:
         """A user's row times the item-item matrix, shape ``(batch, num_items)``."""
         bags = self.target_rows.bags(users)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
@@ -59,6 +59,8 @@ class NeuMF(Recommender):
     """
 
     batches = "pairs"
+
+    lr: float
 
     def __init__(
         self,
@@ -122,9 +124,14 @@ class NeuMF(Recommender):
     # Pre-training.
 
     def on_fit_start(self) -> None:
-        """Take over pre-trained parts, unless these weights come from a checkpoint or have been trained already."""
-        if self.pretrained and self._rng is None:  # that of a checkpoint, from which training goes on
+        """Take over pre-trained parts, once: weights that have been trained since, or come from a checkpoint, stay."""
+        if self.pretrained:
             self._take_pretrained()
+        self.pretrained = {}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The weights to come were begun from the pre-trained parts already."""
+        super().on_load_checkpoint(checkpoint)
         self.pretrained = {}
 
     @torch.no_grad()
@@ -208,4 +215,4 @@ class NeuMF(Recommender):
         """Adam, or plain stochastic gradient descent."""
         if self.optimizer == "sgd":
             return torch.optim.SGD(self.parameters(), lr=self.lr)
-        return torch.optim.Adam(self.parameters(), lr=self.lr, fused=True)
+        return super().configure_optimizers()

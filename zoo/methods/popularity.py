@@ -28,10 +28,6 @@ class Popularity(Recommender):
         self.popularity.copy_(self.item_counts)
         return {}
 
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Item counts, shape ``(batch, candidates)``."""
-        return self.popularity[items]
-
     def score_all(self, users: Tensor) -> Tensor:
         """Item counts, shape ``(batch, num_items)``."""
         return self.popularity.expand(len(users), -1)

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 import torch
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
 from zoo.data.batches import Batch
+from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
 from zoo.nn.towers import TwoTowers, check_training
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Sizes
 
 
-class PriCDR(Recommender):
+class PriCDR(TwoTowerRecommender):
     """HeteroCDR, the recommender of PriCDR: an autoencoder on the release, DMF on the target, aligned user by user.
 
     The loss of a batch of users is the squared error of their decoded release rows, plus binary cross-entropy over all
@@ -47,7 +47,6 @@ class PriCDR(Recommender):
 
     reads = frozenset({"rows", "ratings"})
     scores_cold_users = True
-    exposes = frozenset({"user_factors", "item_factors"})
 
     def __init__(
         self,
@@ -101,22 +100,3 @@ class PriCDR(Recommender):
             code, _ = self.source_side.mean_code(self.all_source_rows(users), factors)
             factors = torch.where(cold[:, None], code, factors)
         return factors
-
-    def prepare_scoring(self) -> None:
-        """Keep the factors of all items."""
-        self.kept["items"] = self.towers.items(self.target_columns)
-
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Scaled cosines with given items, shape ``(batch, candidates)``."""
-        return self.towers.paired_logits(self.user_factors(users), self._items()[items])
-
-    def score_all(self, users: Tensor) -> Tensor:
-        """Scaled cosines with all items, shape ``(batch, num_items)``."""
-        return self.towers.logits(self.user_factors(users), self._items())
-
-    def _items(self) -> Tensor:
-        return self.kept["items"] if self.kept else self.towers.items(self.target_columns)
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)

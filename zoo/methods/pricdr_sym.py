@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch
@@ -91,10 +90,6 @@ class PriCDRSym(Recommender):
         assert isinstance(layer, nn.Linear)
         return layer
 
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Decoded logits of given items, shape ``(batch, candidates)``."""
-        return self.score_all(users).gather(1, items)
-
     def score_all(self, users: Tensor) -> Tensor:
         """Decoded logits of all items, from the source code where there is no target history."""
         codes = self.encoder(self.target_rows.bags(users)) + self.user_embedding(users)
@@ -103,7 +98,3 @@ class PriCDRSym(Recommender):
             source, _ = self.source_side.mean_code(self.all_source_rows(users), codes)
             codes = torch.where(cold[:, None], source, codes)
         return self._decode(codes)
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)

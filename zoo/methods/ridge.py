@@ -83,7 +83,8 @@ class Ridge(Recommender):
         targets = self._targets()
         has_history = np.diff(targets.indptr) > 0
         self.bias.copy_(torch.from_numpy(targets[has_history].mean(axis=0)))
-        users = np.flatnonzero(has_history & self._linked_users())
+        everybody = torch.arange(self.target_rows.num_rows, device=self.device)
+        users = np.flatnonzero(has_history & self.has_row(everybody).cpu().numpy())
         if len(users) < 2:
             return {}  # nobody to learn from: the mean row is all there is
         self.bias.copy_(torch.from_numpy(targets[users].mean(axis=0)))
@@ -103,13 +104,6 @@ class Ridge(Recommender):
             lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
             rows.data = rows.data / np.repeat(lengths, np.diff(rows.indptr))
         return rows
-
-    def _linked_users(self) -> npt.NDArray[np.bool_]:
-        """Which target users have a row in some release."""
-        present = np.zeros(self.target_rows.num_rows, dtype=bool)
-        for name in self.sources:
-            present |= (self._linked(name).links >= 0).cpu().numpy()
-        return present
 
     def _rows(self, users: npt.NDArray[np.int64]) -> Iterator[Floats]:
         """Centred rows of all releases side by side, a chunk of users at a time; 0 where a user has none."""
@@ -141,10 +135,6 @@ class Ridge(Recommender):
             left = directions * np.sqrt(energies)
             right = rows.T @ (directions / np.sqrt(energies)).astype(np.float32)
         return Spectrum(energies, left, right)
-
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Scores of given items, shape ``(batch, candidates)``."""
-        return self.score_all(users).gather(1, items)
 
     def score_all(self, users: Tensor) -> Tensor:
         """The predicted target rows, shape ``(batch, num_items)``."""

@@ -95,10 +95,6 @@ class UserKNN(Recommender):
         kernel[own] = 0
         return kernel
 
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Scores of given items, shape ``(batch, candidates)``."""
-        return self.score_all(users).gather(1, items)
-
     def score_all(self, users: Tensor) -> Tensor:
         """The neighbours' rows, summed by kernel, and the item counts; shape ``(batch, num_items)``."""
         voters = self.target_columns

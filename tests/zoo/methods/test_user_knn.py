@@ -30,7 +30,8 @@ def fitted(train: Ratings, releases: dict[str, Release], **settings: Any) -> Use
         name: torch.tensor([rows.get(user, -1) for user in train.user_ids.tolist()]) for name, rows in where.items()
     }
     method = UserKNN(**settings)
-    method.read_data(SimpleNamespace(train=train, releases=releases, links=links, ks=(10,), ties="expected"))  # type: ignore[arg-type]
+    asked = {"ks": (10,), "ties": "expected", "full_ranking": True, "sampled_ranking": True}
+    method.read_data(SimpleNamespace(train=train, releases=releases, links=links, **asked))  # type: ignore[arg-type]
     return method
 
 

@@ -1,0 +1,116 @@
+"""Recommender: what every method's scores become, on scores that are given."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer
+from torch import Tensor
+
+from datamodules import Evaluation, Synthetic
+from zoo import Recommender
+from zoo.data.batches import Batch
+from zoo.recommender import Outputs, Sizes
+
+USERS = 24
+
+
+class Given(Recommender):
+    """Scores of few values, so that many are equal."""
+
+    batches = "once"
+
+    scores: Tensor
+
+    def build(self, sizes: Sizes) -> None:
+        shape = sizes["num_users"], sizes["num_items"]
+        self.register_buffer("scores", torch.from_numpy(np.random.default_rng(0).integers(0, 5, shape) / 2))
+
+    def step(self, batch: Batch) -> Outputs:
+        return {}
+
+    def score_all(self, users: Tensor) -> Tensor:
+        return self.scores[users]
+
+
+def trainer() -> Trainer:
+    return Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def data(top_k: int = 10, **evaluation: object) -> Synthetic:
+    settings = Evaluation(split="ratio", shares=(0.4, 0.2, 0.4), ks=(1, 3, 10), **evaluation)  # type: ignore[arg-type]
+    return Synthetic(
+        num_users=USERS, num_items=20, ratings_per_user=8, evaluation_batch_size=5, top_k=top_k, evaluation=settings
+    )
+
+
+def rated(made: Synthetic) -> dict[int, set[int]]:
+    """All items of each user, from the table itself."""
+    users = {name: number for number, name in enumerate(made.train.user_ids.tolist())}
+    items = {name: number for number, name in enumerate(made.train.item_ids.tolist())}
+    found = defaultdict(set)
+    for user, item in made.read("music").select("user_id", "item_id").iter_rows():
+        found[users[user]].add(items[item])
+    return found
+
+
+def expected(scores: list[float], positive: int, others: list[int], k: int) -> tuple[float, float, float]:
+    """Hit rate, NDCG and MRR, the mean over every place among the equal ones."""
+    above = sum(scores[item] > scores[positive] for item in others)
+    level = sum(scores[item] == scores[positive] for item in others)
+    hits = [rank for rank in range(above + 1, above + level + 2) if rank <= k]
+    values = (len(hits), sum(1 / math.log2(rank + 1) for rank in hits), sum(1 / rank for rank in hits))
+    hit_rate, ndcg, mrr = (value / (level + 1) for value in values)
+    return hit_rate, ndcg, mrr
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["both", "sampled alone"])
+def test_ranking_figures_are_those_of_brute_force(full: bool) -> None:
+    made, run = data(num_candidates=14, full_ranking=full), trainer()
+    method = Given()
+    run.test(method, datamodule=made, verbose=False)
+    own, scores = rated(made), method.scores.tolist()
+    users, positives = made.test.users.tolist(), made.test.items.tolist()
+    assert len(set(users)) < len(users), "several held-out items of one user"
+    assert (made.test.candidates < 0).any(), "lists of several lengths"
+    others = {
+        "sampled": [[item for item in listed if item >= 0] for listed in made.test.candidates.tolist()],
+        "full": [[item for item in range(made.train.num_items) if item not in own[user]] for user in users],
+    }
+    for kind in ("sampled", "full") if full else ("sampled",):
+        for k in (1, 3, 10):
+            cases = [
+                expected(scores[user], positive, others[kind][case], k)
+                for case, (user, positive) in enumerate(zip(users, positives, strict=True))
+            ]
+            found = [float(run.callback_metrics[f"test/{kind}/{name}@{k}"]) for name in ("hit_rate", "ndcg", "mrr")]
+            assert found == pytest.approx(np.mean(cases, axis=0).tolist(), abs=1e-6)
+    assert full == any(name.startswith("test/full/") for name in run.callback_metrics)
+
+
+@pytest.mark.parametrize("top_k", [3, 15])
+def test_the_best_unseen_items_are_recommended_and_no_seen_one(top_k: int) -> None:
+    made, method = data(top_k), Given()
+    batches = trainer().predict(method, datamodule=made)
+    assert batches
+    own, scores = rated(made), method.scores.tolist()
+    done = []
+    for batch in batches:
+        for user, items in zip(batch.users.tolist(), batch.items.tolist(), strict=True):
+            unseen = sorted(set(range(made.train.num_items)) - own[user], key=lambda item: -scores[user][item])
+            kept = [item for item in items if item >= 0]
+            assert len(items) == top_k
+            assert items == kept + [-1] * (top_k - len(kept))
+            assert len(kept) == len(set(kept)) == min(top_k, len(unseen))
+            assert not own[user] & set(kept)
+            assert [scores[user][item] for item in kept] == [scores[user][item] for item in unseen[:top_k]]
+            done.append(user)
+    assert done == list(range(USERS))
