@@ -35,8 +35,9 @@ from zoo import (
 )
 from zoo.data.batches import UserBatch
 from zoo.nn.generator import RowGenerator
-from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
-from zoo.privacy.record.record import PrivacyRecord, unprotected_record
+from zoo.privacy.accounting.events import NonPrivateEvent
+from zoo.privacy.record.record import unprotected_record
+from zoo.publisher import PlannedRelease, PublicSizes
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 TINY: dict[str, Any] = {"dims": (8, 4), "encoder_dims": (6,)}
@@ -52,18 +53,10 @@ class ByHand(Publisher):
         generator = RowGenerator(source.num_users, source.num_items, 3, (5,))
         return {name: 3 * tensor for name, tensor in generator.tensors().items()}
 
-    def publish(self, source: Ratings, domain: str) -> Release:
-        """Its release."""
-        record = self.forecast(source.num_users, source.num_items)
-        return Release("generator", domain, self.tensors(source), source.user_ids, record, (NonPrivateEvent(),))
-
-    def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """No guarantee."""
-        return [NonPrivateEvent()]
-
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """No guarantee."""
-        return unprotected_record("by hand", "it was made for a test")
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """Its release, without a guarantee."""
+        record = unprotected_record("by hand", "it was made for a test")
+        return PlannedRelease.of_tensors(record, NonPrivateEvent(), lambda source, _: self.tensors(source), "generator")
 
 
 class ByHeart(ByHand):
@@ -394,17 +387,17 @@ def test_the_sources_ratings_are_nowhere_within_reach(
     assert Traces(douban(root).source("book")).within(things) == kept
 
 
-def test_it_refuses_a_release_of_another_kind(tmp_path: Path) -> None:
+def test_it_refuses_a_release_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Synthetic(
         **SIZES, releases={"book": ByHand().publish(Synthetic(**SIZES).source("book"), "book").save(tmp_path / "book")}
     )
-    method = PPGenCDR(**TINY)
-    assert method.reads == {"generator", "rows", "ratings"}
-    read(method, data)
+    assert PPGenCDR.reads == {"generator", "rows", "ratings"}
+    monkeypatch.setattr(PPGenCDR, "reads", frozenset({"rows"}))
     with pytest.raises(
-        TypeError, match=r"PPGenCDR reads releases of kind .*the release of 'book' is of kind 'embeddings'"
+        TypeError,
+        match=r"PPGenCDR reads releases of kind \['rows'\]; the release of 'book' is of kind 'generator'. Choose",
     ):
-        method._check_kind("book", "embeddings")
+        read(PPGenCDR(**TINY), data)
 
 
 # What comes of it.
