@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from one_bit_bias import bias_matrix
 
 from datamodules import Evaluation, Filters, LowRank, MovieLens100K, Restaurant
 from datamodules.base import CrossDomainDataModule
@@ -31,7 +32,6 @@ from zoo import (
     OutputPerturbation,
     Perturbation,
 )
-from zoo.methods.one_bit_mc.bias import bias_matrix
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall, truncated
 from zoo.methods.one_bit_mc.objective import Observations
 from zoo.methods.one_bit_mc.perturbation import Problem
@@ -62,9 +62,9 @@ MECHANISMS: dict[str, tuple[Callable[..., Perturbation], bool]] = {
     ),
     "OutP, published": (lambda epsilon, **s: OutputPerturbation(epsilon, paper_faithful=True, **s), True),
 }
-#: What is tuned beside tau, by mechanism; the grid of `tune`.
+#: What `tune` tries beside tau, by mechanism.
 STEPS = (1, 2, 5, 10)
-GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
+TRIED: dict[str, dict[str, tuple[Any, ...]]] = {
     "GraP, Gaussian": {"steps": STEPS},
     "GraP, Laplace": {"steps": STEPS},
     "GraP, published": {"steps": STEPS},
@@ -155,10 +155,10 @@ def completed(perturbation: Perturbation, given: Problem) -> Floats:
 
 
 def choices(mechanism: str) -> Iterator[Setting]:
-    """Every setting of a mechanism's grid."""
-    grid = GRIDS.get(mechanism, {})
-    for values in itertools.product(*grid.values()):
-        yield dict(zip(grid, values, strict=True))
+    """Every setting of a mechanism that is tried."""
+    tried = TRIED.get(mechanism, {})
+    for values in itertools.product(*tried.values()):
+        yield dict(zip(tried, values, strict=True))
 
 
 def allowed(mechanism: str, link: str) -> bool:
@@ -225,7 +225,7 @@ def best(trials: list[dict[str, str]], name: str, link: str, mechanism: str) -> 
     if mechanism == "OutP, published":
         mechanism = "Clear"
     if name == "synthetic":
-        own: Setting = {"steps": 10 if mechanism == "OutP" else 5} if mechanism in GRIDS else {}
+        own: Setting = {"steps": 10 if mechanism == "OutP" else 5} if mechanism in TRIED else {}
         own |= {"ridge": 1.0} if mechanism == "OutP" else {}
         return {"tau": 100.0, **own}
     rows = [row for row in trials if (row["data"], row["link"], row["mechanism"]) == (name, link, mechanism)]

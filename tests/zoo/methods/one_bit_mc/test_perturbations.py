@@ -49,7 +49,7 @@ def test_flipped_signs_are_learned_from_under_their_own_link() -> None:
     assert float(second.link.probability(0.7)) == pytest.approx((1 - 2 * p) / (1 + np.exp(-0.7)) + p)
 
 
-def test_every_pair_of_the_grid_reports() -> None:
+def test_every_pair_reports() -> None:
     posed = problem(shape=(80, 100), count=400)
     perturbation = InputPerturbation(2.0, hide_pairs=True)
     drawn = perturbation.draw(posed, seeded())
@@ -243,6 +243,3 @@ def test_noise_on_the_output_is_on_every_entry_and_projected_again() -> None:
     again = perturbation.finish(np.zeros((60, 50)), small, seeded())
     assert np.abs(again).max() <= 0.01
     assert np.linalg.svd(noise, compute_uv=False).sum() > 5.0
-
-
-# Records.
