@@ -22,7 +22,7 @@ from datamodules.users import OWN, agreed_users, lists_in_words, read_catalogue
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, predict_batch
 from zoo.data.ratings import Ratings
-from zoo.data.training import Batches, Share, TrainingExamples
+from zoo.data.training import Batches, Share, training_batches
 from zoo.metrics import Ties
 from zoo.nn.rows import SparseRows
 from zoo.release.denoiser import Denoiser
@@ -352,22 +352,15 @@ class CrossDomainDataModule(LightningDataModule):
 
     def train_dataloader(self) -> Batches[Batch]:
         """Batches of the form that the method at hand wants."""
-        assert self.trainer is not None
-        method: Any = self.trainer.lightning_module
-        examples = TrainingExamples(self.train, method.num_negatives)
-        once = method.batches in ("once", "steps")
-        size, make = examples.batches(method.batches)
-        batch_size = size if once else self.batch_size
-        if method.batches == "steps":
-            size, batch_size = method.steps_per_epoch, 1
-        return Batches(
-            size,
-            batch_size,
-            make,
+        trainer: Any = self.trainer
+        return training_batches(
+            self.train,
+            trainer.lightning_module,
+            self.batch_size,
             self.split_seed,
-            lambda: self.trainer.current_epoch if self.trainer else 0,
+            lambda: trainer.current_epoch,
             self._share(),
-            shuffle=not (once or self.trainer.overfit_batches),  # type: ignore[attr-defined]  # set when it is made
+            shuffle=not trainer.overfit_batches,
         )
 
     def val_dataloader(self) -> EvaluationBatches[RankingBatch] | list[Any]:

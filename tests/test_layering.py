@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.ranking": {"zoo.data", "zoo.metrics"},
     "zoo.recommender": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy.record", "zoo.ranking", "zoo.release"},
     "zoo.publisher": {"zoo.data", "zoo.privacy", "zoo.release"},
-    "zoo.publishers": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.publisher", "zoo.release"},
+    "zoo.publishers": {"zoo.data", "zoo.privacy", "zoo.publisher", "zoo.release"},
     "zoo.methods": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.recommender", "zoo.release"},
     "datamodules": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.release"},
     "callbacks": {

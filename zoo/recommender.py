@@ -201,8 +201,9 @@ class Recommender(LightningModule, ABC):
                 )
             self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
         self.sources.train(self.training)  # rows that are made when they are read have noise while training
-        asked = data.full_ranking, data.sampled_ranking
-        self.rankings = nn.ModuleDict({stage: PhaseRanking(*asked, data.ks, data.ties) for stage in ("val", "test")})
+        asked = data.full_ranking, data.sampled_ranking  # neither where a source trains
+        stages = ("val", "test") if any(asked) else ()
+        self.rankings = nn.ModuleDict({stage: PhaseRanking(*asked, data.ks, data.ties) for stage in stages})
         # Rows are the same on every rank and are not trained: nothing to broadcast before each forward pass.
         self._ddp_params_and_buffers_to_ignore = [
             name for name, _ in self.named_buffers() if name not in self.state_dict()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -151,3 +151,29 @@ class TrainingExamples:
         while len(rejected := contains(self.keys, (users * self.num_items + items).numpy()).nonzero()[0]):
             items[rejected] = torch.randint(self.num_items, (len(rejected),), generator=generator)
         return items
+
+
+class Learner(Protocol):
+    """What a method says of the batches it learns from; see `zoo.recommender.Recommender`."""
+
+    batches: str
+    num_negatives: int
+    steps_per_epoch: int
+
+
+def training_batches(
+    train: Ratings,
+    method: Learner,
+    batch_size: int,
+    seed: int,
+    epoch: Callable[[], int],
+    share: Share = Share(),  # noqa: B008  a NamedTuple is immutable
+    shuffle: bool = True,
+) -> Batches[Batch]:
+    """Batches of the form that a method wants; arguments as those of `Batches`."""
+    size, make = TrainingExamples(train, method.num_negatives).batches(method.batches)
+    if method.batches == "steps":
+        size, batch_size, shuffle = method.steps_per_epoch, 1, False
+    elif method.batches == "once":
+        batch_size, shuffle = size, False
+    return Batches(size, batch_size, make, seed, epoch, share, shuffle)

@@ -18,39 +18,17 @@ from torch import Tensor
 
 from callbacks import GANStabilizer, PrivacyBudget
 from datamodules import Synthetic
-from tests.samples import some_ratings
-from zoo import EASE, SPPG, GeneratorPublisher, Noise, Partial, Publisher, Ratings, Release, Shuffled, Thinned
+from tests.zoo.publishers.generators import SOUND, TINY, UNSOUND, network, ratings, same
+from zoo import EASE, SPPG, GeneratorPublisher, Ratings, Release
 from zoo.commands.cli import LIBRARY_CHATTER
 from zoo.commands.privacy.command import main
-from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
+from zoo.privacy.accounting.events import SelfComposedEvent
 from zoo.privacy.record.record import Guarantee
-from zoo.publishers.generator import Beats
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore:.*protects nobody")
 
 CONFIG = ROOT / "configs" / "ppgencdr" / "douban.yaml"
-TINY: dict[str, Any] = {
-    "steps": 5, "sample_size": 4, "n_critic": 2, "condition_dim": 2, "generator_dims": (3,), "critic_dims": (4,),
-}  # fmt: skip
-SOUND = ["private_d", "first_layer_only", "gs_wgan"]
-UNSOUND = ["none", "first_layer_noise", "upstream_noise"]
-
-
-def network(mechanism: str = "private_d", noise_seed: int | None = 1, **settings: Any) -> SPPG:  # noqa: ANN401
-    faithful = mechanism in ("first_layer_noise", "upstream_noise")
-    return SPPG(mechanism=mechanism, noise_seed=noise_seed, paper_faithful=faithful, **(TINY | settings))  # type: ignore[arg-type]
-
-
-def ratings(seed: int = 0) -> Ratings:
-    """Binary ratings of 20 users; some users have none."""
-    some = some_ratings(20, 7, density=0.3, seed=seed)
-    some.matrix.data[:] = 1
-    return Ratings(some.matrix, some.user_ids, some.item_ids, ("split random2",))
-
-
-def same(ours: dict[str, Tensor] | Any, theirs: dict[str, Tensor] | Any) -> bool:  # noqa: ANN401
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 class Spy(Callback):
@@ -190,12 +168,6 @@ def test_how_long_it_trains_says_nothing_of_the_ratings() -> None:
         found.append((spy.batches, release.record.compositions, release.ledger))
     assert found[0] == found[1]
     assert found[0][:2] == ([0, 0, 0], 5)
-
-
-def test_batches_hold_nobody() -> None:
-    batches = Beats(4)
-    assert len(batches) == len(list(batches)) == 4
-    assert all(len(batch.users) == 0 for batch in batches)
 
 
 @pytest.mark.parametrize(
@@ -348,59 +320,6 @@ def test_what_does_not_fit_is_refused_in_plan_and_publication(settings: dict[str
     with pytest.raises(ValueError, match=message):
         GeneratorPublisher(network(**settings), [spy]).publish(ratings(), "book")
     assert not spy.before
-
-
-# Controls of it.
-
-
-def rows_by_user(release: Release) -> dict[str, Tensor]:
-    return dict(zip(release.user_ids.tolist(), release.rows(torch.arange(release.num_users)), strict=True))
-
-
-@pytest.fixture(scope="module")
-def of() -> Publisher:
-    return GeneratorPublisher(network())
-
-
-@pytest.fixture(scope="module")
-def whole(of: Publisher) -> Release:
-    return of.publish(ratings(), "book")
-
-
-def test_a_part_of_it_has_the_conditions_of_fewer_users(of: Publisher, whole: Release, tmp_path: Path) -> None:
-    part = Partial(of, 0.25).publish(ratings(), "book")
-    assert part.tensors["embedding"].shape == (5, 2)
-    assert part.tensors.keys() == whole.tensors.keys()
-    for name, tensor in part.tensors.items():
-        kept = np.isin(whole.user_ids, part.user_ids) if name == "embedding" else slice(None)
-        assert torch.equal(tensor, whole.tensors[name][kept])
-    ours, theirs = rows_by_user(Release.load(part.save(tmp_path / "book"))), rows_by_user(whole)
-    assert len(ours) == 5
-    assert all(torch.allclose(row, theirs[user]) for user, row in ours.items())
-
-
-def test_a_shuffled_one_leaves_nobody_a_row(of: Publisher, whole: Release) -> None:
-    shuffled = Shuffled(of).publish(ratings(), "book")
-    assert same(whole.tensors, shuffled.tensors)
-    assert sorted(whole.user_ids) == sorted(shuffled.user_ids)
-    assert not (whole.user_ids == shuffled.user_ids).any()
-
-
-def test_noise_in_its_place_has_its_form_and_nothing_of_any_person(of: Publisher, whole: Release) -> None:
-    noise = Noise(of).publish(ratings(), "book")
-    assert {name: t.shape for name, t in noise.tensors.items()} == {name: t.shape for name, t in whole.tensors.items()}
-    assert not same(whole.tensors, noise.tensors)
-    turned = Ratings(ratings().matrix[::-1], ratings().user_ids, ratings().item_ids)
-    assert same(noise.tensors, Noise(of).publish(turned, "book").tensors)
-    assert noise.ledger == (NonPrivateEvent(),)
-    assert noise.record.reason == "seeded noise; control: the ratings were redrawn at random"
-
-
-def test_a_sparser_source_is_what_it_is_trained_on(of: Publisher, whole: Release) -> None:
-    thinned = Thinned(of, 0.5)
-    release = thinned.publish(ratings(), "book")
-    assert same(release.tensors, of.publish(thinned.thin(ratings()), "book").tensors)
-    assert not same(release.tensors, whole.tensors)
 
 
 # From the command line.

@@ -1,0 +1,110 @@
+"""TrainedPublisher: what publishers share that train a network on a source's ratings. Ceremony only."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
+from pytorch_lightning.utilities.seed import isolate_rng
+
+from zoo.data.batches import Batch, UserBatch
+from zoo.data.ratings import Ratings
+from zoo.data.training import Batches, training_batches
+from zoo.publisher import Publisher
+
+
+class SourceRatings(LightningDataModule):
+    """A source's ratings as a method reads them that trains on them.
+
+    Nothing is held out or ranked, and no release is read.
+
+    Args:
+        ratings: The source's.
+        num_batches: So many batches without anybody in them, for a method that takes its own samples; null: an epoch of
+            batches of the form that the method wants.
+        batch_size: Examples in such a batch.
+        seed: Of their order and negatives.
+    """
+
+    signs = full_ranking = sampled_ranking = False
+    users = ""
+    digests: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    releases = links = release_paths = digests
+
+    def __init__(self, ratings: Ratings, num_batches: int | None = None, batch_size: int = 128, seed: int = 0) -> None:
+        super().__init__()
+        self.train, self.num_batches, self.batch_size, self.seed = ratings, num_batches, batch_size, seed
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Plain numbers that networks are built from."""
+        return {"num_users": self.train.num_users, "num_items": self.train.num_items, "sources": {}}
+
+    def train_dataloader(self) -> Batches[Batch]:
+        """The batches of an epoch."""
+        if self.num_batches is not None:
+            nobody = UserBatch(torch.zeros(0, dtype=torch.int64))
+            return Batches(self.num_batches, 1, lambda *_: nobody, self.seed, shuffle=False)
+        trainer: Any = self.trainer
+        return training_batches(
+            self.train, trainer.lightning_module, self.batch_size, self.seed, lambda: trainer.current_epoch
+        )
+
+
+class TrainedPublisher(Publisher):
+    """Trains a network on one source domain, with a trainer and callbacks of its own.
+
+    Nothing is chosen by what is measured on the ratings: there is no validation, and no epoch but the last is released.
+    Each domain begins anew, from the same weights. The global random state is neither read nor moved.
+
+    Args:
+        network: What is trained.
+        callbacks: Of its training; no guarantee rests on them.
+        accelerator: What it is trained on: `cpu`, `gpu` or `auto`.
+        seed: Of the network's initial weights; public.
+        progress: Whether a progress bar is shown; null: on a terminal.
+    """
+
+    seed_of_cell = True
+
+    def __init__(
+        self,
+        network: LightningModule,
+        callbacks: list[Callback] | None = None,
+        accelerator: str = "cpu",
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> None:
+        self.network, self.callbacks = network, callbacks or []
+        self.accelerator, self.seed = accelerator, seed
+        self.progress = sys.stderr.isatty() if progress is None else progress
+
+    def trained(self, source: SourceRatings) -> LightningModule:
+        """A copy of the network after one epoch on a source."""
+        network, callbacks = copy.deepcopy((self.network, self.callbacks))
+        with isolate_rng(), warnings.catch_warnings():
+            torch.manual_seed(self.seed)
+            # A network may be validated elsewhere; here nothing is, and that is meant.
+            warnings.filterwarnings("ignore", "You defined a `validation_step` but have no `val_dataloader`")
+            self._trainer(callbacks).fit(network, datamodule=source)
+        return network
+
+    def _trainer(self, callbacks: list[Callback]) -> Trainer:
+        return Trainer(
+            accelerator=self.accelerator,
+            devices=1,
+            max_epochs=1,
+            callbacks=callbacks,
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=self.progress,
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+        )
