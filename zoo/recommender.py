@@ -48,7 +48,7 @@ class TargetData(Protocol):
         links: Row of each user of ``train`` in a release, -1 for none, by domain, each of shape ``(num_users,)``.
         release_paths: Where the releases lay.
         users: The list of users that the parties agreed on, as it was set.
-        ks: Cut-offs of the ranking metrics.
+        ks: Cut-offs of the ranking metrics; like ``ties`` and ``top_k`` not asked for where nothing is ranked.
         ties: How ties are treated.
         full_ranking: Whether held-out items are ranked among all items.
         sampled_ranking: Whether they are ranked among sampled candidates.
