@@ -20,7 +20,7 @@ from scipy.stats import binom
 
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.two_world import ScaleTest, Verdict, scale_test, worst
+from zoo.privacy.audits.two_world import ScaleTest, Verdict, check_beta, scale_test, worst
 from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
@@ -75,16 +75,12 @@ def one_run(
         delta: In [0, 1).
         beta: Largest probability that a true claim is called a violation. Where a fifth of the coins is guessed,
             nothing is ever refuted at less than about ``20 delta``.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     if epsilon is not None:
         check_epsilon(epsilon)
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta!r}.")
-    if not 0 < beta < 1:
-        raise ValueError(f"beta must lie strictly between 0 and 1, got {beta!r}. It is the chance of a false alarm.")
+    check_beta(beta)
     _check_counts(correct, guesses, canaries)
     p_value = None if epsilon is None else guessing_p_value(correct, guesses, canaries, epsilon, delta)
     seen, reach = (_refuted(count, guesses, canaries, delta, beta) for count in (correct, guesses))
@@ -115,9 +111,6 @@ def guessing_p_value(correct: int, guesses: int, canaries: int, epsilon: float, 
         canaries: m.
         epsilon: At least 0.
         delta: In [0, 1).
-
-    Raises:
-        ValueError: If the counts do not go together.
     """
     _check_counts(correct, guesses, canaries)
     law = binom(guesses, 1 / (1 + math.exp(-epsilon)))
@@ -165,14 +158,7 @@ class OneRunAudit:
 
 @dataclass(frozen=True)
 class OneRunResult:
-    """What came of a one-run audit.
-
-    Attributes:
-        audit: What was audited.
-        one_run: The guesses.
-        scale: The test of the noise.
-        seconds: How long it took.
-    """
+    """What came of a one-run audit: of the guesses, and of the test of the noise."""
 
     audit: OneRunAudit
     one_run: OneRun
@@ -197,9 +183,6 @@ def run_once(audit: OneRunAudit, beta: float = 1e-3, noise: NoiseSource | None =
         audit: What to audit.
         beta: Largest probability of a false alarm of the guesses; the scale test has another 1e-3.
         noise: Where the mechanism's noise and the coins come from; None: the operating system.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     start = time.perf_counter()
     correct, residuals = audit.release(NoiseSource.os() if noise is None else noise)

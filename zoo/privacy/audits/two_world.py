@@ -53,8 +53,8 @@ class TwoWorld:
         runs: Runs in the smaller world.
         eps_lower: Lower bound of the epsilon at delta; 0 if nothing was seen.
         mu_lower: Lower bound of mu; None if no mu is claimed.
-        power: What the bound reaches of what the two data sets attain. None where nothing says what that is, or it is too
-            small for this many runs.
+        power: Share of what the two data sets attain that the bound reaches. None where nothing says what they attain, or
+            it is too small for this many runs.
     """
 
     epsilon: float
@@ -89,9 +89,6 @@ def clopper_pearson(successes: npt.ArrayLike, trials: int, level: float) -> tupl
 
     Returns:
         Lower and upper bounds, in the shape of ``successes``; together an interval of confidence ``1 - 2 level``.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     count = np.asarray(successes, dtype=np.float64)
     if trials < 1 or (count.size and not (count.min() >= 0 and count.max() <= trials)):
@@ -142,8 +139,7 @@ def two_world(
         ValueError: If a claim is out of range, a score is NaN or there are fewer than 200 runs.
     """
     _check_claim(epsilon, delta, mu)
-    if not 0 < beta < 1:
-        raise ValueError(f"beta must lie strictly between 0 and 1, got {beta!r}. It is the chance of a false alarm.")
+    check_beta(beta)
     worlds = [_checked_scores(scores) for scores in (scores0, scores1)]
     choosing = [np.sort(scores[: len(scores) // 2]) for scores in worlds]
     judging = [np.sort(scores[len(scores) // 2 :]) for scores in worlds]
@@ -151,12 +147,10 @@ def two_world(
     at = (np.arange(_THRESHOLDS) + 0.5) / _THRESHOLDS * len(pooled)
     thresholds = np.unique(pooled[at.astype(np.int64)])
 
-    rates = _event_bounds(choosing, thresholds, beta / 4)
-    second = _event_bounds(judging, thresholds, beta / 4)
-    eps_lower = max(0.0, float(_eps_bound(*second, delta)[int(np.argmax(_eps_bound(*rates, delta)))]))
-    mu_lower = None
-    if mu is not None:
-        mu_lower = max(0.0, float(_mu_bound(*second)[int(np.argmax(_mu_bound(*rates)))]))
+    # Each bound of the second halves is read at the event that has the largest bound in the first halves.
+    chosen, judged = (_event_bounds(halves, thresholds, beta / 4) for halves in (choosing, judging))
+    eps_lower = max(0.0, float(_eps_bound(*judged, delta)[np.argmax(_eps_bound(*chosen, delta))]))
+    mu_lower = None if mu is None else max(0.0, float(_mu_bound(*judged)[np.argmax(_mu_bound(*chosen))]))
     runs = min(len(scores) for scores in worlds)
     attained = (mu or 0.0) if attained is None else attained
     seen = eps_lower if mu_lower is None else mu_lower
@@ -168,14 +162,16 @@ def visible_claim(runs: int, beta: float) -> float:
     """The least mu, or small pure epsilon, of which an audit with so many runs may be asked to see 0.6.
 
     A test in the middle loses ``2 z sqrt(pi/2)`` to its two bounds and three standard deviations of its two rates, in
-    units of the root of the half that is judged; z is the normal quantile at ``1 - beta/4``.
-
-    Args:
-        runs: Per world.
-        beta: In (0, 1).
+    units of the root of the half that is judged; z is the normal quantile at ``1 - beta/4``. ``runs`` are per world.
     """
     loss = math.sqrt(math.pi / 2) * (2 * float(ndtri(1 - beta / 4)) + 3 * math.sqrt(2))
     return loss / math.sqrt(runs / 2) / (1 - _REACH)
+
+
+def check_beta(beta: float) -> None:
+    """Refuse a probability of a false alarm outside (0, 1)."""
+    if not 0 < beta < 1:
+        raise ValueError(f"beta must lie strictly between 0 and 1, got {beta!r}. It is the chance of a false alarm.")
 
 
 def _check_claim(epsilon: float, delta: float, mu: float | None) -> None:
@@ -232,7 +228,7 @@ class ScaleTest:
         sigma: Claimed standard deviation.
         measured: Root mean square of the coordinates.
         low: Smallest measured value that the claim allows.
-        high: Largest measured value that the claim allows.
+        high: Largest one.
         count: Coordinates read.
         alpha: Probability that a true claim fails.
     """
@@ -262,9 +258,6 @@ def scale_test(noise: npt.ArrayLike, sigma: float, alpha: float = 1e-3) -> Scale
         noise: Output minus what it would be without noise, any shape; its mean should be 0, so a shift fails too.
         sigma: Claimed standard deviation.
         alpha: Probability that a true claim fails, in (0, 1); half of it on either side.
-
-    Raises:
-        ValueError: If an argument is out of range or the noise holds NaN or infinite values.
     """
     values = np.asarray(noise, dtype=np.float64).ravel()
     if not len(values) or not np.isfinite(values).all():
@@ -308,7 +301,6 @@ class Audit:
     relation: Relation | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a claim that is out of range, and residuals without their sigma."""
         _check_claim(self.epsilon, self.delta, self.mu)
         if (self.residuals is None) != (self.sigma is None):
             raise ValueError(f"Audit {self.name!r}: residuals and sigma go together, state both or neither.")
@@ -322,14 +314,7 @@ def worst(*verdicts: Verdict) -> Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an audit.
-
-    Attributes:
-        audit: What was audited.
-        two_world: The comparison of the two worlds.
-        scale: The test of the noise, where the audit has one.
-        seconds: How long it took.
-    """
+    """What came of an audit: of the two worlds, and of the test of the noise where there is one."""
 
     audit: Audit
     two_world: TwoWorld
@@ -358,9 +343,6 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
         beta: Largest probability of a false alarm of the two worlds; the scale test has another 1e-3.
         noise: Where the mechanism's noise comes from, one stream through all runs; None: the operating system. A seeded
             stream makes the verdict repeat.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     start = time.perf_counter()
     noise = NoiseSource.os() if noise is None else noise
@@ -370,10 +352,9 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
         return two_world(*worlds, audit.epsilon, audit.delta, mu=audit.mu, beta=beta, attained=audit.attained)
 
     comparison = compared(runs)
-    if comparison.verdict == "blind":  # sound audits of little noise are so at times; larger ones hardly ever
-        comparison = replace(
-            comparison, power=compared(_AGAIN * runs).power
-        )  # its bounds would be a second false alarm
+    if comparison.verdict == "blind":
+        # Sound audits of little noise are so at times, larger ones hardly ever. Bounds of both would be two false alarms.
+        comparison = replace(comparison, power=compared(_AGAIN * runs).power)
     scale = None
     if audit.residuals is not None and audit.sigma is not None:
         scale = scale_test(audit.residuals(COORDINATES, noise), audit.sigma)

@@ -1,17 +1,15 @@
-"""The fields of a privacy record: what may stand in each, and how it is read from the plain JSON of another party."""
+"""The fields of a privacy record: what may stand in each, and how it is written to and read from plain JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from zoo.privacy.accounting.relation import Relation, Unit
 
 Plain = str | int | float | bool
 """What public inputs are made of."""
-
-StrEnumT = TypeVar("StrEnumT", bound=StrEnum)
 
 
 class RecordError(ValueError):
@@ -26,30 +24,39 @@ class Guarantee(StrEnum):
 
 
 def check_number(name: str, value: float | None, limit: float) -> None:
-    """Refuse what is no number of at least 0 and below a limit; None is allowed.
-
-    Raises:
-        RecordError: If it is refused.
-    """
+    """Refuse what is no number of at least 0 and below a limit; None is allowed."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < limit:
         raise RecordError(f"{name} must be a number in [0, {limit:g}), got {value!r}.")
 
 
-def read_field(name: str, value: object) -> Any:  # noqa: ANN401  each field has a type of its own
-    """The value of a record's field from plain JSON of another party, of the field's type.
+def write_field(value: Any) -> Any:  # noqa: ANN401  each field has a type of its own
+    """A field's value as plain JSON."""
+    match value:
+        case StrEnum():
+            return value.value
+        case tuple():
+            return list(value)
+        case dict():
+            return dict(value)
+    return value
 
-    Whether it is in range and goes with the others the record checks itself.
+
+def read_field(name: str, kind: str, value: object) -> Any:  # noqa: ANN401  each field has a type of its own
+    """The value of a field from plain JSON of another party. Its range, and the other fields, the record checks itself.
 
     Args:
         name: Of the field.
+        kind: Its type, as the record's class states it.
         value: What JSON has there.
 
     Raises:
         RecordError: If the value is of another type, or not one of those that the field knows.
     """
-    return _READERS[name](name, value)
+    if value is None and kind.endswith(" | None"):
+        return None
+    return _READERS[kind.removesuffix(" | None")](name, value)
 
 
 def _read_text(name: str, value: object) -> str:
@@ -58,13 +65,7 @@ def _read_text(name: str, value: object) -> str:
     return value
 
 
-def _read_optional_text(name: str, value: object) -> str | None:
-    return None if value is None else _read_text(name, value)
-
-
-def _read_number(name: str, value: object) -> float | None:
-    if value is None:
-        return None
+def _read_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
         raise RecordError(f"{name} must be a finite number or null, got {str(value)[:80]}.")
     return float(value)
@@ -88,27 +89,24 @@ def _read_inputs(name: str, value: object) -> dict[str, Plain]:
     return dict(value)
 
 
-def _read_enum(kind: type[StrEnumT], name: str, value: object) -> StrEnumT:
+def _reader_of(kind: type[StrEnum]) -> Callable[[str, object], StrEnum]:
     known = [str(member.value) for member in kind]
-    if not isinstance(value, str) or value not in known:
-        raise RecordError(f"{name} must be one of {known}, got {str(value)[:80]!r}.")
-    return kind(value)
+
+    def read(name: str, value: object) -> StrEnum:
+        if not isinstance(value, str) or value not in known:
+            raise RecordError(f"{name} must be one of {known}, got {str(value)[:80]!r}.")
+        return kind(value)
+
+    return read
 
 
-_READERS: dict[str, Any] = {
-    "mechanism": _read_text,
-    "guarantee": lambda name, value: _read_enum(Guarantee, name, value),
-    "noise_source": _read_text,
-    "unit": lambda name, value: None if value is None else _read_enum(Unit, name, value),
-    "relation": lambda name, value: None if value is None else _read_enum(Relation, name, value),
-    "sensitivity_norm": _read_optional_text,
-    "compositions": _read_integer,
-    "accountant": _read_text,
-    "public_inputs": _read_inputs,
-    "assumptions": _read_texts,
-    "not_protected": _read_texts,
-    "reason": _read_optional_text,
-} | dict.fromkeys(
-    ("epsilon", "delta", "mu", "sensitivity", "clip", "noise_scale", "requested_epsilon"),
-    _read_number,
-)
+_READERS: dict[str, Callable[[str, object], object]] = {
+    "str": _read_text,
+    "float": _read_number,
+    "int": _read_integer,
+    "tuple[str, ...]": _read_texts,
+    "Mapping[str, Plain]": _read_inputs,
+    "Guarantee": _reader_of(Guarantee),
+    "Unit": _reader_of(Unit),
+    "Relation": _reader_of(Relation),
+}

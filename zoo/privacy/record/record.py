@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
-from enum import StrEnum
 from functools import cache, partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from zoo.privacy.randomness.noise import OS_ENTROPY, SEEDED, NoiseSource
 from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import Plain as Plain
 from zoo.privacy.record.fields import RecordError as RecordError
-from zoo.privacy.record.fields import check_number, read_field
+from zoo.privacy.record.fields import check_number, read_field, write_field
 
 RECORD_SCHEMA = 1
 
@@ -35,6 +34,7 @@ _ROUNDING = 1e-9  # relative; what a calibration to a given epsilon may miss it 
 _TOLERANCE = 1e-6  # relative; above what convolutions differ by between machines
 _NOISE_SOURCES = (OS_ENTROPY, SEEDED, NO_NOISE)
 _NORMS = ("L1", "L2")
+_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # what a record without a guarantee must not state
 
 
 class UnderstatedPrivacyError(ValueError):
@@ -70,7 +70,7 @@ class PrivacyRecord:
         reason: Why there is no guarantee; only without one.
 
     Raises:
-        RecordError: If the fields contradict each other or a value is out of range.
+        RecordError: If fields contradict each other or a value is out of range.
     """
 
     mechanism: str
@@ -94,10 +94,24 @@ class PrivacyRecord:
     reason: str | None = None
 
     def __post_init__(self) -> None:
-        """Check every field and how they go together."""
         object.__setattr__(self, "public_inputs", dict(self.public_inputs))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         object.__setattr__(self, "not_protected", tuple(self.not_protected))
+        self._check_values()
+        self._check_texts()
+        for one, other in (("sensitivity", "sensitivity_norm"), ("unit", "relation")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                raise RecordError(f"{one} and {other} go together: state both or neither.")
+        if self.unit is not None and self.relation is not None and self.relation.unit is not self.unit:
+            raise RecordError(
+                f"Relation {self.relation.value!r} protects unit {self.relation.unit.value!r}, not {self.unit.value!r}."
+            )
+        if self.guarantee is Guarantee.PROVED:
+            self._check_proved()
+        else:
+            self._check_unprotected()
+
+    def _check_values(self) -> None:
         for name in ("epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_scale"):
             check_number(name, getattr(self, name), math.inf)
         check_number("delta", self.delta, 1.0)
@@ -107,31 +121,17 @@ class PrivacyRecord:
             raise RecordError(f"noise_source must be one of {_NOISE_SOURCES}, got {self.noise_source!r}.")
         if self.sensitivity_norm not in (None, *_NORMS):
             raise RecordError(f"sensitivity_norm must be one of {_NORMS} or None, got {self.sensitivity_norm!r}.")
-        if (self.sensitivity is None) != (self.sensitivity_norm is None):
-            raise RecordError("sensitivity and sensitivity_norm go together: state both or neither.")
-        if (self.unit is None) != (self.relation is None):
-            raise RecordError("unit and relation go together: state both or neither.")
-        if self.unit is not None and self.relation is not None and self.relation.unit is not self.unit:
-            raise RecordError(
-                f"Relation {self.relation.value!r} protects unit {self.relation.unit.value!r}, not {self.unit.value!r}."
-            )
-        self._check_texts()
-        if self.guarantee is Guarantee.PROVED:
-            self._check_proved()
-        else:
-            self._check_unprotected()
 
     def _check_texts(self) -> None:
-        optional = () if self.reason is None else (self.reason,)
-        texts = (self.mechanism, self.accountant, *optional, *self.assumptions, *self.not_protected)
-        texts += (*self.public_inputs, *(value for value in self.public_inputs.values() if isinstance(value, str)))
+        inputs = self.public_inputs
+        texts = [self.mechanism, self.accountant, *self.assumptions, *self.not_protected, *inputs]
+        texts += [value for value in inputs.values() if isinstance(value, str)]
+        texts += [] if self.reason is None else [self.reason]
         for text in texts:
             if not isinstance(text, str) or not text or not text.isprintable():
                 raise RecordError(f"Texts of a record must be non-empty and printable, got {str(text)[:80]!r}.")
-        for name, value in self.public_inputs.items():
-            if not isinstance(value, str | int | float | bool) or (
-                isinstance(value, float) and not math.isfinite(value)
-            ):
+        for name, value in inputs.items():
+            if not isinstance(value, Plain) or (isinstance(value, float) and not math.isfinite(value)):
                 raise RecordError(f"public_inputs[{name!r}] must be a text, a finite number or a bool.")
 
     def _check_proved(self) -> None:
@@ -180,15 +180,12 @@ class PrivacyRecord:
         Args:
             mechanism: What made the release.
             noise: Where its noise came from.
-            relation: Which two data sets are kept alike; says who is protected.
-            epsilon: Proved privacy loss at ``delta``; like the next three stated only if proved.
-            delta: Probability beyond which nothing is promised.
-            mu: Of the Gaussian release that equals this one, where there is one.
-            requested_epsilon: The epsilon asked for, where it is not what is proved.
+            relation: Says who is protected, too.
+            epsilon: Like the next three, stated only if proved.
+            delta: At which epsilon is proved.
+            mu: Where there is one.
+            requested_epsilon: Where it is not what is proved.
             facts: Other fields, which hold whatever the noise.
-
-        Raises:
-            RecordError: If the fields contradict each other or a value is out of range.
         """
         record = partial(
             cls, mechanism=mechanism, noise_source=noise.label, unit=relation.unit, relation=relation, **facts
@@ -200,34 +197,23 @@ class PrivacyRecord:
         )
 
     def without_guarantee(self, reason: str) -> PrivacyRecord:
-        """The same record with its claims withdrawn, for seeded noise and controls.
-
-        A second reason is added to the first.
-        """
+        """The same record with its claims withdrawn, for seeded noise and controls; a second reason joins the first."""
+        withdrawn: dict[str, Any] = dict.fromkeys(_CLAIMS)
         reason = reason if self.reason is None else f"{self.reason}; {reason}"
-        return replace(
-            self,
-            guarantee=Guarantee.NONE,
-            reason=reason,
-            epsilon=None,
-            delta=None,
-            mu=None,
-            requested_epsilon=None,
-        )
+        return replace(self, guarantee=Guarantee.NONE, reason=reason, **withdrawn)
 
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
         """Compare what is stated with what the ledger gives, computed anew under the stated relation and delta.
 
+        A record without a guarantee states nothing and is not compared.
+
         Raises:
             UnderstatedPrivacyError: If epsilon or mu is stated lower than the ledger gives.
-            UnsupportedEventError: If the accountant does not know an event. A record without a guarantee states nothing
-                and is not compared.
+            UnsupportedEventError: If the accountant does not know an event.
         """
         if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None:
             return
-        accountant = Accountant(self.relation)
-        for event in ledger:
-            accountant.compose(event)
+        accountant = Accountant(self.relation, ledger)
         epsilon = accountant.epsilon(self.delta)
         if epsilon == 0:
             raise UnderstatedPrivacyError(
@@ -247,17 +233,8 @@ class PrivacyRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, with its schema and the sentence on floating point."""
-        values: dict[str, Any] = {"schema": RECORD_SCHEMA, "floating_point": FLOATING_POINT}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if isinstance(value, StrEnum):
-                value = value.value
-            elif isinstance(value, tuple):
-                value = list(value)
-            elif isinstance(value, dict):
-                value = dict(value)
-            values[entry.name] = value
-        return values
+        written = {entry.name: write_field(getattr(self, entry.name)) for entry in fields(self)}
+        return {"schema": RECORD_SCHEMA, "floating_point": FLOATING_POINT, **written}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyRecord:
@@ -283,13 +260,13 @@ class PrivacyRecord:
             raise RecordError(f"The record lacks the fields {missing} and has the unknown fields {unknown}.")
         if values["floating_point"] != FLOATING_POINT:
             raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
-        return cls(**{entry.name: read_field(entry.name, values[entry.name]) for entry in fields(cls)})
+        return cls(**{entry.name: read_field(entry.name, str(entry.type), values[entry.name]) for entry in fields(cls)})
 
     def summary(self) -> str:
         """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``."""
         if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None or self.unit is None:
             return f"none ({self.reason})"
-        return f"{self.unit.value}, eps {rounded_up(self.epsilon)}, delta {float(rounded_up(self.delta)):.3g}, proved"
+        return f"{self.unit.value}, eps {rounded_up(self.epsilon)}, delta {shown_delta(self.delta)}, proved"
 
     def __str__(self) -> str:
         """The record for people to read; names an epsilon only if it is proved."""
@@ -299,7 +276,7 @@ class PrivacyRecord:
         if self.unit is not None and self.relation is not None:
             lines.append(("unit", f"{self.unit.value} ({self.relation.value})"))
         if self.guarantee is Guarantee.PROVED and self.epsilon is not None and self.delta is not None:
-            lines.append(("epsilon", f"{rounded_up(self.epsilon)} at delta {float(rounded_up(self.delta)):.3g}"))
+            lines.append(("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}"))
             if self.requested_epsilon is not None:
                 lines.append(("asked for", f"the paper's epsilon {self.requested_epsilon:g}; the proved one is above"))
             if self.mu is not None:
@@ -318,9 +295,6 @@ class PrivacyRecord:
         return "\n".join(f"{name:<14} {text}" for name, text in lines)
 
 
-_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")
-
-
 def unprotected_record(
     mechanism: str,
     reason: str,
@@ -329,15 +303,7 @@ def unprotected_record(
     noise_source: str = NO_NOISE,
     public_inputs: Mapping[str, Plain] | None = None,
 ) -> PrivacyRecord:
-    """The record of a release that protects nobody.
-
-    Args:
-        mechanism: What made the release.
-        reason: Why there is no guarantee.
-        assumptions: What was done to the data before.
-        noise_source: Label of the noise source, if there was noise.
-        public_inputs: Settings that the release depends on.
-    """
+    """The record of a release that protects nobody, for this reason; ``assumptions`` say what was done to the data."""
     return PrivacyRecord(
         mechanism=mechanism,
         guarantee=Guarantee.NONE,
@@ -364,9 +330,6 @@ def default_delta(num_users: int) -> float:
     """``min(1e-5, 1 / (10 num_users))``: the delta of a release when none is asked for.
 
     Depends on the number of users, which is public, for every unit; the number of ratings is not public.
-
-    Raises:
-        ValueError: If there is no user.
     """
     if num_users < 1:
         raise ValueError(f"num_users must be at least 1, got {num_users!r}. It is the public number of users.")
@@ -380,3 +343,8 @@ def rounded_up(value: float) -> str:
     exact = Decimal(value) * (1 - Decimal(_ROUNDING))
     up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
     return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # .9996 has become 1.000, which is 1.00
+
+
+def shown_delta(delta: float) -> str:
+    """Delta as a record shows it: rounded up like an epsilon, ``1e-05``."""
+    return f"{float(rounded_up(delta)):.3g}"

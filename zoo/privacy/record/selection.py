@@ -12,7 +12,9 @@ from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
 #: Public input that says among how many releases this one was chosen.
 TRIED = "releases it was chosen among, by results"
 
-Account = tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]
+Ledger = tuple[PrivacyEvent, ...]
+Account = tuple[PrivacyRecord, Ledger]
+"""Record and ledger of one release."""
 
 
 def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
@@ -22,8 +24,8 @@ def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
     STOC 2019, give less for a random number of trials, which a search with a fixed number is not).
 
     Args:
-        chosen: Record and ledger of the release that is used.
-        others: Those of the releases that were tried and not used.
+        chosen: The release that is used.
+        others: Those that were tried and not used.
 
     Returns:
         A record whose epsilon is that of the joined ledger, at the largest delta of the releases; without a guarantee
@@ -32,37 +34,38 @@ def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
     Raises:
         RecordError: If the releases protect different things: their losses do not add up.
     """
-    record, ledger = chosen
     if not others:
         return chosen
-    records = [record, *(other for other, _ in others)]
-    joined = (*ledger, *(event for _, events in others for event in events))
-    tried = sum(int(r.public_inputs.get(TRIED, 1)) for r in records)
-    inputs = {**record.public_inputs, TRIED: tried}
-    compositions = sum(r.compositions for r in records)
-    record = replace(record, public_inputs=inputs, compositions=compositions)
-    if unproved := [r for r in records if r.guarantee is Guarantee.NONE]:
-        if record.guarantee is Guarantee.PROVED:
-            record = record.without_guarantee(f"chosen among releases without guarantee ({unproved[0].reason})")
-        return record, joined
-    relations = {r.relation for r in records}
+    records = [chosen[0], *(record for record, _ in others)]
+    ledger = (*chosen[1], *(event for _, events in others for event in events))
+    tried = sum(int(record.public_inputs.get(TRIED, 1)) for record in records)
+    record = replace(
+        chosen[0],
+        public_inputs={**chosen[0].public_inputs, TRIED: tried},
+        compositions=sum(record.compositions for record in records),
+    )
+    unproved = next((record for record in records if record.guarantee is Guarantee.NONE), None)
+    if unproved is None:
+        return _with_cost(record, records, ledger), ledger
+    if record.guarantee is Guarantee.PROVED:
+        record = record.without_guarantee(f"chosen among releases without guarantee ({unproved.reason})")
+    return record, ledger
+
+
+def _with_cost(record: PrivacyRecord, records: Sequence[PrivacyRecord], ledger: Ledger) -> PrivacyRecord:
+    """The record with the claims that the ledger of all these proved releases gives."""
+    relations = {other.relation for other in records}
     if len(relations) > 1:
         raise RecordError(
-            f"Releases under the relations {sorted(str(r) for r in relations)} cannot be counted together. Search over "
+            f"Releases under the relations {sorted(map(str, relations))} cannot be counted together. Search over "
             "settings that leave the relation alone."
         )
-    accountant = Accountant(record.relation)
-    for event in joined:
-        accountant.compose(event)
-    delta = max(float(r.delta or 0) for r in records)
-    has_mu = all(r.mu is not None for r in records)
-    return (
-        replace(
-            record,
-            epsilon=accountant.epsilon(delta),
-            delta=delta,
-            mu=accountant.mu if has_mu else None,
-            requested_epsilon=None,
-        ),
-        joined,
+    together = Accountant(record.relation, ledger)
+    delta = max(float(other.delta or 0) for other in records)
+    return replace(
+        record,
+        epsilon=together.epsilon(delta),
+        delta=delta,
+        mu=together.mu if all(other.mu is not None for other in records) else None,
+        requested_epsilon=None,  # nobody asked for this one
     )
