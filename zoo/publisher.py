@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -13,11 +13,15 @@ from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord, default_delta
+from zoo.privacy.rows.plan import RowsPlan
 from zoo.release.release import Kind, Release
 
 Make = Callable[[Ratings, str], Release]
 """Ratings and the name of their domain in, their release out. Noise is drawn here, so each call is another release."""
+Tensors = Callable[[Ratings, str], Mapping[str, Tensor]]
+"""The same, of which the tensors alone are made."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,34 @@ class PlannedRelease:
     make: Make
 
     @classmethod
-    def of_tensors(
+    def of_plan(
         cls,
-        record: PrivacyRecord,
-        event: PrivacyEvent,
-        tensors: Callable[[Ratings, str], Mapping[str, Tensor]],
-        kind: Kind = "rows",
+        mechanism: str,
+        plan: RowsPlan,
+        noise_seed: int | None,
+        tensors: Tensors,
+        **facts: Any,  # noqa: ANN401  checked by the record
+    ) -> PlannedRelease:
+        """One release of noisy rows: its claims are those of the plan, ``facts`` further fields of the record."""
+        record = PrivacyRecord.proved_unless_seeded(
+            mechanism,
+            NoiseSource.of(noise_seed),
+            plan.relation,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            mu=plan.mu,
+            requested_epsilon=plan.requested_epsilon,
+            sensitivity=plan.sensitivity,
+            sensitivity_norm=plan.sensitivity_norm,
+            clip=plan.clip,
+            noise_scale=plan.noise_std,
+            **facts,
+        )
+        return cls.of_tensors(record, plan.event, tensors)
+
+    @classmethod
+    def of_tensors(
+        cls, record: PrivacyRecord, event: PrivacyEvent, tensors: Tensors, kind: Kind = "rows"
     ) -> PlannedRelease:
         """One whose record and event stay what they are, and whose rows are those of all users of the source."""
 

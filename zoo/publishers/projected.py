@@ -19,7 +19,7 @@ from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.pairs import projection_audit, random_projection_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record, warn_once
+from zoo.privacy.record.record import Plain, unprotected_record, warn_once
 from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.svd_lift import Floats, lifted_ratings
@@ -29,16 +29,14 @@ from zoo.release.lazy_rows import LazyRows
 LAZY_BYTES = 2**28
 """Size of the published rows beyond which they are made while the release is saved."""
 
-AUDITED_ITEMS = 64
-"""Items of the catalogue that an audit runs on; what one rating moves does not depend on how many there are."""
-
-AUDITED = PublicSizes(1000, AUDITED_ITEMS)
-"""Sizes that an audited claim is for: the default delta follows the users."""
+AUDITED = PublicSizes(1000, 64)
+"""Sizes that an audited claim is for: the default delta follows the users; what one rating moves depends on no number of items."""
 
 ALWAYS_OPEN = (
     "the sets of users and items: a user or an item that one rating alone brings in shows",
     "item means, if they are known from elsewhere",
 )
+EVALUATED = "held-out items of this domain, where they are used to evaluate"
 
 
 class Projected(Publisher):
@@ -97,8 +95,17 @@ class Projected(Publisher):
         self.rating_range, self.clip = rating_range, clip
         self.centre, self.seed, self.noise_seed = centre, seed, noise_seed
         self.paper_faithful = paper_faithful
+        self._plan = partial(
+            plan_projection,
+            epsilon=epsilon,
+            dim=num_components,
+            calibration="paper" if paper_faithful else calibration,
+            relation=self.relation,
+            rating_range=rating_range,
+            clip=clip,
+        )
         # Refuse bad settings now, before data are opened; the matrix, and with it its longest column, comes later.
-        self._noise(1e-5 if delta is None else delta, largest_norm=1.0 if calibration == "max" else None)
+        self._plan(delta=1e-5 if delta is None else delta, largest_norm=1.0 if calibration == "max" else None)
 
     @abstractmethod
     def matrix(self, num_items: int) -> PublicMatrix:
@@ -118,52 +125,67 @@ class Projected(Publisher):
         return {}
 
     def projection(self, sizes: PublicSizes, matrix: PublicMatrix | None = None) -> ProjectionPlan:
-        """How much noise, and what it proves; from public settings alone.
-
-        Args:
-            sizes: Of the ratings.
-            matrix: M, where it is made already; None: it is made, if the noise depends on it.
+        """How much noise, and what it proves; from public settings alone. M is made if the noise depends on it.
 
         Raises:
             ValueError: If delta is not below one over the number of users.
         """
         delta = sizes.delta(self.delta)
         if self.calibration != "max":
-            return self._noise(delta)
-        return self._noise(delta, float((matrix or self.matrix(sizes.num_items)).column_norms().max()))
-
-    def _noise(self, delta: float, largest_norm: float | None = None) -> ProjectionPlan:
-        return plan_projection(
-            epsilon=self.epsilon,
-            delta=delta,
-            dim=self.num_components,
-            calibration="paper" if self.paper_faithful else self.calibration,
-            relation=self.relation,
-            rating_range=self.rating_range,
-            clip=self.clip,
-            largest_norm=largest_norm,
-        )
+            return self._plan(delta=delta)
+        longest = (matrix or self.matrix(sizes.num_items)).column_norms().max()
+        return self._plan(delta=delta, largest_norm=float(longest))
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """One Gaussian release of all users' rows, lazy if they are many; without protection where the paper's form has none."""
-        if not self.paper_faithful:
-            matrix = self.matrix(sizes.num_items)
-            plan = self.projection(sizes, matrix)
-            return PlannedRelease.of_tensors(
-                self._record(plan, sizes), plan.event, partial(self._projected, plan, matrix)
+        matrix = self.matrix(sizes.num_items)
+        plan = self.projection(sizes, matrix)
+        weakness = self.lift_weakness(sizes.num_users, sizes.num_items) if self.paper_faithful else None
+        rows = partial(self._lifted, plan, weakness) if self.paper_faithful else partial(self._projected, plan, matrix)
+        inputs = self._inputs(plan, sizes)
+        if weakness is not None:
+            label = NoiseSource.of(self.noise_seed).label
+            record = unprotected_record(
+                self.mechanism, weakness, sizes.unaccounted, noise_source=label, public_inputs=inputs
             )
-        plan, weakness = self.projection(sizes), self.lift_weakness(sizes.num_users, sizes.num_items)
-        rows = partial(self._lifted, plan, weakness)
-        if weakness is None:
-            return PlannedRelease.of_tensors(self._record(plan, sizes), plan.event, rows)
-        record = unprotected_record(
+            return PlannedRelease.of_tensors(record, NonPrivateEvent(), rows)
+        cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
+        group = f"several ratings of one user together: k of them cost {cost}"
+        return PlannedRelease.of_plan(
             self.mechanism,
-            weakness,
-            sizes.unaccounted,
-            noise_source=NoiseSource.of(self.noise_seed).label,
-            public_inputs=self._inputs(plan, sizes),
+            plan,
+            self.noise_seed,
+            rows,
+            public_inputs=inputs,
+            assumptions=(*self._assumptions(plan), *sizes.unaccounted),
+            not_protected=(*ALWAYS_OPEN, *(() if plan.relation.unit is Unit.USER else (group,)), EVALUATED),
         )
-        return PlannedRelease.of_tensors(record, NonPrivateEvent(), rows)
+
+    def _inputs(self, plan: ProjectionPlan, sizes: PublicSizes) -> dict[str, Plain]:
+        """Public settings and sizes for the record."""
+        if self.paper_faithful:
+            form: dict[str, Plain] = {"form": "as the paper prints it: singular values lifted, M secret"}
+        else:
+            form = {"projection_seed": self.seed}
+        return {
+            "num_components": plan.dim,
+            "calibration": plan.calibration,
+            **form,
+            "w": plan.w,
+            f"centred {'before the lift' if self.paper_faithful else 'after the noise'}": self.centre,
+            "num_users": sizes.num_users,
+            "num_items": sizes.num_items,
+            **self.matrix_settings,
+        }
+
+    def _assumptions(self, plan: ProjectionPlan) -> tuple[str, ...]:
+        if plan.clip is None:
+            bound = f"ratings lie in [0, {plan.rating_range:g}], and one that is absent counts as 0"
+        else:
+            bound = f"rows are clipped to an L2 norm of {plan.clip:g} before projection"
+        sets = "the sets of users and items are public, or treated as such"
+        holds_anyway = plan.calibration in ("unit", "max") or self.paper_faithful  # a secret M cannot have been seen
+        return (bound, sets) if holds_anyway else (bound, sets, "the data were not chosen after seeing the projection")
 
     def _projected(
         self, plan: ProjectionPlan, matrix: PublicMatrix, source: Ratings, domain: str
@@ -195,54 +217,6 @@ class Projected(Publisher):
                 "could change by more than is protected. Set filters.threshold (ratings then count as 1), or rating_range."
             )
 
-    def _record(self, plan: ProjectionPlan, sizes: PublicSizes) -> PrivacyRecord:
-        if plan.clip is None:
-            bound = f"ratings lie in [0, {plan.rating_range:g}], and one that is absent counts as 0"
-        else:
-            bound = f"rows are clipped to an L2 norm of {plan.clip:g} before projection"
-        sets = "the sets of users and items are public, or treated as such"
-        holds_anyway = plan.calibration in ("unit", "max") or self.paper_faithful  # a secret M cannot have been seen
-        independent = () if holds_anyway else ("the data were not chosen after seeing the projection",)
-        cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
-        group = (f"several ratings of one user together: k of them cost {cost}",)
-        return PrivacyRecord.proved_unless_seeded(
-            self.mechanism,
-            NoiseSource.of(self.noise_seed),
-            plan.relation,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            mu=plan.mu,
-            requested_epsilon=plan.requested_epsilon,
-            sensitivity=plan.sensitivity,
-            sensitivity_norm="L2",
-            clip=plan.clip,
-            noise_scale=plan.noise_std,
-            public_inputs=self._inputs(plan, sizes),
-            assumptions=(bound, sets, *independent, *sizes.unaccounted),
-            not_protected=(
-                *ALWAYS_OPEN,
-                *(() if plan.relation.unit is Unit.USER else group),
-                "held-out items of this domain, where they are used to evaluate",
-            ),
-        )
-
-    def _inputs(self, plan: ProjectionPlan, sizes: PublicSizes) -> dict[str, Plain]:
-        """Public settings and sizes for the record."""
-        if self.paper_faithful:
-            form: dict[str, Plain] = {"form": "as the paper prints it: singular values lifted, M secret"}
-        else:
-            form = {"projection_seed": self.seed}
-        return {
-            "num_components": plan.dim,
-            "calibration": plan.calibration,
-            **form,
-            "w": plan.w,
-            f"centred {'before the lift' if self.paper_faithful else 'after the noise'}": self.centre,
-            "num_users": sizes.num_users,
-            "num_items": sizes.num_items,
-            **self.matrix_settings,
-        }
-
     def audits(self) -> list[Audit | OneRunAudit]:
         """One rating, or one user, in two worlds: the matrix of a small catalogue, and random matrices where it is random.
 
@@ -250,7 +224,7 @@ class Projected(Publisher):
         """
         if self.paper_faithful:
             return []  # another form of the release, audited with the published ones
-        matrix = self.matrix(AUDITED_ITEMS)
+        matrix = self.matrix(AUDITED.num_items)
         plan = self.projection(AUDITED, matrix)
         name = f"{self.mechanism} {plan.calibration}"
         made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -16,10 +17,8 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.record.record import Plain, PrivacyRecord
+from zoo.privacy.record.record import Plain
 from zoo.privacy.rows.row_noise import (
-    NoisePlan,
-    RandomisedResponsePlan,
     flipped_rows,
     noisy_rows,
     noisy_rows_above,
@@ -76,53 +75,29 @@ class NoisyRows(Publisher):
     ) -> None:
         self.epsilon, self.delta, self.threshold = epsilon, delta, threshold
         self.relation, self.clip, self.noise_seed = Relation(relation), clip, noise_seed
-        self._noise(1e-5 if delta is None else delta, threshold)  # refuse bad settings now, before data are opened
+        self._plan = partial(plan_noise, epsilon=epsilon, relation=self.relation, clip=clip)
+        self._plan(
+            delta=1e-5 if delta is None else delta, threshold=threshold
+        )  # refuse bad settings before data are opened
 
-    def _noise(self, delta: float, threshold: float | None) -> NoisePlan:
-        return plan_noise(
-            epsilon=self.epsilon, delta=delta, relation=self.relation, clip=self.clip, threshold=threshold
-        )
-
-    def noise(self, sizes: PublicSizes) -> NoisePlan:
-        """How much noise, and what it proves; from public settings alone.
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """One Gaussian release of all users' rows; only 0/1 ratings.
 
         Raises:
             ValueError: If there is no user or item, delta is not below one over the number of users, or the matrix is
                 too large to be released whole.
         """
         _check_sizes(sizes)
-        delta = sizes.delta(self.delta)
+        plan = self._plan(delta=sizes.delta(self.delta), threshold=self.threshold)
         if self.threshold is None and sizes.num_users * sizes.num_items > _LARGEST:
             raise ValueError(
                 f"All values of {sizes.num_users} users and {sizes.num_items} items would take "
                 f"{sizes.num_users * sizes.num_items / 2**28:.0f} GiB. Set threshold, e.g. 2.0, so that only the larger ones "
                 "are released."
             )
-        return self._noise(delta, self.threshold)
-
-    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One Gaussian release of all users' rows; only 0/1 ratings."""
-        plan = self.noise(sizes)
+        kept = {} if plan.threshold is None else {"threshold": plan.threshold}
         clipped = () if plan.clip is None else (f"rows are clipped to an L2 norm of {plan.clip:g} before the noise",)
         group = ("several ratings of one user together: k of them cost sqrt(k) times mu",)
-        kept = {} if plan.threshold is None else {"threshold": plan.threshold}
-        record = PrivacyRecord.proved_unless_seeded(
-            "NoisyRows",
-            NoiseSource.of(self.noise_seed),
-            plan.relation,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            mu=plan.mu,
-            sensitivity=plan.sensitivity,
-            sensitivity_norm="L2",
-            clip=plan.clip,
-            noise_scale=plan.sigma,
-            public_inputs=_inputs(
-                "NoisyRows", sizes, {"sigma": plan.sigma, "grid": lattice_spacing(plan.sigma), **kept}
-            ),
-            assumptions=(*_assumptions(sizes), *clipped),
-            not_protected=(*ALWAYS_OPEN, *(() if plan.relation.unit is Unit.USER else group)),
-        )
 
         def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
             _check_binary(source, domain)
@@ -130,13 +105,23 @@ class NoisyRows(Publisher):
             make = noisy_rows if whole else noisy_rows_above
             return _tensors(make(source.matrix, plan, NoiseSource.of(self.noise_seed)))
 
-        return PlannedRelease.of_tensors(record, plan.event, tensors)
+        drawn = {"sigma": plan.noise_std, "grid": lattice_spacing(plan.noise_std), **kept}
+        return PlannedRelease.of_plan(
+            "NoisyRows",
+            plan,
+            self.noise_seed,
+            tensors,
+            public_inputs=_inputs("NoisyRows", sizes, drawn),
+            assumptions=(*_assumptions(sizes), *clipped),
+            not_protected=(*ALWAYS_OPEN, *(() if plan.relation.unit is Unit.USER else group)),
+        )
 
     def audits(self) -> list[Audit]:
         """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
         whole = self.threshold is None or self.relation.unit is Unit.USER
         threshold = None if whole else min(self.threshold or 0.0, _AUDITED_THRESHOLD)
-        return [noisy_rows_audit("NoisyRows", self._noise(1e-5 if self.delta is None else self.delta, threshold))]
+        plan = self._plan(delta=1e-5 if self.delta is None else self.delta, threshold=threshold)
+        return [noisy_rows_audit("NoisyRows", plan)]
 
 
 class FlippedRows(Publisher):
@@ -164,52 +149,42 @@ class FlippedRows(Publisher):
 
     def __init__(self, epsilon: float, keep: float | None = None, noise_seed: int | None = None) -> None:
         self.epsilon, self.keep, self.noise_seed = epsilon, keep, noise_seed
-        plan_randomised_response(
-            epsilon=epsilon, num_users=1, num_items=1, keep=keep
-        )  # refuse bad settings before data are opened
+        self._plan = partial(plan_randomised_response, epsilon=epsilon)
+        self._plan(num_users=1, num_items=1, keep=keep)  # refuse bad settings before data are opened
 
-    def randomised_response(self, sizes: PublicSizes) -> RandomisedResponsePlan:
-        """How many flips, how much is kept, and what it proves; from public settings alone.
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """One flip, for one rating moves one cell; only 0/1 ratings.
 
         Raises:
             ValueError: If there is no user or item.
         """
         _check_sizes(sizes)
-        return plan_randomised_response(
-            epsilon=self.epsilon, num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep
-        )
-
-    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One flip, for one rating moves one cell; only 0/1 ratings."""
-        plan = self.randomised_response(sizes)
-        p = plan.flip_probability
-        drawn: dict[str, Plain] = {"flip_probability": p, "keep": plan.keep, "draws": "exact, from integers"}
-        record = PrivacyRecord.proved_unless_seeded(
-            "FlippedRows",
-            NoiseSource.of(self.noise_seed),
-            Relation.CHANGE_ONE_RATING,
-            epsilon=plan.epsilon,
-            delta=0.0,
-            sensitivity=1.0,
-            sensitivity_norm="L1",
-            noise_scale=(p * (1 - p)) ** 0.5,
-            public_inputs=_inputs("FlippedRows", sizes, drawn),
-            assumptions=_assumptions(sizes),
-            not_protected=(*ALWAYS_OPEN, "several ratings of one user together: k of them cost k times as much"),
-        )
+        plan = self._plan(num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep)
+        drawn: dict[str, Plain] = {
+            "flip_probability": plan.flip_probability,
+            "keep": plan.keep,
+            "draws": "exact, from integers",
+        }
 
         def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
             _check_binary(source, domain)
             rows = flipped_rows(source.matrix, plan, NoiseSource.of(self.noise_seed))
             return _tensors(rows.toarray() if source.num_users * source.num_items <= _SMALL else rows)
 
-        return PlannedRelease.of_tensors(record, plan.event, tensors)
+        return PlannedRelease.of_plan(
+            "FlippedRows",
+            plan,
+            self.noise_seed,
+            tensors,
+            public_inputs=_inputs("FlippedRows", sizes, drawn),
+            assumptions=_assumptions(sizes),
+            not_protected=(*ALWAYS_OPEN, "several ratings of one user together: k of them cost k times as much"),
+        )
 
     def audits(self) -> list[Audit]:
         """One rating in two worlds, with at least half of the reported ones kept."""
         keep = max(self.keep or 1.0, _AUDITED_KEEP)
-        plan = plan_randomised_response(epsilon=self.epsilon, num_users=1, num_items=1, keep=keep)
-        return [flipped_rows_audit("FlippedRows", plan)]
+        return [flipped_rows_audit("FlippedRows", self._plan(num_users=1, num_items=1, keep=keep))]
 
 
 def _check_sizes(sizes: PublicSizes) -> None:

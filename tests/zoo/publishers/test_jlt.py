@@ -168,6 +168,12 @@ def test_the_papers_form_protects_nobody_where_users_outnumber_items() -> None:
     assert release.ledger == tuple(publisher.plan(9, 7)) == (NonPrivateEvent(),)
 
 
+@pytest.mark.parametrize(("items", "holds"), [(30, True), (12, True), (11, False), (8, False)])
+def test_the_papers_form_holds_with_as_many_items_as_users(items: int, holds: bool) -> None:
+    publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True)
+    assert (publisher.lift_weakness(12, items) is None) is holds
+
+
 def test_the_papers_form_lies_in_the_row_space_of_the_ratings() -> None:
     """What makes the record say none: components outside the space of the 7 items have probability 0."""
     rows = JLT(epsilon=8.0, num_components=50, paper_faithful=True).publish(binary(), "book").tensors["rows"].double()

@@ -20,7 +20,6 @@ from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import UnderstatedPrivacyError
-from zoo.publisher import PublicSizes
 from zoo.publishers import rows as module
 
 
@@ -176,10 +175,10 @@ def test_audits_pass_and_see_enough(publisher: FlippedRows | NoisyRows) -> None:
 
 
 def test_the_plan_depends_on_public_numbers_alone() -> None:
-    assert FlippedRows(epsilon=4.0).randomised_response(PublicSizes(100_000, 100_000)).keep < 0.05
-    assert FlippedRows(epsilon=4.0, keep=0.3).randomised_response(PublicSizes(100_000, 100_000)).keep == 0.3
+    assert float(FlippedRows(epsilon=4.0).forecast(100_000, 100_000).public_inputs["keep"]) < 0.05
+    assert FlippedRows(epsilon=4.0, keep=0.3).forecast(100_000, 100_000).public_inputs["keep"] == 0.3
     assert FlippedRows(epsilon=4.0).plan(9, 7) == [RandomisedResponseEvent(flip_probability(4.0))]
-    assert NoisyRows(epsilon=1.0).noise(PublicSizes(10**6, 3)).delta == 1e-7
+    assert NoisyRows(epsilon=1.0).forecast(10**6, 3).delta == 1e-7
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,6 @@ def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries
     is the user's published row less what it would be with the cell at 0; the fifth of the scores that is largest in
     absolute value is guessed, by their signs.
 
-    Args:
-        name: For a table.
-        plan: For one rating, from `plan_projection`.
-        matrix: M, with the plan's width and a column per item.
-        canaries: Cells, each of a user of its own.
-
     Raises:
         ValueError: If the plan protects users, or there is no canary.
     """
@@ -98,12 +92,7 @@ def _released(
 
 
 def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit]:
-    """One-run audits of the projection with noise at the width that PriCDR publishes, 400, for one rating.
-
-    Args:
-        epsilon: Asked for.
-        delta: In (0, 1).
-    """
+    """One-run audits of the projection with noise at the width that PriCDR publishes, 400, for one rating."""
     unit = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH)
     gaussian = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH, calibration="gaussian")
     return [

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from zoo.privacy.audits.pairs import Score
 from zoo.privacy.audits.two_world import Audit, Worlds
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
@@ -33,10 +34,6 @@ def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
 
     The first has a guarantee, far below what is asked for, so 200 times as much is asked for there. The others claim what
     is asked for and must be caught; no more than 4 is, for a bound of 40 000 runs ends at about 7.
-
-    Args:
-        epsilon: What the paper's formula is given.
-        delta: In (0, 1).
     """
     claim = min(epsilon, _LARGEST_CLAIM)
     plan = plan_projection(epsilon=claim, delta=delta, dim=_WIDTH, calibration="paper")
@@ -45,16 +42,13 @@ def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
 
 
 def full_lift_audit(plan: ProjectionPlan) -> Audit:
-    """Audit of the lift with as many items as users, which holds.
+    """Audit of the lift with as many items as users, which holds; a run has the width of the plan.
 
     Two users and two items; one rating differs. The score is the logarithm of the likelihood ratio of all components.
-
-    Args:
-        plan: With calibration ``paper``; its width is that of a run.
     """
-    lifted0, lifted1 = (_lifted(rows, plan, centre=True) for rows in ([[1, 0], [0, 0]], [[1, 0], [1, 0]]))
+    pair = [_lifted(rows, plan, centre=True) for rows in ([[1, 0], [0, 0]], [[1, 0], [1, 0]])]
     # A component has the law N(0, R1^T R1), up to the scale 1/dim.
-    forms = [np.linalg.inv(lifted.T @ lifted) for lifted in (lifted0, lifted1)]
+    forms = [np.linalg.inv(lifted.T @ lifted) for lifted in pair]
     difference = (forms[0] - forms[1]) * plan.dim / 2
 
     def score(components: Floats) -> Floats:
@@ -62,7 +56,7 @@ def full_lift_audit(plan: ProjectionPlan) -> Audit:
         ratio: Floats = each.reshape(-1, plan.dim).sum(axis=1)
         return ratio
 
-    worlds = _component_worlds(lifted0, lifted1, plan, lifted_release, score)
+    worlds = _component_worlds(pair, plan, lifted_release, score)
     return Audit("published JLT, items >= users", plan.epsilon, plan.delta, worlds, relation=plan.relation)
 
 
@@ -71,20 +65,16 @@ def missing_lift_audit(epsilon: float, plan: ProjectionPlan) -> Audit:
 
     One item, rated by the first of three users or by the first two. The score is how near a component lies to the row
     space of the latter, relative to its length.
-
-    Args:
-        epsilon: The claim.
-        plan: What w is.
     """
-    lifted0, lifted1 = (_lifted(rows, plan, centre=True) for rows in ([[1], [0], [0]], [[1], [1], [0]]))
-    space = np.linalg.svd(lifted1, full_matrices=False)[2]
+    pair = [_lifted(rows, plan, centre=True) for rows in ([[1], [0], [0]], [[1], [1], [0]])]
+    space = np.linalg.svd(pair[1], full_matrices=False)[2]
 
     def score(components: Floats) -> Floats:
         outside = components - components @ space.T @ space
         nearness: Floats = -np.linalg.norm(outside, axis=1) / np.maximum(np.linalg.norm(components, axis=1), 1e-300)
         return nearness
 
-    worlds = _component_worlds(lifted0, lifted1, replace(plan, dim=1), lifted_release, score)
+    worlds = _component_worlds(pair, replace(plan, dim=1), lifted_release, score)
     return Audit("published JLT, items < users", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
 
 
@@ -94,20 +84,11 @@ def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5
     Two items and two users, each user with an item of their own; then one has both. A component of one non-zero lies on a
     row of ``H D R1``. The score says whether it lies on one of the second data set's, for any signs D. Its law does not
     depend on D, so the components of one release, which share D, are independent runs of it.
-
-    Args:
-        epsilon: The claim.
-        plan: What w is.
-        density: Share of P that is not zero.
     """
     # Not centred: with two users that would leave one direction, the same for all data.
-    lifted0, lifted1 = (_lifted(rows, plan, centre=False) for rows in ([[1, 0], [0, 1]], [[1, 0], [1, 1]]))
-    lines = np.concatenate(
-        [
-            hadamard_transform(np.array(signs)[:, None] * lifted1)
-            for signs in itertools.product([-1.0, 1.0], repeat=padded_size(len(lifted1)))
-        ]
-    )
+    pair = [_lifted(rows, plan, centre=False) for rows in ([[1, 0], [0, 1]], [[1, 0], [1, 1]])]
+    every_sign = itertools.product([-1.0, 1.0], repeat=padded_size(len(pair[1])))
+    lines = np.concatenate([hadamard_transform(np.array(signs)[:, None] * pair[1]) for signs in every_sign])
     lines /= np.linalg.norm(lines, axis=1, keepdims=True)
 
     def score(components: Floats) -> Floats:
@@ -119,7 +100,7 @@ def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5
     def release(lifted: Floats, wide: ProjectionPlan, noise: NoiseSource) -> Floats:
         return sparse_lifted_release(lifted, wide, density, noise)
 
-    worlds = _component_worlds(lifted0, lifted1, replace(plan, dim=1), release, score)
+    worlds = _component_worlds(pair, replace(plan, dim=1), release, score)
     return Audit("published SJLT", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
 
 
@@ -128,14 +109,11 @@ def _lifted(rows: list[list[int]], plan: ProjectionPlan, *, centre: bool) -> Flo
     return lifted_ratings(csr_array(np.array(rows, dtype=np.float64)), plan, centre=centre)
 
 
-def _component_worlds(
-    lifted0: Floats, lifted1: Floats, plan: ProjectionPlan, release: _Release, score: Callable[[Floats], Floats]
-) -> Worlds:
+def _component_worlds(pair: list[Floats], plan: ProjectionPlan, release: _Release, score: Score) -> Worlds:
     """Runs of ``plan.dim`` components each; the score takes components ``(runs * dim, users)``."""
 
     def world(lifted: Floats, runs: int, noise: NoiseSource) -> Floats:
         wide = replace(plan, dim=runs * plan.dim)
-        components = release(lifted, wide, noise).T * math.sqrt(runs)  # scaled as in a release of plan.dim
-        return score(components)
+        return score(release(lifted, wide, noise).T * math.sqrt(runs))  # scaled as in a release of plan.dim
 
-    return lambda runs, noise: (world(lifted0, runs, noise), world(lifted1, runs, noise))
+    return lambda runs, noise: (world(pair[0], runs, noise), world(pair[1], runs, noise))

@@ -72,12 +72,8 @@ def row_residuals(mechanism: Mechanism, row: npt.ArrayLike, clean: npt.ArrayLike
 def worst_rows(plan: ProjectionPlan, item: int, num_items: int) -> tuple[Floats, Floats]:
     """Two rows ``(items,)`` that differ by as much as the plan's relation allows, before its clipping or clamping.
 
-    Values go beyond what the plan admits, so that a mechanism that forgets to bound them is caught.
-
-    Args:
-        plan: Says who is protected.
-        item: Whose rating changes; for users the first of several items.
-        num_items: Length of the rows.
+    Values go beyond what the plan admits, so that a mechanism that forgets to bound them is caught. The rating of ``item``
+    changes; for users those of several items from there.
     """
     row0, row1 = np.zeros(num_items), np.zeros(num_items)
     if plan.relation.unit is not Unit.USER:
@@ -101,13 +97,8 @@ def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, i
     Given the matrix the release is Gaussian, and its event says with which mu: its own for the calibrations ``unit`` and
     ``max``; for a Gaussian matrix the length of what the matrix makes of the change, a unit vector here, over the noise
     multiplier. That mu is audited, with the plan's epsilon or else the one that this mu gives at the plan's delta. What a
-    plan claims over matrices is audited by `random_projection_audit`.
-
-    Args:
-        name: For a table.
-        plan: From `plan_projection`.
-        matrix: M, any that goes with the plan.
-        item: Whose rating changes; for users the first of four items.
+    plan claims over matrices is audited by `random_projection_audit`. The rating of ``item`` changes; for users those of four
+    items from there.
     """
     row0, row1 = worst_rows(plan, item, matrix.num_items)
     columns = matrix.transposed()
@@ -141,10 +132,6 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
     of its own that the score reads: it is the logarithm of the likelihood ratio given the matrix, for worlds centred at
     0 and M c ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes such a release, and a bound
     of epsilon alone sees errors of a factor of three in w: use it beside `projection_audit`.
-
-    Args:
-        name: For a table.
-        plan: From `plan_projection`, with calibration ``gaussian`` or ``paper``.
 
     Raises:
         ValueError: If the plan's matrix is not Gaussian.
@@ -182,11 +169,7 @@ def projection_audits(epsilon: float = 1.0, delta: float = 1e-5, dim: int = 16) 
     """Audits of the projection with noise under every matrix, calibration and relation.
 
     Where columns are bounded, the rating that changes is that of the item whose column is the longest before they are.
-
-    Args:
-        epsilon: Asked for. The paper's formula is asked for 200 times as much, or its noise would hide everything.
-        delta: In (0, 1).
-        dim: Width of the published rows.
+    The paper's formula is asked for 200 times the epsilon, or its noise would hide everything.
     """
     planned = partial(plan_projection, delta=delta, dim=dim)
     gaussian, sparse = GaussianMatrix(dim, _ITEMS, 0), SparseMatrix(dim, _ITEMS, 0, unit=False)

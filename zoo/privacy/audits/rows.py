@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.audits.pairs import row_residuals, row_worlds
+from zoo.privacy.audits.pairs import Mechanism, row_residuals, row_worlds
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.row_noise import (
@@ -36,65 +37,33 @@ def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
     that is not above the threshold has no value, which counts as the least. Two clipped rows of ones are at most
     ``sqrt(2)`` clips apart, so of what replacing a user may move that share of a half is all there is to see.
 
-    Args:
-        name: For a table.
-        plan: From `plan_noise`; one with a threshold for ratings alone.
-
     Raises:
         ValueError: If the plan has a threshold and protects users.
     """
+    audit = partial(Audit, name, plan.epsilon, plan.delta, mu=plan.mu, relation=plan.relation)
     if plan.relation.unit is Unit.USER:
-        return _noisy_user_audit(name, plan)
-    row0, row1 = _rows_of_a_cell()
-    worlds = row_worlds(lambda rows, noise: _noisy_cell(rows, plan, noise), row0, row1, lambda cell: cell[:, 0], _ITEMS)
-    if plan.threshold is not None:
-        return Audit(name, plan.epsilon, plan.delta, worlds, mu=plan.mu, relation=plan.relation)
-    residuals = row_residuals(lambda rows, noise: _floats(noisy_rows(rows, plan, noise)), row1, row1)
-    return Audit(
-        name,
-        plan.epsilon,
-        plan.delta,
-        worlds,
-        mu=plan.mu,
-        residuals=residuals,
-        sigma=plan.sigma,
-        relation=plan.relation,
-    )
-
-
-def _noisy_user_audit(name: str, plan: NoisePlan) -> Audit:
-    if plan.threshold is not None or plan.clip is None:
-        raise ValueError(f"Audit {name!r}: of users, all cells are audited. Plan without a threshold.")
-    row0, row1 = np.zeros(2 * _USER_ITEMS), np.zeros(2 * _USER_ITEMS)
-    row1[:_USER_ITEMS] = 1.0
-    attained = plan.mu
-    if plan.relation is Relation.REPLACE_ONE_USER:
-        row0[_USER_ITEMS:] = 1.0
-        attained = plan.mu / math.sqrt(2)
-
-    def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
-        return _floats(noisy_rows(rows, plan, noise))
-
-    return Audit(
-        name,
-        plan.epsilon,
-        plan.delta,
-        row_worlds(mechanism, row0, row1, lambda published: published @ (row1 - row0), len(row0)),
-        mu=plan.mu,
-        attained=attained,
-        residuals=row_residuals(mechanism, row1, row1 * min(1.0, plan.clip / math.sqrt(_USER_ITEMS))),
-        sigma=plan.sigma,
-        relation=plan.relation,
-    )
+        if plan.threshold is not None or plan.clip is None:
+            raise ValueError(f"Audit {name!r}: of users, all cells are audited. Plan without a threshold.")
+        row0, row1 = np.zeros(2 * _USER_ITEMS), np.zeros(2 * _USER_ITEMS)
+        row1[:_USER_ITEMS] = 1.0
+        attained = plan.mu
+        if plan.relation is Relation.REPLACE_ONE_USER:
+            row0[_USER_ITEMS:] = 1.0
+            attained = plan.mu / math.sqrt(2)
+        clean = row1 * min(1.0, plan.clip / math.sqrt(_USER_ITEMS))
+        worlds = row_worlds(_noisy(plan), row0, row1, lambda published: published @ (row1 - row0), len(row0))
+        audit = partial(audit, attained=attained)
+    else:
+        row0, row1 = _rows_of_a_cell()
+        clean = row1
+        worlds = row_worlds(_cell_of(plan), row0, row1, lambda cell: cell[:, 0], _ITEMS)
+        if plan.threshold is not None:
+            return audit(worlds)
+    return audit(worlds, residuals=row_residuals(_noisy(plan), row1, clean), sigma=plan.noise_std)
 
 
 def flipped_rows_audit(name: str, plan: RandomisedResponsePlan) -> Audit:
-    """Audit of flipped cells: whether one cell is reported, and kept. The claim has no delta and is attained.
-
-    Args:
-        name: For a table.
-        plan: From `plan_randomised_response`.
-    """
+    """Audit of flipped cells: whether one cell is reported, and kept. The claim has no delta and is attained."""
 
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
         return _floats(flipped_rows(rows, plan, noise)[:, [_CELL]].toarray())
@@ -104,28 +73,16 @@ def flipped_rows_audit(name: str, plan: RandomisedResponsePlan) -> Audit:
 
 
 def row_noise_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
-    """Audits of noisy and flipped rows, whole and sparse, for ratings and users.
-
-    Args:
-        epsilon: The claim.
-        delta: In (0, 1); of the noisy rows.
-    """
-    users = {relation: relation.value.replace("_", " ") for relation in Relation if relation.unit is Unit.USER}
-    noisy = {
-        "NoisyRows": plan_noise(epsilon=epsilon, delta=delta),
-        "NoisyRows above a threshold": plan_noise(epsilon=epsilon, delta=delta, threshold=0.5),
-    } | {
-        f"NoisyRows, {name}": plan_noise(epsilon=epsilon, delta=delta, relation=relation, clip=1.0)
-        for relation, name in users.items()
-    }
-    flipped = {
-        name: plan_randomised_response(epsilon=epsilon, num_users=1, num_items=_ITEMS, keep=keep)
-        for name, keep in {"FlippedRows": 1.0, "FlippedRows, half kept": 0.5}.items()
-    }
-    return [
-        *(noisy_rows_audit(name, plan) for name, plan in noisy.items()),
-        *(flipped_rows_audit(name, plan) for name, plan in flipped.items()),
-    ]
+    """Audits of noisy and flipped rows, whole and sparse, for ratings and users."""
+    planned = partial(plan_noise, epsilon=epsilon, delta=delta)
+    noisy = {"NoisyRows": planned(), "NoisyRows above a threshold": planned(threshold=0.5)}
+    for relation in (relation for relation in Relation if relation.unit is Unit.USER):
+        noisy[f"NoisyRows, {relation.value.replace('_', ' ')}"] = planned(relation=relation, clip=1.0)
+    audits = [noisy_rows_audit(name, plan) for name, plan in noisy.items()]
+    for name, keep in {"FlippedRows": 1.0, "FlippedRows, half kept": 0.5}.items():
+        plan = plan_randomised_response(epsilon=epsilon, num_users=1, num_items=_ITEMS, keep=keep)
+        audits.append(flipped_rows_audit(name, plan))
+    return audits
 
 
 def _rows_of_a_cell() -> tuple[Floats, Floats]:
@@ -136,12 +93,21 @@ def _rows_of_a_cell() -> tuple[Floats, Floats]:
     return row0, row1
 
 
-def _noisy_cell(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Floats:
+def _noisy(plan: NoisePlan) -> Mechanism:
+    """All noisy cells."""
+    return lambda rows, noise: _floats(noisy_rows(rows, plan, noise))
+
+
+def _cell_of(plan: NoisePlan) -> Mechanism:
     """The noisy value of the cell that differs, least where it was not kept; shape ``(users, 1)``."""
-    if plan.threshold is None:
-        return _floats(noisy_rows(rows, plan, noise)[:, [_CELL]])
-    values = noisy_rows_above(rows, plan, noise)[:, [_CELL]].toarray()
-    return np.where(values > 0, values, -math.inf)
+
+    def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
+        if plan.threshold is None:
+            return _floats(noisy_rows(rows, plan, noise)[:, [_CELL]])
+        values = noisy_rows_above(rows, plan, noise)[:, [_CELL]].toarray()
+        return np.where(values > 0, values, -math.inf)
+
+    return mechanism
 
 
 def _floats(values: npt.NDArray[np.float32]) -> Floats:

@@ -34,7 +34,7 @@ _LEAST_OF_MARGINS = 0.1  # how far components may take a prior below activity ti
 
 @dataclass(frozen=True)
 class GaussianCells:
-    """Cells released with Gaussian noise, every one of them.
+    """Cells released with Gaussian noise, every one of them. What each model of cells has is said here.
 
     Attributes:
         sigma: Standard deviation of the noise.
@@ -43,21 +43,21 @@ class GaussianCells:
     sigma: float
 
     @property
-    def variances(self) -> tuple[float, float]:
-        """Variance of an estimate of a zero and of a one."""
-        return self.sigma**2, self.sigma**2
-
-    @property
     def line(self) -> tuple[float, float]:
-        """Slope and intercept that make of what `seen` gives an unbiased estimate of the cell."""
+        """Slope and intercept: ``slope x seen + intercept`` is an unbiased estimate of the cell."""
         return 1.0, 0.0
 
+    @property
+    def variances(self) -> tuple[float, float]:
+        """Variance of that estimate for a zero and for a one."""
+        return self.sigma**2, self.sigma**2
+
     def seen(self, values: Floats) -> Floats:
-        """What estimates read of a cell: its value."""
+        """What estimates read of a cell: its value here, or whether it is kept."""
         return values
 
     def evidence(self, values: Floats) -> Floats:
-        """Log-likelihood ratio of a one to a zero, ``(x - 1/2)/sigma^2``."""
+        """Log-likelihood ratio of a one to a zero; here ``(x - 1/2)/sigma^2``."""
         ratio: Floats = (values.astype(np.float64) - 0.5) / self.sigma**2
         return ratio
 
@@ -103,24 +103,24 @@ class KeptCells:
         return cls(float(ndtr(-one)), float(ndtr(-zero)), sigma, float(log_ndtr(one) - log_ndtr(zero)))
 
     @property
-    def variances(self) -> tuple[float, float]:
-        """Variance of an estimate of a zero and of a one."""
-        square = (self.one - self.zero) ** 2
-        return self.zero * (1 - self.zero) / square, self.one * (1 - self.one) / square
-
-    @property
     def line(self) -> tuple[float, float]:
-        """Slope and intercept that make of what `seen` gives an unbiased estimate of the cell."""
+        """Of ``(kept - zero) / (one - zero)``."""
         slope = 1 / (self.one - self.zero)
         return slope, -self.zero * slope
 
+    @property
+    def variances(self) -> tuple[float, float]:
+        """Of the same: whether a cell is kept is a Bernoulli draw."""
+        square = (self.one - self.zero) ** 2
+        return self.zero * (1 - self.zero) / square, self.one * (1 - self.one) / square
+
     def seen(self, values: Floats) -> Floats:
-        """What estimates read of a cell: whether it is kept."""
+        """Whether a cell is kept."""
         kept: Floats = (values != 0).astype(np.float32)
         return kept
 
     def evidence(self, values: Floats) -> Floats:
-        """Log-likelihood ratio of a one to a zero."""
+        """That of the value where a cell is kept, else ``absent``."""
         if self.sigma is None:
             return np.where(values != 0, math.log(self.one) - math.log(self.zero), self.absent)
         return np.where(values != 0, (values.astype(np.float64) - 0.5) / self.sigma**2, self.absent)
@@ -131,7 +131,7 @@ Cells = GaussianCells | KeptCells
 
 @dataclass(frozen=True)
 class Prior:
-    """Probability of each cell to be a one, before it is read: ``clip(activity x mean + factors)``.
+    """Probability of each cell to be a one, before it is read: ``activity x mean + left @ right``, kept inside (0, 1).
 
     Attributes:
         activity: Of each user, mean 1, shape ``(users,)``.
@@ -150,39 +150,25 @@ class Prior:
         """Singular components that stand out of the noise."""
         return len(self.right)
 
-    def margins(self, users: slice) -> Floats:
-        """Activity times mean for some users, shape ``(batch, items)``."""
-        return np.clip(np.outer(self.activity[users], self.item_means), _LEAST, _MOST)
-
     def rows(self, users: slice) -> Floats:
         """The prior of some users, shape ``(batch, items)``."""
-        margins = self.margins(users)
-        if not self.num_components:
-            return margins
-        refined: Floats = np.clip(margins + self.left[users] @ self.right, _LEAST_OF_MARGINS * margins, _MOST)
-        return refined
+        return _inside(np.outer(self.activity[users], self.item_means), self.left[users] @ self.right)
 
     def cells(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.int32]) -> Floats:
         """The prior of some cells, shape ``(cells,)``."""
-        margins = np.clip(self.activity[users] * self.item_means[items], _LEAST, _MOST)
-        if not self.num_components:
-            return margins
         refinement = np.einsum("ck,kc->c", self.left[users], self.right[:, items])
-        refined: Floats = np.clip(margins + refinement, _LEAST_OF_MARGINS * margins, _MOST)
-        return refined
+        return _inside(self.activity[users] * self.item_means[items], refinement)
+
+
+def _inside(margins: Floats, refinement: Floats) -> Floats:
+    """Their sum as probabilities: nothing is certain, and no refinement takes away more than nine tenths."""
+    margins = np.clip(margins, _LEAST, _MOST)
+    refined: Floats = np.clip(margins + refinement, _LEAST_OF_MARGINS * margins, _MOST)
+    return refined
 
 
 def posterior_rows(rows: Floats, cells: Cells, max_components: int) -> npt.NDArray[np.float32]:
-    """Posterior mean of every cell.
-
-    Args:
-        rows: As released, shape ``(users, items)``.
-        cells: How they were drawn.
-        max_components: Singular components that may refine the prior; 0: none.
-
-    Returns:
-        Probabilities, shape ``(users, items)``.
-    """
+    """Posterior mean of every cell of released rows ``(users, items)``; arguments as of `estimate_prior`."""
     prior = estimate_prior(rows, cells, max_components)
     result = np.empty(rows.shape, dtype=np.float32)
     for users in _chunks(rows.shape):
@@ -191,18 +177,11 @@ def posterior_rows(rows: Floats, cells: Cells, max_components: int) -> npt.NDArr
 
 
 def posterior_kept(rows: csr_array, cells: KeptCells, max_components: int) -> csr_array:
-    """How much likelier each kept cell is to be a one than it would be had it not been kept.
+    """How much likelier each kept cell is to be a one than it would be had it not been kept; arguments as of `estimate_prior`.
 
     Posterior means of all cells would be dense. They differ from those of a release that kept nothing at the kept cells
-    alone, and these differences are what is given: the rows but for the part that says nothing of what was kept.
-
-    Args:
-        rows: As released, shape ``(users, items)``; what is not stored was not kept.
-        cells: How they were drawn.
-        max_components: Singular components that may refine the prior; 0: none.
-
-    Returns:
-        Differences of probabilities at the stored cells, shape ``(users, items)``, float32.
+    alone, and these differences of probabilities are what is given, float32: the rows but for the part that says nothing of
+    what was kept. What is not stored was not kept.
     """
     prior = estimate_prior(rows, cells, max_components)
     weights = np.empty(rows.nnz, dtype=np.float32)
@@ -216,21 +195,19 @@ def posterior_kept(rows: csr_array, cells: KeptCells, max_components: int) -> cs
 
 
 def shrunk_rows(rows: Floats, noise_std: float, max_components: int) -> npt.NDArray[np.float32]:
-    """Rows of any real values without the noise that can be told from them: mean row plus shrunk singular components.
+    """Rows ``(users, width)`` of any real values without the noise that can be told from them.
 
-    The linear counterpart of `posterior_rows`, for projections and for rows that were clipped.
+    Mean row plus shrunk singular components; the mean row alone where nothing stands out of the noise. The linear counterpart
+    of `posterior_rows`, for projections and for rows that were clipped.
 
     Args:
-        rows: As released, shape ``(users, width)``.
+        rows: As released.
         noise_std: Standard deviation of the independent noise on each number.
-        max_components: Singular components that are kept at most; 0: the mean row alone is left.
-
-    Returns:
-        Shape ``(users, width)``; the mean row alone where nothing stands out of the noise.
+        max_components: Singular components that are kept at most.
     """
     mean = rows.mean(axis=0, dtype=np.float64)
     equal = np.full(len(rows), noise_std), np.ones(rows.shape[1])
-    left, right = _components(_Affine(rows, 1.0, -np.ones((len(rows), 1)), mean[None], *equal), max_components)
+    left, right = _components(_Residual(rows, 1.0, -np.ones((len(rows), 1)), mean[None], *equal), max_components)
     result = np.empty(rows.shape, dtype=np.float32)
     for users in _chunks(rows.shape):
         result[users] = mean + left[users] @ right
@@ -238,7 +215,16 @@ def shrunk_rows(rows: Floats, noise_std: float, max_components: int) -> npt.NDAr
 
 
 def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
-    """Prior of each cell, from the released rows alone: margins less the known noise, refined by singular components.
+    """The probability ``p_ui`` of each cell to be a one, from the released rows alone (empirical Bayes).
+
+    Let ``x_ui`` be the unbiased estimate of a cell that its release gives, of variance ``v0`` for a zero and ``v1`` for a one.
+
+    1. Margins: ``a_u m_i``, a user's activity (mean 1) times an item's mean, from the totals of x over a user's row and an
+       item's column, shrunk to their mean by what the noise explains of their spread.
+    2. Residual: ``(x_ui - a_u m_i) / (s_u t_i)``, whose noise has variance 1. A cell that is a one with probability p has
+       ``Var(x) = v0 + (1 + v1 - v0) p`` to first order in p; ``s_u^2`` is that at user u's mean, ``t_i^2`` that at item i's,
+       relative to the mean of all.
+    3. Refinement: the residual's singular components that stand out of noise, scaled back.
 
     Args:
         rows: As released, shape ``(users, items)``.
@@ -247,28 +233,37 @@ def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
     """
     num_users, num_items = rows.shape
     slope, intercept = cells.line
+    v0, v1 = cells.variances
     if isinstance(rows, csr_array):
         seen: Rows = csr_array((cells.seen(rows.data), rows.indices, rows.indptr), shape=rows.shape)
     else:
         seen = cells.seen(rows)
-    sums = [slope * np.asarray(seen.sum(axis=axis, dtype=np.float64)).ravel() for axis in (1, 0)]
-    of_zero, of_one = cells.variances
-    totals = sums[0] + intercept * num_items, sums[1] + intercept * num_users
-    noise = of_zero + (of_one - of_zero) * min(max(float(totals[0].mean()) / num_items, 0.0), 1.0)
-    of_users = _shrunk(totals[0], num_items * noise, _LEAST_USER, num_items)
-    of_items = _shrunk(totals[1], num_users * noise, _LEAST_ITEM, num_users)
+
+    # The totals of x = slope x seen + intercept, of which a sparse matrix has only `seen`.
+    of_users, of_items = (
+        slope * np.asarray(seen.sum(axis=axis, dtype=np.float64)).ravel() + intercept * rows.shape[axis]
+        for axis in (1, 0)
+    )
+    share_of_ones = min(max(float(of_users.mean()) / num_items, 0.0), 1.0)
+    noise = v0 + (v1 - v0) * share_of_ones
+    of_users = _shrunk(of_users, num_items * noise, _LEAST_USER, num_items)
+    of_items = _shrunk(of_items, num_users * noise, _LEAST_ITEM, num_users)
     activity, means = of_users / of_users.mean(), of_items / num_users
-    outer = np.stack([np.full(num_users, intercept), -activity], axis=1), np.stack([np.ones(num_items), means])
-    # The estimate of a cell that is a one with probability p varies by this much, to first order in p.
-    mean, slope_of_variance = float(means.mean()), 1 + of_one - of_zero
-    of_rows = np.sqrt(of_zero + slope_of_variance * mean * activity)
-    of_columns = np.sqrt((of_zero + slope_of_variance * means) / (of_zero + slope_of_variance * mean))
-    left, right = _components(_Affine(seen, slope, *outer, of_rows, of_columns), max_components)
-    return Prior(activity, means, left, right)
+
+    # x - a m^T = slope x seen + [intercept, -a] [1; m]: of rank two beside the sparse part, so it is never made dense.
+    left = np.stack([np.full(num_users, intercept), -activity], axis=1)
+    right = np.stack([np.ones(num_items), means])
+    mean, per_one = float(means.mean()), 1 + v1 - v0
+    s = np.sqrt(v0 + per_one * mean * activity)
+    t = np.sqrt((v0 + per_one * means) / (v0 + per_one * mean))
+    return Prior(activity, means, *_components(_Residual(seen, slope, left, right, s, t), max_components))
 
 
 def _shrunk(totals: Floats, noise_variance: float, least: float, most: int) -> Floats:
-    """Totals drawn to their mean by as much as noise explains their spread (James & Stein 1961), and kept positive."""
+    """Totals drawn to their mean by as much as noise explains their spread (James & Stein 1961), and kept positive.
+
+    ``mean + max(Var - noise, 0) / (max(Var - noise, 0) + noise) x (total - mean)``, at least a share of the mean.
+    """
     mean = max(float(totals.mean()), 1e-6 * most)
     spread = max(float(totals.var()) - noise_variance, 0.0)
     share = spread / (spread + noise_variance) if noise_variance else 1.0
@@ -277,8 +272,11 @@ def _shrunk(totals: Floats, noise_variance: float, least: float, most: int) -> F
 
 
 @dataclass(frozen=True)
-class _Affine:
-    """``scale x matrix + left @ right`` over the standard deviations of rows and columns; only products of it are made."""
+class _Residual:
+    """``(scale x matrix + left @ right) / (of_rows x of_columns)``, shape ``(users, width)``; only products of it are made.
+
+    The matrix is sparse, or dense and in float32; what is subtracted from it has low rank. Neither is worth a dense copy.
+    """
 
     matrix: Rows
     scale: float
@@ -307,8 +305,9 @@ class _Affine:
     def largest_components(self, count: int) -> tuple[Floats, Floats, Floats]:
         """At least so many of the largest singular values, if there are, with their vectors; in any order.
 
-        Of a large matrix by block Lanczos (Golub & Underwood 1977), with a start that is public and always the same. After
-        16 steps or more, what stands out of the noise by a tenth has long converged; what does not may not have.
+        Of a large matrix E by block Lanczos on ``E^T E`` or ``E E^T``, whichever is smaller (Golub & Underwood 1977), with a
+        start that is public and always the same. After 16 steps or more, what stands out of the noise by a tenth has long
+        converged; what does not may not have. A sparse solver that wants all digits of all values never ends on noise.
         """
         num_users, width = self.matrix.shape
         wide = width > num_users
@@ -325,23 +324,21 @@ class _Affine:
                 block = np.linalg.qr(block - basis[:, :first] @ (basis[:, :first].T @ block))[0]
             basis[:, first : first + _BLOCK] = block
             block = image[:, first : first + _BLOCK] = back(there(block))
-        energies, mixed = np.linalg.eigh(basis.T @ image)
+        energies, mixed = np.linalg.eigh(basis.T @ image)  # squares of singular values, and vectors within the basis
         near, values = basis @ mixed[:, -count:], np.sqrt(np.maximum(energies[-count:], 0))
         far = there(near) / np.where(values > 0, values, 1)
         return (near, values, far.T) if wide else (far, values, near.T)
 
 
-def _components(residual: _Affine, most: int) -> tuple[Floats, Floats]:
+def _components(residual: _Residual, most: int) -> tuple[Floats, Floats]:
     """Singular components that stand out of noise of variance 1, shrunk for the least squared error.
 
     With y the singular value over the root of the longer side and b the ratio of the sides, what is clear of the noise's
     ``1 + sqrt(b)`` becomes ``sqrt((y^2 - b - 1)^2 - 4 b) / y``, the rest 0 (Gavish & Donoho 2017, for the Frobenius loss).
     Clear by a tenth: the limit is that of large matrices, and few ones in a row go beyond it. Rows and columns
-    are scaled to equal noise before, and back after (Leeb & Romanov, *Optimal Spectral Shrinkage and PCA with
+    are scaled to equal noise before, and back here (Leeb & Romanov, *Optimal Spectral Shrinkage and PCA with
     Heteroscedastic Noise*, IEEE Trans. Inf. Theory 2021): a popular item would stand out by its own spread.
-
-    Returns:
-        Of shapes ``(users, components)`` and ``(components, width)``; their product is the estimate.
+    The estimate is the product of the two results, ``(users, components)`` and ``(components, width)``.
     """
     shape = residual.matrix.shape
     if most == 0:

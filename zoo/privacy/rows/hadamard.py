@@ -27,10 +27,8 @@ def hadamard_transform(vectors: Floats) -> Floats:
     """``H V`` for the normalised Hadamard matrix ``H_ij = n^-1/2 (-1)^<i, j>``, in ``n log2 n`` additions a column.
 
     ``<i, j>`` is the inner product of the bits of i and j, both counted from 0 (PriCDR, Definition 3.7). H is symmetric
-    and orthogonal, so transforming twice gives V back. Each column's result does not depend on the other columns.
-
-    Args:
-        vectors: V, shape ``(n, columns)``, n a power of two; left as it is.
+    and orthogonal, so transforming twice gives V back. Each column's result does not depend on the other columns. V has
+    shape ``(n, columns)``, n a power of two, and is left as it is.
 
     Raises:
         ValueError: If n is no power of two.

@@ -26,6 +26,7 @@ from zoo.privacy.accounting.gaussian_mixture import check_dim, max_w, mix_epsilo
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.bounds import clamp_ratings, clip_rows, l2_sensitivity
+from zoo.privacy.rows.plan import RowsPlan
 from zoo.privacy.rows.public_matrix import PublicMatrix
 
 Floats = npt.NDArray[np.float64]
@@ -35,41 +36,23 @@ _CHUNK = 2**20  # published numbers made at a time
 _LARGE_CHUNK = 2**26  # the same where M is computed anew for each chunk
 
 
-@dataclass(frozen=True)
-class ProjectionPlan:
-    """What a projection will add and what it will spend, computed from public settings alone; see `plan_projection`.
+@dataclass(frozen=True, kw_only=True)
+class ProjectionPlan(RowsPlan):
+    """Projection with noise; see `plan_projection`.
 
     Attributes:
         calibration: How w was chosen.
-        relation: Neighbouring relation of the guarantee; its unit is who is protected.
         dim: Width of the published rows.
-        w: Standard deviation of the noise on ``R M^T``.
-        noise_std: Standard deviation of the noise on each published number: ``w / sqrt(dim)``.
-        sensitivity: L2 norm of what one change under the relation adds to R, before projection.
-        clip: L2 norm that each user's row is clipped to (unit user), else None.
+        w: Standard deviation of the noise on ``R M^T``; on each published number it is ``w / sqrt(dim)``.
         rating_range: Largest rating (unit rating); ratings are clamped to ``[0, rating_range]``. None for unit user.
         largest_norm: Largest column norm of M that w is enough for; None where M is Gaussian and unbounded.
-        epsilon: Proved privacy loss at delta.
-        delta: Probability beyond which nothing is promised.
-        mu: Of the Gaussian release that this is; None where M is Gaussian.
-        requested_epsilon: The epsilon that the paper's formula was given, where it is not the proved one.
-        event: What the ledger gets.
     """
 
     calibration: Calibration
-    relation: Relation
     dim: int
     w: float
-    noise_std: float
-    sensitivity: float
-    clip: float | None
     rating_range: float | None
     largest_norm: float | None
-    epsilon: float
-    delta: float
-    mu: float | None
-    requested_epsilon: float | None
-    event: PrivacyEvent
 
 
 def plan_projection(
@@ -83,26 +66,16 @@ def plan_projection(
     clip: float | None = None,
     largest_norm: float | None = None,
 ) -> ProjectionPlan:
-    """How much noise a projection adds for a guarantee. Opens no data.
+    """How much noise a projection adds for an epsilon at delta. Opens no data. For the bounds see `l2_sensitivity`.
 
     Calibrations, all with the same meaning of epsilon:
 
     * ``unit``: columns of M are rescaled to norm ``sqrt(dim)``; exact, the least noise. Holds whatever the data are.
     * ``gaussian``: M as the paper has it; its column norms are random and accounted for as such. Holds if the data do
       not depend on M. The only one for whole users.
-    * ``max``: Gaussian M, noise for its largest column norm. Holds whatever the data are.
+    * ``max``: Gaussian M, noise for its largest column norm, which is passed. Holds whatever the data are.
     * ``paper``: Gaussian M and the paper's w. The plan's epsilon is the one that this w really gives, far below the one
       asked for.
-
-    Args:
-        epsilon: Privacy loss asked for.
-        delta: In (0, 1).
-        dim: Width of the published rows.
-        calibration: One of the above.
-        relation: Neighbouring relation; see `l2_sensitivity` for how far it moves the ratings.
-        rating_range: Largest rating, the least being 0; 1 for binary data.
-        clip: L2 norm that rows are clipped to; needed for users, refused for ratings.
-        largest_norm: Largest column norm of the M that will be used; needed for ``max``, refused otherwise.
 
     Raises:
         ValueError: If an argument is out of range, missing or does not go with the others.
@@ -137,20 +110,20 @@ def plan_projection(
     if calibration == "paper":
         requested, epsilon = epsilon, mix_epsilon(delta, sensitivity / w, dim)
     return ProjectionPlan(
-        calibration=calibration,
         relation=relation,
-        dim=dim,
-        w=w,
-        noise_std=w / math.sqrt(dim),
-        sensitivity=sensitivity,
-        clip=clip,
-        rating_range=None if per_user else rating_range,
-        largest_norm=largest_norm,
         epsilon=epsilon,
         delta=delta,
         mu=mu,
         requested_epsilon=requested,
+        sensitivity=sensitivity,
+        clip=clip,
+        noise_std=w / math.sqrt(dim),
         event=event,
+        calibration=calibration,
+        dim=dim,
+        w=w,
+        rating_range=None if per_user else rating_range,
+        largest_norm=largest_norm,
     )
 
 
@@ -158,9 +131,6 @@ def bounded_rows(rows: csr_array, plan: ProjectionPlan) -> csr_array:
     """Rows ``(users, items)`` bounded as a plan says: users clipped or ratings clamped, float64. Not to be released.
 
     Afterwards one change under ``plan.relation`` moves them by at most ``plan.sensitivity`` (L2).
-
-    Raises:
-        ValueError: If the plan bounds nothing, or a value is not finite.
     """
     if plan.clip is not None:
         return clip_rows(rows, plan.clip)
@@ -170,17 +140,12 @@ def bounded_rows(rows: csr_array, plan: ProjectionPlan) -> csr_array:
 
 
 def release_chunks(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> Iterator[Floats]:
-    """``(R M^T + w N) / sqrt(dim)`` of bounded rows, some users at a time and in their order.
+    """``(R M^T + w N) / sqrt(dim)`` of bounded rows R ``(users, items)``, some users at a time and in their order.
 
     Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity`` before projection. Whatever is
     done with the rows is post-processing; centring them over users is too. Taken to the end it is one release. Going
-    through it draws the noise: twice is two releases.
-
-    Args:
-        rows: Ratings R, shape ``(users, items)``.
-        plan: From `plan_projection`.
-        matrix: M, public, with the plan's width and columns no longer than it allows for.
-        noise: Where N comes from; drawn user by user, so neither the chunks' size nor M's blocks change it.
+    through it draws the noise: twice is two releases. N is drawn user by user, so neither the chunks' size nor M's blocks
+    change it. M has the plan's width, and columns no longer than the plan allows for.
 
     Returns:
         Rows ``(some users, dim)``, float64, rounded to the public lattice of their noise.
@@ -228,11 +193,7 @@ def _noisy(rows: csr_array, matrix: PublicMatrix, w: float, noise: NoiseSource) 
 
 
 def release_rows(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> Floats:
-    """The release of `release_chunks` in one array, shape ``(users, dim)``, float64.
-
-    Raises:
-        ValueError: As there.
-    """
+    """The release of `release_chunks` in one array, shape ``(users, dim)``, float64."""
     result = np.empty((rows.shape[0], plan.dim))
     start = 0
     for chunk in release_chunks(rows, plan, matrix, noise):

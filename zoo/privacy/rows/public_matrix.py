@@ -44,8 +44,8 @@ def rescale(columns: Floats, norms: Floats, dim: int) -> None:
 class PublicMatrix(ABC):
     """A matrix ``(dim, items)`` that everybody may know. It depends on public settings alone and protects nobody.
 
-    Computed item by item or component by component, as its columns or rows are made: always held transposed,
-    ``(items, dim)``, for the product with rows of users reads the columns of their items.
+    Held item by item, ``(items, dim)``: the product with a user's ratings adds up the columns of the rated items, each of
+    which then lies in one piece of memory.
 
     Args:
         dim: Rows.

@@ -24,6 +24,7 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.bernoulli import bernoulli, cells_of, sampled_zeros
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
 from zoo.privacy.rows.bounds import clip_rows, l2_sensitivity
+from zoo.privacy.rows.plan import RowsPlan
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -32,49 +33,30 @@ _CHUNK = 2**20  # noisy numbers made at a time
 _FALSE_ONES = 2**23  # zeros that randomised response reports as ones, on average, before thinning sets in
 
 
-@dataclass(frozen=True)
-class NoisePlan:
-    """Gaussian noise on rows and what it spends, computed from public settings alone; see `plan_noise`.
+@dataclass(frozen=True, kw_only=True)
+class NoisePlan(RowsPlan):
+    """Gaussian noise on rows; see `plan_noise`.
 
     Attributes:
-        relation: Neighbouring relation of the guarantee; its unit is who is protected.
-        sigma: Standard deviation of the noise on each cell.
-        sensitivity: L2 norm of what one change under the relation adds to the matrix.
-        clip: L2 norm that each user's row is clipped to (unit user), else None.
         threshold: Cells whose noisy value is not above it are left out; None keeps all. Half-way between two points of
             the lattice that values are rounded to, so that rounding changes nothing about what is kept.
-        epsilon: Proved privacy loss at delta.
-        delta: Probability beyond which nothing is promised.
-        mu: Of the Gaussian release that this is.
-        event: What the ledger gets.
     """
 
-    relation: Relation
-    sigma: float
-    sensitivity: float
-    clip: float | None
-    threshold: float | None
-    epsilon: float
-    delta: float
     mu: float
-    event: GaussianEvent
+    threshold: float | None
 
 
-@dataclass(frozen=True)
-class RandomisedResponsePlan:
-    """Flips of cells and what they spend, computed from public settings alone; see `plan_randomised_response`.
+@dataclass(frozen=True, kw_only=True)
+class RandomisedResponsePlan(RowsPlan):
+    """Flips of cells, which cost epsilon with no delta; see `plan_randomised_response`.
 
     Attributes:
         flip_probability: Of each cell to be reported wrongly; a multiple of 2^-53.
         keep: Probability of each reported one to be kept.
-        epsilon: Proved privacy loss, with no delta.
-        event: What the ledger gets.
     """
 
     flip_probability: float
     keep: float
-    epsilon: float
-    event: RandomisedResponseEvent
 
 
 def plan_noise(
@@ -85,14 +67,9 @@ def plan_noise(
     clip: float | None = None,
     threshold: float | None = None,
 ) -> NoisePlan:
-    """How much Gaussian noise rows need for a guarantee. Opens no data.
+    """How much Gaussian noise rows need for an epsilon at delta. Opens no data.
 
-    Args:
-        epsilon: Privacy loss asked for.
-        delta: In (0, 1).
-        relation: Under a rating relation one cell moves by 1; see `l2_sensitivity` for users.
-        clip: L2 norm that rows are clipped to; needed for users, refused for ratings.
-        threshold: In standard deviations of the noise, at least 0; moved up to the next half-way point of the lattice.
+    The threshold is in standard deviations of the noise, at least 0; moved up to the next half-way point of the lattice.
 
     Raises:
         ValueError: If an argument is out of range, missing or does not go with the others.
@@ -107,14 +84,14 @@ def plan_noise(
         )
     return NoisePlan(
         relation=relation,
-        sigma=sigma,
-        sensitivity=sensitivity,
-        clip=clip,
-        threshold=None if threshold is None else half_way(threshold * sigma, sigma),
         epsilon=epsilon,
         delta=delta,
         mu=mu,
+        sensitivity=sensitivity,
+        clip=clip,
+        noise_std=sigma,
         event=GaussianEvent(sigma / sensitivity),
+        threshold=None if threshold is None else half_way(threshold * sigma, sigma),
     )
 
 
@@ -127,16 +104,11 @@ def half_way(value: float, sigma: float) -> float:
 def plan_randomised_response(
     *, epsilon: float, num_users: int, num_items: int, keep: float | None = None
 ) -> RandomisedResponsePlan:
-    """How often cells must be flipped for a guarantee, and how much of the outcome is kept. Opens no data.
+    """How often cells must be flipped for an epsilon, and how much of the outcome is kept. Opens no data.
 
     Thinning the reported ones needs no privacy and costs none. It is there for large catalogues, where flips make far
-    more ones than there are ratings.
-
-    Args:
-        epsilon: Privacy loss asked for.
-        num_users: Public.
-        num_items: Public.
-        keep: In (0, 1]. None: 1, or as much less as brings the false ones down to 2^23 on average.
+    more ones than there are ratings: with ``keep`` left out, as many are kept as bring the false ones down to 2^23 on
+    average, which public sizes decide.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -147,22 +119,24 @@ def plan_randomised_response(
         keep = min(1.0, _FALSE_ONES / max(1.0, num_users * num_items * flip))
     if not 0 < keep <= 1:
         raise ValueError(f"keep must lie in (0, 1], got {keep!r}. It is the share of the reported ones that are kept.")
-    return RandomisedResponsePlan(flip, keep, epsilon, RandomisedResponseEvent(flip))
+    return RandomisedResponsePlan(
+        relation=Relation.CHANGE_ONE_RATING,
+        epsilon=epsilon,
+        delta=0.0,
+        sensitivity=1.0,
+        sensitivity_norm="L1",
+        noise_std=(flip * (1 - flip)) ** 0.5,
+        event=RandomisedResponseEvent(flip),
+        flip_probability=flip,
+        keep=keep,
+    )
 
 
 def noisy_rows(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Singles:
-    """All cells with noise, rounded to the public lattice; those not above the threshold, if there is one, are 0.
+    """All cells of 0/1 rows ``(users, items)`` with noise, float32, rounded to the public lattice; as dense as it looks.
 
-    Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity``. Whatever is done with the result
-    is post-processing.
-
-    Args:
-        rows: 0/1, shape ``(users, items)``.
-        plan: From `plan_noise`.
-        noise: Where the noise comes from; drawn user by user.
-
-    Returns:
-        Shape ``(users, items)``, float32; as dense as it looks.
+    Those not above the threshold, if there is one, are 0. Protects what ``plan.relation`` says, with the L2 sensitivity
+    ``plan.sensitivity``. Whatever is done with the result is post-processing. Noise is drawn user by user.
 
     Raises:
         ValueError: If a stored value is not 1.
@@ -173,7 +147,7 @@ def noisy_rows(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Singles:
     step = max(1, _CHUNK // max(num_items, 1))
     for first in range(0, num_users, step):
         part = rows[first : first + step].toarray()
-        noisy = round_to_lattice(part + plan.sigma * noise.normal(part.shape), plan.sigma)
+        noisy = round_to_lattice(part + plan.noise_std * noise.normal(part.shape), plan.noise_std)
         result[first : first + step] = noisy if plan.threshold is None else np.where(noisy > plan.threshold, noisy, 0)
     return result
 
@@ -185,7 +159,7 @@ def kept_probability(value: float | Floats, threshold: float, sigma: float) -> F
 
 
 def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> csr_array:
-    """The cells whose noisy value is above the threshold t, with that value; the law of `noisy_rows`, for what is kept.
+    """The cells of 0/1 rows whose noisy value is above the threshold t, with that value: the law of `noisy_rows`.
 
     The pairs (cell, value above t) are a function of all noisy values, so they cost what those cost, and protect the
     same under the same relation; L2 sensitivity ``plan.sensitivity``; afterwards anything may be done.
@@ -194,11 +168,6 @@ def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> cs
     ``p = Phi((v - t)/sigma)``; for zeros p is a float, drawn exactly (see `sampled_zeros`). Its value is the normal law's above
     t, by the inverse survival function of one uniform U: ``v - sigma Phi^-1(p U)``, without the sums of four that
     `NoiseSource.normal` is hardened by.
-
-    Args:
-        rows: 0/1, shape ``(users, items)``.
-        plan: From `plan_noise`, with a threshold.
-        noise: Where the noise comes from.
 
     Returns:
         Shape ``(users, items)``, float32, sorted by cell, whatever a cell held. How many cells were zeros, and how many
@@ -209,7 +178,7 @@ def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> cs
     """
     if plan.threshold is None:
         raise ValueError("The plan has no threshold, so every cell is kept: use noisy_rows, or plan with a threshold.")
-    threshold, sigma = plan.threshold, plan.sigma
+    threshold, sigma = plan.threshold, plan.noise_std
     # Above the threshold by at least half a step of the lattice: what the rounding of floats must not undo.
     least = threshold + lattice_spacing(sigma) / 2
 
@@ -226,7 +195,7 @@ def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> cs
 
 
 def flipped_rows(rows: csr_array, plan: RandomisedResponsePlan, noise: NoiseSource) -> csr_array:
-    """Randomised response: the cells reported as ones after each was flipped at random, and those of them that are kept.
+    """Randomised response for every cell of 0/1 rows: the reported ones, and of those the ones that are kept.
 
     Protects one rating, its presence included: neighbours differ in one cell, L1 sensitivity 1. Costs
     ``plan.epsilon`` with no delta. Whatever is done with the result is post-processing, as thinning is.
@@ -234,11 +203,6 @@ def flipped_rows(rows: csr_array, plan: RandomisedResponsePlan, noise: NoiseSour
     A one is reported with probability ``1 - p`` and then kept with ``keep``; a zero appears with ``keep * p``, drawn
     without looking at most of them (`sampled_zeros`). All draws are from integers and have exactly these
     probabilities: there is no noise in floating point here, and no caveat about it.
-
-    Args:
-        rows: 0/1, shape ``(users, items)``.
-        plan: From `plan_randomised_response`.
-        noise: Where the draws come from.
 
     Returns:
         Ones, shape ``(users, items)``, float32, sorted by cell, whatever a cell held. How many are true is private: it
@@ -258,11 +222,7 @@ def flipped_rows(rows: csr_array, plan: RandomisedResponsePlan, noise: NoiseSour
 
 
 def _bounded(rows: csr_array, clip: float | None) -> csr_array:
-    """A float64 copy, sorted and clipped.
-
-    Raises:
-        ValueError: If it is no 0/1 matrix.
-    """
+    """A float64 copy, sorted and clipped; refused if it is no 0/1 matrix."""
     rows = rows.astype(np.float64, copy=True)
     rows.sum_duplicates()
     if not (rows.data == 1).all():

@@ -26,11 +26,7 @@ _ATTEMPTS = 100
 
 
 def check_density(density: float) -> None:
-    """Refuse a share of non-zeros outside (0, 1].
-
-    Raises:
-        ValueError: If it is.
-    """
+    """Raise ValueError for a share of non-zeros outside (0, 1]."""
     if not 0 < density <= 1:
         raise ValueError(
             f"density must lie in (0, 1], got {density!r}. It is the share of non-zeros of the sparse matrix, e.g. 0.5."
@@ -40,9 +36,7 @@ def check_density(density: float) -> None:
 def sparse_gaussian(uniforms: Floats, density: float) -> Floats:
     """Independent draws from ``N(0, 1/density)`` with probability ``density``, else 0 (Equation 3 of the paper).
 
-    Args:
-        uniforms: One in (0, 1) for each draw, any shape. Below ``density`` it says the value, above that there is none.
-        density: In (0, 1].
+    Each from one uniform in (0, 1), in any shape: below ``density`` it says the value, above that there is none.
     """
     chosen = uniforms < density
     values: Floats = np.zeros_like(uniforms)

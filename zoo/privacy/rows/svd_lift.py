@@ -29,34 +29,23 @@ LARGEST_LIFT = 2**33
 """Bytes of the dense ratings beyond which a decomposition is refused."""
 
 
-def lift_holds(num_users: int, num_items: int) -> bool:
-    """Whether the lift reaches every direction, and so has a guarantee with a secret Gaussian M."""
-    return num_items >= num_users
-
-
 def svd_lift(ratings: Floats, w: float) -> Floats:
     """``U sqrt(S^2 + w^2) V^T`` of ``U S V^T``, shape ``(items, users)``. Not to be released.
 
     The decomposition is LAPACK's, thin and complete: a truncated or randomised one would miss directions.
-
-    Args:
-        ratings: Shape ``(items, users)``.
-        w: What the singular values are lifted by; at least 0.
     """
     left, values, right = np.linalg.svd(ratings, full_matrices=False)
     return np.asarray((left * np.hypot(values, w)) @ right)
 
 
 def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Floats:
-    """Lines 2 to 5 of the algorithm: ratings bounded, each item centred over users, lifted; ``(items, users)``.
+    """Lines 2 to 5 of the algorithm: ratings ``(users, items)`` bounded, each item centred over users, lifted.
 
     Not to be released. Centring first moves a whole row with one rating, by ``(1 - 1/users)^1/2`` of its change (L2):
     less than without.
 
-    Args:
-        rows: Ratings, shape ``(users, items)``.
-        plan: What w is and how ratings are bounded.
-        centre: Whether to subtract each item's mean over users.
+    Returns:
+        R1, shape ``(items, users)``.
 
     Raises:
         ValueError: If the dense ratings are too large to decompose.
@@ -75,17 +64,12 @@ def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Fl
 
 
 def lifted_release(lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
-    """``M R1 / sqrt(dim)`` with a secret M of independent standard normals, shape ``(users, dim)``.
+    """``M R1 / sqrt(dim)`` of R1 ``(items, users)`` with a secret M of independent standard normals, shape ``(users, dim)``.
 
-    Protects what ``plan.relation`` says with the paper's w, if there are at least as many items as users (`lift_holds`)
+    Protects what ``plan.relation`` says with the paper's w, if there are at least as many items as users
     and M is drawn from a private source and never shown: in law the rows are ``M R + w N``, with the sensitivity
     ``plan.sensitivity`` (L2, before projection). Whatever is done with the result is post-processing. With fewer items
     than users it protects nobody.
-
-    Args:
-        lifted: R1, shape ``(items, users)``.
-        plan: With calibration ``paper``.
-        noise: Where M comes from.
     """
     secret = noise.normal((plan.dim, len(lifted)))
     scale = math.sqrt(plan.dim)
@@ -93,15 +77,9 @@ def lifted_release(lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> 
 
 
 def sparse_lifted_release(lifted: Floats, plan: ProjectionPlan, density: float, noise: NoiseSource) -> Floats:
-    """``P H D R1 / sqrt(dim)``, the sparse-aware form, shape ``(users, dim)``. Protects nobody, whatever w is.
+    """``P H D R1 / sqrt(dim)`` of R1 ``(items, users)``, the sparse-aware form, ``(users, dim)``. Protects nobody, whatever w is.
 
-    Items are padded with zeros to a power of two, without which H is not orthogonal.
-
-    Args:
-        lifted: R1, shape ``(items, users)``.
-        plan: Its width.
-        density: Share of P that is not zero.
-        noise: Where P and D come from.
+    P, of which ``density`` is not zero, and D are secret. Items are padded with zeros to a power of two, where H is orthogonal.
     """
     items, users = lifted.shape
     padded = np.zeros((padded_size(items), users))

@@ -39,7 +39,7 @@ def flips(epsilon: float = 2.0, keep: float = 1.0) -> RandomisedResponsePlan:
 
 @pytest.mark.parametrize("threshold", [None, 0.5, 1.0])
 def test_too_little_noise_is_caught(threshold: float | None) -> None:
-    broken = replace(noisy(threshold), sigma=noisy().sigma / 2)
+    broken = replace(noisy(threshold), noise_std=noisy().noise_std / 2)
     assert audited(noisy_rows_audit("half the noise", broken), 1).verdict == "violation"
 
 

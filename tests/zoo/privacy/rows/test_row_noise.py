@@ -43,13 +43,13 @@ def plan(threshold: float | None = 1.5, epsilon: float = 4.0) -> NoisePlan:
 @pytest.mark.parametrize(("epsilon", "sigma"), [(1, 3.7306), (2, 1.9938), (4, 1.0812), (8, 0.6002), (16, 0.3442)])
 def test_noise_of_the_specification(epsilon: float, sigma: float) -> None:
     made = plan(epsilon=epsilon)
-    assert made.sigma == pytest.approx(sigma, abs=5e-5)
-    assert made.event == GaussianEvent(made.sigma)
-    assert made.mu == pytest.approx(1 / made.sigma)
+    assert made.noise_std == pytest.approx(sigma, abs=5e-5)
+    assert made.event == GaussianEvent(made.noise_std)
+    assert made.mu == pytest.approx(1 / made.noise_std)
 
 
 def test_what_is_kept_in_the_specification() -> None:
-    sigma = plan().sigma
+    sigma = plan().noise_std
     assert kept_probability(0.0, 2 * sigma, sigma) == pytest.approx(0.0227501, abs=5e-8)
     assert kept_probability(1.0, 2 * sigma, sigma) == pytest.approx(0.1411719, abs=5e-8)
 
@@ -58,8 +58,8 @@ def test_users_move_a_row_by_its_clipped_norm() -> None:
     mu = gauss_mu(4.0, 1e-5)
     for relation, times in ((Relation.ZERO_OUT_ONE_USER, 1), (Relation.REPLACE_ONE_USER, 2)):
         made = plan_noise(epsilon=4.0, delta=1e-5, relation=relation, clip=3.0)
-        assert (made.sensitivity, made.sigma) == (3.0 * times, pytest.approx(3.0 * times / mu))
-        assert made.event == GaussianEvent(made.sigma / made.sensitivity)
+        assert (made.sensitivity, made.noise_std) == (3.0 * times, pytest.approx(3.0 * times / mu))
+        assert made.event == GaussianEvent(made.noise_std / made.sensitivity)
 
 
 @settings(max_examples=50)
@@ -74,8 +74,8 @@ def test_a_threshold_lies_half_way_between_points_of_the_grid(value: float, sigm
 def test_rounding_does_not_move_a_value_across_the_threshold() -> None:
     made = plan()
     assert made.threshold is not None
-    close = made.threshold + np.array([-1e-9, 1e-9, -0.4, 0.4]) * lattice_spacing(made.sigma)
-    rounded = np.rint(close / lattice_spacing(made.sigma)) * lattice_spacing(made.sigma)
+    close = made.threshold + np.array([-1e-9, 1e-9, -0.4, 0.4]) * lattice_spacing(made.noise_std)
+    rounded = np.rint(close / lattice_spacing(made.noise_std)) * lattice_spacing(made.noise_std)
     assert ((rounded > made.threshold) == (close > made.threshold)).all()
 
 
@@ -96,9 +96,9 @@ def test_rows_keep_as_many_cells_as_the_law_says(form: str) -> None:
     elif form == "sparse":
         kept = noisy_rows_above(rows, made, NoiseSource.seeded(1))
     else:
-        noisy = truth + np.random.default_rng(1).normal(0, made.sigma, truth.shape)
+        noisy = truth + np.random.default_rng(1).normal(0, made.noise_std, truth.shape)
         kept = csr_array(np.where(noisy > made.threshold, noisy, 0))
-    shares = norm.sf(made.threshold, loc=[1, 0], scale=made.sigma)
+    shares = norm.sf(made.threshold, loc=[1, 0], scale=made.noise_std)
     for counts, share, cells in zip(counted(kept, truth), shares, (RATED, ITEMS - RATED), strict=True):
         assert binomtest(int(counts.sum()), USERS * cells, share).pvalue > 1e-6
         variance = cells * share * (1 - share)
@@ -116,9 +116,9 @@ def test_values_of_both_forms_have_one_law() -> None:
     for value in (0, 1):
         first, second = (form[(truth == value) & (form != 0)] for form in (dense, sparse))
         assert ks_2samp(first, second).pvalue > 1e-6
-        law = truncnorm((made.threshold - value) / made.sigma, np.inf, loc=value, scale=made.sigma)
+        law = truncnorm((made.threshold - value) / made.noise_std, np.inf, loc=value, scale=made.noise_std)
         # Values are rounded: spread them over their step again.
-        spread = second + (np.random.default_rng(0).random(len(second)) - 0.5) * lattice_spacing(made.sigma)
+        spread = second + (np.random.default_rng(0).random(len(second)) - 0.5) * lattice_spacing(made.noise_std)
         assert kstest(spread, law.cdf).pvalue > 1e-6
         assert min(first.min(), second.min()) > made.threshold
 
@@ -127,9 +127,9 @@ def test_dense_values_without_a_threshold_are_normal() -> None:
     # Kolmogorov at 1e-6, and the scale test of the specification at 1e-6.
     rows, made = ratings(), plan(threshold=None)
     noise = noisy_rows(rows, made, NoiseSource.seeded(4)).astype(np.float64) - rows.toarray()
-    spread = noise.ravel() + (np.random.default_rng(0).random(noise.size) - 0.5) * lattice_spacing(made.sigma)
-    assert kstest(spread, norm(scale=made.sigma).cdf).pvalue > 1e-6
-    assert chi2.ppf(5e-7, noise.size) < (noise**2).sum() / made.sigma**2 < chi2.isf(5e-7, noise.size)
+    spread = noise.ravel() + (np.random.default_rng(0).random(noise.size) - 0.5) * lattice_spacing(made.noise_std)
+    assert kstest(spread, norm(scale=made.noise_std).cdf).pvalue > 1e-6
+    assert chi2.ppf(5e-7, noise.size) < (noise**2).sum() / made.noise_std**2 < chi2.isf(5e-7, noise.size)
 
 
 def test_kept_zeros_are_spread_evenly_over_the_zeros() -> None:
@@ -208,7 +208,7 @@ def test_clipped_rows_are_kept_by_their_clipped_values(relation: Relation) -> No
     dense = csr_array(noisy_rows(rows, made, NoiseSource.seeded(13)))
     for kept in (dense, noisy_rows_above(rows, made, NoiseSource.seeded(14))):
         for counts, value, cells in zip(counted(kept, rows.toarray()), values, (RATED, ITEMS - RATED), strict=True):
-            share = norm.sf(made.threshold, loc=value, scale=made.sigma)
+            share = norm.sf(made.threshold, loc=value, scale=made.noise_std)
             assert binomtest(int(counts.sum()), USERS * cells, share).pvalue > 1e-6
 
 
@@ -223,7 +223,7 @@ def test_entries_are_sorted_by_cell_and_on_the_grid() -> None:
         assert kept.dtype == np.float32
         cells = np.repeat(np.arange(USERS), np.diff(kept.indptr)) * ITEMS + kept.indices
         assert (np.diff(cells) > 0).all()
-    values = noisy_rows_above(rows, made, NoiseSource.seeded(15)).data / lattice_spacing(made.sigma)
+    values = noisy_rows_above(rows, made, NoiseSource.seeded(15)).data / lattice_spacing(made.noise_std)
     assert (values == np.rint(values)).all()
 
 
@@ -304,7 +304,7 @@ def test_a_large_catalogue_costs_what_is_kept() -> None:
         (flipped_rows(rows, flips, NoiseSource.os()), flips.keep * (1 - p), flips.keep * p),
         (
             noisy_rows_above(rows, noise, NoiseSource.os()),
-            *norm.sf(noise.threshold, loc=[1, 0], scale=noise.sigma),
+            *norm.sf(noise.threshold, loc=[1, 0], scale=noise.noise_std),
         ),
     ):
         mean = rows.nnz * one + (users * items - rows.nnz) * zero
