@@ -15,12 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo.metrics import METRICS as MEASURES
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
-from zoo.run_folder import METRICS, PRIVACY, write_json
+from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, write_json
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
-NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
 
 
 class RunReport(Callback):
@@ -143,11 +141,11 @@ def result_table(
         table.add_column(column)
     for key in (key for key in figures if key.count("/") == 1 and "@" not in key):  # of signs, or of a known matrix
         table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}", *[""] * (len(kinds) + 4))
-    measures = [(measure, k) for k in ks for measure in MEASURES]
+    measures = [(measure, k) for k in ks for measure in METRIC_NAMES]
     privacy = [(name, *privacy_cells(record)) for name, record in protected.items()] or [("none", *"----")]
     # Accuracy on the left and releases on the right share their lines, and either may be the longer list.
     for row, record in zip_longest(measures, privacy):
-        title = f"{NAMES[row[0]]}@{row[1]}" if row else ""
+        title = f"{METRIC_NAMES[row[0]]}@{row[1]}" if row else ""
         shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}" if row else "" for kind in kinds]
         table.add_row(title, *shown, *(record or [""] * 5))
     said = [f"{name}: no guarantee ({escape(str(r.reason))})" for name, r in protected.items() if r.reason]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 #: Figures of every held-out case of the test.
 CASES = "test_cases.parquet"
-#: What the test found, and what training took.
-METRICS = "metrics.json"
 #: The privacy record of each release, and of the training.
 PRIVACY = "privacy.json"
+#: What the test found and what training took, and how tables call what the test measures.
+METRICS, METRIC_NAMES = "metrics.json", {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
 
 
 @contextmanager

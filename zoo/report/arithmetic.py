@@ -10,9 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-NAMES = {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
-
-Figures = dict[str, dict[int, float]]
+from zoo.run_folder import METRIC_NAMES
 
 
 def violations(figures: Mapping[str, float], tolerance: float = 1e-4, *, joint: bool = False) -> list[str]:
@@ -39,21 +37,50 @@ def violations(figures: Mapping[str, float], tolerance: float = 1e-4, *, joint: 
     """
     if not 0 <= tolerance < math.inf:
         raise ValueError(f"tolerance must be a number of at least 0, for example 1e-4; got {tolerance}.")
-    by_metric = _by_metric(figures)
-    digits = max(4, math.ceil(-math.log10(max(tolerance, 1e-8))))
-    found = [*_single(by_metric, tolerance, digits), *_against_hits(by_metric, tolerance, digits)]
-    return found + (list(_joint(by_metric, tolerance, digits)) if joint else [])
+    held = _Figures(figures, tolerance)
+    return [*_single(held), *_against_hits(held), *(_joint(held) if joint else [])]
 
 
-def _by_metric(figures: Mapping[str, float]) -> Figures:
-    """The figures as metric -> cut-off -> value, cut-offs ascending."""
-    values: Figures = {metric: {} for metric in NAMES}
-    for key, value in figures.items():
-        match = re.fullmatch(r"(hit_rate|ndcg|mrr)@([1-9]\d*)", key)
-        if not match:
-            raise ValueError(f"Figures must be named hit_rate@K, ndcg@K or mrr@K, for example ndcg@10; got {key!r}.")
-        values[match[1]][int(match[2])] = float(value)
-    return {metric: dict(sorted(at.items())) for metric, at in values.items()}
+class _Figures:
+    """Figures by metric and cut-off, cut-offs ascending, and how far each may be off."""
+
+    def __init__(self, figures: Mapping[str, float], tolerance: float) -> None:
+        self.tolerance = tolerance
+        self.digits = max(4, math.ceil(-math.log10(max(tolerance, 1e-8))))
+        self.at: dict[str, dict[int, float]] = {metric: {} for metric in METRIC_NAMES}
+        for key, value in figures.items():
+            match = re.fullmatch(r"(hit_rate|ndcg|mrr)@([1-9]\d*)", key)
+            if not match:
+                raise ValueError(
+                    f"Figures must be named hit_rate@K, ndcg@K or mrr@K, for example ndcg@10; got {key!r}."
+                )
+            self.at[match[1]][int(match[2])] = float(value)
+        self.at = {metric: dict(sorted(by_cut_off.items())) for metric, by_cut_off in self.at.items()}
+
+    def blocks(self, *metrics: str) -> list[tuple[int, int]]:
+        """Ranges of ranks ``k1 + 1 .. k2`` at whose ends all these metrics are known; nothing is found before rank 1."""
+        shared = sorted(set.intersection(*(set(self.at[m]) for m in metrics)))
+        shared = [k for k in shared if all(math.isfinite(self.at[m][k]) for m in metrics)]
+        return [(0, k) for k in shared] + list(pairwise(shared))
+
+    def grown(self, metric: str, k1: int, k2: int) -> float:
+        """How much a metric grows from ``k1`` to ``k2``."""
+        return self.at[metric][k2] - (self.at[metric][k1] if k1 else 0.0)
+
+    def exceeds(self, excess: float, coefficients: float) -> bool:
+        """Whether a rule is broken by more than rounding explains; 1e-12 is for double precision itself."""
+        return excess > self.tolerance / 2 * coefficients + 1e-12
+
+    def said(self, value: float) -> str:
+        """``.0320`` and ``-.0131``: as papers print figures."""
+        text = f"{value:.{self.digits}f}"
+        return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+    def must_lie(self, what: str, value: float, given: Mapping[str, float], low: float, high: float) -> str:
+        """The sentence for a broken rule."""
+        beside = " and ".join(f"{name} of {self.said(known)}" for name, known in given.items())
+        interval = f"[{self.said(low)}, {self.said(high)}]"
+        return f"{what} is {self.said(value)}; with {beside} it must lie in {interval}"
 
 
 def _discount(metric: str, rank: int) -> float:
@@ -61,95 +88,61 @@ def _discount(metric: str, rank: int) -> float:
     return {"hit_rate": 1.0, "ndcg": 1 / math.log2(rank + 1), "mrr": 1 / rank}[metric]
 
 
-def _blocks(figures: Figures, *metrics: str) -> list[tuple[int, int]]:
-    """Ranges of ranks ``k1 + 1 .. k2`` at whose ends all these metrics are known; nothing is found before rank 1."""
-    shared = sorted(set.intersection(*(set(figures[m]) for m in metrics)))
-    shared = [k for k in shared if all(math.isfinite(figures[m][k]) for m in metrics)]
-    return [(0, k) for k in shared] + list(pairwise(shared))
-
-
-def _grown(figures: Figures, metric: str, k1: int, k2: int) -> float:
-    """How much a metric grows from ``k1`` to ``k2``."""
-    return figures[metric][k2] - (figures[metric][k1] if k1 else 0.0)
-
-
 def _label(metric: str, k1: int, k2: int) -> str:
-    name = NAMES[metric]
+    name = METRIC_NAMES[metric]
     return f"{name}@{k2} - {name}@{k1}" if k1 else f"{name}@{k2}"
 
 
-def _number(value: float, digits: int) -> str:
-    """``.0320`` and ``-.0131``: as papers print figures."""
-    text = f"{value:.{digits}f}"
-    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
-
-
-def _interval(low: float, high: float, digits: int) -> str:
-    return f"[{_number(low, digits)}, {_number(high, digits)}]"
-
-
-def _exceeds(excess: float, coefficients: float, tolerance: float) -> bool:
-    """Whether a rule is broken by more than rounding explains; 1e-12 is for double precision itself."""
-    return excess > tolerance / 2 * coefficients + 1e-12
-
-
-def _single(figures: Figures, tolerance: float, digits: int) -> Iterator[str]:
+def _single(held: _Figures) -> Iterator[str]:
     """Rules within one metric: the range of its values, and growth with the cut-off."""
-    for metric, at in figures.items():
+    for metric, at in held.at.items():
         for k, value in at.items():
-            if not math.isfinite(value) or _exceeds(max(-value, value - 1), 1, tolerance):
-                yield f"{NAMES[metric]}@{k} is {_number(value, digits)}; it must lie in [0, 1]"
-        for k1, k2 in _blocks(figures, metric):
-            if k1 and _exceeds(-_grown(figures, metric, k1, k2), 2, tolerance):
-                before, after = _number(at[k1], digits), _number(at[k2], digits)
-                yield f"{NAMES[metric]}@{k2} is {after}; with {NAMES[metric]}@{k1} of {before} it must not be lower"
+            if not math.isfinite(value) or held.exceeds(max(-value, value - 1), 1):
+                yield f"{_label(metric, 0, k)} is {held.said(value)}; it must lie in [0, 1]"
+        for k1, k2 in held.blocks(metric):
+            if k1 and held.exceeds(-held.grown(metric, k1, k2), 2):
+                known = f"{_label(metric, 0, k1)} of {held.said(at[k1])}"
+                yield f"{_label(metric, 0, k2)} is {held.said(at[k2])}; with {known} it must not be lower"
 
 
-def _against_hits(figures: Figures, tolerance: float, digits: int) -> Iterator[str]:
+def _against_hits(held: _Figures) -> Iterator[str]:
     """Rules between two metrics: NDCG and MRR against HR, and MRR against NDCG."""
     for metric in ("ndcg", "mrr"):
-        for k1, k2 in _blocks(figures, "hit_rate", metric):
+        for k1, k2 in held.blocks("hit_rate", metric):
             terms = 2 if k1 else 1
-            value = _grown(figures, metric, k1, k2)
-            hits = max(_grown(figures, "hit_rate", k1, k2), 0.0)  # a fall of HR has been said already
+            value = held.grown(metric, k1, k2)
+            hits = max(held.grown("hit_rate", k1, k2), 0.0)  # a fall of HR has been said already
             last, first = _discount(metric, k2), _discount(metric, k1 + 1)
-            under = _exceeds(last * hits - value, terms * (1 + last), tolerance)
-            if under or _exceeds(value - first * hits, terms * (1 + first), tolerance):
-                yield (
-                    f"{_label(metric, k1, k2)} is {_number(value, digits)}; with {_label('hit_rate', k1, k2)} of "
-                    f"{_number(hits, digits)} it must lie in {_interval(last * hits, first * hits, digits)}"
-                )
-    for k1, k2 in _blocks(figures, "ndcg", "mrr"):
-        ndcg, mrr = figures["ndcg"][k2], figures["mrr"][k2]
-        if not k1 and _exceeds(mrr - ndcg, 2, tolerance):
-            yield (
-                f"MRR@{k2} is {_number(mrr, digits)}; with NDCG@{k2} of {_number(ndcg, digits)} it must lie in "
-                f"{_interval(0.0, ndcg, digits)}"
-            )
+            under = held.exceeds(last * hits - value, terms * (1 + last))
+            if under or held.exceeds(value - first * hits, terms * (1 + first)):
+                given = {_label("hit_rate", k1, k2): hits}
+                yield held.must_lie(_label(metric, k1, k2), value, given, last * hits, first * hits)
+    for k1, k2 in held.blocks("ndcg", "mrr"):
+        ndcg, mrr = held.at["ndcg"][k2], held.at["mrr"][k2]
+        if not k1 and held.exceeds(mrr - ndcg, 2):
+            yield held.must_lie(_label("mrr", 0, k2), mrr, {_label("ndcg", 0, k2): ndcg}, 0.0, ndcg)
 
 
-def _joint(figures: Figures, tolerance: float, digits: int) -> Iterator[str]:
+def _joint(held: _Figures) -> Iterator[str]:
     """MRR against HR and NDCG together.
 
     The ranks' points ``(1 / log2(r + 1), 1 / r)`` lie on a convex curve, so their hull is bounded from below by the
     lines through neighbouring ranks and from above by the line through the first and the last.
     """
-    for k1, k2 in _blocks(figures, "hit_rate", "ndcg", "mrr"):
+    for k1, k2 in held.blocks("hit_rate", "ndcg", "mrr"):
         if k2 - k1 < 2:
             continue  # one rank: the rules against HR leave a point
         terms = 2 if k1 else 1
-        hits, ndcg, mrr = (_grown(figures, metric, k1, k2) for metric in NAMES)
+        hits, ndcg, mrr = (held.grown(metric, k1, k2) for metric in METRIC_NAMES)
         edges = [(r, r + 1) for r in range(k1 + 1, k2)]
         bounds, broken = [], False
         for sign, (a, b) in [*((1, edge) for edge in edges), (-1, (k1 + 1, k2))]:
+            # The line through the points of ranks a and b: mrr = level + slope * ndcg, both per hit.
             slope = (1 / a - 1 / b) / (_discount("ndcg", a) - _discount("ndcg", b))
             level = 1 / a - slope * _discount("ndcg", a)
             bounds.append(level * hits + slope * ndcg)
-            broken |= _exceeds(sign * (bounds[-1] - mrr), terms * (1 + abs(level) + abs(slope)), tolerance)
+            broken |= held.exceeds(sign * (bounds[-1] - mrr), terms * (1 + abs(level) + abs(slope)))
         if broken:
             low, high = sorted((max(bounds[:-1]), bounds[-1]))
-            yield (
-                f"{_label('mrr', k1, k2)} is {_number(mrr, digits)}; with {_label('hit_rate', k1, k2)} of "
-                f"{_number(hits, digits)} and {_label('ndcg', k1, k2)} of {_number(ndcg, digits)} it must lie in "
-                f"{_interval(low, high, digits)}"
-            )
+            given = {_label("hit_rate", k1, k2): hits, _label("ndcg", k1, k2): ndcg}
+            yield held.must_lie(_label("mrr", k1, k2), mrr, given, low, high)

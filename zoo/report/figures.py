@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from zoo.commands.benchmark.grid import slug
 from zoo.privacy.record.record import rounded_up
-from zoo.report.gains import EASE
+from zoo.report.gains import EASE, NOISE, control_of
 from zoo.report.results import DECIDING, RANKINGS, GuaranteeKind, Line, Results
 
 #: Distinguishable also without colour vision (Okabe and Ito).
@@ -60,7 +60,7 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
         series.setdefault((line.row.system, line.row.release.removesuffix(asked)), []).append(line)
     for colour, ((system, release), own) in zip(cycle(COLOURS), series.items(), strict=False):
         _errorbar(axes, own, own, ranking, colour, f"{system}, {release}")
-        noise = [(line, control) for line in own if (control := results.noise_of(line)) is not None]
+        noise = [(line, control) for line in own if (control := control_of(results, line, NOISE)) is not None]
         if noise:
             where, controls = zip(*noise, strict=True)
             _errorbar(axes, where, controls, ranking, colour, f"{system}, {release}: its noise control", faint=True)

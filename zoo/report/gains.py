@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 import polars as pl
 
+from zoo.commands.benchmark.grid import Row
 from zoo.report.results import DECIDING, RANKINGS, Line, Results
 from zoo.report.significance import Comparison, common_cases, holm, over_seeds, over_users
 
@@ -38,14 +39,16 @@ def gains(results: Results) -> list[Gain]:
 
 
 def control_of(results: Results, line: Line, against: str) -> Line | None:
-    """The control of a row, if it has one and is none itself."""
-    if line.row.control == "noise":
+    """The control of a row, if it has one and is no noise control itself."""
+    own = line.row
+    if own.control == "noise":
         return None
-    if against == NOISE:
-        return results.noise_of(line)
-    if against == NOTHING:
-        return results.nothing_of(line)
-    return results.system(line, EASE)
+    wanted: Callable[[Row], bool] = {
+        NOISE: lambda row: (row.system, row.control, row.of) == (own.system, "noise", own.release),
+        EASE: lambda row: (row.system, row.release) == (EASE, ""),
+        NOTHING: lambda row: (row.system, row.release) == (own.system, "Nothing"),
+    }[against]
+    return next((other for other in results.lines[own.task] if other is not line and wanted(other.row)), None)
 
 
 def _family(results: Results, task: str, against: str, ranking: str, measure: str) -> Iterator[Gain]:

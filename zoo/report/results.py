@@ -198,23 +198,6 @@ class Results:
         seeds: list[int] = next(row["seeds"] for row in self.benchmark["rows"] if key.items() <= row.items())
         return seeds
 
-    def noise_of(self, line: Line) -> Line | None:
-        """The row's own noise control."""
-        own = line.row
-        return self._find(line, lambda r: (r.system, r.control, r.of) == (own.system, "noise", own.release))
-
-    def nothing_of(self, line: Line) -> Line | None:
-        """The same model without any release."""
-        return self._find(line, lambda r: r.system == line.row.system and r.release == "Nothing")
-
-    def system(self, line: Line, name: str) -> Line | None:
-        """A system without release on the same task."""
-        return self._find(line, lambda r: r.system == name and not r.release)
-
-    def _find(self, line: Line, wanted: Callable[[Row], bool]) -> Line | None:
-        found = (other for other in self.lines[line.row.task] if other is not line and wanted(other.row))
-        return next(found, None)
-
 
 def read_results(runs: Path) -> Results:
     """Read the runs of one benchmark; where there is none, or none of its cells is finished, that is refused."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zoo.privacy.record.record import rounded_up
-from zoo.report.arithmetic import NAMES, violations
+from zoo.report.arithmetic import violations
 from zoo.report.gains import CONTROLS, Gain
 from zoo.report.papers import published
 from zoo.report.results import DECIDING, MEASURES, RANKINGS, GuaranteeKind, Line, Results
 from zoo.report.slices import Slices, item_slices, overlap_slices, sliced
 from zoo.report.versus import Versus, shown
+from zoo.run_folder import METRIC_NAMES
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Table:
 def metric(measure: str) -> str:
     """``ndcg@10`` as tables have it: ``NDCG@10``."""
     name, k = measure.split("@")
-    return f"{NAMES[name]}@{k}"
+    return f"{METRIC_NAMES[name]}@{k}"
 
 
 def figure_tables(results: Results, task: str, ranking: str) -> list[Table]:

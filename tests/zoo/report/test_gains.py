@@ -86,6 +86,42 @@ def expected_pairs(results: Results, task: str) -> set[tuple[str, str]]:
     return pairs
 
 
+# Controls.
+
+
+def test_every_row_has_its_own_noise_control(results: Results) -> None:
+    noise = {line.name: control_of(results, line, NOISE) for line in results.lines[TASK]}
+    assert {name: control.name for name, control in noise.items() if control is not None} == {
+        "PriCDR, Plaintext": "PriCDR, Noise (Plaintext)",
+        "PriCDR, JLT eps 1": "PriCDR, Noise (JLT eps 1)",
+        "PriCDR, JLT eps 8": "PriCDR, Noise (JLT eps 8)",
+        "PriCDR, JLT eps 64": "PriCDR, Noise (JLT eps 64)",
+        "Whole users, JLT eps 4": "Whole users, Noise (JLT eps 4)",
+    }
+
+
+def test_the_model_without_a_release_is_the_same_model(results: Results) -> None:
+    for line in results.lines[TASK]:
+        found = control_of(results, line, NOTHING)
+        row = line.row
+        own = row.system == "PriCDR" and row.release != "Nothing" and row.control != "noise"
+        assert (found.name if found else None) == ("PriCDR, Nothing" if own else None)
+
+
+def test_ease_is_found_on_the_same_task_and_is_not_its_own_control(results: Results) -> None:
+    ease = control_of(results, line_of(results, "cold", "PriCDR, JLT eps 1"), EASE)
+    assert ease is line_of(results, "cold", "EASE")
+    assert control_of(results, ease, EASE) is None
+
+
+def test_a_control_without_finished_runs_is_none(tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        return None if row.control == "noise" else facts_of(row, seed)
+
+    made = reread(tmp_path, facts=facts)
+    assert all(control_of(made, line, NOISE) is None for lines in made.lines.values() for line in lines)
+
+
 # Differences.
 
 
@@ -169,7 +205,7 @@ def private(folder: Path, ours: set[int], theirs: set[int], other_users: bool = 
 def test_only_seeds_that_both_have_are_paired(tmp_path: Path) -> None:
     results = private(tmp_path, {0, 1, 2}, {1, 2, 3}, seeds=[0, 1, 2, 3])
     for gain in gains(results):
-        control = results.noise_of(gain.line)
+        control = control_of(results, gain.line, NOISE)
         assert control is not None
         d = differences(gain.line, control, f"{gain.ranking}/{gain.measure}")
         assert d.keys() == {1, 2}
@@ -190,7 +226,7 @@ def test_rows_without_a_seed_in_common_are_passed_over(tmp_path: Path, ours: set
 def test_one_finished_seed_of_several_does_not_stand_for_the_others(tmp_path: Path) -> None:
     results = private(tmp_path, {0}, {0, 1, 2})
     for gain in gains(results):
-        control = results.noise_of(gain.line)
+        control = control_of(results, gain.line, NOISE)
         assert control is not None
         cases = [pl.read_parquet(line.runs[0].folder / "test_cases.parquet") for line in (gain.line, control)]
         name = f"{gain.ranking}/{gain.measure}"
@@ -219,7 +255,7 @@ def test_several_items_of_one_user_count_as_one(tmp_path: Path) -> None:
     found = gains(results)
     assert {gain.users.pairs for gain in found} == {20}
     for gain in found:
-        control = results.noise_of(gain.line)
+        control = control_of(results, gain.line, NOISE)
         assert control is not None
         d = differences(gain.line, control, f"{gain.ranking}/{gain.measure}")
         assert same(gain.users, by_hand([np.mean([own[f"u{i}"] for own in d.values()]) for i in range(20)]))

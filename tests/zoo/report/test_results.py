@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 from tests.zoo.report.fabricate import (
     GRID,
     SEEDS,
-    Facts,
     a_line,
     a_run,
     cell_folder,
     fabricate,
-    facts_of,
     line_of,
     proved,
-    reread,
     unproved,
 )
 from zoo.commands.benchmark.cell import BENCHMARK, CELL
@@ -310,44 +307,6 @@ def test_a_guarantee_is_said_in_words() -> None:
 def test_a_delta_is_never_shown_lower(delta: float) -> None:
     shown = float(str(GuaranteeKind("user", "replace_one_user", delta)).rsplit(" ", 1)[1])
     assert delta * (1 - 1e-8) <= shown <= delta * 1.01
-
-
-# Controls.
-
-
-def test_every_row_has_its_own_noise_control(results: Results) -> None:
-    noise = {line.name: results.noise_of(line) for line in results.lines[TASK]}
-    assert {name: control.name for name, control in noise.items() if control is not None} == {
-        "PriCDR, Plaintext": "PriCDR, Noise (Plaintext)",
-        "PriCDR, JLT eps 1": "PriCDR, Noise (JLT eps 1)",
-        "PriCDR, JLT eps 8": "PriCDR, Noise (JLT eps 8)",
-        "PriCDR, JLT eps 64": "PriCDR, Noise (JLT eps 64)",
-        "Whole users, JLT eps 4": "Whole users, Noise (JLT eps 4)",
-    }
-
-
-def test_the_model_without_a_release_is_the_same_model(results: Results) -> None:
-    for line in results.lines[TASK]:
-        found = results.nothing_of(line)
-        own = line.row.system == "PriCDR" and line.row.release != "Nothing"
-        assert (found.name if found else None) == ("PriCDR, Nothing" if own else None)
-
-
-def test_a_system_without_release_is_found_by_its_name(results: Results) -> None:
-    line = line_of(results, "cold", "PriCDR, JLT eps 1")
-    ease = results.system(line, "EASE")
-    assert ease is line_of(results, "cold", "EASE")
-    assert results.system(ease, "EASE") is None, "a row is not its own control"
-    assert results.system(line, "PriCDR") is None, "which has releases only"
-    assert results.system(line, "DMF") is None, "which is on another task"
-
-
-def test_a_control_without_finished_runs_is_none(tmp_path: Path) -> None:
-    def facts(row: Row, seed: int) -> Facts | None:
-        return None if row.control == "noise" else facts_of(row, seed)
-
-    made = reread(tmp_path, facts=facts)
-    assert all(made.noise_of(line) is None for lines in made.lines.values() for line in lines)
 
 
 def test_means_are_plain(results: Results) -> None:
