@@ -80,19 +80,16 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
 def context(results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str) -> dict[str, Any]:
     """What the templates are filled with."""
     benchmark = results.benchmark
+    runs = [run for lines in results.lines.values() for line in lines for run in line.runs]
+    versions = {", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs}
     return {
         "title": benchmark["title"],
         "about": benchmark["about"].strip(),
         "notes": notes.strip(),
         "commands": list(commands),
         "chapters": chapters(results, found),
-        "versions": _versions(results),
+        "versions": "; ".join(sorted(versions)),
     }
-
-
-def _versions(results: Results) -> str:
-    runs = [run for lines in results.lines.values() for line in lines for run in line.runs]
-    return "; ".join(sorted({", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs}))
 
 
 def render(template: str, values: dict[str, Any]) -> str:

@@ -1,8 +1,15 @@
 """Figures that papers print, to stand beside ours; they are not targets.
 
-``papers.csv`` holds them in long form: PriCDR table 1, FedGCDR tables 1, 2 and 5 ("Single Domain" is ``FedGNN``), and
-of PPGenCDR table 1 the rows whose cells can be told apart in the paper's text. Many rows break the arithmetic that
-binds their metrics; :attr:`Published.inconsistencies` says how.
+``papers.csv`` holds them in long form, by these keys:
+
+* ``pricdr``: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain Recommendation*, WWW
+  2022, doi:10.1145/3485447.3512192; table 1;
+* ``ppgencdr``: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*,
+  AAAI 2023; of table 1 the rows whose cells can be told apart in the paper's text;
+* ``fedgcdr``: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation*, NeurIPS 2024; tables 1, 2 and 5
+  ("Single Domain" is ``FedGNN``).
+
+Many rows break the arithmetic that binds their metrics; :attr:`Published.inconsistencies` says how.
 """
 
 import csv
@@ -12,29 +19,12 @@ from pathlib import Path
 
 from zoo.report.arithmetic import violations
 
-PAPERS = {
-    "pricdr": (
-        "Chaochao Chen, Huiwen Wu, Jiajie Su, Lingjuan Lyu, Xiaolin Zheng and Li Wang: Differential Private Knowledge "
-        "Transfer for Privacy-Preserving Cross-Domain Recommendation. Proceedings of the ACM Web Conference 2022 "
-        "(WWW '22), doi:10.1145/3485447.3512192."
-    ),
-    "ppgencdr": (
-        "Xinting Liao, Weiming Liu, Xiaolin Zheng, Binhui Yao and Chaochao Chen: PPGenCDR: A Stable and Robust "
-        "Framework for Privacy-Preserving Cross-Domain Recommendation. AAAI Conference on Artificial Intelligence, 2023."
-    ),
-    "fedgcdr": (
-        "Ziqi Yang, Zhaopeng Peng, Zihui Wang, Jianzhong Qi, Chaochao Chen, Weike Pan, Chenglu Wen, Cheng Wang and "
-        "Xiaoliang Fan: Federated Graph Learning for Cross-Domain Recommendation. Advances in Neural Information "
-        "Processing Systems (NeurIPS), 2024."
-    ),
-}
-
 
 @dataclass(frozen=True)
 class Published:
     """One row of a paper's table."""
 
-    paper: str  # key of `PAPERS`
+    paper: str  # its key, as above
     table: int
     dataset: str
     source: str  # a domain, or how many there are, for example ``3 domains``
@@ -48,18 +38,14 @@ class Published:
         return violations(self.figures)
 
 
-def all_published() -> list[Published]:
-    """Every row of the papers' tables, in the order of the file."""
-    return list(_rows())
-
-
 def published(dataset: str, source: str, target: str) -> list[Published]:
     """The rows on one data set and direction, such as amazon from movie to book; empty if no paper reports it."""
-    return [row for row in _rows() if (row.dataset, row.source, row.target) == (dataset, source, target)]
+    return [row for row in all_published() if (row.dataset, row.source, row.target) == (dataset, source, target)]
 
 
 @cache
-def _rows() -> tuple[Published, ...]:
+def all_published() -> tuple[Published, ...]:
+    """Every row of the papers' tables, in the order of the file."""
     rows: dict[tuple[str, ...], dict[str, float]] = {}
     with Path(__file__).with_name("papers.csv").open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):

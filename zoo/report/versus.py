@@ -48,9 +48,3 @@ def _compared(line: Line, paper: Published) -> Versus:
         reasons = [f"in the paper {wrong[0]}; beside it ours is {status}", *reasons]
         status = "paper inconsistent"
     return Versus(line, paper, status, "; ".join(reasons))
-
-
-def shown(versus: Versus, measure: str) -> str:
-    """Ours and theirs, for a table."""
-    theirs = versus.paper.figures.get(measure)
-    return f"{versus.line.mean('sampled', measure):.4f} ({'-' if theirs is None else f'{theirs:.4f}'})"

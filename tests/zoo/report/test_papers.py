@@ -1,13 +1,12 @@
 """The published figures, and which of them cannot be."""
 
 import csv
+import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 import zoo.report.papers
-from zoo.report.papers import PAPERS, Published, all_published, published
+from zoo.report.papers import Published, all_published, published
 
 
 def of(paper: str, *tables: int) -> list[Published]:
@@ -25,7 +24,7 @@ def test_every_cell_of_the_file_is_in_one_row() -> None:
         ("fedgcdr", 2): 21,
         ("fedgcdr", 5): 14,
     }
-    assert {row.paper for row in all_published()} == set(PAPERS)
+    assert len(all_published()) == 130
 
 
 def test_a_direction_has_the_rows_of_every_paper() -> None:
@@ -51,15 +50,11 @@ def test_a_direction_has_the_rows_of_every_paper() -> None:
     assert published("douban", "music", "book") == []
 
 
-def test_a_caller_cannot_change_the_list() -> None:
-    all_published().clear()
-    assert len(all_published()) == 130
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_a_citation_names_title_and_year(paper: str) -> None:
-    assert "Cross-Domain Recommendation" in PAPERS[paper]
-    assert any(year in PAPERS[paper] for year in ("2022", "2023", "2024"))
+def test_every_paper_is_cited_with_its_year() -> None:
+    assert zoo.report.papers.__doc__ is not None
+    for paper in {row.paper for row in all_published()}:
+        [cited] = re.findall(rf"``{paper}``: [^;]*Cross-Domain Recommendation\*[^;]*;", zoo.report.papers.__doc__)
+        assert re.search(r"202[234]", cited)
 
 
 def test_pricdr_s_own_rows_hold_and_most_of_its_baselines_do_not() -> None:

@@ -12,6 +12,7 @@ from zoo.report import tables
 from zoo.report.papers import published
 from zoo.report.results import MEASURES, Line, Results, read_results
 from zoo.report.versus import Status, Versus, versus
+from zoo.run_folder import METRIC_NAMES
 
 TASK = "book-music"
 DOUBAN = {"dataset": "douban", "source": "book", "target": "music"}
@@ -44,7 +45,7 @@ def test_a_run_whose_figures_were_altered_is_named(own_runs: Path, key: str, fac
     assert {row[0] for row in table.rows} == {f"PriCDR, JLT eps 8, seed 1, {key.split('/')[0]}"}
     assert table.notes == ["Of ours not all 26 runs are consistent in every ranking."]
     name, k = key.split("/")[1].split("@")
-    assert any(f"{tables.NAMES[name]}@{k}" in row[1] for row in table.rows)
+    assert any(f"{METRIC_NAMES[name]}@{k}" in row[1] for row in table.rows)
 
 
 # Beside the papers.
