@@ -14,7 +14,7 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from datamodules.candidates import candidates
-from datamodules.filters import binarise, common_users, describe, filter_counts
+from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, link_users
 from datamodules.protocol import Evaluation, Filters
 from datamodules.splits import PAIR, Split, hold_out
@@ -23,8 +23,6 @@ from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, predict_batch
 from zoo.data.ratings import Ratings
 from zoo.data.training import Batches, Share, training_batches
-from zoo.metrics import Ties
-from zoo.nn.rows import SparseRows
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
 
@@ -91,6 +89,9 @@ class CrossDomainDataModule(LightningDataModule):
         self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
         self.catalogues = {name: Path(path) for name, path in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
+        # What a recommender reads of them.
+        self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
+        self.full_ranking, self.sampled_ranking = evaluation.full_ranking, evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
         self.seed, self.denoiser = seed, denoiser
         self.users_worked_out = False  # whether the list of users comes from private ratings, in this very process
@@ -119,7 +120,7 @@ class CrossDomainDataModule(LightningDataModule):
         return None
 
     @property
-    def grid(self) -> tuple[pl.Series, pl.Series] | None:
+    def all_ids(self) -> tuple[pl.Series, pl.Series] | None:
         """Ids of all users and of all items, where a data set has some that nobody rated; None: those that occur."""
         return None
 
@@ -142,15 +143,16 @@ class CrossDomainDataModule(LightningDataModule):
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
         table, applied = self._filtered(name)
-        if self.evaluation.split == "cold_start":
-            split, applied = None, [*applied, "nothing of this domain is held out"]
-        elif self.evaluation.split == "given" and self.read_held_out(name) is None:
-            split, applied = None, [*applied, "this domain ships no held-out rows, so none are taken out"]
+        part, split = table, self.evaluation.split
+        if split == "cold_start":
+            applied.append("nothing of this domain is held out")
+        elif split == "given" and self.read_held_out(name) is None:
+            applied.append("this domain ships no held-out rows, so none are taken out")
         else:
-            split = self._split(name, table)
-            applied = [*applied, f"held-out items of this domain removed (split {self.evaluation.split})"]
+            part = self._split(name, table).train
+            applied.append(f"held-out items of this domain removed (split {split})")
         everybody = None if self.users_worked_out else agreed_users(self.users)
-        return self._matrix(name, table if split is None else split.train, table, applied, everybody)
+        return self._matrix(name, part, table, applied, everybody)
 
     def common_users(self) -> list[str]:
         """Users who pass the threshold and the minimum count of every domain; needs all domains at hand."""
@@ -200,17 +202,10 @@ class CrossDomainDataModule(LightningDataModule):
         users: Sequence[str] | None = None,
     ) -> Ratings:
         """The ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
-        own = (
-            {column: whole[column].unique().sort() for column in PAIR}
-            if self.grid is None
-            else dict(zip(PAIR, self.grid, strict=True))
-        )
+        own_users, own_items = self.all_ids or (whole[column].unique().sort() for column in PAIR)
         items = self._catalogue(name)
         return Ratings.from_table(
-            part,
-            own["user_id"] if users is None else pl.Series(users),
-            own["item_id"] if items is None else pl.Series(items),
-            tuple(applied),
+            part, own_users if users is None else users, own_items if items is None else items, tuple(applied)
         )
 
     # The target.
@@ -232,44 +227,34 @@ class CrossDomainDataModule(LightningDataModule):
         if self.summary:
             return
         table, applied = self._filtered(self.target)
-        split = self._split(self.target, table)
-        self.train = self._matrix(self.target, split.train, table, [*applied, f"split {self.evaluation.split}"])
-        e = self.evaluation
-        cases = candidates(
-            self.train,
-            split,
-            self.split_seed,
-            count=max(e.num_candidates, 1),
-            shared=e.shared_candidates,
-            weighted=e.weighted_candidates,
-            negatives=self.read_negatives(self.target) if e.split == "given" else None,
-        )
-        # Other held-out items of the same user and phase are left out of full ranking too: they are no negatives.
-        seen = [split.train, split.hidden, split.validation]
-        self.validation = HeldOutCases.of(cases.validation, self._rows(seen))
-        self.test = HeldOutCases.of(cases.test, self._rows([*seen, split.test]))
-        self.known = self._rows([table])
-        if not len(self.test.users) or not self.train.num_ratings:
+        name, parts = self.evaluation.split, self._split(self.target, table)
+        self.train = train = self._matrix(self.target, parts.train, table, [*applied, f"split {name}"])
+        negatives = self.read_negatives(self.target) if name == "given" else None
+        self.validation, self.test = candidates(train, parts, self.evaluation, self.split_seed, negatives)
+        if not len(self.test.users) or not train.num_ratings:
             raise ValueError(
-                f"The split {e.split!r} leaves {self.train.num_ratings} ratings to train on and {len(self.test.users)} test "
-                f"cases, of {table.height} ratings of {self.train.num_users} users. A user needs at least two ratings to be "
+                f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(self.test.users)} test "
+                f"cases, of {table.height} ratings of {train.num_users} users. A user needs at least two ratings to be "
                 "tested; choose another split, or loosen the filters."
             )
+        rated = len(self.test.seen.items)  # at the test, every pair has been seen
         self.summary = {
-            "target": {"domain": self.target, **describe(self._matrix(self.target, table, table, ()))},
-            "train_ratings": self.train.num_ratings,
+            "target": {
+                "domain": self.target,
+                "users": train.num_users,
+                "items": train.num_items,
+                "ratings": rated,
+                "density": rated / (train.num_users * train.num_items),
+            },
+            "train_ratings": train.num_ratings,
             "validation_cases": len(self.validation.users),
             "test_cases": len(self.test.users),
-            "users_without_test_item": self.train.num_users - len(set(self.test.users.tolist())),
-            "split": e.split,
-            "signs": self.filters.signs,
+            "users_without_test_item": train.num_users - len(set(self.test.users.tolist())),
+            "split": name,
+            "signs": self.signs,
             "seed": self.split_seed,
             "releases": {},
         }
-
-    def _rows(self, parts: Sequence[pl.DataFrame]) -> SparseRows:
-        pairs = pl.concat([part.select(PAIR) for part in parts]).unique().with_columns(rating=pl.lit(1.0))
-        return SparseRows.of(Ratings.from_table(pairs, self.train.user_ids, self.train.item_ids))
 
     # Releases.
 
@@ -281,9 +266,8 @@ class CrossDomainDataModule(LightningDataModule):
             )
         for name in self.sources:
             release = Release.load(self.release_paths[name])
-            links = self.link_users(name, release, str(self.release_paths[name]))
+            self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
             self.releases[name] = release if self.denoiser is None else self.denoiser(release)
-            self.links[name] = links
             self._release_digests[name] = release.digest
             self.summary["releases"][name] = {
                 "kind": release.kind,
@@ -310,40 +294,16 @@ class CrossDomainDataModule(LightningDataModule):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the target's training ratings and test cases, and of each release as it came and what denoises it.
+        """SHA-256 of the target's training ratings and held-out pairs, and of each release as it came and what denoises it.
 
-        Of signs the pairs alone count: a checkpoint holds digests, and the signs may be secret.
+        Of signs the pairs alone count: a checkpoint holds digests, and the signs may be secret. Candidate lists do not
+        count: a checkpoint may be ranked among others.
         """
         own = hashlib.sha256(self.train.digest(values=not self.signs).encode())
         for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):
             own.update(tensor.numpy().tobytes())
         denoised = "" if self.denoiser is None else f", {self.denoiser}"
         return {self.target: own.hexdigest()} | {name: d + denoised for name, d in self._release_digests.items()}
-
-    @property
-    def ks(self) -> tuple[int, ...]:
-        """Cut-offs of the metrics."""
-        return tuple(self.evaluation.ks)
-
-    @property
-    def ties(self) -> Ties:
-        """How ties are treated."""
-        return self.evaluation.ties
-
-    @property
-    def full_ranking(self) -> bool:
-        """Whether all items are ranked."""
-        return self.evaluation.full_ranking
-
-    @property
-    def sampled_ranking(self) -> bool:
-        """Whether sampled candidates are ranked."""
-        return self.evaluation.num_candidates > 0
-
-    @property
-    def signs(self) -> bool:
-        """Whether ratings are signs, +1 and -1."""
-        return self.filters.signs
 
     # Batches.
 
@@ -381,6 +341,6 @@ class CrossDomainDataModule(LightningDataModule):
         return EvaluationBatches(
             self.train.num_users,
             self.evaluation_batch_size,
-            lambda users: predict_batch(self.known, users),
+            lambda users: predict_batch(self.test.seen, users),
             self._share(),
         )

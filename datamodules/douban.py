@@ -15,7 +15,8 @@ class Douban(Files):
     The folder `douban-book-music` holds `book.csv.gz` (3,916 items, 50,429 ratings) and `music.csv.gz` (4,228 items,
     50,157 ratings), and for each `_valid`, `_test` and `_negatives`. Its users are in both domains already, so `own`
     does. With `name: douban` (the raw ratings) the same task is rebuilt by the filters 3 / 6 / 6 and `users: common` or
-    a list. Only ratings of at least 3 are in the published files, so a threshold changes nothing there.
+    a list; the paper says that fewer than 5 are dropped, but the published sample has these numbers. Only ratings of at
+    least 3 are in the published files, so a threshold changes nothing there.
 
     Args:
         target: `music` or `book`.

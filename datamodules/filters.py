@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from zoo.data.ratings import Ratings, as_ids
+from zoo.data.ratings import as_ids
 
 
 def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, signs: bool = False) -> pl.DataFrame:
@@ -23,46 +23,38 @@ def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, sig
     Raises:
         ValueError: the threshold is not a finite number, or no row reaches it; with signs, all rows are on one side of it.
     """
-    if threshold == "mean":
-        threshold = _mean(table)
     if threshold is None:
         return table.with_columns(rating=pl.lit(1.0))
-    if not signs:
-        return _rated(table, threshold).with_columns(rating=pl.lit(1.0))
-    if not np.isfinite(threshold):
-        raise ValueError(f"A threshold is a finite number, or None for all rows, got {threshold}.")
-    signed = table.with_columns(rating=pl.when(pl.col("rating") >= threshold).then(1.0).otherwise(-1.0))
-    if signed["rating"].n_unique() < 2:
+    least = _mean(table) if threshold == "mean" else threshold
+    if not np.isfinite(least):
+        raise ValueError(f"A threshold is a finite number, or None for all rows, got {least}.")
+    if signs:
+        signed = table.with_columns(rating=pl.when(pl.col("rating") >= least).then(1.0).otherwise(-1.0))
+        if signed["rating"].n_unique() < 2:
+            raise ValueError(
+                f"All {table.height} ratings lie on one side of the threshold {least:g} (from {table['rating'].min()!r} to "
+                f"{table['rating'].max()!r}), so all signs are the same: choose a threshold between them."
+            )
+        return signed
+    rows = table.filter(pl.col("rating") >= least)
+    if rows.is_empty() and not table.is_empty():
         raise ValueError(
-            f"All {table.height} ratings lie on one side of the threshold {threshold:g} (from {table['rating'].min()!r} to "
-            f"{table['rating'].max()!r}), so all signs are the same: choose a threshold between them."
+            f"None of {table.height} ratings reaches the threshold {least}; the highest is {table['rating'].max()!r}. "
+            "Ratings that are 1 throughout want no threshold: give None."
         )
-    return signed
+    return rows.with_columns(rating=pl.lit(1.0))
 
 
-def keep_users_with(table: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    """Gives the rows of the users who have at least `minimum` rows.
-
-    Raises:
-        ValueError: `minimum` is below 1.
-    """
-    _need_minimum(minimum, "user")
-    return table.filter(pl.len().over("user_id") >= minimum)
-
-
-def keep_items_with(table: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    """Gives the rows of the items that have at least `minimum` rows.
+def keep_frequent(table: pl.DataFrame, column: str, minimum: int) -> pl.DataFrame:
+    """Gives the rows of the users (column user_id) or items (item_id) who have at least `minimum` rows.
 
     Raises:
         ValueError: `minimum` is below 1.
     """
-    _need_minimum(minimum, "item")
-    return table.filter(pl.len().over("item_id") >= minimum)
-
-
-def keep_users(table: pl.DataFrame, ids: Iterable[str]) -> pl.DataFrame:
-    """Gives the rows of the given users; ids that are not in the table are of no account."""
-    return table.filter(pl.col("user_id").is_in(as_ids(ids).tolist()))
+    if minimum < 1:
+        what = column.removesuffix("_id")
+        raise ValueError(f"The fewest rows of one {what} are 1 or more, got {minimum}; 1 keeps every {what}.")
+    return table.filter(pl.len().over(column) >= minimum)
 
 
 def filter_counts(
@@ -92,10 +84,10 @@ def filter_counts(
     before, rows = -1, table
     while before != rows.height:
         before = rows.height
-        rows = keep_users_with(rows, min_user)
+        rows = keep_frequent(rows, "user_id", min_user)
         if listed is not None:
-            rows = keep_users(rows, listed)
-        rows = keep_items_with(rows, min_item)
+            rows = rows.filter(pl.col("user_id").is_in(listed))
+        rows = keep_frequent(rows, "item_id", min_item)
         if not iterated:
             break
     if rows.is_empty():
@@ -115,7 +107,7 @@ def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[
     """
     if not tables:
         raise ValueError("Users in common need at least one domain.")
-    passing = {name: set(keep_users_with(table, min_user)["user_id"]) for name, table in tables.items()}
+    passing = {name: set(keep_frequent(table, "user_id", min_user)["user_id"]) for name, table in tables.items()}
     both = set.intersection(*passing.values())
     if not both:
         counts = ", ".join(f"{name} {len(users)}" for name, users in passing.items())
@@ -126,47 +118,8 @@ def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[
     return sorted(both)
 
 
-def rebuild_douban(book: pl.DataFrame, music: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Gives the Douban Book and Music sample of PriCDR (Chen et al. 2022, table 3) from the ratings of GA-DTCDR.
-
-    Ratings of at least 3; users with at least 6 of them in each domain; items with at least 6 among these users; once.
-    The paper says that fewer than 5 are dropped; the sample that was published has the numbers above. Ratings stay 3 to 5.
-    """
-    tables = {"book": _rated(book, 3), "music": _rated(music, 3)}
-    users = common_users(tables, 6)
-    kept = {name: filter_counts(table, 6, 6, users) for name, table in tables.items()}
-    return kept["book"], kept["music"]
-
-
-def describe(ratings: Ratings) -> dict[str, int | float]:
-    """Gives the size of a domain in plain numbers: users, items, ratings, density."""
-    return {
-        "users": ratings.num_users,
-        "items": ratings.num_items,
-        "ratings": ratings.num_ratings,
-        "density": ratings.density,
-    }
-
-
-def _rated(table: pl.DataFrame, threshold: float) -> pl.DataFrame:
-    """Gives the rows rated at least `threshold`, ratings as they are."""
-    if not np.isfinite(threshold):
-        raise ValueError(f"A threshold is a finite number, or None for all rows, got {threshold}.")
-    rows = table.filter(pl.col("rating") >= threshold)
-    if rows.is_empty() and not table.is_empty():
-        raise ValueError(
-            f"None of {table.height} ratings reaches the threshold {threshold}; the highest is {table['rating'].max()!r}. "
-            "Ratings that are 1 throughout want no threshold: give None."
-        )
-    return rows
-
-
 def _mean(table: pl.DataFrame) -> float:
-    """Gives the mean rating of a table.
-
-    Raises:
-        ValueError: a rating is not a finite number, or there is none.
-    """
+    """Gives the mean rating of a table; raises where a rating is not a finite number, or there is none."""
     ratings = table["rating"].cast(pl.Float64).to_numpy()
     if not len(ratings) or not np.isfinite(ratings).all():
         raise ValueError(
@@ -174,9 +127,3 @@ def _mean(table: pl.DataFrame) -> float:
             "drop these rows, or give a threshold."
         )
     return float(ratings.mean())
-
-
-def _need_minimum(minimum: int, what: str) -> None:
-    """Raises when a minimum count says nothing."""
-    if minimum < 1:
-        raise ValueError(f"The fewest rows of one {what} are 1 or more, got {minimum}; 1 keeps every {what}.")

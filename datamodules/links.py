@@ -1,10 +1,9 @@
 """Links: which row of a release is which user of the target."""
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from zoo.data.pairs import Ids
 from zoo.data.ratings import index_of
 from zoo.release.release import Release
 
@@ -17,9 +16,7 @@ class UserMismatchError(ValueError):
     """The users of the target and of a release do not fit."""
 
 
-def link_users(
-    users: npt.NDArray[np.str_], name: str, release: Release, path: str, *, missing_is_error: bool
-) -> Tensor:
+def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is_error: bool) -> Tensor:
     """Row of each target user in a release, shape ``(users,)``, -1 for none.
 
     Users of the release whom the target does not know are of no account. A release of nobody (the control that releases

@@ -81,7 +81,7 @@ class LowRank(CrossDomainDataModule):
         self.observed, self.link, self.scale, self.data_seed = observed, link, scale, data_seed
 
     @property
-    def grid(self) -> tuple[pl.Series, pl.Series]:
+    def all_ids(self) -> tuple[pl.Series, pl.Series]:
         """All rows and columns, those without an observed entry too."""
         return _names("u", self.num_users), _names("i", self.num_items)
 
@@ -116,7 +116,7 @@ class LowRank(CrossDomainDataModule):
 
     def _table(self, cells: npt.NDArray[np.int64], signs: Floats) -> pl.DataFrame:
         rows, columns = np.divmod(cells, self.num_items)
-        users, items = self.grid
+        users, items = self.all_ids
         return pl.DataFrame(
             {
                 "user_id": users.gather(rows.tolist()),

@@ -14,6 +14,11 @@ from zoo.data.ratings import as_ids
 from zoo.data.sampling import hash_ids, mix, uniform_reals
 
 PAIR = ["user_id", "item_id"]
+#: A row's place among its user's rows, from 0, and how many rows the user has, where they have been added.
+PLACE, SIZE = pl.col("place"), pl.col("size")
+#: The first row in place of a user who has another one for train.
+FIRST = (PLACE == 0) & (SIZE > 1)
+_OF_USER = pl.len().over("user_id").cast(pl.Int64)
 
 
 class Split(NamedTuple):
@@ -52,14 +57,10 @@ def hold_out(
         ValueError: `given` without such rows, or what the split itself refuses.
     """
     match evaluation.split:
-        case "random1":
-            return random1(table, seed)
-        case "random2":
-            return random2(table, seed)
-        case "latest1":
-            return latest1(table)
-        case "latest2":
-            return latest2(table)
+        case "random1" | "random2":
+            return leave_out_random(table, int(evaluation.split[-1]), seed)
+        case "latest1" | "latest2":
+            return leave_out_latest(table, int(evaluation.split[-1]))
         case "ratio":
             return ratio(table, evaluation.shares, seed, evaluation.temporal)
         case "cold_start":
@@ -70,52 +71,28 @@ def hold_out(
                     f"split is 'given', and {domain!r} ships no held-out rows (files {domain}_test and, if any, "
                     f"{domain}_valid). Choose another split."
                 )
-            # A filter may have dropped users or items; their held-out rows go with them.
-            validation, test = shipped
-            chosen = None if validation is None else validation.join(table, on=PAIR, how="semi")
-            return given(table, chosen, test.join(table, on=PAIR, how="semi"), seed)
+            return given(table, *shipped, seed)
 
 
-def random1(table: pl.DataFrame, seed: int) -> Split:
-    """Holds out one random item of each user for the test; there is no validation set.
+def leave_out_random(table: pl.DataFrame, number: int, seed: int) -> Split:
+    """Holds out one or two random items of each user: one for the test and, of two, the other for validation.
 
-    A user with one item has it in train. A repeated pair counts once.
+    The test is served before validation and train before both: a user with two items has a test item only, a user with one
+    has it in train. A repeated pair counts once.
     """
-    rows = _place_by_key(_distinct(table), seed, "random1")
-    return _split(rows, validation=pl.lit(False), test=_first_of_two())
+    return _leave_out(_place_by_key(_distinct(table), seed, f"random{number}"), number)
 
 
-def random2(table: pl.DataFrame, seed: int) -> Split:
-    """Holds out two random items of each user: one for validation, one for the test.
-
-    A user with two items has a test item only, a user with one has it in train. A repeated pair counts once.
-    """
-    rows = _place_by_key(_distinct(table), seed, "random2")
-    return _split(rows, validation=(pl.col("place") == 1) & (pl.col("size") > 2), test=_first_of_two())
-
-
-def latest1(table: pl.DataFrame) -> Split:
-    """Holds out the latest item of each user for the test; there is no validation set.
+def leave_out_latest(table: pl.DataFrame, number: int) -> Split:
+    """Holds out the latest item of each user for the test and, of two, the one before it for validation.
 
     Ties in time go by row order, as does everything where no row has a time. A repeated pair counts once, at its latest
-    row, so no earlier row of the test item stays in train. A user with one item has it in train.
+    row, so no earlier row of the test item stays in train. Users with one or two items are as in `leave_out_random`.
 
     Raises:
         ValueError: some rows have a time and some have none.
     """
-    return _split(_place_by_time(table), validation=pl.lit(False), test=_first_of_two())
-
-
-def latest2(table: pl.DataFrame) -> Split:
-    """Holds out the latest item of each user for the test and the one before it for validation.
-
-    Otherwise as `latest1`; a user with two items has a test item and no validation item.
-
-    Raises:
-        ValueError: some rows have a time and some have none.
-    """
-    rows = _place_by_time(table)
-    return _split(rows, validation=(pl.col("place") == 1) & (pl.col("size") > 2), test=_first_of_two())
+    return _leave_out(_place_by_time(table), number)
 
 
 def ratio(
@@ -140,49 +117,37 @@ def ratio(
             f"Shares of train, validation and test are three numbers from 0 to 1 with sum 1, got {shares}."
         )
     rows = _place_by_time(table) if temporal else _place_by_key(_distinct(table), seed, "ratio")
-    counts = []
-    for share in shares[1:]:
-        wanted = (pl.col("size") * share + 1e-9).floor().cast(pl.Int64)  # 100 * 0.29 is just below 29
-        counts.append(wanted.clip(lower_bound=1 if share > 0 else 0))
-    test = pl.min_horizontal(counts[1], pl.col("size") - 1)
-    held = pl.min_horizontal(test + counts[0], pl.col("size") - 1)
-    place = pl.col("place")
-    return _split(rows, validation=(place >= test) & (place < held), test=place < test)
+    for_validation, for_test = (
+        # 100 * 0.29 is just below 29
+        (SIZE * share + 1e-9).floor().cast(pl.Int64).clip(lower_bound=1 if share > 0 else 0)
+        for share in shares[1:]
+    )
+    test = pl.min_horizontal(for_test, SIZE - 1)
+    held = pl.min_horizontal(test + for_validation, SIZE - 1)
+    in_validation = PLACE.is_between(test, held, closed="left")
+    return _split(rows, in_validation, test=PLACE.is_between(0, test, closed="left"))
 
 
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
-    """Takes held-out rows that ship with the data out of a table that holds all rows.
+    """Holds out rows that ship with the data; those that a filter has dropped from the table are of no account.
 
     Args:
-        table: all rows; a repeated pair counts once.
+        table: all rows, the held-out ones too; a repeated pair counts once.
         validation: user_id and item_id of the validation rows; None: one random item of each user who has two left.
         test: user_id and item_id of the test rows.
         seed: for the random validation items.
 
     Raises:
-        ValueError: a held-out row is not in the table, or in both held-out tables.
+        ValueError: a row is in both held-out tables.
     """
     rows = _distinct(table)
-    for name, held in (("validation", validation), ("test", test)):
-        if held is None:
-            continue
-        strange = held.join(rows, on=PAIR, how="anti")
-        if strange.height:
-            raise ValueError(
-                f"{strange.height} of {held.height} {name} rows are not in the table, the first is "
-                f"{strange.select(PAIR).row(0)}. The table holds all rows, the held-out ones too; filter both alike."
-            )
-    tested = _marks(rows, test)
+    left, tested = _apart(rows, test)
     if validation is None:
-        left = _place_by_key(rows.filter(~tested), seed, "given").filter((pl.col("place") == 0) & (pl.col("size") > 1))
-        chosen = _marks(rows, left)
-    else:
-        chosen = _marks(rows, validation)
-        both = int((tested & chosen).sum())
-        if both:
-            raise ValueError(f"{both} rows are in both the validation and the test table: take them out of one.")
-    hidden = rows.clear()
-    return Split(rows.filter(~(tested | chosen)), rows.filter(chosen), rows.filter(tested), hidden)
+        validation = _place_by_key(left, seed, "given").filter(FIRST)
+    elif both := _apart(tested, validation)[1].height:
+        raise ValueError(f"{both} rows are in both the validation and the test table: take them out of one.")
+    train, chosen = _apart(left, validation)
+    return Split(train, chosen, tested, hidden=rows.clear())
 
 
 def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
@@ -211,8 +176,8 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
             f"A share of {share} of {len(order)} users is {cold}, which does not leave one for each of train, validation "
             "and test: give another share or more users."
         )
-    user, first = pl.col("user_id"), pl.col("place") == 0
-    in_validation, in_test = user.is_in(order[:half]), user.is_in(order[half:cold])
+    in_validation, in_test = (pl.col("user_id").is_in(part) for part in (order[:half], order[half:cold]))
+    first = PLACE == 0
     return _split(rows, in_validation & first, in_test & first, hidden=(in_validation | in_test) & ~first)
 
 
@@ -221,17 +186,17 @@ def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     return table.unique(PAIR, keep="last", maintain_order=True)
 
 
-def _marks(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """Says of each row whether its pair is among the given ones."""
-    marked = pairs.select(PAIR).unique().with_columns(mark=pl.lit(True))
-    return rows.select(PAIR).join(marked, on=PAIR, how="left", maintain_order="left")["mark"].fill_null(False)
+def _apart(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Gives the rows whose pair is not among the given ones, and those whose pair is."""
+    left = rows.join(pairs, on=PAIR, how="anti", maintain_order="left")
+    return left, rows.join(pairs, on=PAIR, how="semi", maintain_order="left")
 
 
 def _place_by_key(rows: pl.DataFrame, seed: int, phase: str) -> pl.DataFrame:
     """Adds `place`, a random order from 0 within each user, and `size`, how many rows the user has."""
     users, items = (hash_ids(as_ids(rows[name])) for name in PAIR)
     keyed = rows.with_columns(place=pl.Series(uniform_reals(mix(seed, phase, users, items)), dtype=pl.Float64))
-    return keyed.with_columns(place=pl.col("place").rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_size())
+    return keyed.with_columns(place=PLACE.rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_OF_USER)
 
 
 def _place_by_time(table: pl.DataFrame) -> pl.DataFrame:
@@ -242,26 +207,18 @@ def _place_by_time(table: pl.DataFrame) -> pl.DataFrame:
             f"{missing} of {table.height} rows have no timestamp, so what is latest is not known: fill them in, or read the "
             "file with timestamp_column=None if its rows run from oldest to newest."
         )
-    rows = table.with_row_index("at").sort("timestamp", "at")
-    rows = _distinct(rows)
-    place = _size() - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
-    return rows.with_columns(place=place, size=_size()).sort("at").drop("at")
+    rows = _distinct(table.with_row_index("at").sort("timestamp", "at"))
+    place = _OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
+    return rows.with_columns(place=place, size=_OF_USER).sort("at").drop("at")
 
 
-def _size() -> pl.Expr:
-    """Gives how many rows the row's user has."""
-    return pl.len().over("user_id").cast(pl.Int64)
-
-
-def _first_of_two() -> pl.Expr:
-    """Says whether a row is the first in place of a user who has another row for train."""
-    return (pl.col("place") == 0) & (pl.col("size") > 1)
+def _leave_out(rows: pl.DataFrame, number: int) -> Split:
+    """Gives each user's first row in place to the test and, of two, the second to validation, as long as one is left."""
+    return _split(rows, validation=(PLACE == 1) & (SIZE > 2) & (number == 2), test=FIRST)
 
 
 def _split(rows: pl.DataFrame, validation: pl.Expr, test: pl.Expr, hidden: pl.Expr | None = None) -> Split:
     """Gives the four parts, without the columns `place` and `size`; what is held out nowhere is train."""
     hidden = pl.lit(False) if hidden is None else hidden
-    parts = [
-        rows.filter(part).drop("place", "size") for part in (~(validation | test | hidden), validation, test, hidden)
-    ]
-    return Split(*parts)
+    parts = (~(validation | test | hidden), validation, test, hidden)
+    return Split(*(rows.filter(part).drop("place", "size") for part in parts))

@@ -10,22 +10,12 @@ OWN, COMMON = "own", "common"
 
 
 def read_users(path: Path) -> list[str]:
-    """Ids of a CSV file's column user_id, sorted.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it has no such column, or no id.
-    """
+    """Ids of a CSV file's column user_id, sorted: the users that parties agreed on, rated anything or not."""
     return _read_list(path, "user_id", "users must be 'own', 'common' or a CSV file with a column user_id.")
 
 
 def read_catalogue(path: Path) -> list[str]:
-    """Ids of a CSV file's column item_id, sorted: the items that a domain may have, rated or not.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it has no such column, or no id.
-    """
+    """Ids of a CSV file's column item_id, sorted: the items that a domain may have, rated or not."""
     return _read_list(path, "item_id", "catalogues name a CSV file with a column item_id for a domain.")
 
 

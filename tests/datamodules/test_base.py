@@ -76,6 +76,44 @@ def test_seed_changes_the_split_and_nothing_else() -> None:
 
 
 @pytest.mark.usefixtures("zoo_data")
+def test_the_summary_counts_what_the_filters_leave() -> None:
+    data = attach(files(filters=Filters(min_item_ratings=2)), SimpleNamespace(reads=frozenset()))
+    data.setup("fit")
+    items = data.read("left")["item_id"].to_list()
+    rated = [item for item in items if items.count(item) > 1]
+    counts = {"users": 20, "items": len(set(rated)), "ratings": len(rated)}
+    assert data.summary["target"] == {
+        "domain": "left",
+        **counts,
+        "density": pytest.approx(len(rated) / (20 * len(set(rated)))),
+    }
+    assert data.summary["train_ratings"] == len(rated) - 40
+
+
+def held_out_by_hand(folder: Path, valid: str, test: str, **settings: Any) -> dict[str, str]:  # noqa: ANN401
+    """Digests, and that of train, where u0 learns from all items but i0, i3 and i6, two of which are held out."""
+    rows = [f"u{user},i{item}" for user in range(3) for item in range(9) if item % 3 != user]
+    folder.mkdir()
+    for stem, part in (("left", rows), ("left_valid", [f"u0,{valid}"]), ("left_test", [f"u0,{test}"])):
+        (folder / f"{stem}.csv").write_text("\n".join(["user_id,item_id", *part]) + "\n")
+    data = Files("made", "left", root=folder, rating_column=None, evaluation=Evaluation("given", **settings))
+    data.read_target()
+    return data.digests | {"train": data.train.digest()}
+
+
+@pytest.mark.parametrize(("valid", "test"), [("i6", "i3"), ("i0", "i6"), ("i3", "i0")])
+def test_held_out_cases_alone_change_the_digest(valid: str, test: str, tmp_path: Path) -> None:
+    one, other = held_out_by_hand(tmp_path / "one", "i0", "i3"), held_out_by_hand(tmp_path / "other", valid, test)
+    assert one["train"] == other["train"]
+    assert one["left"] != other["left"]
+
+
+def test_a_checkpoint_may_be_ranked_among_other_candidates(tmp_path: Path) -> None:
+    few, many = (held_out_by_hand(tmp_path / str(n), "i0", "i3", num_candidates=n) for n in (0, 5))
+    assert few == many
+
+
+@pytest.mark.usefixtures("zoo_data")
 def test_links_follow_ids(tmp_path: Path) -> None:
     paths = published(files(), tmp_path)
     data = attach(files(missing_users="zero", releases=paths))

@@ -5,11 +5,13 @@ import logging
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
-from datamodules.candidates import candidates
-from datamodules.splits import PAIR, Split, cold_start, random2, ratio
+from datamodules.candidates import Cases, candidates
+from datamodules.protocol import Evaluation
+from datamodules.splits import PAIR, Split, cold_start, leave_out_random, ratio
 from datamodules.tables import SCHEMA
-from zoo.data.evaluation import HeldOut
+from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings
 
 
@@ -29,11 +31,24 @@ def matrix(table: pl.DataFrame, split: Split) -> Ratings:
 
 
 TABLE = made()
-SPLIT = random2(TABLE, 1)
+SPLIT = leave_out_random(TABLE, 2, 1)
 TRAIN = matrix(TABLE, SPLIT)
 
 
-def lists(held: HeldOut, train: Ratings) -> dict[str, list[str]]:
+def cases_of(
+    train: Ratings,
+    split: Split,
+    seed: int,
+    count: int = 99,
+    shared: bool = False,
+    weighted: bool = False,
+    negatives: pl.DataFrame | None = None,
+) -> Cases:
+    evaluation = Evaluation(num_candidates=count, shared_candidates=shared, weighted_candidates=weighted)
+    return candidates(train, split, evaluation, seed, negatives)
+
+
+def lists(held: HeldOutCases, train: Ratings) -> dict[str, list[str]]:
     return {
         str(train.user_ids[user]): [str(train.item_ids[item]) for item in row if item >= 0]
         for user, row in zip(held.users, held.candidates, strict=True)
@@ -48,7 +63,7 @@ def test_negatives_are_distinct_known_to_train_and_never_the_users_own(weighted:
         for user, item in TABLE.select(PAIR).iter_rows():
             own.setdefault(user, set()).add(item)
         seen = set(split.train["item_id"])
-        for held in candidates(train, split, 0, count=20, weighted=weighted):
+        for held in cases_of(train, split, 0, count=20, weighted=weighted):
             assert held.candidates.shape == (len(held.users), 20)
             for user, items in lists(held, train).items():
                 assert len(set(items)) == 20
@@ -57,33 +72,33 @@ def test_negatives_are_distinct_known_to_train_and_never_the_users_own(weighted:
 
 
 def test_cases_are_the_held_out_rows() -> None:
-    for held, part in zip(candidates(TRAIN, SPLIT, 0, count=5), (SPLIT.validation, SPLIT.test), strict=True):
+    for held, part in zip(cases_of(TRAIN, SPLIT, 0, count=5), (SPLIT.validation, SPLIT.test), strict=True):
         assert TRAIN.user_ids[held.users].tolist() == part["user_id"].to_list()
         assert TRAIN.item_ids[held.items].tolist() == part["item_id"].to_list()
 
 
 def test_phases_differ_unless_shared() -> None:
-    apart, shared = candidates(TRAIN, SPLIT, 0, count=20), candidates(TRAIN, SPLIT, 0, count=20, shared=True)
+    apart, shared = cases_of(TRAIN, SPLIT, 0, count=20), cases_of(TRAIN, SPLIT, 0, count=20, shared=True)
     assert lists(apart.validation, TRAIN) != lists(apart.test, TRAIN)
     assert lists(shared.validation, TRAIN) == lists(shared.test, TRAIN)
 
 
 def test_the_seed_chooses_the_lists() -> None:
-    one, again, two = (candidates(TRAIN, SPLIT, seed, count=20).test.candidates for seed in (1, 1, 2))
+    one, again, two = (cases_of(TRAIN, SPLIT, seed, count=20).test.candidates for seed in (1, 1, 2))
     assert (one == again).all()
     assert not (one == two).all(axis=1).any()
 
 
 def test_a_users_list_does_not_depend_on_who_else_is_evaluated() -> None:
-    whole = lists(candidates(TRAIN, SPLIT, 0, count=20).test, TRAIN)
+    whole = lists(cases_of(TRAIN, SPLIT, 0, count=20).test, TRAIN)
     some = SPLIT._replace(test=SPLIT.test.reverse().head(7), hidden=SPLIT.test.reverse().tail(-7))
-    for user, items in lists(candidates(TRAIN, some, 0, count=20).test, TRAIN).items():
+    for user, items in lists(cases_of(TRAIN, some, 0, count=20).test, TRAIN).items():
         assert items == whole[user]
 
 
 def test_several_held_out_items_of_a_user_share_one_list() -> None:
     split = ratio(TABLE, (0.5, 0.25, 0.25), 1)
-    test = candidates(matrix(TABLE, split), split, 0, count=10).test
+    test = cases_of(matrix(TABLE, split), split, 0, count=10).test
     first, second = np.flatnonzero(test.users == test.users[0])
     assert test.items[first] != test.items[second]
     assert (test.candidates[first] == test.candidates[second]).all()
@@ -91,7 +106,7 @@ def test_several_held_out_items_of_a_user_share_one_list() -> None:
 
 def test_too_few_negatives_are_all_used_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        test = candidates(TRAIN, SPLIT, 0, count=99).test
+        test = cases_of(TRAIN, SPLIT, 0, count=99).test
     seen = set(SPLIT.train["item_id"])
     for user, items in lists(test, TRAIN).items():
         assert set(items) == seen - set(TABLE.filter(pl.col("user_id") == user)["item_id"])
@@ -101,12 +116,12 @@ def test_too_few_negatives_are_all_used_and_logged(caplog: pytest.LogCaptureFixt
 def test_weighted_lists_prefer_popular_items() -> None:
     popular = pl.DataFrame([(f"p{n}", "i00", 1.0, None) for n in range(300)], schema=SCHEMA, orient="row")
     table = pl.concat([TABLE, popular])
-    split = random2(table, 1)
+    split = leave_out_random(table, 2, 1)
     train = matrix(table, split)
     hits = [
         sum(
             "i00" in items
-            for items in lists(candidates(train, split, 0, count=3, weighted=weighted).test, train).values()
+            for items in lists(cases_of(train, split, 0, count=3, weighted=weighted).test, train).values()
         )
         for weighted in (False, True)
     ]
@@ -117,7 +132,7 @@ def test_weighted_lists_prefer_popular_items() -> None:
 
 
 def test_an_empty_phase_has_no_cases() -> None:
-    held = candidates(TRAIN, SPLIT._replace(validation=SPLIT.train.clear()), 0, count=5).validation
+    held = cases_of(TRAIN, SPLIT._replace(validation=SPLIT.train.clear()), 0, count=5).validation
     assert (held.users.shape, held.candidates.shape) == ((0,), (0, 5))
 
 
@@ -126,21 +141,31 @@ def test_rows_that_train_does_not_know_are_refused() -> None:
     with pytest.raises(
         ValueError, match="1 of 30 validation rows have a user or item that the training ratings do not"
     ):
-        candidates(train, SPLIT, 0)
-    with pytest.raises(ValueError, match="at least 1 negative, got count=0"):
-        candidates(TRAIN, SPLIT, 0, count=0)
+        cases_of(train, SPLIT, 0)
 
 
-def test_held_out_sizes_must_fit() -> None:
-    with pytest.raises(ValueError, match="one user, one item, one row of candidates and one rating each"):
-        HeldOut(np.arange(2), np.arange(2), np.zeros((3, 4), dtype=np.int64), np.ones(2))
+def test_where_no_list_is_ranked_one_negative_is_drawn() -> None:
+    assert cases_of(TRAIN, SPLIT, 0, count=0).test.candidates.shape == (30, 1)
+
+
+@pytest.mark.parametrize("split", [SPLIT, ratio(TABLE, (0.4, 0.3, 0.3), 1), cold_start(TABLE, 0.4, 1)])
+def test_full_ranking_leaves_out_all_of_a_users_items_but_those_of_a_later_phase(split: Split) -> None:
+    train = matrix(TABLE, split)
+    for name, held in zip(("validation", "test"), cases_of(train, split, 0, count=5), strict=True):
+        own = set(TABLE.select(PAIR).iter_rows())
+        if name == "validation":
+            own -= set(split.test.select(PAIR).iter_rows())
+        dense = held.seen.dense(torch.arange(train.num_users)).numpy()
+        users, items = np.nonzero(dense)
+        assert set(zip(train.user_ids[users], train.item_ids[items], strict=True)) == own
+        assert dense.max() == 1
 
 
 # Lists that ship with the data
 
 
 def shipped(count: int = 4) -> pl.DataFrame:
-    drawn = lists(candidates(TRAIN, SPLIT, 9, count=count).test, TRAIN)
+    drawn = lists(cases_of(TRAIN, SPLIT, 9, count=count).test, TRAIN)
     return pl.DataFrame([(u, i) for u, items in drawn.items() for i in items], schema=PAIR, orient="row")
 
 
@@ -149,26 +174,26 @@ def test_given_lists_serve_both_phases_in_their_order() -> None:
     expected = {
         str(user[0]): rows["item_id"].to_list() for user, rows in negatives.group_by("user_id", maintain_order=True)
     }
-    for held in candidates(TRAIN, SPLIT, 0, negatives=negatives):
+    for held in cases_of(TRAIN, SPLIT, 0, negatives=negatives):
         assert lists(held, TRAIN) == expected
 
 
 def test_given_lists_of_unequal_length_are_padded() -> None:
-    test = candidates(TRAIN, SPLIT, 0, negatives=shipped()[1:]).test
+    test = cases_of(TRAIN, SPLIT, 0, negatives=shipped()[1:]).test
     assert test.candidates.shape == (30, 4)
     assert (test.candidates < 0).sum() == 1
 
 
 def test_given_lists_of_people_who_are_not_evaluated_do_no_harm() -> None:
     strangers = pl.DataFrame({"user_id": ["nobody"], "item_id": ["nothing"]})
-    test = candidates(TRAIN, SPLIT, 0, negatives=pl.concat([shipped(), strangers])).test
+    test = cases_of(TRAIN, SPLIT, 0, negatives=pl.concat([shipped(), strangers])).test
     assert (test.candidates >= 0).all()
 
 
 def test_given_items_that_are_filtered_out_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     gone = shipped().unique("user_id").with_columns(item_id=pl.lit("gone"))
-    again = candidates(TRAIN, SPLIT, 0, negatives=pl.concat([shipped(), gone])).test
-    assert np.array_equal(again.candidates, candidates(TRAIN, SPLIT, 0, negatives=shipped()).test.candidates)
+    again = cases_of(TRAIN, SPLIT, 0, negatives=pl.concat([shipped(), gone])).test
+    assert np.array_equal(again.candidates, cases_of(TRAIN, SPLIT, 0, negatives=shipped()).test.candidates)
     assert "30 of 150 given negatives are items that are filtered out" in caplog.text
 
 
@@ -184,9 +209,9 @@ def test_given_items_that_are_filtered_out_are_left_out(caplog: pytest.LogCaptur
 )
 def test_given_lists_that_do_not_fit_are_refused(change: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        candidates(TRAIN, SPLIT, 0, negatives=change(shipped()))  # type: ignore[operator]
+        cases_of(TRAIN, SPLIT, 0, negatives=change(shipped()))  # type: ignore[operator]
 
 
 def test_given_lists_cannot_be_weighted() -> None:
     with pytest.raises(ValueError, match="leave weighted=False"):
-        candidates(TRAIN, SPLIT, 0, negatives=shipped(), weighted=True)
+        cases_of(TRAIN, SPLIT, 0, negatives=shipped(), weighted=True)

@@ -1,8 +1,5 @@
 """Filters: each rule on tables small enough to check by eye, and against a slow reference."""
 
-from collections.abc import Callable
-
-import polars as pl
 import pytest
 from hypothesis import given as forall
 from hypothesis import settings
@@ -11,15 +8,10 @@ from hypothesis import strategies as st
 from datamodules.filters import (
     binarise,
     common_users,
-    describe,
     filter_counts,
-    keep_items_with,
-    keep_users,
-    keep_users_with,
-    rebuild_douban,
+    keep_frequent,
 )
 from tests.datamodules.handmade import ROWS, TEN, Rows, pairs_of, table_of
-from zoo.data.ratings import Ratings
 
 
 def test_a_threshold_keeps_what_reaches_it_as_ones() -> None:
@@ -37,19 +29,19 @@ def test_a_threshold_that_nothing_reaches_is_refused() -> None:
 
 
 def test_minimums_count_rows() -> None:
-    assert set(keep_users_with(TEN, 2)["user_id"]) == {"a", "b"}
-    assert set(keep_items_with(TEN, 2)["item_id"]) == {"v", "x", "y", "z"}
-    assert keep_users_with(TEN, 1).equals(TEN)
+    assert set(keep_frequent(TEN, "user_id", 2)["user_id"]) == {"a", "b"}
+    assert set(keep_frequent(TEN, "item_id", 2)["item_id"]) == {"v", "x", "y", "z"}
+    assert keep_frequent(TEN, "user_id", 1).equals(TEN)
 
 
-@pytest.mark.parametrize("keep", [keep_users_with, keep_items_with])
-def test_a_minimum_below_one_is_refused(keep: Callable[[pl.DataFrame, int], pl.DataFrame]) -> None:
-    with pytest.raises(ValueError, match=r"are 1 or more, got 0"):
-        keep(TEN, 0)
+@pytest.mark.parametrize("what", ["user", "item"])
+def test_a_minimum_below_one_is_refused(what: str) -> None:
+    with pytest.raises(ValueError, match=rf"The fewest rows of one {what} are 1 or more, got 0; 1 keeps every {what}"):
+        keep_frequent(TEN, f"{what}_id", 0)
 
 
 def test_a_list_of_users_cuts_the_table() -> None:
-    assert set(keep_users(TEN, ["b", "c", "nobody"])["user_id"]) == {"b", "c"}
+    assert set(filter_counts(TEN, users=["b", "c", "nobody"])["user_id"]) == {"b", "c"}
 
 
 def test_one_pass_counts_users_then_cuts_then_counts_items() -> None:
@@ -105,20 +97,3 @@ def test_no_common_user_is_refused_with_counts() -> None:
         common_users({"x": TEN, "y": table_of([("q", "1")])})
     with pytest.raises(ValueError, match="at least one domain"):
         common_users({})
-
-
-def test_the_douban_rule_in_small() -> None:
-    # Six people with the same six items in both domains pass; one with five good ratings in Music does not.
-    people, items = [f"u{n}" for n in range(7)], [f"i{n}" for n in range(6)]
-    rows = [(user, item) for user in people for item in items] + [("u0", "rare")]
-    book = table_of(rows, ratings=[4.0] * len(rows))
-    music = table_of(rows, ratings=[2.0 if row == ("u6", "i0") else 3.0 for row in rows])
-    kept_book, kept_music = rebuild_douban(book, music)
-    assert set(kept_book["user_id"]) == set(people[:6])
-    assert (kept_book.height, kept_music.height) == (36, 36)
-    assert (set(kept_book["rating"]), set(kept_music["rating"])) == ({4.0}, {3.0})
-
-
-def test_description_is_plain_numbers() -> None:
-    ratings = Ratings.from_table(table_of([("a", "x"), ("a", "y"), ("b", "x")]))
-    assert describe(ratings) == {"users": 2, "items": 2, "ratings": 3, "density": 0.75}

@@ -58,6 +58,28 @@ def test_overlap_is_the_share_of_a_domains_users_who_are_in_every_domain(overlap
     assert (len(book), len(music), len(book & music)) == (50, 50, both)
 
 
+def likeness(rows: np.ndarray) -> np.ndarray:
+    """How alike each two users' items are, popularity apart."""
+    centred = rows - rows.mean(0)
+    return (centred @ centred.T)[np.triu_indices(len(rows), 1)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_strangers_share_no_taste_and_common_users_do(seed: int) -> None:
+    tables = planted_domains(SIZES, 400, link=1.0, overlap=0.5, seed=seed)
+    book, music = (Ratings.from_table(table) for table in tables.values())
+    correlations = {}
+    for who in ("common", "strangers"):
+        # Ids sort by number: the n-th of one domain's strangers beside the n-th of the other's.
+        chosen = [np.char.startswith(domain.user_ids, "u") == (who == "common") for domain in (book, music)]
+        alike = [likeness(domain.matrix.toarray()[rows]) for domain, rows in zip((book, music), chosen, strict=True)]
+        correlations[who] = float(np.corrcoef(*alike)[0, 1])
+    # Over 100 seeds common users have 0.67 on average and 0.63 at least, strangers 0 with a standard deviation of 0.007:
+    # six of them are passed with probability below 1e-8.
+    assert correlations["common"] > 0.5
+    assert abs(correlations["strangers"]) < 0.04
+
+
 def test_a_seed_is_a_world() -> None:
     one, again, two = (planted_domains(SIZES, 20, 0.5, 1.0, seed)["book"] for seed in (1, 1, 2))
     assert one.equals(again)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,38 +13,6 @@ from zoo.data.training import Share
 from zoo.nn.rows import SparseRows
 
 Made = TypeVar("Made")
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """The evaluation cases of one phase, as row and column numbers of the training ratings.
-
-    Attributes:
-        users: user of each case (cases,); a user with several held-out items has several cases.
-        items: held-out item of each case (cases,).
-        candidates: items it is ranked against (cases, count), -1 after the last.
-        ratings: what each held-out item was rated (cases,), 1 unless ratings are signs.
-    """
-
-    users: Integers
-    items: Integers
-    candidates: Integers
-    ratings: Floats
-
-    def __post_init__(self) -> None:
-        """Checks the sizes.
-
-        Raises:
-            ValueError: sizes that do not fit.
-        """
-        of_each = (self.items.shape, self.candidates.shape[:1], self.ratings.shape)
-        if any(shape != self.users.shape for shape in of_each):
-            raise ValueError(
-                f"Cases need one user, one item, one row of candidates and one rating each, got {self.users.shape}, "
-                f"{self.items.shape}, {self.candidates.shape} and {self.ratings.shape}."
-            )
 
 
 class EvaluationBatches(Generic[Made]):
@@ -73,27 +38,21 @@ class EvaluationBatches(Generic[Made]):
 
 
 class HeldOutCases(NamedTuple):
-    """Cases to be ranked, by index.
+    """The cases of one phase, by row and column of the training ratings.
 
     Attributes:
-        users: Shape ``(cases,)``.
+        users: Shape ``(cases,)``; a user with several held-out items has several cases.
         items: The held-out item of each, shape ``(cases,)``.
         candidates: Sampled negatives, shape ``(cases, candidates)``, padded with -1.
-        seen: Rows of items that full ranking leaves out for each user.
-        ratings: What each held-out item was rated, shape ``(cases,)``.
+        ratings: What each held-out item was rated, shape ``(cases,)``, float32: 1, or a sign where ratings are signs.
+        seen: Items that full ranking leaves out for each user, one row a user.
     """
 
     users: Tensor
     items: Tensor
     candidates: Tensor
-    seen: SparseRows
     ratings: Tensor
-
-    @classmethod
-    def of(cls, held_out: HeldOut, seen: SparseRows) -> Self:
-        """The cases of one phase, with the rows (users, items) that full ranking leaves out."""
-        users, items, lists = map(torch.tensor, (held_out.users, held_out.items, held_out.candidates))
-        return cls(users, items, lists, seen, torch.tensor(held_out.ratings, dtype=torch.float32))
+    seen: SparseRows
 
     def batch(self, index: Tensor) -> RankingBatch:
         """The cases ``index`` (batch,)."""

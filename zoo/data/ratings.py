@@ -166,11 +166,6 @@ class Ratings:
         return int(self.matrix.nnz)
 
     @property
-    def density(self) -> float:
-        """Share of the cells that hold a rating; 0 for an empty matrix."""
-        return self.num_ratings / max(self.num_users * self.num_items, 1)
-
-    @property
     def binary(self) -> bool:
         """Whether every stored rating is 1."""
         return bool((self.matrix.data == 1).all())

@@ -34,7 +34,6 @@ def test_a_table_becomes_a_sorted_matrix(ratings: Ratings) -> None:
     assert (ratings.matrix.toarray() == DENSE).all()
     assert ratings.matrix.dtype == np.float32
     assert (ratings.num_users, ratings.num_items, ratings.num_ratings) == (3, 3, 6)
-    assert ratings.density == pytest.approx(6 / 9)
     assert ratings.applied == ("rating >= 0",)
 
 

@@ -100,7 +100,7 @@ def test_users_without_ratings_are_not_learned_from() -> None:
 def test_a_case_leaves_out_what_is_seen_and_keeps_its_own_item() -> None:
     seen = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 2]), torch.ones(3), 4)
     cases = HeldOutCases(
-        torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([[0, -1], [2, -1]]), seen, torch.ones(2)
+        torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([[0, -1], [2, -1]]), torch.ones(2), seen
     )
     batch = cases.batch(torch.tensor([0, 1]))
     assert batch.seen_rows.tolist() == [1, 1]
