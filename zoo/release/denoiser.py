@@ -38,18 +38,14 @@ class Denoiser:
     max_components: int = 64
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Refuse what cannot be meant."""
         if self.max_components < 0:
             raise ValueError(
                 f"max_components must be at least 0, got {self.max_components}; 0 leaves activity and means."
             )
 
     def __call__(self, release: Release) -> Release:
-        """The same users' rows without what is known to be noise.
-
-        Raises:
-            ValueError: If the record does not say how rows were drawn, or says what cannot be.
-        """
+        """The same users' rows without what is known to be noise; `ValueError` unless the record says how they were drawn."""
         if release.kind != "rows" or not release.num_users:
             return release
         cells = _cells(release.record)

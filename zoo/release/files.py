@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,9 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a release's folder, every field there and of its type.
-
-    Raises:
-        ReleaseError: If it is missing, no JSON, of another schema, or lacks a field or has one too many.
-    """
-    path = folder / MANIFEST
+    """The manifest of a release's folder, every field there and of its type; `ReleaseError` if it is anything else."""
     _must_exist(folder, MANIFEST)
+    path = folder / MANIFEST
 
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         """Refuse a repeated key: of two values JSON would silently take the last."""
@@ -95,19 +92,15 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     types = {**_FIELDS, **_PLACES[manifest["schema"]]}
     if manifest.keys() != types.keys():
         raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
-    for key, kind in types.items():
-        if not isinstance(manifest[key], kind):
-            raise ReleaseError(f"{path}: {key} must be a {kind.__name__}, got {type(manifest[key]).__name__}.")
+    for key, wanted in types.items():
+        if not isinstance(manifest[key], wanted):
+            raise ReleaseError(f"{path}: {key} must be a {wanted.__name__}, got {type(manifest[key]).__name__}.")
     if not all(isinstance(user, str) for user in manifest["user_ids"]):
         raise ReleaseError(f"{path}: user ids must be strings.")
 
 
 def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors that a manifest of either schema names, and no others.
-
-    Raises:
-        ReleaseError: If a file is missing, truncated, superfluous, or does not hold what the manifest says.
-    """
+    """The tensors that a manifest of either schema names; `ReleaseError` unless the files hold them and no others."""
     if manifest["schema"] == 1:
         _must_exist(folder, TENSORS)
         tensors = _load(folder / TENSORS)
@@ -120,20 +113,18 @@ def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]
 def _read_shards(folder: Path, shards: Sequence[Any], num_users: int) -> Tensor:
     """Rows of all files, one after the other in one tensor; nothing is allocated before every file's size fits."""
     ranges = _check_shards(folder, shards, num_users)
-    width = 0
-    for number, (start, stop) in enumerate(ranges, 1):
-        shape = _shape(folder / shard_name(number))
-        width = width or shape[1]
-        if shape != (stop - start, width):
+    paths = [folder / shard["file"] for shard in shards]
+    width = _shape(paths[0])[1]
+    for path, (start, stop) in zip(paths, ranges, strict=True):
+        if (shape := _shape(path)) != (stop - start, width):
             raise ReleaseError(
-                f"{folder / shard_name(number)} holds rows of shape {shape}, where users {start} to {stop} of width {width} "
-                "belong. Ask the source party for the whole folder again."
+                f"{path} holds rows of shape {shape}, where users {start} to {stop} of width {width} belong. Ask the source "
+                "party for the whole folder again."
             )
     rows = torch.empty(num_users, width)
-    for number, (start, stop) in enumerate(ranges, 1):
-        path = folder / shard_name(number)
+    for path, (start, stop), shard in zip(paths, ranges, shards, strict=True):
         rows[start:stop] = _load(path)["rows"]
-        if shards[number - 1]["sha256"] != {"rows": tensor_digest(rows[start:stop])}:
+        if shard["sha256"] != {"rows": tensor_digest(rows[start:stop])}:
             raise _damaged(path)
     return rows
 
@@ -142,55 +133,47 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> list[t
     """The users of each file: files are numbered, users follow one another and add up, and no file is there besides."""
     path, ranges, done = folder / MANIFEST, [], 0
     for number, shard in enumerate(shards, 1):
+        name = shard_name(number)
         if not isinstance(shard, dict) or shard.keys() != {"file", "users", "sha256"}:
             raise ReleaseError(f"{path}: each shard must name its file, users and sha256, and nothing else.")
-        if shard["file"] != shard_name(number):
-            raise ReleaseError(f"{path}: shard {number} must be {shard_name(number)}, got {str(shard['file'])[:80]!r}.")
+        if shard["file"] != name:
+            raise ReleaseError(f"{path}: shard {number} must be {name}, got {str(shard['file'])[:80]!r}.")
         users = shard["users"]
         if not (isinstance(users, list) and len(users) == 2 and all(type(user) is int for user in users)):
-            raise ReleaseError(
-                f"{path}: the users of {shard_name(number)} must be two integers, got {str(users)[:80]}."
-            )
+            raise ReleaseError(f"{path}: the users of {name} must be two integers, got {str(users)[:80]}.")
         if users[0] != done or users[1] <= done:
             raise ReleaseError(
-                f"{path}: the users of {shard_name(number)} must begin at {done} and be at least one, got {users[0]} to "
+                f"{path}: the users of {name} must begin at {done} and be at least one, got {users[0]} to "
                 f"{users[1]}: shards may neither overlap nor leave anybody out."
             )
         done = users[1]
         ranges.append((users[0], users[1]))
     if not ranges or done != num_users:
         raise ReleaseError(f"{path}: the shards hold rows of {done} users, and {num_users} ids are named.")
-    for number in range(1, len(ranges) + 1):
-        _must_exist(folder, shard_name(number))
-    found = {file.name for file in folder.glob("*.safetensors")}
-    if extra := sorted(found - {shard_name(number) for number in range(1, len(ranges) + 1)}):
+    names = [shard_name(number) for number in range(1, len(ranges) + 1)]
+    for name in names:
+        _must_exist(folder, name)
+    if extra := sorted({file.name for file in folder.glob("*.safetensors")} - {*names}):
         raise ReleaseError(f"{folder} holds {extra}, which {MANIFEST} does not name. Ask for the whole folder again.")
     return ranges
 
 
 def _shape(path: Path) -> tuple[int, int]:
     """Shape of a file's rows, from its header, which the library checks against the file's size."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-            if names != ["rows"]:
-                raise ReleaseError(f"{path}: the tensors must be exactly ['rows'], got {sorted(names)}.")
-            rows = file.get_slice("rows")
-            shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
-    except (SafetensorError, OSError, ValueError) as error:
-        if isinstance(error, ReleaseError):
-            raise
-        raise _unreadable(path, error) from error
+    with _readable(path), safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+        if names != ["rows"]:
+            raise ReleaseError(f"{path}: the tensors must be exactly ['rows'], got {sorted(names)}.")
+        rows = file.get_slice("rows")
+        shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
     if dtype != "F32" or len(shape) != 2 or shape[1] < 1:
         raise ReleaseError(f"{path}: rows must be float32 of shape (users, width >= 1), got {dtype} of shape {shape}.")
     return shape
 
 
 def _load(path: Path) -> dict[str, Tensor]:
-    try:
+    with _readable(path):
         return dict(load_file(path))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
 
 
 def _must_exist(folder: Path, name: str) -> None:
@@ -198,8 +181,14 @@ def _must_exist(folder: Path, name: str) -> None:
         raise ReleaseError(f"{folder} is no release: it has no {name}. Ask the source party for the whole folder.")
 
 
-def _unreadable(path: Path, error: Exception) -> ReleaseError:
-    return ReleaseError(f"{path} cannot be read ({error}). Ask the source party for it again.")
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ReleaseError:
+        raise
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ReleaseError(f"{path} cannot be read ({error}). Ask the source party for it again.") from error
 
 
 def _damaged(path: Path) -> ReleaseError:

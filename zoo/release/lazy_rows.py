@@ -21,19 +21,19 @@ from zoo.release.files import ReleaseError, all_finite, header, raw, shard_name,
 SHARD_BYTES = 2**28
 """Size of a file of rows."""
 
-_CENTRED = "centred"
 _PATIENCE = 3.0  # seconds before a progress bar is worth showing
 _PART = 2**14  # users centred at a time
 
 Chunks = Callable[[], Iterator[npt.NDArray[np.floating[Any]]]]
+Parts = Iterator[npt.NDArray[np.float32]]
 
 
 class LazyRows(Mapping[str, Tensor]):
-    """The tensor ``rows`` of a release, not made yet.
+    """The tensor ``rows`` of a release, not made yet; a mapping whose name costs nothing and whose tensor is made when read.
 
-    It is made once: written to files by `write`, a part at a time, or in memory by `realise` when somebody asks for the
-    tensor. Making it draws noise, so a second time would be a second release, with privacy loss of its own; it is
-    refused. What was made in memory can be read and written as often as wanted.
+    It is made once: into files by `write`, a part at a time, or into memory by `realise`, from where it can be read and
+    written as often as wanted. Making it draws noise, so a second time would be a second release, with privacy loss of its
+    own; it is refused.
 
     Args:
         num_users: Rows there will be.
@@ -53,8 +53,6 @@ class LazyRows(Mapping[str, Tensor]):
         self._rows: Tensor | None = None
         self._gone = "It was begun, and failed."
         self._digest: str | None = None
-
-    # As a mapping of tensors: knowing the name costs nothing, asking for the tensor makes it.
 
     def __getitem__(self, name: str) -> Tensor:
         if name != "rows":
@@ -98,15 +96,12 @@ class LazyRows(Mapping[str, Tensor]):
             ReleaseError: If they were made before and written.
         """
         if self._rows is None:
-            chunks = self._take()
-            rows = torch.empty(self.num_users, self.width)
-            done, total = 0, np.zeros(self.width)
-            for chunk in chunks:
-                part = _part(chunk, self.width, self.num_users - done)
-                total += part.sum(axis=0, dtype=np.float64)
+            total = np.zeros(self.width)
+            parts = self._parts(total)
+            rows, done = torch.empty(self.num_users, self.width), 0
+            for part in parts:
                 rows[done : done + len(part)] = torch.from_numpy(part)
                 done += len(part)
-            self._expect(done)
             if self.centre:
                 _centre(rows, total / self.num_users)
             self._rows = rows
@@ -118,21 +113,27 @@ class LazyRows(Mapping[str, Tensor]):
         Raises:
             ReleaseError: If they were made before, or a value is not finite.
         """
-        chunks = self._take()
-        steps = self.num_users * (2 if self.centre else 1)
-        with late_progress("Writing the release", steps) as advance:
-            total, ranges = self._write_parts(chunks, folder, advance)
-            digest, shards = hashlib.sha256(header(torch.float32, (self.num_users, self.width))), []
-            for number, (start, stop) in enumerate(ranges, 1):
+        total = np.zeros(self.width)
+        parts = self._parts(total)
+        digest, shards = hashlib.sha256(header(torch.float32, (self.num_users, self.width))), []
+        size = min(max(1, SHARD_BYTES // (4 * self.width)), self.num_users)
+        with late_progress("Writing the release", self.num_users * (2 if self.centre else 1)) as advance:
+            # The mean row is known once all rows are made, so files are written, then read again, one at a time.
+            for number, block in enumerate(_blocks(parts, size, self.width), 1):
+                save_file({"rows": torch.from_numpy(block)}, folder / shard_name(number))
+                advance(len(block))
+            for number, start in enumerate(range(0, self.num_users, size), 1):
                 path = folder / shard_name(number)
                 rows = load_file(path)["rows"]
                 if self.centre:
                     _centre(rows, total / self.num_users)
-                    save_file({"rows": rows}, folder / _CENTRED)  # not over the file that `rows` is still read from
-                    os.replace(folder / _CENTRED, path)
-                    advance(stop - start)
+                    centred = folder / "centred"
+                    save_file({"rows": rows}, centred)  # not over the file that `rows` is still read from
+                    os.replace(centred, path)
+                    advance(len(rows))
                 digest.update(raw(rows))
-                shards.append({"file": path.name, "users": [start, stop], "sha256": {"rows": tensor_digest(rows)}})
+                users = [start, start + len(rows)]
+                shards.append({"file": path.name, "users": users, "sha256": {"rows": tensor_digest(rows)}})
         self._digest = digest.hexdigest()
         return shards
 
@@ -140,44 +141,43 @@ class LazyRows(Mapping[str, Tensor]):
         """Remember where the rows lie, to say so when they are asked for again."""
         self._gone = f"It lies at {path}: read it with Release.load."
 
-    def _take(self) -> Iterator[npt.NDArray[np.floating[Any]]]:
-        """The rows, for the only time; what they are made of is let go."""
+    def _parts(self, total: npt.NDArray[np.float64]) -> Parts:
+        """The rows as they are released, checked, for the only time; each is added to ``total`` (width,)."""
         if self._chunks is None:
             raise ReleaseError(
                 f"The rows of this release were made already, and making them again would be a second release with noise "
                 f"of its own. {self._gone} To release anew, publish anew."
             )
-        chunks, self._chunks = self._chunks, None
-        return chunks()
+        chunks, self._chunks = self._chunks, None  # what the rows are made of is let go
+        return self._checked(chunks(), total)
 
-    def _write_parts(
-        self, chunks: Iterator[npt.NDArray[np.floating[Any]]], folder: Path, advance: Callable[[int], None]
-    ) -> tuple[npt.NDArray[np.float64], list[tuple[int, int]]]:
-        """Write the rows as they come; the sum over users ``(width,)`` and the users of each file."""
-        size = min(max(1, SHARD_BYTES // (4 * self.width)), self.num_users)
-        buffer, filled = np.empty((size, self.width), dtype=np.float32), 0
-        ranges: list[tuple[int, int]] = []
-        total, done = np.zeros(self.width), 0
+    def _checked(self, chunks: Iterator[npt.NDArray[np.floating[Any]]], total: npt.NDArray[np.float64]) -> Parts:
+        done = 0
         for chunk in chunks:
             part = _part(chunk, self.width, self.num_users - done)
             total += part.sum(axis=0, dtype=np.float64)
             done += len(part)
-            while len(part):
-                taken = min(len(part), size - filled)
-                buffer[filled : filled + taken], part = part[:taken], part[taken:]
-                filled += taken
-                advance(taken)
-                if filled == size or (not len(part) and done == self.num_users):
-                    begin = ranges[-1][1] if ranges else 0
-                    ranges.append((begin, begin + filled))
-                    save_file({"rows": torch.from_numpy(buffer[:filled])}, folder / shard_name(len(ranges)))
-                    filled = 0
-        self._expect(done)
-        return total, ranges
-
-    def _expect(self, done: int) -> None:
+            yield part
         if done != self.num_users:
             raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users; the publisher is wrong.")
+
+
+def _blocks(parts: Parts, size: int, width: int) -> Parts:
+    """Rows that come in parts of any sizes, in blocks of one size, the last one smaller.
+
+    There is one buffer: a block is gone when the next is asked for.
+    """
+    buffer, filled = np.empty((size, width), dtype=np.float32), 0
+    for part in parts:
+        while len(part):
+            taken = min(len(part), size - filled)
+            buffer[filled : filled + taken], part = part[:taken], part[taken:]
+            filled += taken
+            if filled == size:
+                yield buffer
+                filled = 0
+    if filled:
+        yield buffer[:filled]
 
 
 def _part(chunk: npt.NDArray[np.floating[Any]], width: int, most: int) -> npt.NDArray[np.float32]:
@@ -200,12 +200,7 @@ def _centre(rows: Tensor, mean: npt.NDArray[np.float64]) -> None:
 
 @contextmanager
 def late_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told of steps done; shows a bar on the terminal's stderr once they take long.
-
-    Args:
-        what: Words beside the bar.
-        total: Steps in all.
-    """
+    """Gives a function that is told of steps done, out of ``total``; once they take long, a terminal's stderr shows a bar."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from zoo.nn.generator import GeneratedRows, generator_shapes
-from zoo.nn.rows import Bags, DenseRows, SparseRows, gather_bags, scatter_dense
+from zoo.nn.generator import GeneratedRows
+from zoo.nn.rows import Bags, DenseRows, SparseRows
 from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
@@ -28,23 +27,18 @@ from zoo.privacy.record.selection import chosen_among
 from zoo.release.files import MANIFEST as MANIFEST
 from zoo.release.files import TENSORS as TENSORS
 from zoo.release.files import ReleaseError as ReleaseError
-from zoo.release.files import all_finite, read_manifest, read_tensors, tensor_digest
+from zoo.release.files import read_manifest, read_tensors, tensor_digest
+from zoo.release.layouts import LAYOUTS, Compressed, Layout, layout_of
+from zoo.release.layouts import Kind as Kind
 from zoo.release.lazy_rows import LazyRows
-
-Kind = Literal["rows", "ratings", "generator"]
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
     """What a source party hands over: tensors, whose they are, and what was protected.
 
-    Kinds and their tensors:
-
-    * ``rows``: noisy rows, ``rows`` (users, width) in float32; or kept sparse, as ``ratings`` are.
-    * ``ratings``: ``starts`` (users + 1,), ``items`` (entries,) and ``weights`` (entries,): compressed rows as they
-      are, and ``num_items`` (1,).
-    * ``generator``: a network that makes a user's row from the user alone: ``embedding`` (users, condition), then, layer by
-      layer, ``weight_0`` (outer, inner), ``bias_0`` (outer,) and so on, all in float32; see `zoo.nn.generator`.
+    Kinds: ``rows``, noisy rows, dense or kept sparse; ``ratings``, rows as they are; ``generator``, a network that makes a
+    user's row. What the tensors of each are stands in `zoo.release.layouts`.
 
     A file from another party is untrusted input: it is safetensors and JSON, never a pickle, and everything in it is
     checked against its kind before it is used. Reading a release costs no privacy, whatever is done with it.
@@ -61,7 +55,7 @@ class Release:
         ledger: The events that the record's epsilon is computed from.
 
     Raises:
-        ReleaseError: If tensors and kind do not go together, an id repeats or a value is not finite.
+        ReleaseError: If the parts do not go together, an id repeats or a value is not finite.
         UnderstatedPrivacyError: If the record states less epsilon than the ledger gives.
     """
 
@@ -74,19 +68,13 @@ class Release:
 
     def __post_init__(self) -> None:
         """Check everything, whether made here or read from a file."""
-        if self.kind not in get_args(Kind):
-            raise ReleaseError(f"Release kind must be one of {get_args(Kind)}, got {self.kind!r}.")
+        if self.kind not in LAYOUTS:
+            raise ReleaseError(f"Release kind must be one of {tuple(LAYOUTS)}, got {self.kind!r}.")
         if not self.domain or (self.user_ids == "").any():
             raise ReleaseError("A release must name its domain and each of its users; one of these names is empty.")
         if len(np.unique(self.user_ids)) != len(self.user_ids):
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
-        if isinstance(self.tensors, LazyRows):
-            _check_shape((self.tensors.num_users, self.tensors.width), len(self.user_ids))
-        elif self.kind == "generator":
-            _check_generator(self.tensors, len(self.user_ids))
-        else:
-            check = _check_compressed if self.sparse else _check_rows
-            check(self.tensors, len(self.user_ids))
+        self._layout.check(self.num_users)
         if self.record.guarantee is Guarantee.PROVED:
             if self.kind == "ratings":
                 raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
@@ -105,16 +93,16 @@ class Release:
     @property
     def sparse(self) -> bool:
         """Whether the rows are kept compressed; what is not in them reads as 0."""
-        return self.kind == "ratings" or "starts" in self.tensors
+        return isinstance(self._layout, Compressed)
 
     @property
     def width(self) -> int:
         """Width of a row."""
-        if isinstance(self.tensors, LazyRows):
-            return self.tensors.width
-        if self.kind == "generator":
-            return generator_shapes(self.tensors)[-1]
-        return int(self.tensors["num_items"]) if self.sparse else self.tensors["rows"].shape[1]
+        return self._layout.width
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return layout_of(self.kind, self.tensors)
 
     @property
     def lazy(self) -> bool:
@@ -122,66 +110,37 @@ class Release:
         return isinstance(self.tensors, LazyRows) and not self.tensors.in_memory
 
     def realised(self) -> Release:
-        """The same release with its tensors in memory; the one made first and this one hold the same rows.
-
-        Raises:
-            ReleaseError: If it is lazy and was written already; then read it with `load`.
-        """
+        """The same release with the same rows in memory; `ReleaseError` if they were made before and written."""
         return replace(self, tensors={"rows": self.tensors["rows"]}) if isinstance(self.tensors, LazyRows) else self
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,) of the release, dense, shape ``(batch, width)``; fill one batch, not all users."""
-        if self.kind == "generator":
-            return GeneratedRows(self.tensors).eval().dense(index)
-        if not self.sparse:
-            return self.tensors["rows"][index]
-        return scatter_dense(self.bags(index), self.width)
+        return self.device_rows().eval().dense(index)
 
     def bags(self, index: Tensor) -> Bags:
-        """Rows ``index`` (batch,) for ``torch.nn.functional.embedding_bag``.
-
-        Raises:
-            TypeError: If the rows are not kept sparse.
-        """
-        if not self.sparse:
+        """Rows ``index`` (batch,) for ``torch.nn.functional.embedding_bag``; `TypeError` if they are not kept sparse."""
+        if not isinstance(self._layout, Compressed):
             raise TypeError("Dense rows have no sparse form; read them with rows().")
-        return gather_bags(self.tensors["starts"], self.tensors["items"], self.tensors["weights"], index)
+        return self._layout.module().bags(index)
 
     def tensors_of(self, index: Tensor) -> dict[str, Tensor]:
         """The tensors of a release of the users ``index`` (users,) alone."""
-        if self.kind == "generator":
-            return {**self.tensors, "embedding": self.tensors["embedding"][index]}
-        if not self.sparse:
-            return {"rows": self.tensors["rows"][index]}
-        bags = self.bags(index)
-        starts = torch.cat([bags.offsets, torch.tensor([len(bags.items)])])
-        return {
-            "starts": starts,
-            "items": bags.items,
-            "weights": bags.weights,
-            "num_items": self.tensors["num_items"],
-        }
+        return self._layout.of_users(index)
 
     def device_rows(self) -> SparseRows | DenseRows | GeneratedRows:
         """The rows as a module whose buffers follow a model's device."""
-        if self.kind == "generator":
-            return GeneratedRows(self.tensors)
-        if not self.sparse:
-            return DenseRows(self.tensors["rows"])
-        return SparseRows(self.tensors["starts"], self.tensors["items"], self.tensors["weights"], self.width)
+        return self._layout.module()
 
     def chosen_among(self, others: Sequence[Release]) -> Release:
         """The same release, with a record that counts the others among which it was chosen by results."""
-        accounts = [(other.record, other.ledger) for other in others]
-        record, ledger = chosen_among((self.record, self.ledger), accounts)
+        record, ledger = chosen_among((self.record, self.ledger), [(other.record, other.ledger) for other in others])
         return replace(self, record=record, ledger=ledger)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of tensors, ids and record: two releases are the same if it is, in one file or in several.
+        """SHA-256 of tensors, ids and record, in one file or in several: the same for the same release.
 
-        Raises:
-            ReleaseError: If the release is lazy and not saved yet.
+        `ReleaseError` if it is lazy and not saved yet.
         """
         return hashlib.sha256(json.dumps(self._manifest(), sort_keys=True).encode()).hexdigest()
 
@@ -254,55 +213,3 @@ class Release:
             raise UnderstatedPrivacyError(f"{path}: {error}") from error
         except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:
             raise ReleaseError(f"{path}: {error} Ask the source party for the release again.") from error
-
-
-def _expect(tensors: Mapping[str, Tensor], dtypes: Mapping[str, torch.dtype]) -> None:
-    if tensors.keys() != dtypes.keys():
-        raise ReleaseError(f"The tensors must be exactly {sorted(dtypes)}, got {sorted(tensors)}.")
-    for name, dtype in dtypes.items():
-        if tensors[name].dtype != dtype:
-            raise ReleaseError(f"Tensor {name!r} must be {dtype}, got {tensors[name].dtype}.")
-        if dtype.is_floating_point and not all_finite(tensors[name]):
-            raise ReleaseError(f"Tensor {name!r} holds NaN or infinite values; a release must be finite.")
-
-
-def _check_rows(tensors: Mapping[str, Tensor], num_users: int) -> None:
-    _expect(tensors, {"rows": torch.float32})
-    _check_shape(tuple(tensors["rows"].shape), num_users)
-
-
-def _check_shape(shape: tuple[int, ...], num_users: int) -> None:
-    if len(shape) != 2 or shape[0] != num_users or not 1 <= shape[1] <= 2**31:
-        raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {shape}.")
-
-
-def _check_generator(tensors: Mapping[str, Tensor], num_users: int) -> None:
-    try:
-        width = generator_shapes(tensors)[-1]
-    except ValueError as error:
-        raise ReleaseError(str(error)) from error
-    _expect(tensors, dict.fromkeys(tensors, torch.float32))
-    if len(tensors["embedding"]) != num_users or not 1 <= width <= 2**31:
-        raise ReleaseError(
-            f"A generator for {num_users} users needs as many embeddings and a width of at least 1; got "
-            f"{len(tensors['embedding'])} and {width}."
-        )
-
-
-def _check_compressed(tensors: Mapping[str, Tensor], num_users: int) -> None:
-    _expect(
-        tensors,
-        {"starts": torch.int64, "items": torch.int64, "weights": torch.float32, "num_items": torch.int64},
-    )
-    starts, items, weights = tensors["starts"], tensors["items"], tensors["weights"]
-    if tensors["num_items"].shape != (1,) or not 1 <= int(tensors["num_items"]) <= 2**31:
-        raise ReleaseError("Tensor 'num_items' must hold one number of items, at least 1.")
-    if starts.shape != (num_users + 1,) or items.ndim != 1 or weights.shape != items.shape:
-        raise ReleaseError(
-            f"Compressed rows of {num_users} users need starts ({num_users + 1},) and items and weights of one length; "
-            f"got {tuple(starts.shape)}, {tuple(items.shape)}, {tuple(weights.shape)}."
-        )
-    if int(starts[0]) != 0 or int(starts[-1]) != len(items) or bool((starts.diff() < 0).any()):
-        raise ReleaseError("Row pointers 'starts' must rise from 0 to the number of entries.")
-    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < int(tensors["num_items"]):
-        raise ReleaseError(f"Tensor 'items' must lie in [0, {int(tensors['num_items'])}).")

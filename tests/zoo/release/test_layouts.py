@@ -1,0 +1,102 @@
+"""Layouts: the same rows, whatever form their tensors have."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.samples import binary
+from zoo import Plaintext, Release
+from zoo.nn.generator import RowGenerator
+from zoo.release.layouts import Compressed, Dense, Generator, Kind, Unmade, layout_of
+from zoo.release.lazy_rows import LazyRows
+from zoo.release.release import ReleaseError
+
+ROWS = np.random.default_rng(0).normal(size=(9, 7)).astype(np.float32)
+
+
+def compressed() -> Mapping[str, Tensor]:
+    return Plaintext().publish(binary(), "book").tensors
+
+
+def generator() -> Mapping[str, Tensor]:
+    torch.manual_seed(0)
+    return RowGenerator(9, 7, condition_dim=3, dims=(4,)).tensors()
+
+
+def by_hand(tensors: Mapping[str, Tensor]) -> np.ndarray:
+    """The rows of a generator of one hidden layer."""
+    named = {name: tensor.numpy().astype(float) for name, tensor in tensors.items()}
+    hidden = np.maximum(named["embedding"] @ named["weight_0"].T + named["bias_0"], 0)
+    return 1 / (1 + np.exp(-(hidden @ named["weight_1"].T + named["bias_1"])))
+
+
+FORMS: dict[str, tuple[Kind, type]] = {
+    "dense": ("rows", Dense),
+    "unmade": ("rows", Unmade),
+    "kept sparse": ("rows", Compressed),
+    "ratings": ("ratings", Compressed),
+    "generator": ("generator", Generator),
+}
+
+
+def made(form: str) -> tuple[Mapping[str, Tensor], np.ndarray]:
+    """Tensors of a form, and the rows that they stand for."""
+    if form == "dense":
+        return {"rows": torch.from_numpy(ROWS)}, ROWS
+    if form == "unmade":
+        return LazyRows(9, 7, lambda: iter([ROWS[:4], ROWS[4:]])), ROWS
+    if form == "generator":
+        return generator(), by_hand(generator())
+    return compressed(), binary().matrix.toarray()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_are_read_and_cut_to_some_users(form: str) -> None:
+    tensors, expected = made(form)
+    kind, layout = FORMS[form]
+    found = layout_of(kind, tensors)
+    assert type(found) is layout
+    found.check(9)
+    assert found.width == 7
+    index = torch.tensor([8, 0, 8, 3])
+    assert np.allclose(found.module().dense(index), expected[index], atol=1e-6)
+    some = layout_of(kind, found.of_users(index[1:]))
+    some.check(3)
+    assert some.width == 7
+    assert np.allclose(some.module().dense(torch.arange(3)), expected[index[1:]], atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tensors_of_others_are_refused(form: str) -> None:
+    tensors, _ = made(form)
+    for num_users in (8, 10):
+        with pytest.raises(ReleaseError, match=str(num_users)):
+            layout_of(FORMS[form][0], tensors).check(num_users)
+
+
+def test_the_width_of_rows_that_are_not_made_does_not_make_them() -> None:
+    tensors, _ = made("unmade")
+    assert isinstance(tensors, LazyRows)
+    found = layout_of("rows", tensors)
+    found.check(9)
+    assert found.width == 7
+    assert not tensors.in_memory
+
+
+def test_a_generator_that_does_not_fit_together_is_refused() -> None:
+    tensors = generator()
+    with pytest.raises(ReleaseError, match="Layer 1 of the generator does not fit"):
+        Generator({**tensors, "weight_1": torch.zeros(7, 5)}).check(9)
+    with pytest.raises(ReleaseError, match="are an embedding and weight_0, bias_0"):
+        Generator({"rows": torch.from_numpy(ROWS)}).check(9)
+    with pytest.raises(ReleaseError, match="'bias_1' holds NaN"):
+        Generator({**tensors, "bias_1": torch.full((7,), torch.nan)}).check(9)
+
+
+@pytest.mark.parametrize(("form", "sparse"), [(form, layout is Compressed) for form, (_, layout) in FORMS.items()])
+def test_a_release_knows_whether_it_is_sparse(form: str, sparse: bool) -> None:
+    ours = Plaintext().publish(binary(), "book")
+    assert Release(FORMS[form][0], "book", made(form)[0], ours.user_ids, ours.record, ours.ledger).sparse == sparse

@@ -1,0 +1,168 @@
+"""What the tensors of each kind of release are: how they are checked, read and cut to some users."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from zoo.nn.generator import GeneratedRows, generator_shapes
+from zoo.nn.rows import DenseRows, SparseRows
+from zoo.release.files import ReleaseError, all_finite
+from zoo.release.lazy_rows import LazyRows
+
+LARGEST_WIDTH = 2**31
+
+Kind = Literal["rows", "ratings", "generator"]
+
+
+class Layout(ABC):
+    """The tensors of a release. A new kind is one subclass, with its name in `Kind` and `LAYOUTS`.
+
+    Args:
+        tensors: By name.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+
+    @abstractmethod
+    def check(self, num_users: int) -> None:
+        """Raise `ReleaseError` unless the tensors are those of so many users; everything of them may be hostile."""
+
+    @abstractmethod
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:
+        """The tensors of the users ``index`` (users,) alone."""
+
+    @abstractmethod
+    def module(self) -> SparseRows | DenseRows | GeneratedRows:
+        """The rows as a module whose buffers follow a model's device."""
+
+    @property
+    def width(self) -> int:
+        """Width of a row."""
+        return self.module().width
+
+    def _expect(self, dtypes: Mapping[str, torch.dtype]) -> None:
+        """Tensors of these names and types, and finite."""
+        if self.tensors.keys() != dtypes.keys():
+            raise ReleaseError(f"The tensors must be exactly {sorted(dtypes)}, got {sorted(self.tensors)}.")
+        for name, dtype in dtypes.items():
+            if self.tensors[name].dtype != dtype:
+                raise ReleaseError(f"Tensor {name!r} must be {dtype}, got {self.tensors[name].dtype}.")
+            if dtype.is_floating_point and not all_finite(self.tensors[name]):
+                raise ReleaseError(f"Tensor {name!r} holds NaN or infinite values; a release must be finite.")
+
+
+class Dense(Layout):
+    """``rows`` (users, width), float32."""
+
+    def check(self, num_users: int) -> None:
+        """Of one matrix."""
+        self._expect({"rows": torch.float32})
+        self._check_shape(tuple(self.tensors["rows"].shape), num_users)
+
+    @staticmethod
+    def _check_shape(shape: tuple[int, ...], num_users: int) -> None:
+        if len(shape) != 2 or shape[0] != num_users or not 1 <= shape[1] <= LARGEST_WIDTH:
+            raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {shape}.")
+
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:
+        """Rows of the matrix."""
+        return {"rows": self.tensors["rows"][index]}
+
+    def module(self) -> DenseRows:
+        """The matrix."""
+        return DenseRows(self.tensors["rows"])
+
+
+class Unmade(Dense):
+    """``rows`` that are made when somebody asks for them; their shape is known before."""
+
+    tensors: LazyRows
+
+    def check(self, num_users: int) -> None:
+        """Of the shape alone: values are checked when they are made."""
+        self._check_shape((self.tensors.num_users, self.width), num_users)
+
+    @property
+    def width(self) -> int:
+        """As announced."""
+        return self.tensors.width
+
+
+class Compressed(Layout):
+    """``starts`` (users + 1,), ``items`` (entries,) and ``weights`` (entries,): rows compressed; ``num_items`` (1,)."""
+
+    _NAMES = ("starts", "items", "weights", "num_items")
+
+    def check(self, num_users: int) -> None:
+        """Of row pointers that rise, and items within the width."""
+        self._expect({**dict.fromkeys(self._NAMES, torch.int64), "weights": torch.float32})
+        starts, items, weights, width = (self.tensors[name] for name in self._NAMES)
+        if width.shape != (1,) or not 1 <= int(width) <= LARGEST_WIDTH:
+            raise ReleaseError("Tensor 'num_items' must hold one number of items, at least 1.")
+        if starts.shape != (num_users + 1,) or items.ndim != 1 or weights.shape != items.shape:
+            raise ReleaseError(
+                f"Compressed rows of {num_users} users need starts ({num_users + 1},) and items and weights of one length; "
+                f"got {tuple(starts.shape)}, {tuple(items.shape)}, {tuple(weights.shape)}."
+            )
+        if int(starts[0]) != 0 or int(starts[-1]) != len(items) or bool((starts.diff() < 0).any()):
+            raise ReleaseError("Row pointers 'starts' must rise from 0 to the number of entries.")
+        if len(items) and not 0 <= int(items.min()) <= int(items.max()) < int(width):
+            raise ReleaseError(f"Tensor 'items' must lie in [0, {int(width)}).")
+
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:
+        """Compressed rows again."""
+        items, offsets, weights = self.module().bags(index)
+        starts = torch.cat([offsets, torch.tensor([len(items)])])
+        return {"starts": starts, "items": items, "weights": weights, "num_items": self.tensors["num_items"]}
+
+    def module(self) -> SparseRows:
+        """Compressed rows."""
+        starts, items, weights, width = (self.tensors[name] for name in self._NAMES)
+        return SparseRows(starts, items, weights, int(width))
+
+
+class Generator(Layout):
+    """A network that makes a user's row from the user alone, all in float32; see `zoo.nn.generator`.
+
+    ``embedding`` (users, condition), then, layer by layer, ``weight_0`` (outer, inner), ``bias_0`` (outer,) and so on.
+    """
+
+    def check(self, num_users: int) -> None:
+        """Of layers that fit one another."""
+        try:
+            width = generator_shapes(self.tensors)[-1]
+        except ValueError as error:
+            raise ReleaseError(str(error)) from error
+        self._expect(dict.fromkeys(self.tensors, torch.float32))
+        if len(self.tensors["embedding"]) != num_users or not 1 <= width <= LARGEST_WIDTH:
+            raise ReleaseError(
+                f"A generator for {num_users} users needs as many embeddings and a width of at least 1; got "
+                f"{len(self.tensors['embedding'])} and {width}."
+            )
+
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:
+        """The same network with these users' embeddings."""
+        return {**self.tensors, "embedding": self.tensors["embedding"][index]}
+
+    def module(self) -> GeneratedRows:
+        """The network."""
+        return GeneratedRows(self.tensors)
+
+
+#: How the tensors of each kind lie; ``rows`` may also be kept compressed, or not be made yet.
+LAYOUTS: dict[Kind, type[Layout]] = {"rows": Dense, "ratings": Compressed, "generator": Generator}
+
+
+def layout_of(kind: Kind, tensors: Mapping[str, Tensor]) -> Layout:
+    """The layout of a release's tensors."""
+    if isinstance(tensors, LazyRows):
+        return Unmade(tensors)
+    if kind == "rows" and "starts" in tensors:
+        return Compressed(tensors)
+    return LAYOUTS[kind](tensors)
