@@ -45,10 +45,8 @@ class NuclearBall:
     result is that of all singular values, whatever was remembered.
 
     Attributes:
-        rank: Of the last projection; the warm start of the next.
-
-    Args:
         radius: The paper's tau.
+        rank: Of the last projection; the warm start of the next.
         truncated: Compute no more singular values than needed; false: always all, for comparison.
     """
 
@@ -151,12 +149,8 @@ class Intersection(Composition):
     the weight starts at how far away the matrix is, in sizes of the set, because spectral steps can be long; the matrix of
     the infinity-norm ball is taken, not the mean of both.
 
-    Args:
-        nuclear: The one ball.
-        infinity: The other.
-        tolerance: Distance of the two matrices, and of one from that of the pass before, at which the projection is taken
-            as found; relative to its norm (to 1 below that).
-        max_passes: At most so many.
+    It ends after `max_passes`, or when the two matrices, and one and that of the pass before, are no further apart than the
+    tolerance, relative to its norm (to 1 below that).
     """
 
     def __init__(

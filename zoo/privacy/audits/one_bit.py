@@ -65,6 +65,7 @@ def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     probit = Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
     gaussian = plan_objective(Logistic(), epsilon, noise="gaussian", delta=delta)
+    published = published_output(claim, 1.0)
     return [
         flips_audit("InP", plan_input(epsilon)),
         ternary_audit("InP, three symbols", ternary, presence=False),
@@ -76,10 +77,7 @@ def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
         gradient_audit("GraP Gaussian, 100 steps", plan_gradient(epsilon, steps=100, delta=delta)),
         output_audit("OutP Gaussian", epsilon, delta),
         published_bits_audit("published ObjP", published_objective(Logistic(), claim, _ALPHA)),
-        *(
-            published_output_audit(f"published OutP, d = {size}", published_output(claim, 1.0), size)
-            for size in (2, 10)
-        ),
+        *(published_output_audit(f"published OutP, d = {size}", published, size) for size in (2, 10)),
     ]
 
 
@@ -178,16 +176,15 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
     clean = [completed(signs, _OBSERVED, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS)]
     moved = clean[1] - clean[0]
 
-    def mechanism(matrix: Floats, count: int, noise: NoiseSource) -> Floats:
-        return noisy_output(np.tile(matrix, (count, 1, 1)), plan, noise)
+    def score(copies: Floats, noise: NoiseSource) -> Floats:
+        along: Floats = np.einsum("rij,ij->r", noisy_output(copies, plan, noise), moved)
+        return along
 
-    return _gaussian(
-        name,
-        plan,
-        _matrix_worlds(clean[0], clean[1], mechanism, lambda noisy: np.einsum("rij,ij->r", noisy, moved)),
-        lambda count, noise: mechanism(clean[1], -(-count // moved.size), noise) - clean[1],
-        attained=float(np.linalg.norm(moved)) / plan.scale,
-    )
+    def residuals(count: int, noise: NoiseSource) -> Floats:
+        return noisy_output(_copies(clean[1], -(-count // moved.size)), plan, noise) - clean[1]
+
+    attained = float(np.linalg.norm(moved)) / plan.scale
+    return _gaussian(name, plan, _matrix_worlds(clean[0], clean[1], score), residuals, attained=attained)
 
 
 def completed(
@@ -230,14 +227,12 @@ def published_output_audit(name: str, published: PublishedScale, size: int) -> A
     """
     positive, negative = cross_solutions(size, 1.0)
 
-    def mechanism(matrix: Floats, count: int, noise: NoiseSource) -> Floats:
-        return published_noise(np.tile(matrix, (count, 1, 1)), published, noise)
-
-    def score(noisy: Floats) -> Floats:
+    def score(copies: Floats, noise: NoiseSource) -> Floats:
+        noisy = published_noise(copies, published, noise)
         ratio: Floats = (np.abs(noisy - negative) - np.abs(noisy - positive)).sum(axis=(1, 2))
         return ratio
 
-    return _refuted(name, published, _matrix_worlds(negative, positive, mechanism, score))
+    return _refuted(name, published, _matrix_worlds(negative, positive, score))
 
 
 def _pure(name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float) -> Audit:
@@ -271,20 +266,19 @@ def _sign_worlds(mechanism: Callable[[Floats, NoiseSource], Floats]) -> Worlds:
     return lambda runs, noise: (mechanism(np.full(runs, -1.0), noise), mechanism(np.full(runs, 1.0), noise))
 
 
-def _matrix_worlds(
-    matrix0: Floats,
-    matrix1: Floats,
-    mechanism: Callable[[Floats, int, NoiseSource], Floats],
-    score: Callable[[Floats], Floats],
-) -> Worlds:
-    """Noisy copies of two completed matrices, ``(runs, rows, columns)``, some at a time."""
+def _matrix_worlds(matrix0: Floats, matrix1: Floats, score: Callable[[Floats, NoiseSource], Floats]) -> Worlds:
+    """Scores ``(runs,)`` of copies of two completed matrices, ``(runs, rows, columns)``, some at a time."""
     chunk = max(1, _CHUNK // matrix0.size)
 
     def world(matrix: Floats, runs: int, noise: NoiseSource) -> Floats:
         counts = [min(chunk, runs - start) for start in range(0, runs, chunk)]
-        return np.concatenate([score(mechanism(matrix, count, noise)) for count in counts])
+        return np.concatenate([score(_copies(matrix, count), noise) for count in counts])
 
     return lambda runs, noise: (world(matrix0, runs, noise), world(matrix1, runs, noise))
+
+
+def _copies(matrix: Floats, count: int) -> Floats:
+    return np.tile(matrix, (count, 1, 1))
 
 
 def _completed(bits: Floats) -> Floats:

@@ -8,8 +8,9 @@ The places for noise are those of *One-Bit Matrix Completion with Differential P
 gradient (GraP, 4.3) and output (OutP, 4.4); for the input (InP, 4.1) see `zoo.privacy.one_bit.randomised_response`. Scales
 are not all the paper's: those of ObjP and OutP, which do not hold, are in `zoo.privacy.one_bit.published`.
 
-All plans raise a ValueError for an argument that is out of range or does not go with the others, and all functions that add
-noise for a plan of something else.
+In all plans epsilon is the loss asked for, and delta lies in (0, 1) for Gaussian noise and is 0 for Laplace noise; alpha is the
+bound of the entries and ridge the weight of half their squares in the objective. Plans raise a ValueError for an argument
+that is out of range or does not go with the others, functions that add noise for a plan of something else.
 """
 
 from __future__ import annotations
@@ -66,15 +67,7 @@ def plan_objective(
     output, N is a known function of the entry, whose derivative is the curvature there, which differs between the two
     signs by a factor of at most ``e^c``; the rest of the problem, constraints included, adds as much to both. This is the
     law of the exact minimiser. Anything may be done with that, and no guarantee is left for what a solver returns
-    instead. Draw N by `objective_noise`.
-
-    Args:
-        link: `Logistic` or `Probit`.
-        epsilon: Privacy loss asked for; with probit more than c.
-        noise: ``laplace`` (no delta), or ``gaussian`` for the logistic link.
-        delta: In (0, 1) for Gaussian noise, else 0.
-        alpha: Bound of the entries, for probit.
-        ridge: Weight of half the squared entries in the objective, for probit; it lowers c.
+    instead. Draw N by `objective_noise`. Epsilon must exceed c, which a ridge lowers; alpha is needed; no Gaussian noise.
     """
     check_epsilon(epsilon)
     check_ridge(ridge)
@@ -114,11 +107,6 @@ def noisy_bits(signs: Signs, plan: OneBitPlan, noise: NoiseSource) -> Floats:
     Protects the value of one rating: neighbours differ in one sign, and one bit moves by 1 (L1 and L2). Costs
     ``plan.epsilon`` at ``plan.delta``. Whatever is done with the bits is post-processing: they may stand for the true ones
     in ``sum log(1 + e^X) - <B, X>``, as for ObjP with a logistic link. Most lie outside [0, 1] unless epsilon is large.
-
-    Args:
-        signs: +1 or -1, shape ``(n,)``.
-        plan: From `plan_objective`, for the logistic link.
-        noise: Where the noise comes from.
     """
     check_signs(signs)
     if plan.exact_minimiser or plan.clip is not None or plan.sensitivity != 1:
@@ -135,11 +123,6 @@ def objective_noise(count: int, plan: OneBitPlan, noise: NoiseSource) -> Floats:
     Protects nothing by itself. The exact minimiser of the objective with the term ``-<N, X>`` protects the value of one
     rating, at the L1 sensitivity and for the relation of the plan; N and everything else that the solver sees are secret.
     Not rounded, because the proof is for a density.
-
-    Args:
-        count: Rated pairs.
-        plan: From `plan_objective`, for probit.
-        noise: Where the noise comes from.
     """
     if not plan.exact_minimiser:
         raise ValueError("The plan must be that of plan_objective for probit. For the logistic link use noisy_bits.")
@@ -164,12 +147,12 @@ def plan_gradient(
     is added after the noise.
 
     Args:
-        epsilon: Privacy loss asked for, of all steps.
+        epsilon: Of all steps.
         steps: How many there will be at most, fixed in advance.
         clamp: Entries of the gradient are clamped to plus and minus this before the noise. A logistic gradient lies
             between -1 and 1 and moves by 1 without any clamp, so more than 1/2 only adds noise.
         noise: ``gaussian``, or ``laplace`` (no delta).
-        delta: In (0, 1) for Gaussian noise, else 0.
+        delta: For Gaussian noise.
     """
     check_steps(steps)
     if not (clamp > 0 and math.isfinite(clamp)):
@@ -184,11 +167,7 @@ def noisy_gradient(gradient: Floats, plan: OneBitPlan, noise: NoiseSource) -> Fl
 
     Protects the value of one rating, as `plan_gradient` says: L1 and L2 sensitivity ``plan.sensitivity``, of
     ``plan.compositions`` steps together. The caller counts them. What is computed from noisy gradients is post-processing.
-
-    Args:
-        gradient: Of the negative log-likelihood, summed and not averaged, at the rated pairs, ``(n,)``; not NaN.
-        plan: From `plan_gradient`.
-        noise: Where the noise comes from.
+    The gradient is that of the negative log-likelihood, summed and not averaged; NaN is refused.
     """
     if plan.clip is None:
         raise ValueError("The plan must be that of plan_gradient: it has no clamp.")
@@ -212,15 +191,6 @@ def plan_output(
     may be done with the noisy matrix, such as projecting it again.
 
     Section 4.4 adds Laplace noise for one entry's range instead, which covers one entry alone.
-
-    Args:
-        link: `Logistic` or `Probit`.
-        epsilon: Privacy loss asked for.
-        delta: In (0, 1).
-        alpha: Bound of the entries.
-        ridge: Weight of half the squared entries in the objective, at least 0.
-        steps: How many.
-        step_size: In (0, `longest_step`].
     """
     sensitivity = output_sensitivity(link, alpha=alpha, ridge=ridge, steps=steps, step_size=step_size)
     return vector_plan(epsilon, delta, "gaussian", sensitivity)

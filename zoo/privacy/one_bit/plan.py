@@ -58,15 +58,9 @@ def vector_plan(
 ) -> OneBitPlan:
     """Noise on vectors, ``steps`` times, and what it spends. Opens no data.
 
-    Laplace noise of scale ``sensitivity steps/epsilon``, or Gaussian of ``sensitivity sqrt(steps)/gauss_mu``.
-
-    Args:
-        epsilon: Privacy loss asked for, of all steps.
-        delta: In (0, 1) for Gaussian noise, else 0.
-        noise: ``laplace`` or ``gaussian``.
-        sensitivity: How far one change moves the vector each time, in the L1 norm for Laplace noise, else in the L2 norm.
-        steps: How many times.
-        clip: For the plan.
+    Laplace noise of scale ``sensitivity steps/epsilon``, or Gaussian of ``sensitivity sqrt(steps)/gauss_mu``: epsilon is of all
+    steps together. The sensitivity is how far one change moves the vector each time, in the L1 norm for Laplace noise, else
+    in the L2 norm.
     """
     check_epsilon(epsilon)
     check_noise(noise, delta)

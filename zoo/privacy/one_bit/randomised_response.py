@@ -61,9 +61,7 @@ class TernaryResponsePlan(OneBitPlan):
     def expected_reports(self, ratings: int, cells: int) -> tuple[float, float, float]:
         """How many ratings are reported on average: as they are, with the wrong sign, and where there is none.
 
-        Args:
-            ratings: In the data. It is private where presence is, so plan with a number that is not from them.
-            cells: Of the whole matrix.
+        Their true number is private where presence is, so plan with one that is not from the data.
         """
         lies = 1 - self.keep
         return ratings * self.keep, ratings * lies / 2, (cells - ratings) * lies
@@ -117,13 +115,10 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
     ``flips_epsilon(p1, p2)``, with no delta. Afterwards anything may be done with the reports.
 
     Args:
-        signs: +1 or -1, shape ``(n,)``.
+        signs: +1 or -1, shape ``(n,)``; the reports have their type.
         p1: Probability that a +1 is reported as -1, in [0, 1].
         p2: Probability that a -1 is reported as +1, in [0, 1].
         noise: Where the draws come from, as many for either sign.
-
-    Returns:
-        +1 or -1, shape ``(n,)``, of the type that was given.
     """
     check_signs(signs)
     flips = bernoulli(p1, len(signs), noise)
@@ -165,16 +160,8 @@ def ternary_signs(
     Protects one rating, presence included, L1 sensitivity of its cell 1 (`plan_ternary`); afterwards anything may be
     done. Random numbers do not depend on the data, but for how many ratings there are.
 
-    Args:
-        rows: Of the ratings, ``(n,)``; no cell twice.
-        columns: Of the ratings, ``(n,)``.
-        signs: +1 or -1, ``(n,)``.
-        shape: Rows and columns of the matrix; public.
-        plan: From `plan_ternary`.
-        noise: Where the draws come from.
-
-    Returns:
-        Rows, columns and signs of the reported ratings, sorted by cell. How many of them are true is private.
+    Rows, columns and signs of the ratings, ``(n,)`` each and no cell twice, lie inside the public shape. Those that are
+    reported come back sorted by cell; how many of them are true is private.
     """
     check_signs(signs)
     if len(rows) and not (min(rows.min(), columns.min()) >= 0 and rows.max() < shape[0] and columns.max() < shape[1]):
