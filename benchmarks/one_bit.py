@@ -146,7 +146,7 @@ def bounded(mechanism: str, link: str) -> bool:
 def completed(perturbation: Perturbation, given: Problem) -> Floats:
     """The completed matrix."""
     noise = NoiseSource.os()
-    perturbation.check(given.link, given.alpha, given.bounded)
+    perturbation.check(given.terms)
     solver = perturbation.solver(given, perturbation.draw(given, noise), noise)
     return perturbation.finish(run(solver, 500), given, noise)
 

@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 
 from zoo.methods.one_bit_mc.objective import Likelihood
-from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Floats, Solver
+from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_gradient, plan_gradient
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
@@ -61,28 +62,21 @@ class GradientPerturbation(Perturbation):
             raise ValueError(f"step_size must be positive and finite, 'spectral' or null; got {step_size!r}.")
         if dual and step_size == "spectral":
             raise ValueError("Spectral steps go from the last point: set dual to false with step_size 'spectral'.")
-        self._sound(self._delta())
+        self.plan(Terms(Logistic()))  # with any link: the clamp bounds the gradient of all
 
-    def plan(self, problem: Problem) -> OneBitPlan:
-        """Noise of all steps; the clamp bounds the gradient of any link."""
-        return self._sound(self._delta(problem.num_users))
-
-    def _sound(self, delta: float) -> OneBitPlan:
+    def plan(self, terms: Terms) -> OneBitPlan:
+        """Noise of all steps together."""
+        delta = self._delta(terms)
         return plan_gradient(self.epsilon, steps=self.steps, clamp=self.clamp, noise=self.noise, delta=delta)
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
-        """Noisy steps."""
+        """So many steps against noisy gradients, whose sizes follow from nothing but these gradients."""
         likelihood = Likelihood.of(problem.observations, problem.link)
+        gradients = NoisyGradients(likelihood, self.plan(problem.terms), noise)
+        size = self.step_size if isinstance(self.step_size, int | float) else 1 / problem.link.smoothness
         spectral = self.step_size == "spectral"
-        return FixedSteps(
-            likelihood,
-            problem.project_in_finite_time,
-            self.steps,
-            self.step_size if isinstance(self.step_size, int | float) else 1 / problem.link.smoothness,
-            gradient=NoisyGradients(likelihood, self.plan(problem), noise),
-            dual=self.dual,
-            spectral=spectral,
-        )
+        project = problem.project_in_finite_time
+        return FixedSteps(likelihood, project, self.steps, size, gradients, dual=self.dual, spectral=spectral)
 
 
 class NoisyGradients:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
-from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import MultiStart, Solver
 from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.randomised_response import (
@@ -43,11 +43,11 @@ class InputPerturbation(Perturbation):
         self._plan = plan_ternary(epsilon) if hide_pairs else plan_input(epsilon)
 
     def shows_objective(self, link: Link) -> bool:
-        """Always: what is reported is private whatever is done with it."""
+        """Always: it is that of the reports."""
         return True
 
-    def plan(self, problem: Problem) -> SignResponsePlan | TernaryResponsePlan:
-        """The same for every problem."""
+    def plan(self, terms: Terms) -> SignResponsePlan | TernaryResponsePlan:
+        """The same on all terms: what is reported is private whatever is done with it."""
         return self._plan
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:

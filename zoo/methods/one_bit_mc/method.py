@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo.data.batches import Batch, RankingBatch
 from zoo.methods.one_bit_mc.norm_balls import InfinityBall, NuclearBall, truncated
 from zoo.methods.one_bit_mc.objective import Observations
-from zoo.methods.one_bit_mc.perturbation import Clear, Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Clear, Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.metrics import AverageRelativeError, SignAccuracy
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
@@ -92,7 +92,7 @@ class OneBitMC(Recommender):
         self.tau, self.alpha, self.bounded, self.rank = tau, alpha, bounded, rank
         self.link: Link = Logistic() if link == "logistic" else Probit(scale)
         self.perturbation = Clear() if perturbation is None else perturbation
-        self.perturbation.check(self.link, alpha, bounded)
+        self.perturbation.check(Terms(self.link, alpha, bounded))
         self.tolerance, self.max_cells = tolerance, max_cells
         self.steps_per_epoch = max_iterations if self.perturbation.steps is None else self.perturbation.steps
         self.noise = NoiseSource.of(self.perturbation.noise_seed)

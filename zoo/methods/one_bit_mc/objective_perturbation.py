@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from zoo.methods.one_bit_mc.objective import Likelihood
-from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.one_bit.link_functions import Link, Logistic
@@ -57,41 +57,39 @@ class ObjectivePerturbation(Perturbation):
         self.epsilon, self.noise, self.delta, self.ridge = epsilon, noise, delta, ridge
         self.inexact, self.paper_faithful, self.noise_seed = inexact, paper_faithful, noise_seed
 
-    def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
+    def check(self, terms: Terms) -> None:
         """Refuse a probit link that would promise what no solver keeps, and one without alpha."""
-        if not isinstance(link, Logistic):
+        if not isinstance(terms.link, Logistic):
             if not (self.inexact or self.paper_faithful):
                 raise ValueError(
                     "With the probit link, noise on the objective is private for its exact minimiser alone, which no solver "
                     "returns. Use InputPerturbation, or link: logistic; or set inexact to run without a guarantee."
                 )
-            if alpha is None:
+            if terms.alpha is None:
                 raise ValueError("The probit link needs alpha here, the largest entry: the noise is calibrated on it.")
-        if not self.paper_faithful:
-            self._sound(link, alpha, self._delta())
+        super().check(terms)
 
     def shows_objective(self, link: Link) -> bool:
         """Where all of it is noisy bits."""
         return isinstance(link, Logistic) and not self.paper_faithful
 
-    def plan(self, problem: Problem) -> OneBitPlan | PublishedScale:
+    def plan(self, terms: Terms) -> OneBitPlan | PublishedScale:
         """Noise on the bits, or in the objective; or the published scale."""
-        if not self.paper_faithful:
-            return self._sound(problem.link, problem.alpha, self._delta(problem.num_users))
-        # No entry exceeds the nuclear norm, so tau bounds them where nothing else does.
-        alpha = problem.nuclear.radius if problem.alpha is None else problem.alpha
-        return published_objective(problem.link, self.epsilon, alpha)
+        if self.paper_faithful:
+            # With the logistic link alone alpha may be missing (see `check`), and there the scale does not depend on it.
+            return published_objective(terms.link, self.epsilon, 1.0 if terms.alpha is None else terms.alpha)
+        delta = self._delta(terms)
+        return plan_objective(
+            terms.link, self.epsilon, noise=self.noise, delta=delta, alpha=terms.alpha, ridge=self.ridge
+        )
 
-    def _sound(self, link: Link, alpha: float | None, delta: float) -> OneBitPlan:
-        return plan_objective(link, self.epsilon, noise=self.noise, delta=delta, alpha=alpha, ridge=self.ridge)
-
-    def public(self, problem: Problem) -> dict[str, Plain]:
+    def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """The ridge."""
         return {"ridge": self.ridge}
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
         """The noise, or the noisy bits where they are all that the objective needs."""
-        plan, signs = self.plan(problem), problem.observations.signs
+        plan, signs = self.plan(problem.terms), problem.observations.signs
         if isinstance(plan, PublishedScale):
             return {"tilt": laplace_noise(noise, plan.scale, len(signs))}
         if plan.exact_minimiser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from zoo.methods.one_bit_mc.objective import Likelihood
-from zoo.methods.one_bit_mc.perturbation import Drawn, Floats, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Drawn, Floats, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
@@ -58,36 +58,31 @@ class OutputPerturbation(Perturbation):
         self.paper_faithful, self.noise_seed = paper_faithful, noise_seed
         self.steps = None if paper_faithful else steps
 
-    def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
+    def check(self, terms: Terms) -> None:
         """Refuse what has no sensitivity: a probit link without a bound, or the published noise without alpha."""
-        if self.paper_faithful:
-            if alpha is None:
-                raise ValueError(
-                    "The published noise on the output needs alpha, the largest entry: it is calibrated on it."
-                )
-            return
-        if not isinstance(link, Logistic) and not bounded:
+        if self.paper_faithful and terms.alpha is None:
+            raise ValueError(
+                "The published noise on the output needs alpha, the largest entry: it is calibrated on it."
+            )
+        if not (self.paper_faithful or isinstance(terms.link, Logistic) or terms.bounded):
             raise ValueError(
                 "With the probit link, noise on the output needs entries that are held to alpha (bounded: true): without, one "
                 "sign can move a gradient by any amount. Or use link: logistic."
             )
-        self._sound(link, alpha if bounded else None, self._delta())
+        super().check(terms)
 
-    def plan(self, problem: Problem) -> OneBitPlan | PublishedScale:
+    def plan(self, terms: Terms) -> OneBitPlan | PublishedScale:
         """Gaussian noise for how far the steps can end apart, or the published scale."""
-        if not self.paper_faithful:
-            bound = problem.alpha if problem.bounded else None
-            return self._sound(problem.link, bound, self._delta(problem.num_users))
-        assert problem.alpha is not None  # see `check`
-        return published_output(self.epsilon, problem.alpha)
-
-    def _sound(self, link: Link, bound: float | None, delta: float) -> OneBitPlan:
-        assert self.steps is not None
+        link, alpha, bounded, _ = terms
+        if self.steps is None:
+            assert alpha is not None  # see `check`
+            return published_output(self.epsilon, alpha)
+        bound = math.inf if alpha is None or not bounded else alpha
         return plan_output(
             link,
             self.epsilon,
-            delta,
-            alpha=math.inf if bound is None else bound,
+            self._delta(terms),
+            alpha=bound,
             ridge=self.ridge,
             steps=self.steps,
             step_size=self._size(link),
@@ -96,9 +91,9 @@ class OutputPerturbation(Perturbation):
     def _size(self, link: Link) -> float:
         return longest_step(link, self.ridge) if self.step_size is None else self.step_size
 
-    def public(self, problem: Problem) -> dict[str, Plain]:
+    def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """The ridge and the steps."""
-        return {"ridge": self.ridge, "step_size": self._size(problem.link), "steps": self.steps or 0}
+        return {"ridge": self.ridge, "step_size": self._size(terms.link), "steps": self.steps or 0}
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """Steps on the true signs; their end is secret until it has noise."""
@@ -109,7 +104,7 @@ class OutputPerturbation(Perturbation):
 
     def finish(self, matrix: Floats, problem: Problem, noise: NoiseSource) -> Floats:
         """Noise on every entry; in the sound form, projected again."""
-        plan = self.plan(problem)
+        plan = self.plan(problem.terms)
         if isinstance(plan, PublishedScale):
             return matrix + laplace_noise(noise, plan.scale, matrix.shape)
         return problem.project_in_finite_time(noisy_output(matrix, plan, noise))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,16 +45,32 @@ NOT_PROTECTED_WITH_PAIRS = (
 )
 
 
+class Terms(NamedTuple):
+    """What noise is planned from, all of it public; known before data are opened but for the number of users.
+
+    Attributes:
+        link: Probability of a +1, given the entry.
+        alpha: What entries are taken to be at most in absolute value, or None: nothing is said.
+        bounded: Whether entries are held to alpha.
+        num_users: Rows of the matrix, from which a null delta follows; 1 allows the largest.
+    """
+
+    link: Link
+    alpha: float | None = None
+    bounded: bool = False
+    num_users: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One-bit matrix completion before any noise.
 
     Attributes:
         observations: Signs and where they are.
-        link: Probability of a +1, given the entry.
+        link: See `Terms`.
         nuclear: The nuclear-norm ball (the paper's tau is its radius).
-        alpha: What entries are taken to be at most in absolute value, or None: nothing is said.
-        bounded: Whether entries are held to alpha.
+        alpha: See `Terms`.
+        bounded: See `Terms`.
         tolerance: Of the spectral projected gradient.
     """
 
@@ -66,9 +82,9 @@ class Problem:
     tolerance: float = 1e-3
 
     @property
-    def num_users(self) -> int:
-        """Rows of the matrix."""
-        return self.observations.shape[0]
+    def terms(self) -> Terms:
+        """What the noise is planned from."""
+        return Terms(self.link, self.alpha, self.bounded, self.observations.shape[0])
 
     @property
     def public(self) -> dict[str, Plain]:
@@ -127,25 +143,23 @@ class Perturbation(ABC):
         own = {name: value for name, value in vars(self).items() if value is None or isinstance(value, Plain)}
         return {"name": type(self).__name__, **own}
 
-    def check(self, link: Link, alpha: float | None, bounded: bool) -> None:
-        """Refuse with a ValueError what the mechanism does not go with, before data are opened; see `Problem`."""
-        return None  # most go with everything
+    def check(self, terms: Terms) -> None:
+        """Refuse with a ValueError terms that the mechanism does not go with, before data are opened."""
+        self.plan(terms)
 
     def shows_objective(self, link: Link) -> bool:
         """Whether the objective is a function of what was noised already, so that its value may be shown."""
         return False
 
-    # Calibration.
-
-    def plan(self, problem: Problem) -> OneBitPlan | PublishedScale | None:
-        """The noise and what it spends, from the public part of the problem; None: there is no noise."""
+    def plan(self, terms: Terms) -> OneBitPlan | PublishedScale | None:
+        """The noise and what it spends; None: there is no noise."""
         return None
 
-    def _delta(self, num_users: int = 1) -> float:
+    def _delta(self, terms: Terms) -> float:
         """What is asked for, or follows from the number of users; 0 for a pure guarantee."""
         if self.noise != "gaussian":
             return 0.0
-        return default_delta(num_users) if self.delta is None else self.delta
+        return default_delta(terms.num_users) if self.delta is None else self.delta
 
     # Solving.
 
@@ -172,8 +186,8 @@ class Perturbation(ABC):
             cost = "k times the epsilon"
         return f"several ratings of one person: k of them have {cost}"
 
-    def public(self, problem: Problem) -> dict[str, Plain]:
-        """Public settings for the record beside those of the problem."""
+    def public_settings(self, terms: Terms) -> dict[str, Plain]:
+        """For the record, beside those of the problem."""
         return {}
 
     def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
@@ -181,7 +195,7 @@ class Perturbation(ABC):
 
         Assumptions are what was done to the ratings before.
         """
-        plan = self.plan(problem)
+        plan = self.plan(problem.terms)
         if isinstance(plan, OneBitPlan):
             return self._record_of(plan, problem, assumptions)
         if plan is None:
@@ -210,7 +224,7 @@ class Perturbation(ABC):
             clip=plan.clip,
             noise_scale=plan.scale,
             compositions=plan.compositions,
-            public_inputs=problem.public | pairs | self.public(problem),
+            public_inputs=problem.public | pairs | self.public_settings(problem.terms),
             assumptions=(*assumptions, *self.assumes),
             not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED), self.several),
         )

@@ -59,7 +59,8 @@ def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedSc
     one logistic entry bounded by alpha, the output alpha comes with probability ``P(H >= -2 (1 - h(alpha)))`` from +1 and
     ``P(H >= 2 h(alpha))`` from -1: a loss near 2 epsilon. At a probit link the curvature is left out as well.
 
-    With a logistic link the noisy bits cost twice the claim and no more, which is `plan_objective` at that epsilon.
+    With a logistic link the scale is that of every alpha, and the noisy bits cost twice the claim and no more, which is
+    `plan_objective` at that epsilon.
     """
     _check_claim(epsilon, alpha)
     if isinstance(link, Logistic):

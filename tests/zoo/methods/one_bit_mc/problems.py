@@ -51,7 +51,7 @@ def least_logistic_loss(seen: Observations, radius: float, bound: float | None =
 
 def completed(perturbation: Perturbation, posed: Problem, noise: NoiseSource | None = None) -> np.ndarray:
     noise = seeded() if noise is None else noise
-    perturbation.check(posed.link, posed.alpha, posed.bounded)
+    perturbation.check(posed.terms)
     solver = perturbation.solver(posed, perturbation.draw(posed, noise), noise)
     return perturbation.finish(run(solver), posed, noise)
 

@@ -11,7 +11,7 @@ from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
 from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
 from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation
 from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation
-from zoo.methods.one_bit_mc.perturbation import Clear, Perturbation, Problem
+from zoo.methods.one_bit_mc.perturbation import Clear, Perturbation, Problem, Terms
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.record.fields import Guarantee
@@ -99,7 +99,7 @@ UNSOUND: dict[str, tuple[Perturbation, Problem, str]] = {
 @pytest.mark.parametrize("name", UNSOUND)
 def test_what_does_not_hold_has_no_epsilon(name: str) -> None:
     perturbation, posed, reason = UNSOUND[name]
-    perturbation.check(posed.link, posed.alpha, posed.bounded)
+    perturbation.check(posed.terms)
     assert name == "no noise" or not perturbation.shows_objective(posed.link)
     record = perturbation.record(posed)
     assert reason in str(record.reason)
@@ -122,7 +122,7 @@ def test_what_does_not_hold_has_no_epsilon(name: str) -> None:
 def test_an_objective_is_shown_where_it_is_of_what_was_noised(
     perturbation: Perturbation, link: Link, shown: bool
 ) -> None:
-    perturbation.check(link, 1.0, bounded=False)
+    perturbation.check(Terms(link, 1.0))
     assert perturbation.shows_objective(link) is shown
 
 
@@ -142,7 +142,7 @@ def test_an_epsilon_out_of_range_is_refused(make: Callable[[float], Perturbation
 
 def refused(perturbation: Perturbation, link: Link, alpha: float | None = None, bounded: bool = False) -> str:
     with pytest.raises(ValueError, match=r".") as caught:
-        perturbation.check(link, alpha, bounded)
+        perturbation.check(Terms(link, alpha, bounded))
     return str(caught.value)
 
 
@@ -200,6 +200,6 @@ def test_settings_are_plain_and_tell_perturbations_apart() -> None:
     assert Clear().settings == {"name": "Clear"}
     made = ObjectivePerturbation(1.0)
     before = made.settings
-    made.check(Logistic(), None, bounded=False)
+    made.check(Terms(Logistic()))
     assert made.settings == before
     assert json.loads(json.dumps(GradientPerturbation(2.0).settings))["steps"] == 5

@@ -186,7 +186,7 @@ def test_one_sign_moves_the_end_no_further_than_the_sensitivity(seed: int, link:
     posed = problem(seed, link, tau=float(rng.uniform(0.5, 30)), alpha=float(rng.uniform(0.2, 3)), bounded=bounded)
     ridge, steps = float(rng.choice([0.0, 0.05, 1.0])), int(rng.integers(1, 40))
     perturbation = OutputPerturbation(1.0, steps=steps, ridge=ridge)
-    perturbation.check(link, posed.alpha, bounded)
+    perturbation.check(posed.terms)
     ends = []
     signs = posed.observations.signs.copy()
     signs[rng.integers(len(signs))] *= -1
