@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
+from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up, shown_delta
 from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, write_json
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
@@ -161,4 +161,4 @@ def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
         return "-", "-", "-", "none"
     assert record.epsilon is not None
     assert record.delta is not None
-    return str(record.unit), rounded_up(record.epsilon), f"{float(rounded_up(record.delta)):g}", "proved"
+    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), "proved"

@@ -25,7 +25,7 @@ from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import longest_step, plan_gradient, plan_objective, plan_output
 from zoo.privacy.one_bit.randomised_response import plan_input, plan_ternary
-from zoo.privacy.record.record import rounded_up
+from zoo.privacy.record.record import rounded_up, shown_delta
 
 DOCS = Path(__file__).parent
 AUDIT = DOCS / "privacy" / "audit.csv"
@@ -99,7 +99,7 @@ def classical_table() -> str:
         sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
         exact = 1 / gauss_mu(epsilon, DELTA)
         really = rounded_up(gauss_epsilon(DELTA, 1 / sigma))
-        delta = f"{float(rounded_up(gauss_delta(epsilon, 1 / sigma))):.3g}"
+        delta = shown_delta(gauss_delta(epsilon, 1 / sigma))
         rows.append((f"{epsilon:g}", digits(sigma), digits(exact), really, delta))
     return table(titles, rows, left=0)
 

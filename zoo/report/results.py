@@ -15,7 +15,7 @@ import polars as pl
 
 from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.commands.benchmark.grid import Row
-from zoo.privacy.record.record import rounded_up
+from zoo.privacy.record.record import shown_delta
 from zoo.run_folder import CASES, METRICS, PRIVACY
 
 CUT_OFFS = (5, 10)
@@ -52,7 +52,7 @@ class GuaranteeKind:
 
     def __str__(self) -> str:
         """For a heading."""
-        return f"one {self.unit} ({self.relation.replace('_', ' ')}), delta {float(rounded_up(self.delta)):.3g}"
+        return f"one {self.unit} ({self.relation.replace('_', ' ')}), delta {shown_delta(self.delta)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from zoo.commands.privacy.groups import GROUPS, best_guess, group_epsilon, share
 from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.accounting.relation import Unit
-from zoo.privacy.record.record import FLOATING_POINT, Guarantee, PrivacyRecord, rounded_up
+from zoo.privacy.record.record import FLOATING_POINT, Guarantee, PrivacyRecord, rounded_up, shown_delta
 from zoo.release.release import Release
 
 UNITS = {
@@ -82,7 +82,7 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
         "unit": str(record.unit),
         "neighbours": str(record.relation).replace("_", " "),
         "epsilon": rounded_up(record.epsilon),
-        "delta": f"{float(rounded_up(record.delta)):.3g}",
+        "delta": shown_delta(record.delta),
         "epsilon asked for, in the paper's formula": None if asked is None else f"{asked:g}",
         "mu": None if mu is None else rounded_up(mu),
         "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",

@@ -111,18 +111,13 @@ class Accountant:
         """
         if not self._private:
             return math.inf
-        if self._projections:
-            raise UnsupportedEventError(
-                "A GaussianProjectionEvent has no mu, because its sensitivity is random. Ask for epsilon at a delta."
-            )
-        if self._sampled:
-            raise UnsupportedEventError(
-                "A PoissonSampledGaussianEvent has no mu, because its sample is random. Ask for epsilon at a delta."
-            )
-        if self._bits or self._laplace:
-            raise UnsupportedEventError(
-                "A release with a pure epsilon has no mu, because its noise is not Gaussian. Ask for epsilon."
-            )
+        for there, what, why in (
+            (self._projections, "GaussianProjectionEvent", "its sensitivity is random. Ask for epsilon at a delta."),
+            (self._sampled, "PoissonSampledGaussianEvent", "its sample is random. Ask for epsilon at a delta."),
+            (self._bits or self._laplace, "release with a pure epsilon", "its noise is not Gaussian. Ask for epsilon."),
+        ):
+            if there:
+                raise UnsupportedEventError(f"A {what} has no mu, because {why}")
         return math.sqrt(self._square)
 
     def epsilon(self, delta: float) -> float:

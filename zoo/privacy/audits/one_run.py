@@ -10,7 +10,6 @@ Many cells are set by fair coins, the release is made once, and the coins are gu
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,10 +37,10 @@ class OneRun:
         correct: Guesses that were right.
         guesses: Guesses made.
         canaries: Coins tossed.
-        epsilon: Claimed privacy loss, None if none was given.
+        epsilon: Claimed privacy loss.
         delta: Its delta.
         beta: Largest probability that a true claim is called a violation.
-        p_value: Largest probability of so many right guesses under the claim; None without one.
+        p_value: Largest probability of so many right guesses under the claim.
         eps_lower: Largest epsilon that is refuted; 0 if none is.
         reach: Largest epsilon that would be refuted had every guess been right: no audit of so few guesses sees beyond.
     """
@@ -49,40 +48,37 @@ class OneRun:
     correct: int
     guesses: int
     canaries: int
-    epsilon: float | None
+    epsilon: float
     delta: float
     beta: float
-    p_value: float | None
+    p_value: float
     eps_lower: float
     reach: float
 
     @property
     def verdict(self) -> Verdict:
         """``violation`` if the claim is refuted, else ``pass``."""
-        return "violation" if self.p_value is not None and self.p_value < self.beta else "pass"
+        return "violation" if self.p_value < self.beta else "pass"
 
 
-def one_run(
-    correct: int, guesses: int, canaries: int, epsilon: float | None, delta: float, beta: float = 1e-3
-) -> OneRun:
+def one_run(correct: int, guesses: int, canaries: int, epsilon: float, delta: float, beta: float = 1e-3) -> OneRun:
     """Bound of epsilon by the number of coins guessed right from one release.
 
     Args:
         correct: Guesses that were right.
         guesses: Guesses made; a number fixed before looking at the release.
         canaries: Fair coins tossed, each deciding one unit of the data; at least as many as guesses.
-        epsilon: Claimed privacy loss; None for the bound alone.
+        epsilon: Claimed privacy loss.
         delta: In [0, 1).
         beta: Largest probability that a true claim is called a violation. Where a fifth of the coins is guessed,
             nothing is ever refuted at less than about ``20 delta``.
     """
-    if epsilon is not None:
-        check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta!r}.")
     check_beta(beta)
     _check_counts(correct, guesses, canaries)
-    p_value = None if epsilon is None else guessing_p_value(correct, guesses, canaries, epsilon, delta)
+    p_value = guessing_p_value(correct, guesses, canaries, epsilon, delta)
     seen, reach = (_refuted(count, guesses, canaries, delta, beta) for count in (correct, guesses))
     return OneRun(correct, guesses, canaries, epsilon, delta, beta, p_value, seen, reach)
 
@@ -105,12 +101,7 @@ def guessing_p_value(correct: int, guesses: int, canaries: int, epsilon: float, 
     ``P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i`` over ``i >= 1``, where B counts the successes of r guesses of
     probability ``e^epsilon/(1 + e^epsilon)`` (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
 
-    Args:
-        correct: v.
-        guesses: r.
-        canaries: m.
-        epsilon: At least 0.
-        delta: In [0, 1).
+    Here v is ``correct``, r ``guesses`` and m ``canaries``.
     """
     _check_counts(correct, guesses, canaries)
     law = binom(guesses, 1 / (1 + math.exp(-epsilon)))
@@ -163,7 +154,6 @@ class OneRunResult:
     audit: OneRunAudit
     one_run: OneRun
     scale: ScaleTest
-    seconds: float
 
     @property
     def verdict(self) -> Verdict:
@@ -184,7 +174,6 @@ def run_once(audit: OneRunAudit, beta: float = 1e-3, noise: NoiseSource | None =
         beta: Largest probability of a false alarm of the guesses; the scale test has another 1e-3.
         noise: Where the mechanism's noise and the coins come from; None: the operating system.
     """
-    start = time.perf_counter()
     correct, residuals = audit.release(NoiseSource.os() if noise is None else noise)
     found = one_run(correct, audit.guesses, audit.canaries, audit.epsilon, audit.delta, beta)
-    return OneRunResult(audit, found, scale_test(residuals, audit.sigma), time.perf_counter() - start)
+    return OneRunResult(audit, found, scale_test(residuals, audit.sigma))

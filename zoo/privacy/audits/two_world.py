@@ -10,7 +10,6 @@ an `Audit`, of which `zoo.privacy.audits.pairs` has one per mechanism. `zoo.priv
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -319,7 +318,6 @@ class Result:
     audit: Audit
     two_world: TwoWorld
     scale: ScaleTest | None
-    seconds: float
 
     @property
     def verdict(self) -> Verdict:
@@ -344,7 +342,6 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
         noise: Where the mechanism's noise comes from, one stream through all runs; None: the operating system. A seeded
             stream makes the verdict repeat.
     """
-    start = time.perf_counter()
     noise = NoiseSource.os() if noise is None else noise
 
     def compared(runs: int) -> TwoWorld:
@@ -355,7 +352,6 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
     if comparison.verdict == "blind":
         # Sound audits of little noise are so at times, larger ones hardly ever. Bounds of both would be two false alarms.
         comparison = replace(comparison, power=compared(_AGAIN * runs).power)
-    scale = None
-    if audit.residuals is not None and audit.sigma is not None:
-        scale = scale_test(audit.residuals(COORDINATES, noise), audit.sigma)
-    return Result(audit, comparison, scale, time.perf_counter() - start)
+    if audit.residuals is None or audit.sigma is None:
+        return Result(audit, comparison, None)
+    return Result(audit, comparison, scale_test(audit.residuals(COORDINATES, noise), audit.sigma))

@@ -39,11 +39,7 @@ def _philox(seed: int, *stream: int, offset: int = 0) -> Callable[[int], Words]:
     blocks, rest = divmod(int(offset), 4)  # one step of the counter makes four words
     bits.advance(blocks)
     bits.random_raw(rest)
-
-    def draw(count: int) -> Words:
-        return np.asarray(bits.random_raw(count), dtype=np.uint64)
-
-    return draw
+    return lambda count: np.asarray(bits.random_raw(count), dtype=np.uint64)
 
 
 def _operating_system(count: int) -> Words:
@@ -75,9 +71,6 @@ def public_normals(seed: int, shape: Shape, offset: int = 0) -> Floats:
         seed: At least 0.
         shape: Of the result.
         offset: Values of the stream before the first: a part of a large array is computed on its own, bit for bit.
-
-    Raises:
-        ValueError: If seed or offset is negative or no integer.
     """
     draw = _philox(seed, _PUBLIC_STREAM, offset=offset)
     return _fill(shape, 1, lambda count: _normals(draw(count)))
@@ -91,9 +84,6 @@ def public_uniforms(seed: int, shape: Shape, *stream: int, offset: int = 0) -> F
         shape: Of the result.
         stream: Which of the seed's streams, such as `SIGN_STREAM`; further numbers name streams within it.
         offset: Values of the stream before the first.
-
-    Raises:
-        ValueError: If seed or offset is negative or no integer.
     """
     draw = _philox(seed, *stream, offset=offset)
     return _fill(shape, 1, lambda count: _uniforms(draw(count)))
@@ -122,11 +112,7 @@ class NoiseSource:
 
     @classmethod
     def seeded(cls, seed: int) -> NoiseSource:
-        """A repeatable stream, for tests and comparisons; whatever it touches has no guarantee.
-
-        Raises:
-            ValueError: If the seed is negative or no integer.
-        """
+        """A repeatable stream, for tests and comparisons; whatever it touches has no guarantee."""
         return cls(_philox(seed, _NOISE_STREAM), private=False)
 
     @classmethod
@@ -135,7 +121,7 @@ class NoiseSource:
         return cls.os() if seed is None else cls.seeded(seed)
 
     def uniform(self, shape: Shape) -> Floats:
-        """Uniforms strictly inside (0, 1), float64, on a grid of 2^-52 that is symmetric about 1/2."""
+        """Uniforms strictly inside (0, 1), float64: odd multiples of 2^-53, symmetric about 1/2."""
         return _fill(shape, 1, lambda count: _uniforms(self._draw(count)))
 
     def normal(self, shape: Shape) -> Floats:
@@ -145,40 +131,30 @@ class NoiseSource:
         uniforms behind a released value, which is how floating-point noise was broken (Mironov, CCS 2012; Holohan &
         Braghin, ESORICS 2021, Section 4). This hardens and does not prove.
 
-        Entropy of the operating system is drawn and transformed on several threads: it has no order to keep.
-
-        Args:
-            shape: Of the result. Memory beside the result is bounded, whatever the shape.
+        Entropy of the operating system is drawn and transformed on several threads: it has no order to keep. Memory
+        beside the result is bounded, whatever the shape.
         """
         threads = min(_THREADS, _processors()) if self._draw is _operating_system else 1
         return _fill(shape, 4, self._quarter_sums, threads)
 
     def integers(self, high: int, shape: Shape) -> npt.NDArray[np.int64]:
-        """Integers from 0 to ``high - 1``, all exactly equally likely: words that would favour some are drawn again.
-
-        Raises:
-            ValueError: If ``high`` does not lie in [1, 2^63].
-        """
+        """Integers from 0 to ``high - 1``, all exactly equally likely: words that would favour some are drawn again."""
         if not 1 <= high <= 2**63:
             raise ValueError(f"high must lie in [1, 2**63], got {high!r}.")
         last = np.uint64(2**64 - 1 - 2**64 % high)  # words up to here hold every remainder equally often
-        total = math.prod(shape) if isinstance(shape, tuple) else shape
-        result = np.empty(total, dtype=np.int64)
-        done = 0
-        while done < total:
-            words = self._draw(min(total - done, _CHUNK))
+        result = np.empty(shape, dtype=np.int64)
+        flat, done = result.reshape(-1), 0
+        while done < flat.size:
+            words = self._draw(min(flat.size - done, _CHUNK))
             words = words[words <= last]
-            result[done : done + len(words)] = (words % np.uint64(high)).astype(np.int64)
+            flat[done : done + len(words)] = (words % np.uint64(high)).astype(np.int64)
             done += len(words)
-        return result.reshape(shape)
+        return result
 
     def _quarter_sums(self, count: int) -> Floats:
-        normals = _normals(self._draw(4 * count)).reshape(count, 4)
-        total: Floats = normals[:, 0] + normals[:, 1]
-        total += normals[:, 2]
-        total += normals[:, 3]
-        total /= 2
-        return total
+        first, second, third, fourth = _normals(self._draw(4 * count)).reshape(count, 4).T
+        halves: Floats = (first + second + third + fourth) / 2
+        return halves
 
     def __repr__(self) -> str:
         return f"NoiseSource({self.label})"
@@ -194,23 +170,21 @@ def _processors() -> int:
 
 def _fill(shape: Shape, words_per_value: int, make: Callable[[int], Floats], threads: int = 1) -> Floats:
     """Values made in chunks, whose size does not change them: in the order of the stream, or on threads if it has none."""
-    total = math.prod(shape) if isinstance(shape, tuple) else shape
-    result = np.empty(total, dtype=np.float64)
+    result = np.empty(shape, dtype=np.float64)
+    flat = result.reshape(-1)
     chunk = max(1, _CHUNK // words_per_value)
+    pieces = [flat[start : start + chunk] for start in range(0, flat.size, chunk)]
 
-    def piece(start: int) -> None:
-        stop = min(start + chunk, total)
-        result[start:stop] = make(stop - start)
+    def write(piece: Floats) -> None:
+        piece[:] = make(piece.size)
 
-    starts = range(0, total, chunk)
-    if threads > 1 and total * words_per_value > _FEW:
+    if threads > 1 and flat.size * words_per_value > _FEW:
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(piece, starts):
-                pass
+            list(pool.map(write, pieces))  # raises what a thread raised
     else:
-        for start in starts:
-            piece(start)
-    return result.reshape(shape)
+        for piece in pieces:
+            write(piece)
+    return result
 
 
 def laplace_noise(noise: NoiseSource, scale: float, shape: Shape) -> Floats:

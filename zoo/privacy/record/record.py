@@ -177,15 +177,8 @@ class PrivacyRecord:
     ) -> PrivacyRecord:
         """The record of a release with noise: proved, or without its claims if the noise came from a seed.
 
-        Args:
-            mechanism: What made the release.
-            noise: Where its noise came from.
-            relation: Says who is protected, too.
-            epsilon: Like the next three, stated only if proved.
-            delta: At which epsilon is proved.
-            mu: Where there is one.
-            requested_epsilon: Where it is not what is proved.
-            facts: Other fields, which hold whatever the noise.
+        The relation says who is protected, too. From epsilon to requested_epsilon it is claims, stated only if proved;
+        ``facts`` are other fields, which hold whatever the noise.
         """
         record = partial(
             cls, mechanism=mechanism, noise_source=noise.label, unit=relation.unit, relation=relation, **facts
@@ -317,12 +310,7 @@ def unprotected_record(
 
 @cache
 def warn_once(text: str, stacklevel: int = 2) -> None:
-    """Warn of something the first time it is said in this process.
-
-    Args:
-        text: What is wrong, and where it is written down.
-        stacklevel: Whose line is shown: 1: the caller's, 2: that of the caller's caller, and so on.
-    """
+    """Warn of something the first time it is said; shows the line of the caller (1), of its caller (2), and so on."""
     warnings.warn(text, stacklevel=stacklevel + 1)
 
 

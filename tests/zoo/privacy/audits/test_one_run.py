@@ -34,7 +34,6 @@ def test_p_value_is_the_sum_that_the_theorem_states() -> None:
 def test_pure_claims_have_the_binomial_tail() -> None:
     assert guessing_p_value(8, 10, 50, 1.0, 0.0) == pytest.approx(binom(10, 1 / (1 + exp(-1))).sf(7), rel=1e-12)
     assert one_run(0, 10, 50, 1.0, 1e-5).eps_lower == 0
-    assert one_run(5, 10, 50, None, 1e-5).p_value is None
 
 
 @pytest.mark.parametrize("counts", [(11, 10, 50), (5, 51, 50), (0, 0, 50), (-1, 10, 50)])
@@ -62,7 +61,7 @@ def test_more_right_guesses_refute_more_and_never_beyond_the_reach() -> None:
     assert one_run(300, 300, 1500, 2.6, 1e-5).verdict == "pass"
     # Of a pure claim the reach is that of the binomial law: q^300 = beta.
     q = 1e-3 ** (1 / 300)
-    assert one_run(0, 300, 1500, None, 0.0).reach == pytest.approx(np.log(q / (1 - q)), abs=2e-6)
+    assert one_run(0, 300, 1500, 1.0, 0.0).reach == pytest.approx(np.log(q / (1 - q)), abs=2e-6)
 
 
 def test_delta_leaves_nothing_to_refute_at_a_smaller_beta() -> None:
@@ -98,7 +97,6 @@ def test_an_audit_gives_the_worst_of_guesses_and_noise(correct: int, noise_std: 
         verdict == "violation"
     )
     assert (result.one_run.correct, result.one_run.guesses, result.one_run.canaries) == (correct, 300, 1500)
-    assert result.seconds > 0
 
 
 def test_beta_is_the_chance_of_a_false_alarm_and_noise_is_fresh() -> None:

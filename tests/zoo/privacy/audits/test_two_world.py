@@ -243,7 +243,6 @@ def test_an_audit_gives_the_worst_of_its_tests(noise_std: float, verdict: str) -
     assert result.verdict == verdict
     assert result.as_expected == (verdict == "pass")
     assert result.two_world.runs == RUNS
-    assert result.seconds > 0
 
 
 def test_a_published_claim_is_expected_to_be_refuted() -> None:
