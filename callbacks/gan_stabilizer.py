@@ -24,9 +24,8 @@ class GANStabilizer(Callback):
     of a private critic holds for it too.
 
     Logged: ``train/critic_gap`` (mean real less mean generated score), ``train/score_drift`` (how far the mean generated
-    score moved in a batch) and ``train/gradient_norm`` of each optimiser. What the method calls ``secret`` is
-    left out: the gap of a private critic, as scores of real rows are no release, and all of it where what the critic says is
-    private only once it is sanitised.
+    score moved in a batch) and ``train/gradient_norm`` of each optimiser, noise included. What the method calls ``secret``
+    is left out.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 6 and 7; after Xu et al., *Understanding and Stabilizing GANs'
     Training Dynamics Using Control Theory*, ICML 2020.
@@ -37,7 +36,6 @@ class GANStabilizer(Callback):
         tau: Strength; the paper's sweep is best at 2. 0 adds nothing to the loss: what is left is the log.
 
     Raises:
-        ValueError: If tau is negative or not finite.
         TypeError: In ``setup``, if the method does not expose scores.
     """
 
@@ -60,14 +58,12 @@ class GANStabilizer(Callback):
 
     def penalty(self, outputs: dict[str, Tensor]) -> Tensor:
         """Half of tau times the squared scores that are there, shape ``(batch,)``."""
-        scores = [outputs[name] for name in (REAL, FAKE) if name in outputs]
-        for name in (REAL, FAKE):
-            if name in outputs and outputs[name].numel():
-                self._means[name] = float(outputs[name].detach().mean())
-        return self.tau / 2 * torch.stack([score.square() for score in scores]).sum(dim=0)
+        scores = {name: outputs[name] for name in (REAL, FAKE) if name in outputs}
+        self._means |= {name: float(values.detach().mean()) for name, values in scores.items() if values.numel()}
+        return self.tau / 2 * torch.stack([values.square() for values in scores.values()]).sum(dim=0)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        """Log the norm of the gradient that the optimiser is about to take, noise included."""
+        """Log the norm of the gradient that the optimiser is about to take."""
         number = trainer.optimizers.index(getattr(optimizer, "optimizer", optimizer))
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if gradients and not (number == 0 and "critic" in _secret(pl_module)):

@@ -56,16 +56,7 @@ class Critic(nn.Module):
         self.rest = nn.Sequential(*layers)
 
     def forward(self, items: Tensor, weights: Tensor, conditions: Tensor) -> Tensor:
-        """Scores of sparse rows.
-
-        Args:
-            items: Padded items of each row, shape ``(batch, longest)``.
-            weights: Their values, 0 where padded, of the same shape.
-            conditions: Shape ``(batch, condition_dim)``.
-
-        Returns:
-            Shape ``(batch,)``.
-        """
+        """Scores (batch,) of `padded` rows, (batch, longest) both, for conditions (batch, condition_dim)."""
         return self._score(self.first(items, weights), conditions)
 
     def score_rows(self, rows: Tensor, conditions: Tensor) -> Tensor:

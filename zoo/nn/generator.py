@@ -12,6 +12,9 @@ from torch.nn import functional as F
 
 from zoo.nn.rows import Bags
 
+Weights = Sequence[tuple[Tensor, Tensor]]
+"""Weight ``(outer, inner)`` and bias ``(outer,)`` of each layer, input first."""
+
 
 class RowGenerator(nn.Module):
     """From a user, and noise if it is given any, to a row of probabilities.
@@ -45,24 +48,22 @@ class RowGenerator(nn.Module):
         nn.init.normal_(self.embedding.weight, std=condition_dim**-0.5)  # of length 1, at any width
         self.dropout = nn.Dropout(dropout)
         widths = [condition_dim + noise_dim, *dims, width]
-        self.layers = nn.ModuleList(nn.Linear(inner, outer) for inner, outer in pairwise(widths))
-        last = self.layers[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.constant_(last.bias, math.log(density / (1 - density)))
+        linear = [nn.Linear(inner, outer) for inner, outer in pairwise(widths)]
+        nn.init.constant_(linear[-1].bias, math.log(density / (1 - density)))
+        self.layers = nn.ModuleList(linear)
 
     def forward(self, users: Tensor) -> Tensor:
         """Probabilities for users (batch,), shape ``(batch, width)``; other noise at every call while training, else none."""
-        condition = self.dropout(self.embedding(users))
-        make = torch.randn if self.training else torch.zeros
-        noise = make(len(users), self.noise_dim, device=users.device)
-        layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
-        return _rows(torch.cat([condition, noise], dim=1), layers)
+        return _rows(self.dropout(self.embedding(users)), self.noise_dim, self._weights(), noisy=self.training)
+
+    def _weights(self) -> Weights:
+        return [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
 
     def tensors(self) -> dict[str, Tensor]:
         """What a release of it holds, by name: ``embedding`` and, layer by layer, ``weight_0``, ``bias_0`` and so on."""
         found = {"embedding": self.embedding.weight}
-        for number, layer in enumerate(layer for layer in self.layers if isinstance(layer, nn.Linear)):
-            found |= {f"weight_{number}": layer.weight, f"bias_{number}": layer.bias}
+        for n, (weight, bias) in enumerate(self._weights()):
+            found |= {f"weight_{n}": weight, f"bias_{n}": bias}
         return {name: tensor.detach().clone().float().cpu() for name, tensor in found.items()}
 
 
@@ -73,10 +74,7 @@ class GeneratedRows(nn.Module):
     otherwise.
 
     Args:
-        tensors: As `RowGenerator.tensors` gives them.
-
-    Raises:
-        ValueError: If they do not make a generator.
+        tensors: As `RowGenerator.tensors` gives them; a ValueError if they do not make a generator.
     """
 
     embedding: Tensor
@@ -97,10 +95,8 @@ class GeneratedRows(nn.Module):
     @torch.no_grad()
     def dense(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,), shape ``(batch, width)``."""
-        make = torch.randn if self.training else torch.zeros
-        noise = make(len(index), self.noise_dim, device=index.device)
-        layers = [(getattr(self, f"weight_{n}"), getattr(self, f"bias_{n}")) for n in range(self.num_layers)]
-        return _rows(torch.cat([self.embedding[index], noise], dim=1), layers)
+        weights = [(getattr(self, f"weight_{n}"), getattr(self, f"bias_{n}")) for n in range(self.num_layers)]
+        return _rows(self.embedding[index], self.noise_dim, weights, noisy=self.training)
 
     def bags(self, index: Tensor) -> Bags:
         """Rows ``index`` (batch,) with every column as an entry."""
@@ -110,11 +106,7 @@ class GeneratedRows(nn.Module):
 
 
 def generator_shapes(tensors: Mapping[str, Tensor]) -> list[int]:
-    """Widths of a generator's layers, input first, from its tensors.
-
-    Raises:
-        ValueError: If names or shapes do not go together; says which.
-    """
+    """Widths of a generator's layers, input first; a ValueError if names or shapes of its tensors do not go together."""
     count = sum(name.startswith("weight_") for name in tensors)
     wanted = {"embedding", *(f"{what}_{n}" for n in range(count) for what in ("weight", "bias"))}
     if not count or tensors.keys() != wanted:
@@ -132,9 +124,11 @@ def generator_shapes(tensors: Mapping[str, Tensor]) -> list[int]:
     return widths
 
 
-def _rows(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """A perceptron with ReLU between its layers and a sigmoid after the last."""
-    hidden = inputs
-    for weight, bias in layers[:-1]:
+def _rows(conditions: Tensor, noise_dim: int, weights: Weights, *, noisy: bool) -> Tensor:
+    """A perceptron of condition and noise side by side, ReLU between its layers and a sigmoid after the last."""
+    make = torch.randn if noisy else torch.zeros
+    noise = make(len(conditions), noise_dim, device=conditions.device)
+    hidden = torch.cat([conditions, noise], dim=1)
+    for weight, bias in weights[:-1]:
         hidden = F.relu(F.linear(hidden, weight, bias))
-    return torch.sigmoid(F.linear(hidden, *layers[-1]))
+    return torch.sigmoid(F.linear(hidden, *weights[-1]))

@@ -14,17 +14,12 @@ from zoo.nn.rows import Bags
 class ItemSum(nn.Module):
     """``sum_i weight_i W_i + b`` over the items of a row; equal to ``torch.nn.Linear`` on the dense row.
 
-    Does what :class:`zoo.nn.towers.SparseLinear` does, on rows in a form whose first dimension is the batch, and says what
-    each user's gradient is: the gradient of the table is the outer product of the row with the gradient of the output, so
-    its norm is the product of theirs, and no user's gradient is ever written down (the idea of ghost clipping; Li et al.,
-    *Large Language Models Can Be Strong Differentially Private Learners*, ICLR 2022).
+    Does what :class:`zoo.nn.towers.SparseLinear` does, on rows whose first dimension is the batch, and says how long each
+    user's gradient is: that of the table is the outer product of the row with the gradient of the output, so its norm is
+    the product of theirs, and is never written down (ghost clipping; Li et al., *Large Language Models Can Be Strong
+    Differentially Private Learners*, ICLR 2022).
 
     The gradient of a ``forward`` has no gradient itself; where one is wanted, as for a gradient penalty, use `dense`.
-
-    Args:
-        num_items: Length of a row.
-        width: Width of the output.
-        bias: Whether there is a ``b``.
     """
 
     bias: nn.Parameter | None
@@ -36,23 +31,12 @@ class ItemSum(nn.Module):
         nn.init.xavier_uniform_(self.weight)  # for sparse rows, as in SparseLinear
 
     def forward(self, items: Tensor, weights: Tensor) -> Tensor:
-        """Outputs of padded rows, from `padded`.
-
-        Args:
-            items: Items of each row, none twice with a weight, int64, shape ``(batch, longest)``.
-            weights: Their values, 0 where a row is shorter, shape ``(batch, longest)``.
-
-        Returns:
-            Shape ``(batch, width)``.
-        """
+        """Outputs (batch, width) of rows from `padded`; no item is in a row twice with a weight."""
         out = F.embedding_bag(items, self.weight, mode="sum", per_sample_weights=weights.to(self.weight.dtype))
         return out if self.bias is None else out + self.bias
 
     def dense(self, rows: Tensor) -> Tensor:
-        """Outputs of dense rows (batch, items), such as generated ones, shape ``(batch, width)``.
-
-        Not for a pass whose gradient is wanted user by user: that must be a call of the layer.
-        """
+        """Outputs (batch, width) of dense rows (batch, items); not where a gradient is wanted user by user: call the layer."""
         out = rows @ self.weight
         return out if self.bias is None else out + self.bias
 
@@ -67,21 +51,21 @@ class ItemSum(nn.Module):
             ValueError: If an item is in a row twice: its gradient would be longer than that.
         """
         items, weights = inputs
-        _check_distinct(items, weights)
+        places = torch.arange(items.shape[1], device=items.device)
+        known = torch.where(weights != 0, items, -1 - places).sort(dim=1).values  # padding differs from everything
+        if bool((known[:, 1:] == known[:, :-1]).any()):
+            raise ValueError(
+                "An item is in a row twice. Add its weights up, so that a user's gradient has the norm that it says."
+            )
         lengths = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
         norms = {self.weight: lengths * torch.linalg.vector_norm(weights, dim=1, dtype=torch.float64)}
         return norms if self.bias is None else norms | {self.bias: lengths}
 
 
 def padded(bags: Bags) -> tuple[Tensor, Tensor]:
-    """Sparse rows as `ItemSum` takes them, without a loop over rows.
+    """Items int64 and weights of sparse rows, both ``(batch, longest)`` with a longest of at least 1, as `ItemSum` takes them.
 
-    Args:
-        bags: Rows of any lengths, empty ones included.
-
-    Returns:
-        Items int64 and weights, both ``(batch, longest)`` with a longest of at least 1; item 0 with weight 0 where a row is
-        shorter.
+    Where a row is shorter there is item 0 with weight 0.
     """
     lengths = torch.diff(bags.offsets, append=bags.offsets.new_tensor([len(bags.items)]))
     longest = max(1, int(lengths.max())) if len(lengths) else 1
@@ -92,13 +76,3 @@ def padded(bags: Bags) -> tuple[Tensor, Tensor]:
     items[rows, places] = bags.items.long()
     weights[rows, places] = bags.weights
     return items, weights
-
-
-def _check_distinct(items: Tensor, weights: Tensor) -> None:
-    places = torch.arange(items.shape[1], device=items.device)
-    known = torch.where(weights != 0, items, -1 - places)  # what has no weight is told apart from everything
-    known = known.sort(dim=1).values
-    if bool((known[:, 1:] == known[:, :-1]).any()):
-        raise ValueError(
-            "An item is in a row twice. Add its weights up, so that a user's gradient has the norm that it says."
-        )

@@ -13,11 +13,7 @@ _STEPS, _USERS = 2, 40  # what a step gives away does not depend on how many the
 
 
 def generator_audits(privacy: GeneratorPrivacy) -> list[Audit]:
-    """White-box audits of the steps that a generator's claim rests on, fewer of them; none where nothing is claimed.
-
-    Args:
-        privacy: How the generator is trained.
-    """
+    """White-box audits of the steps that a generator's claim rests on, fewer of them; none where nothing is claimed."""
     if not privacy.sound:
         return []
     few = replace(privacy, steps=_STEPS, n_critic=1, sample_size=_USERS // 4)

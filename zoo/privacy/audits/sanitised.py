@@ -59,12 +59,7 @@ def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = Sa
 
 
 def sanitised_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
-    """Audit of sanitised gradients.
-
-    Args:
-        epsilon: The claim.
-        delta: In (0, 1).
-    """
+    """Audit of sanitised gradients."""
     plan = plan_sanitisation(epsilon=epsilon, delta=delta, rows=4, steps=3, clip=0.5)
     return [sanitised_audit("GS-WGAN", plan)]
 

@@ -14,15 +14,13 @@ from zoo.privacy.accounting.accountant import Accountant, epsilon_of
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.training.clipped_sum import Losses
+from zoo.privacy.training.critic_steps import CriticStep
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.poisson import PoissonSampler
 from zoo.privacy.training.private_gradient import PrivateGradient
 
 Floats = npt.NDArray[np.float64]
-Step = Callable[[Tensor, Losses], None]
-"""A sample of users and their losses in, gradients left in ``.grad`` of the module's parameters."""
-Training = Callable[[nn.Module, TrainingPlan, float, NoiseSource], Step]
+Training = Callable[[nn.Module, TrainingPlan, float, NoiseSource], CriticStep]
 """Makes the steps of a training of a module, as `PrivateGradient` does."""
 
 _USERS = 10_000  # of a training, each of them a run
@@ -97,12 +95,7 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
 
 
 def training_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
-    """Audits of private training on samples and on all users, under both relations.
-
-    Args:
-        epsilon: The claim.
-        delta: In (0, 1).
-    """
+    """Audits of private training on samples and on all users, under both relations."""
     plan = partial(plan_training, epsilon=epsilon, delta=delta, clip=0.5)
     replaced = Relation.REPLACE_ONE_USER
     return [

@@ -26,7 +26,7 @@ class CriticSteps:
     Attributes:
         taken: Steps so far, over all runs that this one resumed.
         noisy: What has the noise and counts it, once `begin` was called; None where nothing is claimed.
-        gradient: Takes a step, once `begin` was called.
+        gradient: Takes a step, once `begin` was called. A `PrivateGradient` alone protects somebody.
         sampler: Of the users of a step; as of then, too.
 
     Args:
@@ -42,7 +42,7 @@ class CriticSteps:
         self.noisy: PrivateGradient | SanitisedGradient | None = None
 
     def begin(self, num_users: int, critic: nn.Module, first: nn.Module, others: Sequence[nn.Module]) -> None:
-        """Compute the noise, and freeze what is not trained.
+        """Compute the noise; with ``first_layer_only`` freeze the other parts as they were drawn.
 
         Args:
             num_users: Public.
@@ -53,13 +53,28 @@ class CriticSteps:
         Raises:
             ValueError: If the settings do not fit the number of users.
         """
-        privacy, self._noise = self.privacy, NoiseSource.of(self.privacy.noise_seed)
-        self.sampler = PoissonSampler(num_users, privacy.rate(num_users), self._noise)
-        self.gradient = critic_gradient(privacy, critic, first, others, self.sampler, self._noise)
-        if privacy.mechanism == "gs_wgan":
-            self.noisy = SanitisedGradient(privacy.sanitisation_plan(num_users), self._noise)
+        self._noise = NoiseSource.of(self.privacy.noise_seed)
+        self.sampler = PoissonSampler(num_users, self.privacy.rate(num_users), self._noise)
+        self.gradient = self._gradient_of(critic, first, others)
+        if self.privacy.mechanism == "gs_wgan":
+            self.noisy = SanitisedGradient(self.privacy.sanitisation_plan(num_users), self._noise)
         elif isinstance(self.gradient, PrivateGradient):
             self.noisy = self.gradient
+
+    def _gradient_of(self, critic: nn.Module, first: nn.Module, others: Sequence[nn.Module]) -> CriticStep:
+        mechanism, size = self.privacy.mechanism, self.sampler.expected_size
+        if mechanism in ("none", "gs_wgan"):
+            return lambda users, losses: _ordinary_gradient(users, losses, size)
+        plan = self.privacy.training_plan(self.sampler.num_users)
+        if mechanism == "upstream_noise":
+            return UpstreamNoise(critic, first, plan, size, self._noise)
+        if mechanism == "first_layer_only":
+            for part in others:
+                part.requires_grad_(False)
+        private = PrivateGradient(critic, plan, size, self._noise)
+        if mechanism == "first_layer_noise":
+            return FirstLayerNoise([parameter for part in others for parameter in part.parameters()], private)
+        return private
 
     @property
     def left(self) -> int:
@@ -94,13 +109,8 @@ class CriticSteps:
     def load_state_dict(self, state: Mapping[str, Any], *, going_on: bool) -> None:
         """Go on counting; what is spent is never forgotten, here or there.
 
-        Args:
-            state: From `state_dict`.
-            going_on: Whether training goes on from it. An older epoch may be looked at too; the weights of a later one are
-                here from then on, and cost what they cost.
-
-        Raises:
-            ValueError: If it is of another mechanism or other settings, or has fewer steps than were taken here.
+        Unless training is ``going_on`` from it, an older epoch may be looked at too; the weights of a later one are here from
+        then on, and cost what they cost. A ValueError if the state is of another mechanism or of other settings.
         """
         self.taken = max(self.taken, state["critic_steps"])
         private, theirs = state["private"], state["mechanism"]
@@ -111,42 +121,6 @@ class CriticSteps:
         if private and not going_on:
             private = {**private, "steps_taken": max(private["steps_taken"], self.noisy.steps_taken)}
         self.noisy.load_state_dict(private)
-
-
-def critic_gradient(
-    privacy: GeneratorPrivacy,
-    critic: nn.Module,
-    first: nn.Module,
-    others: Sequence[nn.Module],
-    sampler: PoissonSampler,
-    noise: NoiseSource,
-) -> CriticStep:
-    """What fills a critic's gradients from the losses of a sample of users; a `PrivateGradient` alone protects somebody.
-
-    Args:
-        privacy: Its mechanism; with ``first_layer_only`` the other parts are frozen here, as they were drawn.
-        critic: What is trained.
-        first: Its layer that reads rows.
-        others: All its other parts.
-        sampler: Draws the users of a step.
-        noise: Where the noise comes from.
-
-    Raises:
-        ValueError: If the settings do not fit the number of users.
-    """
-    mechanism, size = privacy.mechanism, sampler.expected_size
-    if mechanism in ("none", "gs_wgan"):
-        return lambda users, losses: _ordinary_gradient(users, losses, size)
-    plan = privacy.training_plan(sampler.num_users)
-    if mechanism == "upstream_noise":
-        return UpstreamNoise(critic, first, plan, size, noise)
-    if mechanism == "first_layer_noise":
-        clean = [parameter for part in others for parameter in part.parameters()]
-        return FirstLayerNoise(critic, clean, PrivateGradient(critic, plan, size, noise))
-    if mechanism == "first_layer_only":
-        for part in others:
-            part.requires_grad_(False)
-    return PrivateGradient(critic, plan, size, noise)
 
 
 def _ordinary_gradient(users: Tensor, losses: Losses, size: float) -> None:

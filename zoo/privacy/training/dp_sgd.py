@@ -70,15 +70,8 @@ def plan_training(
 
     By the privacy loss distribution of all steps, rounded up (`accounting.accountant`); the multiplier itself is found to
     one part in a thousand and rounded up. The sample must be drawn by `poisson`, and be secret: batches of a fixed size, or
-    shuffled ones, are not what is accounted for.
-
-    Args:
-        epsilon: Privacy loss asked for.
-        delta: In (0, 1).
-        rate: Probability of each user to be in a step, in (0, 1]; public, as is the number of users.
-        steps: Noisy steps, at least 1; empty samples count too.
-        clip: L2 norm that each user's part is clipped to.
-        relation: ``zero_out_one_user`` (one user's data become nothing) or ``replace_one_user``, which costs more.
+    shuffled ones, are not what is accounted for. Arguments are those of `TrainingPlan`, all public, and the epsilon asked
+    for; empty samples count as steps, and ``replace_one_user`` costs more than ``zero_out_one_user``.
 
     Raises:
         ValueError: If an argument is out of range, or no noise is enough.

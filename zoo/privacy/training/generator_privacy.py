@@ -43,20 +43,10 @@ class GeneratorPrivacy:
     * ``first_layer_noise``, ``upstream_noise``: readings of the paper that protect nobody (`published_readings`), with the
       noise of ``private_d``; only where ``paper_faithful`` is set.
 
-    Attributes:
-        mechanism: One of these.
-        epsilon: Privacy loss of the whole training.
-        delta: None: the smaller of 1e-5 and a tenth of one over the number of users.
-        relation: Between whole users.
-        clip: L2 norm that each user's gradient is clipped to; that of each generated row with ``gs_wgan``.
-        steps: Critic steps.
-        sample_size: Users in a critic step on average; rows in a step of the generator.
-        n_critic: Critic steps before each step of the generator.
-        noise_seed: None: noise of the operating system.
-        paper_faithful: Allows the readings that do not hold.
+    Attributes are the arguments of `zoo.methods.sppg.SPPG` by the same names.
 
     Raises:
-        ValueError: If an argument is out of range, or a mechanism that does not hold is not asked for as such.
+        ValueError: If one is out of range, or a mechanism that does not hold is not asked for as such.
     """
 
     mechanism: Mechanism
@@ -107,11 +97,7 @@ class GeneratorPrivacy:
         return math.ceil(self.steps / self.n_critic)
 
     def rate(self, num_users: int) -> float:
-        """Probability of a user to be in a critic step.
-
-        Raises:
-            ValueError: If the sample is larger than the number of users.
-        """
+        """Probability of a user to be in a critic step; a ValueError if the sample is larger than the number of users."""
         if self.sample_size > num_users:
             raise ValueError(
                 f"sample_size {self.sample_size} is more than the {num_users} users. Take at most as many, a tenth as a rule."
@@ -119,15 +105,11 @@ class GeneratorPrivacy:
         return self.sample_size / num_users
 
     def training_plan(self, num_users: int) -> TrainingPlan:
-        """Noise of the critic's steps, for mechanisms with any.
-
-        Raises:
-            ValueError: If the sample is larger than the number of users, or delta not below one over it.
-        """
+        """Noise of the critic's steps, for mechanisms with any; a ValueError if delta is not below one over the users."""
         return plan_training(rate=self.rate(num_users), steps=self.steps, **self._claim(num_users))
 
     def sanitisation_plan(self, num_users: int) -> SanitisationPlan:
-        """Noise of the generator's steps, for ``gs_wgan``; raises as `training_plan` does."""
+        """Noise of the generator's steps, for ``gs_wgan``; refuses what `training_plan` does."""
         self.rate(num_users)
         return plan_sanitisation(rows=self.sample_size, steps=self.generator_steps, **self._claim(num_users))
 
@@ -164,9 +146,6 @@ class GeneratorPrivacy:
             applied: What was done to the data before.
             inputs: Other public settings that the release depends on.
             steps_taken: Noisy steps, where they were fewer than planned.
-
-        Raises:
-            ValueError: If the settings do not fit the number of users.
         """
         name, noise, plan = f"SPPG, {self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
         public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}

@@ -26,9 +26,6 @@ class NoisySteps(Generic[Plan]):
     Args:
         plan: How many, with how much noise.
         noise: Where the noise comes from; a seeded source is for tests and leaves no guarantee.
-
-    Raises:
-        RuntimeError: If several processes train.
     """
 
     def __init__(self, plan: Plan, noise: NoiseSource) -> None:
@@ -54,12 +51,6 @@ class NoisySteps(Generic[Plan]):
 
         For a budget below the plan's: fewer steps with the same noise spend less. It is no setting that a guarantee rests
         on, and no part of the state: a run that goes on sets it again, or ends with the plan.
-
-        Args:
-            steps: At least 0; from as many as the plan has on, the plan alone counts.
-
-        Raises:
-            ValueError: If it is not an integer of at least 0.
         """
         if type(steps) is not int or steps < 0:
             raise ValueError(
@@ -85,11 +76,9 @@ class NoisySteps(Generic[Plan]):
 
         Steps that the other run took after this state are not in it: what they released must be discarded.
 
-        Args:
-            state: From `state_dict`, under the same settings; None, as of a training without noise, is refused.
-
         Raises:
-            ValueError: If it is of another form or other settings, or has fewer steps than were taken here, or too many.
+            ValueError: If it is of another form (None, as of a training without noise) or other settings, or has fewer
+                steps than were taken here, or too many.
         """
         found = state if isinstance(state, Mapping) else {}
         taken, private, settings = found.get("steps_taken"), found.get("private"), found.get("settings")
@@ -117,7 +106,7 @@ class NoisySteps(Generic[Plan]):
         return self.plan.settings()
 
     def _check_step(self, *devices: str) -> None:
-        """Refuse a step that there is no budget for, or whose noise or precision would not be the planned one."""
+        """Refuse a step that there is no budget for, or whose noise or precision would not be as planned."""
         if self._taken >= self.plan.steps:
             raise BudgetSpentError(
                 f"All {self.plan.steps} planned steps were taken; another one would cost more than the plan says. Plan for "

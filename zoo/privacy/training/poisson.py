@@ -22,18 +22,10 @@ class PoissonSampler:
     Hides which users a step read, for any neighbouring relation that keeps the set of users; protects nobody on its own.
     A sample must not be logged, stored or shown, nor its size: whoever knows who took part gets no amplification.
 
-    Attributes:
-        num_users: Users to draw among, with or without data; public.
-        rate: Probability of each; public.
-        private: Whether a guarantee may rest on the samples, which is so with entropy of the operating system.
-
     Args:
-        num_users: At least 1.
-        rate: In (0, 1].
-        source: Where the random integers come from.
-
-    Raises:
-        ValueError: If an argument is out of range.
+        num_users: Users to draw among, with or without data; public.
+        rate: Probability of each, in (0, 1]; public.
+        source: Where the random integers come from. The samples are secret if they are the operating system's.
     """
 
     def __init__(self, num_users: int, rate: float, source: NoiseSource) -> None:
@@ -41,19 +33,12 @@ class PoissonSampler:
             raise ValueError(f"num_users must be an integer of at least 1, got {num_users!r}.")
         if not 0 < rate <= 1:
             raise ValueError(f"rate must lie in (0, 1], the share of the users in a step, got {rate!r}.")
-        self.num_users = num_users
-        self.rate = rate
-        self._source = source
+        self.num_users, self.rate, self._source = num_users, rate, source
 
     @property
     def expected_size(self) -> float:
         """Users in a step on average; public, and what a sum over a sample is divided by. Its own size is secret."""
         return self.rate * self.num_users
-
-    @property
-    def private(self) -> bool:
-        """Whether the samples are secret; those of a seed are not."""
-        return self._source.private
 
     def sample(self) -> Tensor:
         """The users of one step, rising, int64, shape ``(sampled,)``; empty at times, and a step is taken all the same."""

@@ -29,23 +29,19 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
     - With the output anything may be done: any optimiser, and whatever is computed from what it trains, passes over
       generated rows included. Not with the losses, the sample, its size or a norm: these are not to be logged.
 
-    The guarantee is that of `events`, and needs what this class cannot see: every sample from
-    `zoo.privacy.training.poisson.PoissonSampler` at ``plan.rate`` with private entropy; parameters that begin at values which
-    nobody's data chose; losses in which a user's data are in that user's alone; and settings that are public.
+    The guarantee is that of `events`, and needs what this class cannot see: every sample from `PoissonSampler` at
+    ``plan.rate`` with private entropy; parameters that begin at values which nobody's data chose; losses in which a user's
+    data are in that user's alone; and settings that are public.
 
     Every call makes a generator of noise anew, with a key of 128 bits from the source, so neither the global random state nor
     a checkpoint ever holds any of it. The guarantee is proved for exact real arithmetic; it is not proved against
     floating-point or timing attacks.
 
     Args:
-        module: What is trained; see `zoo.privacy.training.clipped_sum.check_module`.
-        plan: From `zoo.privacy.training.dp_sgd.plan_training`.
+        module: What is trained; one that `check_module` lets pass.
+        plan: From `plan_training`.
         expected_size: Rate times number of users, `PoissonSampler.expected_size`; public. Never a sample's own size.
-        noise: Where noise comes from; a seeded source is for tests and leaves no guarantee.
-
-    Raises:
-        ValueError: If the module cannot be trained so, or expected_size is not positive.
-        RuntimeError: If several processes train.
+        noise: Where noise comes from.
     """
 
     def __init__(self, module: nn.Module, plan: TrainingPlan, expected_size: float, noise: NoiseSource) -> None:
@@ -65,9 +61,7 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
 
         Args:
             users: The sample, rising and without repetition, shape ``(sampled,)``; may be empty.
-            losses: Called with the users to run the module forward, once, and give the loss of each, shape ``(sampled,)``.
-                Not called for an empty sample. Each user must be one row, the same in every layer, and no loss may depend
-                on another user's data.
+            losses: As of `clipped_sum`; not called for an empty sample.
 
         Raises:
             BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.

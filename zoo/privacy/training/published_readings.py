@@ -25,13 +25,12 @@ class FirstLayerNoise:
     layer that stays 0 as long as all rows are empty, one rating shows with certainty, whatever the noise.
 
     Args:
-        module: The critic.
-        others: Its parameters that take no noise.
+        others: The critic's parameters that take no noise.
         noisy: Takes the step of the rest.
     """
 
-    def __init__(self, module: nn.Module, others: Sequence[nn.Parameter], noisy: PrivateGradient) -> None:
-        self.module, self.others, self.noisy = module, list(others), noisy
+    def __init__(self, others: Sequence[nn.Parameter], noisy: PrivateGradient) -> None:
+        self.others, self.noisy = list(others), noisy
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
         """Fill ``.grad`` of all parameters; users and losses as `PrivateGradient` takes them."""
@@ -53,12 +52,7 @@ class UpstreamNoise:
 
     The gradient of that layer is ``(clipped + noise) r^T``: exactly 0 for every item that nobody in the batch has rated.
 
-    Args:
-        module: The critic.
-        first: Its layer that reads rows.
-        plan: How far to clip, and how much noise.
-        expected_size: What the sum over users is divided by.
-        noise: Where the noise comes from.
+    Arguments are those of `PrivateGradient`, and the first layer.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class SanitisationPlan(StepPlan):
     noise_is_on = "the gradient of each generated row"
 
     def __post_init__(self) -> None:
-        """Refuse settings that no training can have."""
+        """Refuse what cannot be."""
         if not (self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)):
             raise ValueError(f"noise_multiplier must be a positive finite number, got {self.noise_multiplier!r}.")
         check_count("rows", self.rows)
@@ -65,18 +65,8 @@ def plan_sanitisation(
 ) -> SanitisationPlan:
     """The least noise with which so many steps of a generator keep within epsilon. Opens no data.
 
-    All steps together are one Gaussian release with ``mu = 2 sqrt(rows steps) / noise_multiplier``.
-
-    Args:
-        epsilon: Privacy loss asked for.
-        delta: In (0, 1).
-        rows: Generated rows in a step, at least 1.
-        steps: Steps of the generator, at least 1.
-        clip: L2 norm that each row's gradient is clipped to.
-        relation: ``zero_out_one_user`` or ``replace_one_user``; both cost the same here.
-
-    Raises:
-        ValueError: If an argument is out of range.
+    All steps together are one Gaussian release with ``mu = 2 sqrt(rows steps) / noise_multiplier``, under either relation.
+    Arguments are those of `SanitisationPlan`, and the epsilon asked for.
     """
     check_epsilon(epsilon)
     # Any multiplier will do to refuse the other settings.

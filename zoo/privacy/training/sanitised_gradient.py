@@ -30,8 +30,8 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
     against floating-point or timing attacks.
 
     Args:
-        plan: From `zoo.privacy.training.sanitisation.plan_sanitisation`.
-        noise: Where noise comes from; a seeded source is for tests and leaves no guarantee.
+        plan: From `plan_sanitisation`.
+        noise: Where noise comes from.
     """
 
     def __init__(self, plan: SanitisationPlan, noise: NoiseSource) -> None:
@@ -39,10 +39,7 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
         self._sanitised = 0  # the last step that had its backward pass
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """The same rows; a step is counted, and one backward pass may follow.
-
-        Args:
-            rows: Generated rows, float32, shape ``(plan.rows, width)``.
+        """The same rows, float32, shape ``(plan.rows, width)``; a step is counted, and one backward pass may follow.
 
         Raises:
             BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.

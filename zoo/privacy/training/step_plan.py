@@ -24,9 +24,6 @@ class StepPlan(ABC):
         steps: Noisy steps, at most.
         relation: Neighbouring relation of the guarantee, between whole users.
         delta: Probability beyond which nothing is promised.
-
-    Raises:
-        ValueError: If a setting is out of range.
     """
 
     noise_multiplier: float

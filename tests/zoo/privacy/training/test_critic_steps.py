@@ -1,6 +1,5 @@
 """Steps of a critic: which mechanism takes which."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,10 +7,8 @@ import torch
 
 from tests.zoo.privacy.training.critics import HUGE, USERS, Losses, SmallCritic, bare_plan, some_rows
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.training.critic_steps import critic_gradient
+from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
-from zoo.privacy.training.poisson import PoissonSampler
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
 
@@ -44,19 +41,17 @@ def test_without_noise_and_clip_every_mechanism_takes_the_ordinary_step(
     privacy = GeneratorPrivacy(
         mechanism, 1.0, None, Relation.ZERO_OUT_ONE_USER, 1.0, 10, 20, 1, paper_faithful=kind is not PrivateGradient
     )
-    sampler = PoissonSampler(USERS, 0.5, NoiseSource.os())
-    step: Callable[..., None] = critic_gradient(
-        privacy, critic, critic.first, (critic.condition, critic.rest), sampler, NoiseSource.os()
-    )
-    assert isinstance(step, kind)
+    steps = CriticSteps(privacy)
+    steps.begin(USERS, critic, critic.first, (critic.condition, critic.rest))
+    assert isinstance(steps.gradient, kind)
     names = dict(critic.named_parameters())
     assert {name for name, parameter in names.items() if not parameter.requires_grad} == (
         {name for name in names if not name.startswith("first")} if frozen else set()
     )
-    step(EVERYBODY, losses)
+    steps.gradient(EVERYBODY, losses)
     found = {name: parameter.grad.clone() for name, parameter in names.items() if parameter.grad is not None}
     critic.zero_grad()
-    (losses(EVERYBODY).sum() / sampler.expected_size).backward()
+    (losses(EVERYBODY).sum() / steps.sampler.expected_size).backward()
     for name, gradient in found.items():
         assert torch.allclose(gradient, names[name].grad, atol=1e-6), name  # type: ignore[arg-type]
     assert found.keys() == {name for name in names if names[name].requires_grad}

@@ -52,7 +52,7 @@ def rows_of(dense: Tensor) -> SparseRows:
 
 def first_layer_noise(critic: TwoLayers | SmallCritic, sigma: float, clip: float = 1.0) -> FirstLayerNoise:
     others = [parameter for name, parameter in critic.named_parameters() if not name.startswith("first")]
-    return FirstLayerNoise(critic, others, PrivateGradient(critic, bare_plan(sigma, clip), SIZE, NoiseSource.os()))
+    return FirstLayerNoise(others, PrivateGradient(critic, bare_plan(sigma, clip), SIZE, NoiseSource.os()))
 
 
 # Noise on the first layer alone.
