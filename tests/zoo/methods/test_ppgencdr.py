@@ -1,86 +1,30 @@
-"""PPGenCDR: what its loss is, whose profile comes from where, and that a source's ratings are nowhere within its reach."""
+"""PPGenCDR: what its loss is, whose profile comes from where, and that it finds a transfer."""
 
-import gc
 import math
-import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pytest
 import torch
-from pytorch_lightning import Trainer, seed_everything
-from pytorch_lightning.callbacks import Callback
+from pytorch_lightning import seed_everything
 from torch import Tensor, nn
 
 from callbacks import RobustnessConductor
-from datamodules import CrossDomainDataModule, Douban, Evaluation, Synthetic
+from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.ppgencdr_runs import SIZES, STILL, TINY, ByHand, ByHeart, read, trainer_of
 from zoo import (
-    SPPG,
-    GeneratorPublisher,
     Noise,
     Partial,
     Plaintext,
     Popularity,
     PPGenCDR,
     Publisher,
-    Ratings,
     Recommender,
     Release,
 )
 from zoo.data.batches import UserBatch
-from zoo.nn.generator import RowGenerator
-from zoo.privacy.accounting.events import NonPrivateEvent
-from zoo.privacy.record.record import unprotected_record
-from zoo.publisher import PlannedRelease, PublicSizes
-
-SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
-TINY: dict[str, Any] = {"dims": (8, 4), "encoder_dims": (6,)}
-STILL: dict[str, Any] = TINY | {"source_dropout": 0.0, "input_dropout": 0.0, "item_dropout": 0.0}
-
-
-class ByHand(Publisher):
-    """A generator that is drawn or put together, and not trained."""
-
-    def tensors(self, source: Ratings) -> dict[str, Tensor]:
-        """Of a generator with random weights, larger than those that training begins from."""
-        torch.manual_seed(source.num_users)
-        generator = RowGenerator(source.num_users, source.num_items, 3, (5,))
-        return {name: 3 * tensor for name, tensor in generator.tensors().items()}
-
-    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """Its release, without a guarantee."""
-        record = unprotected_record("by hand", "it was made for a test")
-        return PlannedRelease.of_tensors(record, NonPrivateEvent(), lambda source, _: self.tensors(source), "generator")
-
-
-class ByHeart(ByHand):
-    """A generator that makes everybody's row as it is."""
-
-    def tensors(self, source: Ratings) -> dict[str, Tensor]:
-        """A condition of its own for everybody, and the rows as weights."""
-        rows = torch.from_numpy(source.matrix.toarray()).float()
-        bias = torch.full((source.num_items,), -10.0)
-        return {"embedding": torch.eye(source.num_users), "weight_0": 20 * rows.T.contiguous(), "bias_0": bias}
-
-
-def trainer_of(*callbacks: Callback, epochs: int = 1, **settings: Any) -> Trainer:  # noqa: ANN401
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0, callbacks=[*callbacks], **settings,
-    )  # fmt: skip
-
-
-def read(method: PPGenCDR, data: CrossDomainDataModule) -> PPGenCDR:
-    """The method with its first weights, and the data read."""
-    seed_everything(0)
-    trainer_of(epochs=0).fit(method, datamodule=data)
-    return method.train()
 
 
 def two_sources(folder: Path) -> Synthetic:
@@ -240,164 +184,6 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 def test_it_needs_no_layer_before_the_code(both: Synthetic) -> None:
     method = read(PPGenCDR(dims=(4,), encoder_dims=()), both)
     assert method.step(UserBatch(torch.tensor([0, 1])))["loss"].isfinite()
-
-
-# What it reads of a source.
-
-
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The release of a generator that takes noise."""
-    network = SPPG(mechanism="none", steps=3, sample_size=8, condition_dim=3, generator_dims=(5,), noise_dim=2)
-    source = Synthetic(**SIZES).source("book")
-    folder = tmp_path_factory.mktemp("noisy")
-    return GeneratorPublisher(network).publish(source, "book").save(folder / "book")
-
-
-def test_rows_are_made_when_they_are_read(noisy: Path) -> None:
-    data = Synthetic(**SIZES, releases={"book": noisy})
-    method = read(PPGenCDR(**STILL), data)
-    users = torch.arange(5)
-    rows, present = method.source_rows("book", users)
-    assert present.all()
-    assert not rows.requires_grad, "the generator stays as it is"
-    assert not torch.equal(rows, method.source_rows("book", users)[0]), "with other noise while training"
-    method.eval()
-    again = Release.load(noisy).rows(users)
-    assert torch.allclose(method.source_rows("book", users)[0], again, atol=1e-6), "and none afterwards"
-    method.read_data(data)
-    assert torch.allclose(method.source_rows("book", users)[0], again, atol=1e-6), "nor if they are given then"
-    assert not [name for name in method.state_dict() if name.startswith("sources")], "no checkpoint has any of it"
-
-
-def test_other_weights_of_the_generator_give_other_scores(noisy: Path, tmp_path: Path) -> None:
-    data = Synthetic(**SIZES, releases={"book": noisy})
-    method = read(PPGenCDR(**STILL), data).eval()
-    users = torch.arange(40)
-    with torch.no_grad():
-        before = method.score_all(users)
-        data.releases["book"].tensors["bias_1"].neg_()
-        method.read_data(data)
-        assert not torch.allclose(method.score_all(users), before)
-        data.releases["book"].tensors["bias_1"].neg_()
-        method.read_data(data)
-        assert torch.equal(method.score_all(users), before)
-
-
-def douban(root: Path, **settings: Any) -> Douban:  # noqa: ANN401
-    return Douban(root=root, batch_size=8, seed=0, **settings)
-
-
-def trained(data: CrossDomainDataModule) -> tuple[PPGenCDR, Tensor]:
-    """A trained method, and its scores."""
-    seed_everything(0)
-    method = PPGenCDR(**TINY)
-    trainer_of(epochs=2).fit(method, datamodule=data)
-    with torch.no_grad():
-        return method, method.eval().score_all(torch.arange(20))
-
-
-def tiny_network(mechanism: str) -> SPPG:
-    return SPPG(mechanism=mechanism, steps=6, sample_size=4, condition_dim=3, generator_dims=(5,), noise_seed=2)  # type: ignore[arg-type]
-
-
-def test_once_released_nothing_depends_on_the_sources_ratings(zoo_data: Path, tmp_path: Path) -> None:
-    root = tmp_path / "both"
-    shutil.copytree(zoo_data / "douban-book-music", root)
-    source = douban(root).source("book")
-    release = {"book": GeneratorPublisher(tiny_network("private_d")).publish(source, "book").save(tmp_path / "release")}
-    as_it_was, scores = trained(douban(root, releases=release))
-    books = (root / "book.csv").read_text().splitlines()
-    swapped = [re.sub(r"book(\d+)", lambda found: f"book{29 - int(found[1])}", line) for line in books]
-    (root / "book.csv").write_text("\n".join(swapped) + "\n")
-    assert douban(root).source("book").digest() != source.digest()
-    others, with_others = trained(douban(root, releases=release))
-    for file in root.glob("book*"):
-        file.unlink()
-    gone, without = trained(douban(root, releases=release))
-    for method, found in ((others, with_others), (gone, without)):
-        assert torch.equal(found, scores)
-        assert all(torch.equal(tensor, as_it_was.state_dict()[name]) for name, tensor in method.state_dict().items())
-
-
-def reachable(root: object) -> Iterator[object]:
-    """Everything that an object refers to, over however many others; not what modules and classes hold."""
-    seen: dict[int, object] = {}
-    left = [root]
-    while left:
-        thing = left.pop()
-        if id(thing) in seen or isinstance(thing, type | ModuleType | CodeType | FrameType | BuiltinFunctionType):
-            continue
-        seen[id(thing)] = thing
-        yield thing
-        if isinstance(thing, FunctionType):
-            left += [cell.cell_contents for cell in thing.__closure__ or ()] + list(thing.__defaults__ or ())
-        else:
-            left += gc.get_referents(thing)
-
-
-class Traces:
-    """Knows ratings again: by the names of their items, as pairs or as rows."""
-
-    def __init__(self, ratings: Ratings) -> None:
-        self.names = {str(item) for item in ratings.item_ids}
-        self.columns, self.dense = ratings.matrix.indices, ratings.matrix.toarray()
-
-    def within(self, things: list[object]) -> bool:
-        """Whether any of these is one of them."""
-        return any(map(self.is_in, things))
-
-    def is_in(self, thing: object) -> bool:
-        """Whether this is one of them."""
-        if isinstance(thing, str):
-            return thing in self.names
-        if isinstance(thing, pl.DataFrame):
-            return self.within([*thing.get_columns()])
-        if isinstance(thing, pl.Series):
-            return not self.names.isdisjoint(map(str, thing.to_list()))
-        if isinstance(thing, Tensor):
-            thing = thing.detach().numpy()
-        if not isinstance(thing, np.ndarray):
-            return False
-        if thing.dtype.kind in "UTO":
-            return not self.names.isdisjoint(map(str, thing.ravel()))
-        if thing.shape == self.columns.shape and np.array_equal(thing, self.columns):
-            return True
-        same_width = thing.ndim == 2 and thing.shape[1] == self.dense.shape[1]
-        return same_width and bool((thing[:, None] == self.dense).all(2).any())
-
-
-@pytest.mark.parametrize(
-    ("publisher", "kept"),
-    [(GeneratorPublisher(tiny_network("private_d")), False), (ByHand(), False), (Plaintext(), True)],
-    ids=["private", "by hand", "plain ratings"],
-)  # fmt: skip
-def test_the_sources_ratings_are_nowhere_within_reach(
-    publisher: Publisher, kept: bool, zoo_data: Path, tmp_path: Path
-) -> None:
-    """From the method one gets to parameters, buffers, trainer and datamodule; where ratings were released, to them too."""
-    root = zoo_data / "douban-book-music"
-    path = publisher.publish(douban(root).source("book"), "book").save(tmp_path / "release")
-    method, _ = trained(douban(root, releases={"book": path}))
-    things = list(reachable(method))
-    assert any(thing is method.trainer.datamodule for thing in things)  # type: ignore[attr-defined]
-    assert any(thing is method.target_rows.items for thing in things)
-    targets = douban(root, target="book", sources=["music"]).source("music")
-    assert Traces(targets).within(things), "its own are"
-    assert Traces(douban(root).source("book")).within(things) == kept
-
-
-def test_it_refuses_a_release_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Synthetic(
-        **SIZES, releases={"book": ByHand().publish(Synthetic(**SIZES).source("book"), "book").save(tmp_path / "book")}
-    )
-    assert PPGenCDR.reads == {"generator", "rows", "ratings"}
-    monkeypatch.setattr(PPGenCDR, "reads", frozenset({"rows"}))
-    with pytest.raises(
-        TypeError,
-        match=r"PPGenCDR reads releases of kind \['rows'\]; the release of 'book' is of kind 'generator'. Choose",
-    ):
-        read(PPGenCDR(**TINY), data)
 
 
 # What comes of it.
