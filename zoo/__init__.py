@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from zoo.publishers.controls import Nothing as Nothing
     from zoo.publishers.controls import Partial as Partial
     from zoo.publishers.controls import Shuffled as Shuffled
+    from zoo.publishers.controls import Thinned as Thinned
     from zoo.publishers.generator import GeneratorPublisher as GeneratorPublisher
     from zoo.publishers.jlt import JLT as JLT
     from zoo.publishers.plaintext import Plaintext as Plaintext
     from zoo.publishers.rows import FlippedRows as FlippedRows
     from zoo.publishers.rows import NoisyRows as NoisyRows
     from zoo.publishers.sjlt import SJLT as SJLT
-    from zoo.publishers.thinned import Thinned as Thinned
     from zoo.recommender import Recommender as Recommender
     from zoo.release.denoiser import Denoiser as Denoiser
     from zoo.release.release import Release as Release

@@ -39,11 +39,7 @@ class PublicSizes:
     applied: tuple[str, ...] = ()
 
     def delta(self, asked: float | None) -> float:
-        """The delta that is asked for, or the default for so many users.
-
-        Raises:
-            ValueError: If it is not below one over the number of users.
-        """
+        """The delta that is asked for, or the default for so many users; refused unless below one over their number."""
         delta = default_delta(self.num_users) if asked is None else asked
         if delta >= 1 / self.num_users:
             raise ValueError(
@@ -129,11 +125,7 @@ class Publisher(ABC):
         """The next release of ratings of these sizes; opens no data. What is drawn once for each release is drawn here."""
 
     def publish(self, source: Ratings, domain: str) -> Release:
-        """The release of one source domain.
-
-        Args:
-            source: The domain's ratings, as the datamodule's ``source`` gives them.
-            domain: Its name, kept in the release.
+        """The release of one source domain, whose ratings are as the datamodule's ``source`` gives them.
 
         Raises:
             ValueError: If settings, sizes and ratings do not go together.
@@ -141,16 +133,11 @@ class Publisher(ABC):
         return self.prepare(PublicSizes(source.num_users, source.num_items, source.applied)).make(source, domain)
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
-        """What publishing would spend, from public settings: opens no data.
-
-        Args:
-            num_users: Public number of users; the default delta depends on it.
-            num_items: Public number of items.
-        """
+        """What publishing ratings of public sizes would spend, from public settings: opens no data."""
         return list(self.prepare(PublicSizes(num_users, num_items)).events)
 
     def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release of so many users and items would carry; arguments as of `plan`."""
+        """The record that a release of ratings of public sizes would carry, from public settings: opens no data."""
         return self.prepare(PublicSizes(num_users, num_items)).record
 
     def audits(self) -> Sequence[Audit | OneRunAudit]:

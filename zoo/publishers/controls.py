@@ -1,4 +1,4 @@
-"""Controls: releases that cannot help, to show what a real one is worth."""
+"""Controls: releases that cannot help, or of a part of users or ratings, to show what a real one is worth."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_array
 
 from zoo.data.ratings import Ratings
-from zoo.data.sampling import distinct_items, hash_ids, mix
+from zoo.data.sampling import distinct_items, hash_ids, mix, uniform_reals
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
@@ -125,9 +125,6 @@ class Shuffled(Wrapper):
     Args:
         of: The publisher whose release is shuffled.
         seed: Of the permutation.
-
-    Raises:
-        ValueError: When publishing fewer than two users.
     """
 
     control = True
@@ -158,9 +155,6 @@ class Partial(Wrapper):
         of: The publisher whose release is cut.
         share: Share of the users who keep their row, above 0 and at most 1.
         seed: Of the draw.
-
-    Raises:
-        ValueError: If the share is out of range.
     """
 
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
@@ -180,3 +174,42 @@ class Partial(Wrapper):
             user_ids=release.user_ids[kept],
             record=noted(release, **{"share of the users": self.share}),
         )
+
+
+class Thinned(Wrapper):
+    """Another publisher's release of a part of the ratings, as if the source had fewer of them.
+
+    Each rating stays with the same probability, drawn from its two ids and a public seed, so whether one stays depends on no
+    other. Data sets that differ in one rating, or in one user's, differ in no more afterwards: the record is that of ``of``.
+
+    Args:
+        of: The publisher whose release it is.
+        share: Share of the ratings that stay, above 0 and at most 1.
+        seed: Of the draw; public.
+    """
+
+    seed_of_cell = True
+
+    def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
+        if not 0 < share <= 1:
+            raise ValueError(f"share must lie in (0, 1], got {share}. To release nothing, take Nothing.")
+        super().__init__(of)
+        self.share, self.seed = share, seed
+
+    def remake(self, make: Make, source: Ratings, domain: str) -> Release:
+        """The release of ``of`` on what is left."""
+        release = make(self.thin(source), domain)
+        inputs = {"share of the ratings": self.share, "seed of the share": self.seed}
+        return replace(release, record=noted(release, **inputs))
+
+    def thin(self, source: Ratings) -> Ratings:
+        """The ratings that stay; users and items all do."""
+        users, items = source.pairs()
+        keys = mix(self.seed, "thinned", hash_ids(source.user_ids)[users], hash_ids(source.item_ids)[items])
+        kept = uniform_reals(keys) < self.share
+        if not kept.any():
+            raise ValueError(
+                f"Of {source.num_ratings} ratings none is left at a share of {self.share}. Take a larger one."
+            )
+        matrix = csr_array((source.matrix.data[kept], (users[kept], items[kept])), shape=source.matrix.shape)
+        return Ratings(matrix, source.user_ids, source.item_ids, source.applied)

@@ -65,9 +65,6 @@ class Projected(Publisher):
         paper_faithful: Whether to publish as the paper prints it, for comparison: ratings centred first, singular values
             lifted by the paper's w, a secret M. Slow, and in memory whole. The record states the epsilon that this really
             gives, or says `guarantee: none`: JLT's with fewer items than users, and SJLT's always.
-
-    Raises:
-        ValueError: If an argument is out of range or does not go with the others.
     """
 
     mechanism: ClassVar[str]
@@ -119,17 +116,8 @@ class Projected(Publisher):
     def lifted_rows(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
         """The form that the paper prints, from the lifted ratings ``(items, users)``; shape ``(users, dim)``."""
 
-    @property
-    def matrix_settings(self) -> Mapping[str, Plain]:
-        """Further settings of M, for the record."""
-        return {}
-
     def projection(self, sizes: PublicSizes, matrix: PublicMatrix | None = None) -> ProjectionPlan:
-        """How much noise, and what it proves; from public settings alone. M is made if the noise depends on it.
-
-        Raises:
-            ValueError: If delta is not below one over the number of users.
-        """
+        """How much noise, and what it proves; from public settings alone. M is made if the noise depends on it."""
         delta = sizes.delta(self.delta)
         if self.calibration != "max":
             return self._plan(delta=delta)
@@ -141,41 +129,38 @@ class Projected(Publisher):
         matrix = self.matrix(sizes.num_items)
         plan = self.projection(sizes, matrix)
         weakness = self.lift_weakness(sizes.num_users, sizes.num_items) if self.paper_faithful else None
-        rows = partial(self._lifted, plan, weakness) if self.paper_faithful else partial(self._projected, plan, matrix)
-        inputs = self._inputs(plan, sizes)
+        tensors = partial(self._tensors, plan, matrix, weakness)
+        inputs = self._inputs(plan, matrix, sizes)
         if weakness is not None:
             label = NoiseSource.of(self.noise_seed).label
             record = unprotected_record(
                 self.mechanism, weakness, sizes.unaccounted, noise_source=label, public_inputs=inputs
             )
-            return PlannedRelease.of_tensors(record, NonPrivateEvent(), rows)
+            return PlannedRelease.of_tensors(record, NonPrivateEvent(), tensors)
         cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
         group = f"several ratings of one user together: k of them cost {cost}"
         return PlannedRelease.of_plan(
             self.mechanism,
             plan,
             self.noise_seed,
-            rows,
+            tensors,
             public_inputs=inputs,
             assumptions=(*self._assumptions(plan), *sizes.unaccounted),
             not_protected=(*ALWAYS_OPEN, *(() if plan.relation.unit is Unit.USER else (group,)), EVALUATED),
         )
 
-    def _inputs(self, plan: ProjectionPlan, sizes: PublicSizes) -> dict[str, Plain]:
+    def _inputs(self, plan: ProjectionPlan, matrix: PublicMatrix, sizes: PublicSizes) -> dict[str, Plain]:
         """Public settings and sizes for the record."""
-        if self.paper_faithful:
-            form: dict[str, Plain] = {"form": "as the paper prints it: singular values lifted, M secret"}
-        else:
-            form = {"projection_seed": self.seed}
+        secret: dict[str, Plain] = {"form": "as the paper prints it: singular values lifted, M secret"}
         return {
             "num_components": plan.dim,
             "calibration": plan.calibration,
-            **form,
+            **(secret if self.paper_faithful else {"projection_seed": matrix.seed}),
             "w": plan.w,
             f"centred {'before the lift' if self.paper_faithful else 'after the noise'}": self.centre,
             "num_users": sizes.num_users,
             "num_items": sizes.num_items,
-            **self.matrix_settings,
+            **matrix.settings,
         }
 
     def _assumptions(self, plan: ProjectionPlan) -> tuple[str, ...]:
@@ -187,23 +172,20 @@ class Projected(Publisher):
         holds_anyway = plan.calibration in ("unit", "max") or self.paper_faithful  # a secret M cannot have been seen
         return (bound, sets) if holds_anyway else (bound, sets, "the data were not chosen after seeing the projection")
 
-    def _projected(
-        self, plan: ProjectionPlan, matrix: PublicMatrix, source: Ratings, domain: str
+    def _tensors(
+        self, plan: ProjectionPlan, matrix: PublicMatrix, weakness: str | None, source: Ratings, domain: str
     ) -> Mapping[str, Tensor]:
         self._check_ratings(source, domain)
         noise = NoiseSource.of(self.noise_seed)
-        if 4 * source.num_users * plan.dim > LAZY_BYTES:
+        if self.paper_faithful:
+            rows = self.lifted_rows(lifted_ratings(source.matrix, plan, centre=self.centre), plan, noise)
+        elif 4 * source.num_users * plan.dim > LAZY_BYTES:
             chunks = release_chunks(source.matrix, plan, matrix, noise)
             return LazyRows(source.num_users, plan.dim, lambda: chunks, centre=self.centre)
-        rows = release_rows(source.matrix, plan, matrix, noise)
-        if self.centre:
-            rows -= rows.mean(axis=0)
-        return {"rows": torch.from_numpy(rows.astype(np.float32))}
-
-    def _lifted(self, plan: ProjectionPlan, weakness: str | None, source: Ratings, domain: str) -> Mapping[str, Tensor]:
-        self._check_ratings(source, domain)
-        lifted = lifted_ratings(source.matrix, plan, centre=self.centre)
-        rows = self.lifted_rows(lifted, plan, NoiseSource.of(self.noise_seed))
+        else:
+            rows = release_rows(source.matrix, plan, matrix, noise)
+            if self.centre:
+                rows -= rows.mean(axis=0)
         if weakness is not None:
             text = f"{self.mechanism} with paper_faithful protects nobody here: {weakness}. The record says so."
             warn_once(text, 4)  # the line that publishes

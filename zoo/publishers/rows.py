@@ -59,9 +59,6 @@ class NoisyRows(Publisher):
         clip: L2 norm that users' rows are clipped to; for users only.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
             it can subtract the noise: the record then says `guarantee: none`.
-
-    Raises:
-        ValueError: If an argument is out of range or does not go with the others.
     """
 
     def __init__(
@@ -81,12 +78,7 @@ class NoisyRows(Publisher):
         )  # refuse bad settings before data are opened
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One Gaussian release of all users' rows; only 0/1 ratings.
-
-        Raises:
-            ValueError: If there is no user or item, delta is not below one over the number of users, or the matrix is
-                too large to be released whole.
-        """
+        """One Gaussian release of all users' rows; only 0/1 ratings, and whole only those that fit into memory."""
         _check_sizes(sizes)
         plan = self._plan(delta=sizes.delta(self.delta), threshold=self.threshold)
         if self.threshold is None and sizes.num_users * sizes.num_items > _LARGEST:
@@ -142,9 +134,6 @@ class FlippedRows(Publisher):
             ones that were zeros down to 2^23 on average; it depends on epsilon and the numbers of users and items.
         noise_seed: Null: draws from the operating system. A number makes the release repeatable, and anybody who knows
             it can undo the flips: the record then says `guarantee: none`.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     def __init__(self, epsilon: float, keep: float | None = None, noise_seed: int | None = None) -> None:
@@ -153,11 +142,7 @@ class FlippedRows(Publisher):
         self._plan(num_users=1, num_items=1, keep=keep)  # refuse bad settings before data are opened
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One flip, for one rating moves one cell; only 0/1 ratings.
-
-        Raises:
-            ValueError: If there is no user or item.
-        """
+        """One flip, for one rating moves one cell; only 0/1 ratings."""
         _check_sizes(sizes)
         plan = self._plan(num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep)
         drawn: dict[str, Plain] = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain
 from zoo.privacy.rows.projection import ProjectionPlan
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix, check_density
@@ -40,9 +38,6 @@ class SJLT(Projected):
         calibration: `unit` (columns of M of equal norm; least noise) or `max` (largest column of ``P H D``).
         relation: `change_one_rating`; those on users are refused.
         settings: The others of `Projected`.
-
-    Raises:
-        ValueError: If an argument is out of range or does not go with the others.
     """
 
     mechanism = "SJLT"
@@ -72,11 +67,6 @@ class SJLT(Projected):
         """``P H D``, its columns rescaled for the calibration `unit`."""
         unit = self.calibration == "unit"
         return SparseMatrix(self.num_components, num_items, self.seed, density=self.density, unit=unit)
-
-    @property
-    def matrix_settings(self) -> Mapping[str, Plain]:
-        """The share of P that is not zero."""
-        return {"density": self.density}
 
     def lift_weakness(self, num_users: int, num_items: int) -> str:
         """The printed form has no guarantee at any size."""

@@ -41,9 +41,6 @@ def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries
     guessed from ``<M_i, x> / |M_i|^2 - 1/2``, what the release says of the cell in units of the largest rating, where x
     is the user's published row less what it would be with the cell at 0; the fifth of the scores that is largest in
     absolute value is guessed, by their signs.
-
-    Raises:
-        ValueError: If the plan protects users, or there is no canary.
     """
     if plan.rating_range is None or plan.relation.unit is Unit.USER:
         raise ValueError(f"The canaries are ratings, the plan protects {plan.relation.unit.value!r}: plan for ratings.")

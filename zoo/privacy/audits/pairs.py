@@ -47,12 +47,8 @@ def same_rows(row: npt.ArrayLike, count: int) -> csr_array:
 def row_worlds(mechanism: Mechanism, row0: npt.ArrayLike, row1: npt.ArrayLike, score: Score, width: int) -> Worlds:
     """Worlds of a mechanism that treats users independently: many users with one row ``(items,)``, many with the other.
 
-    Args:
-        mechanism: Publishes rows; must not compare users, so centring over users is left out.
-        row0: A user's row on one data set.
-        row1: The same on its neighbour.
-        score: Of published rows.
-        width: Of a published row; decides how many users are published at a time.
+    The mechanism must not compare users, so centring over users is left out. The width of a published row decides how many
+    users are published at a time.
     """
     chunk = max(1, _CHUNK // width)
 
@@ -132,9 +128,6 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
     of its own that the score reads: it is the logarithm of the likelihood ratio given the matrix, for worlds centred at
     0 and M c ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes such a release, and a bound
     of epsilon alone sees errors of a factor of three in w: use it beside `projection_audit`.
-
-    Raises:
-        ValueError: If the plan's matrix is not Gaussian.
     """
     if plan.mu is not None:
         raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")

@@ -36,9 +36,6 @@ def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
     For one rating the score is the noisy value of its cell, for one user the sum over the cells that differ. A cell
     that is not above the threshold has no value, which counts as the least. Two clipped rows of ones are at most
     ``sqrt(2)`` clips apart, so of what replacing a user may move that share of a half is all there is to see.
-
-    Raises:
-        ValueError: If the plan has a threshold and protects users.
     """
     audit = partial(Audit, name, plan.epsilon, plan.delta, mu=plan.mu, relation=plan.relation)
     if plan.relation.unit is Unit.USER:
@@ -66,7 +63,7 @@ def flipped_rows_audit(name: str, plan: RandomisedResponsePlan) -> Audit:
     """Audit of flipped cells: whether one cell is reported, and kept. The claim has no delta and is attained."""
 
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
-        return _floats(flipped_rows(rows, plan, noise)[:, [_CELL]].toarray())
+        return flipped_rows(rows, plan, noise)[:, [_CELL]].toarray().astype(np.float64)
 
     worlds = row_worlds(mechanism, *_rows_of_a_cell(), lambda cell: cell[:, 0], _ITEMS)
     return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=Relation.CHANGE_ONE_RATING)
@@ -95,7 +92,7 @@ def _rows_of_a_cell() -> tuple[Floats, Floats]:
 
 def _noisy(plan: NoisePlan) -> Mechanism:
     """All noisy cells."""
-    return lambda rows, noise: _floats(noisy_rows(rows, plan, noise))
+    return lambda rows, noise: noisy_rows(rows, plan, noise).astype(np.float64)
 
 
 def _cell_of(plan: NoisePlan) -> Mechanism:
@@ -103,12 +100,8 @@ def _cell_of(plan: NoisePlan) -> Mechanism:
 
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
         if plan.threshold is None:
-            return _floats(noisy_rows(rows, plan, noise)[:, [_CELL]])
+            return noisy_rows(rows, plan, noise)[:, [_CELL]].astype(np.float64)
         values = noisy_rows_above(rows, plan, noise)[:, [_CELL]].toarray()
         return np.where(values > 0, values, -math.inf)
 
     return mechanism
-
-
-def _floats(values: npt.NDArray[np.float32]) -> Floats:
-    return np.asarray(values, dtype=np.float64)

@@ -10,13 +10,10 @@ from zoo.privacy.accounting.relation import Relation, Unit
 
 
 def l2_sensitivity(relation: Relation, rating_range: float, clip: float | None) -> float:
-    """L2 norm of what one change under a relation adds to bounded ratings.
+    """L2 norm of what one change under a relation adds to bounded ratings; refuses a bound that does not go with the relation.
 
     A rating moves its cell by at most ``rating_range`` (`clamp_ratings`). A user zeroed out moves a row by at most ``clip``
     (`clip_rows`), one who is replaced by twice that.
-
-    Raises:
-        ValueError: If a bound is not positive, or the clip does not go with the relation.
     """
     if relation.unit is not Unit.USER:
         if clip is not None:
@@ -32,11 +29,7 @@ def l2_sensitivity(relation: Relation, rating_range: float, clip: float | None) 
 
 
 def clip_rows(rows: csr_array, clip: float) -> csr_array:
-    """Rows scaled down to an L2 norm of at most ``clip``, float64; shorter rows stay.
-
-    Raises:
-        ValueError: If clip is not positive or a value is not finite.
-    """
+    """Rows scaled down to an L2 norm of at most ``clip``, float64; shorter rows stay. All values must be finite."""
     check_sensitivity(clip)
     rows = _canonical(rows)
     norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
@@ -46,11 +39,7 @@ def clip_rows(rows: csr_array, clip: float) -> csr_array:
 
 
 def clamp_ratings(rows: csr_array, rating_range: float) -> csr_array:
-    """Ratings clamped to ``[0, rating_range]``, float64; one that is absent counts as 0.
-
-    Raises:
-        ValueError: If the range is not positive or a value is not finite.
-    """
+    """Ratings clamped to ``[0, rating_range]``, float64; one that is absent counts as 0. All values must be finite."""
     check_sensitivity(rating_range)
     rows = _canonical(rows)
     return csr_array((np.clip(rows.data, 0.0, rating_range), rows.indices, rows.indptr), shape=rows.shape)

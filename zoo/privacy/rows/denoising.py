@@ -71,9 +71,6 @@ class KeptCells:
         zero: Probability that a zero is kept, below that.
         sigma: Standard deviation of the noise of the values kept; None where they are all 1.
         absent: Log-likelihood ratio of a cell that is not kept.
-
-    Raises:
-        ValueError: If ones are not kept oftener than zeros.
     """
 
     one: float
@@ -197,13 +194,9 @@ def posterior_kept(rows: csr_array, cells: KeptCells, max_components: int) -> cs
 def shrunk_rows(rows: Floats, noise_std: float, max_components: int) -> npt.NDArray[np.float32]:
     """Rows ``(users, width)`` of any real values without the noise that can be told from them.
 
-    Mean row plus shrunk singular components; the mean row alone where nothing stands out of the noise. The linear counterpart
-    of `posterior_rows`, for projections and for rows that were clipped.
-
-    Args:
-        rows: As released.
-        noise_std: Standard deviation of the independent noise on each number.
-        max_components: Singular components that are kept at most.
+    Mean row plus shrunk singular components, at most so many; the mean row alone where nothing stands out of the noise, of
+    standard deviation ``noise_std`` on each number. The linear counterpart of `posterior_rows`, for projections and for
+    rows that were clipped.
     """
     mean = rows.mean(axis=0, dtype=np.float64)
     equal = np.full(len(rows), noise_std), np.ones(rows.shape[1])

@@ -13,11 +13,7 @@ _CACHE = 2**18  # bytes of a part that is finished before the next is begun
 
 
 def padded_size(size: int) -> int:
-    """The least power of two that is at least ``size``: Hadamard matrices as PriCDR defines them exist for no other.
-
-    Raises:
-        ValueError: If size is below 1.
-    """
+    """The least power of two that is at least ``size``: Hadamard matrices as PriCDR defines them exist for no other."""
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size!r}. It is the public number of items.")
     return 1 << (size - 1).bit_length()
@@ -29,9 +25,6 @@ def hadamard_transform(vectors: Floats) -> Floats:
     ``<i, j>`` is the inner product of the bits of i and j, both counted from 0 (PriCDR, Definition 3.7). H is symmetric
     and orthogonal, so transforming twice gives V back. Each column's result does not depend on the other columns. V has
     shape ``(n, columns)``, n a power of two, and is left as it is.
-
-    Raises:
-        ValueError: If n is no power of two.
     """
     size = len(vectors)
     if vectors.ndim != 2 or size != padded_size(max(size, 1)):

@@ -76,9 +76,6 @@ def plan_projection(
     * ``max``: Gaussian M, noise for its largest column norm, which is passed. Holds whatever the data are.
     * ``paper``: Gaussian M and the paper's w. The plan's epsilon is the one that this w really gives, far below the one
       asked for.
-
-    Raises:
-        ValueError: If an argument is out of range, missing or does not go with the others.
     """
     check_dim(dim)
     if calibration not in get_args(Calibration):
@@ -145,13 +142,10 @@ def release_chunks(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, 
     Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity`` before projection. Whatever is
     done with the rows is post-processing; centring them over users is too. Taken to the end it is one release. Going
     through it draws the noise: twice is two releases. N is drawn user by user, so neither the chunks' size nor M's blocks
-    change it. M has the plan's width, and columns no longer than the plan allows for.
-
-    Returns:
-        Rows ``(some users, dim)``, float64, rounded to the public lattice of their noise.
+    change it. What comes is ``(some users, dim)``, float64, rounded to the public lattice of its noise.
 
     Raises:
-        ValueError: If the matrix does not go with rows or plan, or, once it is gone through, a value is not finite.
+        ValueError: If M has another width or longer columns than the plan allows for, or, later, a value is not finite.
     """
     if rows.shape[1] != matrix.num_items:
         raise ValueError(

@@ -21,6 +21,12 @@ MATRIX_BYTES = 2**30
 _PIECE = 2**22  # numbers of a whole matrix made at a time
 
 
+def ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
+    """Ranges of at most ``step`` that cover ``size``; of 1, if step is 0."""
+    step = max(1, step)
+    return ((start, min(start + step, size)) for start in range(0, size, step))
+
+
 def column_norms(columns: Floats) -> Floats:
     """L2 norms ``(items,)`` of columns of M, given item by item, ``(items, dim)``."""
     norms: Floats = np.sqrt(np.einsum("id,id->i", columns, columns))
@@ -28,11 +34,7 @@ def column_norms(columns: Floats) -> Floats:
 
 
 def rescale(columns: Floats, norms: Floats, dim: int) -> None:
-    """Give columns of M of these norms ``(items,)`` the norm ``sqrt(dim)``, in place; any part of each, ``(items, any)``.
-
-    Raises:
-        ValueError: If a column is zero or not finite, and so has no direction.
-    """
+    """Give columns of M of these norms ``(items,)`` the norm ``sqrt(dim)``, in place; any part of each, ``(items, any)``."""
     bad = np.flatnonzero(~((norms > 0) & np.isfinite(norms)))
     if len(bad):
         raise ValueError(
@@ -53,19 +55,17 @@ class PublicMatrix(ABC):
         seed: Public; chosen without looking at the data.
         unit: Whether columns are rescaled to norm ``sqrt(dim)``.
         matrix_bytes: Up to this size it is held whole; beyond, it is computed in blocks of about this size or less.
-
-    Raises:
-        ValueError: If an argument is out of range.
+        settings: What else it depends on, for a record.
     """
 
-    def __init__(self, dim: int, num_items: int, seed: int, unit: bool, matrix_bytes: int) -> None:
+    def __init__(self, dim: int, num_items: int, seed: int, unit: bool, matrix_bytes: int, **settings: float) -> None:
         check_dim(dim)
         if num_items < 1:
             raise ValueError(f"num_items must be at least 1, got {num_items!r}. It is the public number of items.")
         if matrix_bytes < 1:
             raise ValueError(f"matrix_bytes must be at least 1, got {matrix_bytes!r}. It is a bound on memory.")
         self.dim, self.num_items, self.matrix_bytes = int(dim), int(num_items), matrix_bytes
-        self.seed, self.unit = seed, unit
+        self.seed, self.unit, self.settings = seed, unit, settings
         self._held: Floats | None = None
 
     @property
@@ -75,9 +75,7 @@ class PublicMatrix(ABC):
 
     def transposed(self) -> Floats:
         """The whole matrix, item by item, shape ``(items, dim)``, whatever its size; made once if it fits."""
-        if self._held is not None:
-            return self._held
-        whole = self._whole()
+        whole = self._whole() if self._held is None else self._held
         if self.fits:
             self._held = whole
         return whole
@@ -123,17 +121,13 @@ class GaussianMatrix(PublicMatrix):
         """L2 norm of each column, shape ``(items,)``."""
         if self.fits:
             return column_norms(self.transposed())
-        return np.concatenate([column_norms(self.columns(*block)) for block in self._blocks(_PIECE)])
-
-    def _blocks(self, numbers: int) -> Iterator[tuple[int, int]]:
-        """Ranges of items with about so many numbers."""
-        step = max(1, numbers // self.dim)
-        for start in range(0, self.num_items, step):
-            yield start, min(start + step, self.num_items)
+        return np.concatenate(
+            [column_norms(self.columns(*items)) for items in ranges(self.num_items, _PIECE // self.dim)]
+        )
 
     def _whole(self) -> Floats:
         whole = np.empty((self.num_items, self.dim))
-        for start, stop in self._blocks(_PIECE):
+        for start, stop in ranges(self.num_items, _PIECE // self.dim):
             whole[start:stop] = self.columns(start, stop)
         return whole
 
@@ -141,6 +135,6 @@ class GaussianMatrix(PublicMatrix):
         # R M^T = sum over blocks of items of R[:, block] M[:, block]^T; compressed by item, for blocks are cut there.
         by_item = rows.tocsc()
         product = np.zeros((rows.shape[0], self.dim))
-        for start, stop in self._blocks(self.matrix_bytes // 8):
+        for start, stop in ranges(self.num_items, self.matrix_bytes // 8 // self.dim):
             product += by_item[:, start:stop] @ self.columns(start, stop)
         return product

@@ -70,9 +70,6 @@ def plan_noise(
     """How much Gaussian noise rows need for an epsilon at delta. Opens no data.
 
     The threshold is in standard deviations of the noise, at least 0; moved up to the next half-way point of the lattice.
-
-    Raises:
-        ValueError: If an argument is out of range, missing or does not go with the others.
     """
     sensitivity = l2_sensitivity(relation, 1.0, clip)
     mu = gauss_mu(epsilon, delta)
@@ -109,9 +106,6 @@ def plan_randomised_response(
     Thinning the reported ones needs no privacy and costs none. It is there for large catalogues, where flips make far
     more ones than there are ratings: with ``keep`` left out, as many are kept as bring the false ones down to 2^23 on
     average, which public sizes decide.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
     check_epsilon(epsilon)
     flip = flip_probability(epsilon)
@@ -137,9 +131,6 @@ def noisy_rows(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Singles:
 
     Those not above the threshold, if there is one, are 0. Protects what ``plan.relation`` says, with the L2 sensitivity
     ``plan.sensitivity``. Whatever is done with the result is post-processing. Noise is drawn user by user.
-
-    Raises:
-        ValueError: If a stored value is not 1.
     """
     rows = _bounded(rows, plan.clip)
     num_users, num_items = rows.shape
@@ -169,12 +160,8 @@ def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> cs
     t, by the inverse survival function of one uniform U: ``v - sigma Phi^-1(p U)``, without the sums of four that
     `NoiseSource.normal` is hardened by.
 
-    Returns:
-        Shape ``(users, items)``, float32, sorted by cell, whatever a cell held. How many cells were zeros, and how many
-        ones were kept, is private: it is in no log.
-
-    Raises:
-        ValueError: If the plan has no threshold, or a stored value is not 1.
+    The result ``(users, items)``, float32, is sorted by cell, whatever a cell held. How many cells were zeros, and how many
+    ones were kept, is private: it is in no log.
     """
     if plan.threshold is None:
         raise ValueError("The plan has no threshold, so every cell is kept: use noisy_rows, or plan with a threshold.")
@@ -204,12 +191,8 @@ def flipped_rows(rows: csr_array, plan: RandomisedResponsePlan, noise: NoiseSour
     without looking at most of them (`sampled_zeros`). All draws are from integers and have exactly these
     probabilities: there is no noise in floating point here, and no caveat about it.
 
-    Returns:
-        Ones, shape ``(users, items)``, float32, sorted by cell, whatever a cell held. How many are true is private: it
-        is in no log.
-
-    Raises:
-        ValueError: If a stored value is not 1.
+    The result, ones ``(users, items)`` in float32, is sorted by cell, whatever a cell held. How many are true is private: it
+    is in no log.
     """
     rows = _bounded(rows, None)
     flip, keep = Fraction(plan.flip_probability), Fraction(plan.keep)

@@ -7,7 +7,6 @@ public matrix like any other. What protects is the noise of `zoo.privacy.rows.pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +16,7 @@ from scipy.special import ndtri
 
 from zoo.privacy.randomness.noise import MASK_STREAM, SIGN_STREAM, public_uniforms
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
-from zoo.privacy.rows.public_matrix import MATRIX_BYTES, PublicMatrix, column_norms, rescale
+from zoo.privacy.rows.public_matrix import MATRIX_BYTES, PublicMatrix, column_norms, ranges, rescale
 
 Floats = npt.NDArray[np.float64]
 
@@ -67,7 +66,7 @@ class SparseMatrix(PublicMatrix):
         unit: bool = True,
         matrix_bytes: int = MATRIX_BYTES,
     ) -> None:
-        super().__init__(dim, num_items, seed, unit, matrix_bytes)
+        super().__init__(dim, num_items, seed, unit, matrix_bytes, density=density)
         check_density(density)
         self.density = density
         self._padded = padded_size(num_items)
@@ -106,7 +105,7 @@ class SparseMatrix(PublicMatrix):
         whole = np.empty((self.num_items, self.dim)) if self.fits else None
         for attempt in range(_ATTEMPTS):
             squares = np.zeros(self.num_items)
-            for start, stop in self._blocks():
+            for start, stop in ranges(self.dim, _BLOCK):
                 block = self._made(attempt, start, stop)
                 squares += np.einsum("id,id->i", block, block)
                 if whole is not None:
@@ -131,19 +130,15 @@ class SparseMatrix(PublicMatrix):
         block *= self._signs[:, None]
         return block
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self.dim, _BLOCK):
-            yield start, min(start + _BLOCK, self.dim)
-
     def _whole(self) -> Floats:
         _ = self._drawn  # holds it, where it fits
         if self._held is not None:
             return self._held
-        return np.concatenate([self.components(*block) for block in self._blocks()], axis=1)
+        return np.concatenate([self.components(*block) for block in ranges(self.dim, _BLOCK)], axis=1)
 
     def _times_blocks(self, rows: csr_array) -> Floats:
         # A component of R M^T is R times one row of M, so components are made and multiplied apart, in any order.
         product = np.empty((rows.shape[0], self.dim))
-        for start, stop in self._blocks():
+        for start, stop in ranges(self.dim, _BLOCK):
             product[:, start:stop] = rows @ self.components(start, stop)
         return product

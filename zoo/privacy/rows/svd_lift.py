@@ -42,13 +42,7 @@ def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Fl
     """Lines 2 to 5 of the algorithm: ratings ``(users, items)`` bounded, each item centred over users, lifted.
 
     Not to be released. Centring first moves a whole row with one rating, by ``(1 - 1/users)^1/2`` of its change (L2):
-    less than without.
-
-    Returns:
-        R1, shape ``(items, users)``.
-
-    Raises:
-        ValueError: If the dense ratings are too large to decompose.
+    less than without. The result, R1, has shape ``(items, users)``.
     """
     size = 8 * rows.shape[0] * rows.shape[1]
     if size > LARGEST_LIFT:
