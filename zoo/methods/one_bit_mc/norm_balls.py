@@ -46,7 +46,7 @@ class NuclearBall:
 
     Attributes:
         radius: The paper's tau.
-        rank: Of the last projection; the warm start of the next.
+        rank: Of the last projection; the warm start of the next. It decides rounding errors, so an interrupted run keeps it.
         truncated: Compute no more singular values than needed; false: always all, for comparison.
     """
 
@@ -178,6 +178,10 @@ class Intersection(Composition):
                 factor = 2.0 if gap > moved else 0.5
                 weight, price = weight * factor, price / factor
         return bounded
+
+
+Projection = NuclearBall | Composition
+"""What solvers project by: onto the nuclear-norm ball, or with the infinity-norm ball."""
 
 
 def truncated(matrix: Floats, rank: int) -> Floats:

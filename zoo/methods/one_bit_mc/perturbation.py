@@ -21,9 +21,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from zoo.methods.one_bit_mc.norm_balls import Composition, InfinityBall, Intersection, NuclearBall
+from zoo.methods.one_bit_mc.norm_balls import Composition, InfinityBall, Intersection, NuclearBall, Projection
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
-from zoo.methods.one_bit_mc.solvers import Projection, Solver, SpectralProjectedGradient
+from zoo.methods.one_bit_mc.solvers import Solver, SpectralProjectedGradient
 from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale

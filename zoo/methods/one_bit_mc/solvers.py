@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from zoo.methods.one_bit_mc.norm_balls import Projection
 from zoo.methods.one_bit_mc.objective import Likelihood
 
 Floats = npt.NDArray[np.float64]
@@ -23,20 +24,6 @@ _SHORTEST, _LONGEST = 1e-4, 1e9  # Barzilai-Borwein steps
 _SUFFICIENT = 1e-4  # share of the slope by which a step must lower the value
 _MEMORY = 3  # values of which the largest is to be undercut
 _HALVINGS = 20
-
-
-class Projection(Protocol):
-    """The nearest matrix of a set; see `zoo.methods.one_bit_mc.norm_balls`.
-
-    Attributes:
-        rank: The warm start of the next projection. It decides rounding errors, so an interrupted run keeps it.
-    """
-
-    rank: int
-
-    def __call__(self, matrix: Floats, /) -> Floats:
-        """Of and to shape ``(rows, columns)``."""
-        ...
 
 
 class Solver(ABC):

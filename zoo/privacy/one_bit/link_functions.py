@@ -37,11 +37,6 @@ class Link(ABC):
 
     @property
     @abstractmethod
-    def convex(self) -> bool:
-        """Whether ``-log h`` and ``-log(1 - h)`` are convex."""
-
-    @property
-    @abstractmethod
     def smoothness(self) -> float:
         """Upper bound of ``|(log h)''|`` and ``|(log(1 - h))''|`` over all x."""
 
@@ -57,6 +52,10 @@ class Link(ABC):
     def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
         """``(log h)' = h'/h`` and ``-(log(1 - h))' = h'/(1 - h)`` at x, both at least 0."""
 
+
+class ConvexLink(Link):
+    """A link whose ``-log h`` and ``-log(1 - h)`` are convex: noise can be calibrated for it."""
+
     @abstractmethod
     def sensitivity(self, alpha: float) -> float:
         """How far one flipped sign moves the gradient at its entry: ``max h'/h + h'/(1 - h)`` over ``|x| <= alpha``."""
@@ -65,17 +64,15 @@ class Link(ABC):
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
         """What one flipped sign does to the curvature at its entry: ``max |ln((c+ + ridge)/(c- + ridge))|`` over ``|x| <= alpha``.
 
-        ``c+ = -(log h)''`` and ``c- = -(log(1 - h))''``. Infinite if not even a float can tell the smaller from 0. Refused
-        with a ValueError where the link is not convex.
+        ``c+ = -(log h)''`` and ``c- = -(log(1 - h))''``. Infinite if not even a float can tell the smaller from 0.
         """
 
 
 @dataclass(frozen=True)
-class Logistic(Link):
+class Logistic(ConvexLink):
     """``h(x) = 1/(1 + e^-x)``. A sign enters its likelihood linearly."""
 
     name = "logistic"
-    convex = True
     smoothness = 0.25
 
     def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102  as in the base
@@ -104,7 +101,7 @@ class Logistic(Link):
 
 
 @dataclass(frozen=True)
-class Probit(Link):
+class Probit(ConvexLink):
     """``h(x) = Phi(x/scale)``: the sign of x plus normal noise of standard deviation ``scale``, which is positive.
 
     With ``z = x/scale`` and ``m(z) = phi(z)/Phi(z)``, slopes are ``m(z)/scale`` and ``m(-z)/scale``, and the curvature of
@@ -116,7 +113,6 @@ class Probit(Link):
     scale: float = 1.0
 
     name = "probit"
-    convex = True
 
     def __post_init__(self) -> None:
         """Refuse a scale that is out of range."""
@@ -163,7 +159,8 @@ class Flipped(Link):
     """The link of signs after randomised response: ``c = (1 - p1) h + p2 (1 - h)``.
 
     Its likelihood is that of the reported signs, so what is fitted with it estimates the entries behind the true ones.
-    ``-log c`` is not convex where a flip explains a sign better than the entry does.
+    ``-log c`` is not convex where a flip explains a sign better than the entry does. Nothing is calibrated for it: flips
+    are private by themselves, and what is fitted to flipped signs is post-processing.
 
     Attributes:
         link: Of the true signs.
@@ -189,11 +186,6 @@ class Flipped(Link):
     @property
     def name(self) -> str:  # noqa: D102
         return f"{self.link.name}, flipped"
-
-    @property
-    def convex(self) -> bool:
-        """Whether nothing is flipped, and the link of the true signs is."""
-        return self.link.convex and self.p1 == self.p2 == 0
 
     @property
     def smoothness(self) -> float:
@@ -230,19 +222,6 @@ class Flipped(Link):
                 for slope, log, p in zip(slopes, logs, (self.p2, self.p1), strict=True)
             )
         return falling, rising
-
-    def sensitivity(self, alpha: float) -> float:
-        """A bound, because ``c (1 - c)`` is concave and c a mixture of h, 1 and 0: ``c'/(c (1 - c)) <= h'/(h (1 - h))``."""
-        return self.link.sensitivity(alpha)
-
-    def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """Refused unless nothing is flipped."""
-        if not self.convex:
-            raise ValueError(
-                "The likelihood of flipped signs is not convex, so nothing follows from its curvature. Flips are private "
-                "by themselves: use the link of the true signs for other noise."
-            )
-        return self.link.log_curvature_ratio(alpha, ridge)
 
 
 def check_ridge(ridge: float) -> None:

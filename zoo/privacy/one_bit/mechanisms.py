@@ -22,7 +22,7 @@ import numpy as np
 from zoo.privacy.accounting.events import PureEvent
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.accounting.pure import laplace_scale
-from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
+from zoo.privacy.one_bit.link_functions import ConvexLink, Link, Logistic, check_ridge
 from zoo.privacy.one_bit.plan import (
     Floats,
     Noise,
@@ -63,7 +63,7 @@ def plan_objective(
     solver, any stopping rule.
 
     *Probit.* A flipped sign moves the gradient at its entry by at most ``Delta = link.sensitivity(alpha)`` (L1), and that
-    depends on the entry. Laplace noise N of scale ``Delta/(epsilon - c)``, where c is `Link.log_curvature_ratio`: at an
+    depends on the entry. Laplace noise N of scale ``Delta/(epsilon - c)``, where c is `ConvexLink.log_curvature_ratio`: at an
     output, N is a known function of the entry, whose derivative is the curvature there, which differs between the two
     signs by a factor of at most ``e^c``; the rest of the problem, constraints included, adds as much to both. This is the
     law of the exact minimiser. Anything may be done with that, and no guarantee is left for what a solver returns
@@ -73,7 +73,7 @@ def plan_objective(
     check_ridge(ridge)
     if isinstance(link, Logistic):
         return vector_plan(epsilon, delta, noise, 1.0)
-    if not link.convex:
+    if not isinstance(link, ConvexLink):
         raise ValueError(f"The link must be convex, got {link.name!r}. Use the link of the true signs, without flips.")
     check_noise(noise, delta)
     if noise == "gaussian":
@@ -209,7 +209,7 @@ def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, st
     lie between ridge and ridge plus smoothness, and the step size is at most 2 over their sum; projections bring nothing
     apart), and the sign that differs moves one entry by at most ``step_size Delta`` more. Arguments as in `plan_output`.
     """
-    if not link.convex:
+    if not isinstance(link, ConvexLink):
         raise ValueError(f"The link must be convex, got {link.name!r}: steps of others can bring matrices apart.")
     check_ridge(ridge)
     check_steps(steps)

@@ -36,19 +36,19 @@ class PublishedScale:
 def paper_sensitivity(link: Link, alpha: float) -> float:
     """The paper's bound of how far one flipped sign moves a gradient: 1 for logistic, ``2 h'(0)/h(-alpha)`` for probit.
 
-    `Link.sensitivity` is the least bound; for probit this one is far above it. Unit, relation and norm are the same.
+    `ConvexLink.sensitivity` is the least bound; for probit this one is far above it. Unit, relation and norm are the same.
     """
+    if not isinstance(link, Logistic | Probit):
+        raise ValueError(f"The paper has a bound for 'logistic' and 'probit', got {link.name!r}.")
     exact = link.sensitivity(alpha)
     if isinstance(link, Logistic):
         return exact
-    if isinstance(link, Probit):
-        rare = float(link.probability(-alpha))
-        if rare == 0:
-            raise ValueError(
-                f"alpha must be at most 37 scales of a probit link, got {alpha!r}: the paper's bound is infinite."
-            )
-        return 2 / (math.sqrt(2 * math.pi) * link.scale) / rare
-    raise ValueError(f"The paper has a bound for 'logistic' and 'probit', got {link.name!r}.")
+    rare = float(link.probability(-alpha))
+    if rare == 0:
+        raise ValueError(
+            f"alpha must be at most 37 scales of a probit link, got {alpha!r}: the paper's bound is infinite."
+        )
+    return 2 / (math.sqrt(2 * math.pi) * link.scale) / rare
 
 
 def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedScale:
