@@ -65,8 +65,7 @@ class HeldOutCases(NamedTuple):
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:
     """Position in the batch and item of every entry of the users' rows (batch,)."""
     bags = rows.bags(users)
-    lengths = bags.offsets.diff(append=bags.offsets.new_tensor([len(bags.items)]))
-    return torch.repeat_interleave(lengths), bags.items
+    return bags.rows, bags.items
 
 
 def predict_batch(rows: SparseRows, users: Tensor) -> PredictBatch:

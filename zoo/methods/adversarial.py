@@ -11,41 +11,45 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zoo.data.batches import Batch
+from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender
 
 
 class Adversarial(Recommender):
     """A discriminator and a generator that take one step each on every batch, the discriminator first.
 
-    A method makes ``generator`` and ``discriminator`` in ``build``, sets both step sizes and L2 weights in its constructor,
-    and says in :meth:`discriminator_step` and ``step`` what a batch costs either. Penalties are added to ``critic`` and to
-    ``generator``. One for ``loss`` is the generator's too; such penalties are summed over the rows of a batch, and the
-    losses here are means over users, so it is divided by their number.
+    A method makes ``generator`` and ``discriminator`` in ``build``, and says in :meth:`discriminator_step` and ``step`` what a
+    batch costs either. Penalties are added to ``critic`` and to ``generator``. One for ``loss`` is the generator's too; such
+    penalties are summed over the rows of a batch, and the losses here are means over users, so it is divided by their number.
 
     All random numbers come from the global stream, which checkpoints keep: a resumed run equals an unbroken one.
     """
 
     generator: nn.Module
     discriminator: nn.Module
-    lr_generator: float
-    lr_discriminator: float
-    weight_decay_generator: float
-    weight_decay_discriminator: float
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        lr_generator: float,
+        lr_discriminator: float,
+        weight_decay_generator: float,
+        weight_decay_discriminator: float,
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
+        self.adam: dict[str, dict[str, Any]] = {
+            "generator": {"lr": lr_generator, "weight_decay": weight_decay_generator},
+            "discriminator": {"lr": lr_discriminator, "weight_decay": weight_decay_discriminator},
+        }
+        for settings in self.adam.values():
+            check_training(**settings)
 
     @abstractmethod
     def discriminator_step(self, batch: Batch) -> Outputs:
         """``loss`` of the discriminator, and those of ``exposes`` that a penalty on it may want."""
 
     def setup(self, stage: str) -> None:
-        """Refuse several processes, then read the data.
-
-        Raises:
-            ValueError: If there are several processes.
-        """
+        """Refuse several processes, then read the data."""
         if self.trainer.world_size > 1:
             raise ValueError(
                 f"{type(self).__name__} takes the steps of its two networks in one process; got "
@@ -79,15 +83,6 @@ class Adversarial(Recommender):
         return optimizers[0], optimizers[1]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam for each network."""
-        return (
-            torch.optim.Adam(
-                self.discriminator.parameters(),
-                lr=self.lr_discriminator,
-                weight_decay=self.weight_decay_discriminator,
-                fused=True,
-            ),
-            torch.optim.Adam(
-                self.generator.parameters(), lr=self.lr_generator, weight_decay=self.weight_decay_generator, fused=True
-            ),
-        )
+        """Adam for each network, the discriminator's first."""
+        players = {"discriminator": self.discriminator, "generator": self.generator}
+        return [torch.optim.Adam(net.parameters(), fused=True, **self.adam[name]) for name, net in players.items()]

@@ -44,7 +44,7 @@ class BPR(Recommender):
             raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
         if not l2 >= 0:
             raise ValueError(f"l2 must not be negative, got {l2}; 0 leaves it out.")
-        check_training(lr=lr, weight_decay=0.0, dropouts={})
+        check_training(lr=lr)
         self.num_factors, self.l2, self.lr = num_factors, l2, lr
 
     def build(self, sizes: Sizes) -> None:

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch
 from zoo.methods.adversarial import Adversarial
 from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
-from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Sizes
 
 Scheme = Literal["ZR", "PM", "ZP"]
@@ -82,7 +81,7 @@ class CFGAN(Adversarial):
         weight_decay_generator: float = 4.4e-5,
         weight_decay_discriminator: float = 1.4e-6,
     ) -> None:
-        super().__init__()
+        super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
         if scheme not in get_args(Scheme):
             raise ValueError(f"scheme must be one of {get_args(Scheme)}, got {scheme!r}.")
         for name, ratio in (("zr_ratio", zr_ratio), ("pm_ratio", pm_ratio)):
@@ -99,15 +98,10 @@ class CFGAN(Adversarial):
         for activation in (generator_activation, discriminator_activation):
             if activation not in ACTIVATIONS:
                 raise ValueError(f"An activation must be one of {list(ACTIVATIONS)}, got {activation!r}.")
-        check_training(lr=lr_generator, weight_decay=weight_decay_generator, dropouts={})
-        check_training(lr=lr_discriminator, weight_decay=weight_decay_discriminator, dropouts={})
         self.zr_ratio, self.zr_weight = (zr_ratio if scheme != "PM" else 0.0), zr_weight
         self.pm_ratio = pm_ratio if scheme != "ZR" else 0.0
         self.generator_dims, self.generator_activation = tuple(generator_dims), generator_activation
         self.discriminator_dims, self.discriminator_activation = tuple(discriminator_dims), discriminator_activation
-        self.lr_generator, self.lr_discriminator = lr_generator, lr_discriminator
-        self.weight_decay_generator = weight_decay_generator
-        self.weight_decay_discriminator = weight_decay_discriminator
 
     def build(self, sizes: Sizes) -> None:
         """Make both networks."""

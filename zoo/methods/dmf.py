@@ -53,7 +53,7 @@ class DMF(TwoTowerRecommender):
             raise ValueError(
                 f"dims must be widths of at least 1 and scale positive; got dims {list(dims)}, scale {scale}."
             )
-        check_training(lr=lr, weight_decay=weight_decay, dropouts={"input_dropout": input_dropout})
+        check_training(lr=lr, weight_decay=weight_decay, input_dropout=input_dropout)
         self.dims, self.scale, self.loss, self.input_dropout = tuple(dims), scale, loss, input_dropout
         self.batches = "users" if loss == "all_items" else "pairs"
         self.num_negatives = num_negatives

@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch.nn import functional as F
 
 from zoo.data.batches import Batch
 from zoo.recommender import Outputs, Recommender, Sizes
@@ -63,5 +62,4 @@ class EASE(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """A user's row times the item-item matrix, shape ``(batch, num_items)``."""
-        bags = self.target_rows.bags(users)
-        return F.embedding_bag(bags.items, self.weights, bags.offsets, mode="sum", per_sample_weights=bags.weights)
+        return self.target_rows.bags(users).times(self.weights)

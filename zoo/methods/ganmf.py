@@ -12,7 +12,6 @@ from zoo.data.batches import Batch
 from zoo.methods.adversarial import Adversarial
 from zoo.nn.factors import FactorTables
 from zoo.nn.linear_autoencoder import LinearAutoencoder
-from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Sizes
 
 
@@ -63,20 +62,15 @@ class GANMF(Adversarial):
         weight_decay_generator: float = 0.0,
         weight_decay_discriminator: float = 1e-4,
     ) -> None:
-        super().__init__()
+        super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
         if min(num_factors, code_dim) < 1:
             raise ValueError(f"num_factors and code_dim must be at least 1; got {num_factors} and {code_dim}.")
         if not 0 < margin < math.inf:
             raise ValueError(f"margin must be positive and finite, got {margin}; the authors tuned it in 1 to 10.")
         if not 0 <= feature_matching <= 1:
             raise ValueError(f"feature_matching must lie in [0, 1], got {feature_matching}; 0 leaves it out.")
-        check_training(lr=lr_generator, weight_decay=weight_decay_generator, dropouts={})
-        check_training(lr=lr_discriminator, weight_decay=weight_decay_discriminator, dropouts={})
         self.num_factors, self.code_dim = num_factors, code_dim
         self.margin, self.feature_matching = margin, feature_matching
-        self.lr_generator, self.lr_discriminator = lr_generator, lr_discriminator
-        self.weight_decay_generator = weight_decay_generator
-        self.weight_decay_discriminator = weight_decay_discriminator
 
     def build(self, sizes: Sizes) -> None:
         """Make the factors and the autoencoder."""

@@ -87,7 +87,7 @@ class NeuMF(Recommender):
             )
         if num_negatives < 1:
             raise ValueError(f"num_negatives must be at least 1, got {num_negatives}; 4 is the paper's.")
-        check_training(lr=lr, weight_decay=0.0, dropouts={"dropout": dropout})
+        check_training(lr=lr, dropout=dropout)
         self._check_pretraining(parts, pretrained_gmf, pretrained_mlp, pretrained_weight)
         self.parts, self.gmf_dim, self.mlp_dims, self.dropout = parts, gmf_dim, tuple(mlp_dims), dropout
         self.num_negatives, self.optimizer, self.lr = num_negatives, optimizer, lr

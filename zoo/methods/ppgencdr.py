@@ -74,13 +74,9 @@ class PPGenCDR(TwoTowerRecommender):
                 f"{source_share}."
             )
         dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout, "item_dropout": item_dropout}
-        check_training(lr=lr, weight_decay=weight_decay, dropouts=dropouts)
-        self.dims, self.encoder_dims, self.source_share, self.scale = (
-            tuple(dims),
-            tuple(encoder_dims),
-            source_share,
-            scale,
-        )
+        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
+        self.dims, self.encoder_dims = tuple(dims), tuple(encoder_dims)
+        self.source_share, self.scale = source_share, scale
         self.alignment_weight = alignment_weight
         self.source_dropout, self.input_dropout, self.item_dropout = source_dropout, input_dropout, item_dropout
         self.lr, self.weight_decay = lr, weight_decay

@@ -67,7 +67,7 @@ class PriCDR(TwoTowerRecommender):
         if min(alignment_weight, transfer_weight) < 0:
             raise ValueError(f"Weights must not be negative; got {alignment_weight} and {transfer_weight}.")
         dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout}
-        check_training(lr=lr, weight_decay=weight_decay, dropouts=dropouts)
+        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
         self.dims, self.scale = tuple(dims), scale
         self.alignment_weight, self.transfer_weight = alignment_weight, transfer_weight
         self.source_dropout, self.input_dropout = source_dropout, input_dropout

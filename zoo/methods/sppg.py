@@ -135,7 +135,7 @@ class SPPG(PrivateAdversarial):
         if critic_bound is not None and not critic_bound > 0:
             raise ValueError(f"critic_bound must be positive, or null for none; got {critic_bound}.")
         for lr in (lr_generator, lr_critic):
-            check_training(lr=lr, weight_decay=weight_decay, dropouts={"dropout": dropout})
+            check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
         self.condition_dim, self.noise_dim, self.dropout, self.density = condition_dim, noise_dim, dropout, density
         self.generator_dims, self.critic_dims = tuple(generator_dims), tuple(critic_dims)
         self.conditioning: Conditioning = conditioning

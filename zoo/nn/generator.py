@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.rows import Bags
-
 Weights = Sequence[tuple[Tensor, Tensor]]
 """Weight ``(outer, inner)`` and bias ``(outer,)`` of each layer, input first."""
 
@@ -97,12 +95,6 @@ class GeneratedRows(nn.Module):
         """Rows ``index`` (batch,), shape ``(batch, width)``."""
         weights = [(getattr(self, f"weight_{n}"), getattr(self, f"bias_{n}")) for n in range(self.num_layers)]
         return _rows(self.embedding[index], self.noise_dim, weights, noisy=self.training)
-
-    def bags(self, index: Tensor) -> Bags:
-        """Rows ``index`` (batch,) with every column as an entry."""
-        columns = torch.arange(self.width, device=index.device)
-        offsets = torch.arange(len(index), device=index.device) * self.width
-        return Bags(columns.repeat(len(index)), offsets, self.dense(index).flatten())
 
 
 def generator_shapes(tensors: Mapping[str, Tensor]) -> list[int]:

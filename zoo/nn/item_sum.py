@@ -67,9 +67,8 @@ def padded(bags: Bags) -> tuple[Tensor, Tensor]:
 
     Where a row is shorter there is item 0 with weight 0.
     """
-    lengths = torch.diff(bags.offsets, append=bags.offsets.new_tensor([len(bags.items)]))
+    lengths, rows = bags.lengths, bags.rows
     longest = max(1, int(lengths.max())) if len(lengths) else 1
-    rows = torch.repeat_interleave(lengths)
     places = torch.arange(len(rows), device=rows.device) - bags.offsets[rows]
     items = bags.items.new_zeros(len(lengths), longest, dtype=torch.int64)
     weights = bags.weights.new_zeros(len(lengths), longest)

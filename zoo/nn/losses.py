@@ -1,7 +1,7 @@
 """Losses that methods share; each says how it is reduced."""
 
 import torch
-from torch import Tensor, repeat_interleave
+from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.rows import Bags
@@ -10,16 +10,14 @@ from zoo.nn.rows import Bags
 def all_items_loss(logits: Tensor, observed: Bags) -> Tensor:
     """Binary cross-entropy of every item of every user in the batch, summed, without sampled negatives.
 
-    Equal to ``binary_cross_entropy_with_logits(logits, dense_rows, reduction="sum")``: the softplus of all logits less
-    the logits at the observed entries, so that the dense 0/1 matrix is never made.
+    With logits ``x`` and targets ``y``, both (users, items), a cell costs ``softplus(x) - x y``. The second term is 0 wherever
+    nothing was observed, so it is summed over the observed entries alone and the dense ``y`` is never made.
 
     Args:
         logits: Shape ``(users, items)``.
         observed: The same users' rows; weights are targets in [0, 1].
     """
-    lengths = observed.offsets.diff(append=observed.offsets.new_tensor([len(observed.items)]))
-    rows = repeat_interleave(lengths)
-    return F.softplus(logits).sum() - (logits[rows, observed.items] * observed.weights).sum()
+    return F.softplus(logits).sum() - (logits[observed.rows, observed.items] * observed.weights).sum()
 
 
 def reconstruction_loss(decoded: Tensor, rows: Tensor, present: Tensor) -> Tensor:
@@ -28,15 +26,10 @@ def reconstruction_loss(decoded: Tensor, rows: Tensor, present: Tensor) -> Tenso
 
 
 def alignment_loss(source: Tensor, target: Tensor, present: Tensor) -> Tensor:
-    """Squared distance between the two factors of each user, summed over users that have both.
+    """Squared distance between source and target factor (batch, dim) of each user, summed over who has both (batch,).
 
-    Row by row: user i's source factor is pulled to user i's target factor and to nobody else's.
+    User i's source factor is pulled to user i's target factor and to nobody else's.
     Reference: Chen et al., PriCDR (WWW 2022), equation 7.
-
-    Args:
-        source: Shape ``(batch, dim)``.
-        target: Shape ``(batch, dim)``.
-        present: Which users have a source factor, shape ``(batch,)``.
     """
     return ((source - target).square().sum(1) * present).sum()
 

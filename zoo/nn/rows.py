@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 class Bags(NamedTuple):
@@ -21,9 +22,32 @@ class Bags(NamedTuple):
     offsets: Tensor
     weights: Tensor
 
+    @property
+    def lengths(self) -> Tensor:
+        """Entries in each row, shape ``(batch,)``."""
+        return self.offsets.diff(append=self.offsets.new_tensor([len(self.items)]))
+
+    @property
+    def rows(self) -> Tensor:
+        """Row of each entry, shape ``(entries,)``."""
+        return torch.repeat_interleave(self.lengths)
+
+    def times(self, table: Tensor) -> Tensor:
+        """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there."""
+        weights = self.weights.to(table.dtype)
+        return F.embedding_bag(self.items, table, self.offsets, mode="sum", per_sample_weights=weights)
+
+    def dense(self, width: int) -> Tensor:
+        """The same rows as a dense matrix, shape ``(batch, width)``."""
+        dense = self.weights.new_zeros(len(self.offsets), width)
+        return dense.index_put_((self.rows, self.items), self.weights, accumulate=True)
+
 
 def gather_bags(starts: Tensor, items: Tensor, weights: Tensor, index: Tensor) -> Bags:
     """Rows ``index`` of a compressed matrix, without a loop over rows.
+
+    Entry ``e`` of the batch, of its row ``r``, is entry ``starts[index[r]] + (e - offsets[r])`` of the matrix. Every batch of
+    every method is read so: a loop over rows in Python would cost more than the networks.
 
     Args:
         starts: Row pointers, shape ``(rows + 1,)``.
@@ -31,20 +55,12 @@ def gather_bags(starts: Tensor, items: Tensor, weights: Tensor, index: Tensor) -
         weights: Values, shape ``(entries,)``.
         index: Rows wanted, in any order and as often as wanted, shape ``(batch,)``.
     """
-    begin = starts[index]
+    begin = starts[index]  # (batch,)
     lengths = starts[index + 1] - begin
     offsets = lengths.cumsum(0) - lengths
-    position = torch.repeat_interleave(begin - offsets, lengths)
-    position = position + torch.arange(len(position), device=position.device)
+    shift = torch.repeat_interleave(begin - offsets, lengths)  # (entries of the batch,)
+    position = shift + torch.arange(len(shift), device=shift.device)
     return Bags(items[position], offsets, weights[position])
-
-
-def scatter_dense(bags: Bags, width: int) -> Tensor:
-    """The same batch as a dense matrix, shape ``(batch, width)``."""
-    lengths = torch.diff(bags.offsets, append=bags.offsets.new_tensor([len(bags.items)]))
-    rows = torch.repeat_interleave(lengths)
-    dense = bags.weights.new_zeros(len(bags.offsets), width)
-    return dense.index_put_((rows, bags.items), bags.weights, accumulate=True)
 
 
 class Compressed(Protocol):
@@ -75,9 +91,8 @@ class SparseRows(nn.Module):
     def __init__(self, starts: Tensor, items: Tensor, weights: Tensor, width: int) -> None:
         super().__init__()
         self.width = width
-        self.register_buffer("starts", starts, persistent=False)
-        self.register_buffer("items", items, persistent=False)
-        self.register_buffer("weights", weights, persistent=False)
+        for name, tensor in {"starts": starts, "items": items, "weights": weights}.items():
+            self.register_buffer(name, tensor, persistent=False)
 
     @classmethod
     def of(cls, ratings: Compressed) -> SparseRows:
@@ -99,11 +114,11 @@ class SparseRows(nn.Module):
 
     def dense(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
-        return scatter_dense(self.bags(index), self.width)
+        return self.bags(index).dense(self.width)
 
 
 class DenseRows(nn.Module):
-    """Dense rows as a non-persistent buffer, with the same readers as :class:`SparseRows`.
+    """Dense rows as a non-persistent buffer.
 
     Args:
         rows: Shape ``(rows, width)``.
@@ -121,12 +136,6 @@ class DenseRows(nn.Module):
         """Number of rows."""
         return len(self.rows)
 
-    def bags(self, index: Tensor) -> Bags:
-        """Rows ``index`` (batch,) with every column as an entry."""
-        columns = torch.arange(self.width, device=self.rows.device)
-        offsets = torch.arange(len(index), device=self.rows.device) * self.width
-        return Bags(columns.repeat(len(index)), offsets, self.rows[index].flatten())
-
     def dense(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,), shape ``(batch, width)``."""
         return self.rows[index]
@@ -141,9 +150,6 @@ class ReadableRows(Protocol):
     def num_rows(self) -> int:
         """Number of rows."""
 
-    def bags(self, index: Tensor) -> Bags:
-        """Rows ``index`` (batch,) for ``embedding_bag``."""
-
     def dense(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
 
@@ -157,7 +163,6 @@ class LinkedRows(nn.Module):
     """
 
     links: Tensor
-
     rows: ReadableRows
 
     def __init__(self, rows: ReadableRows, links: Tensor) -> None:
@@ -166,32 +171,13 @@ class LinkedRows(nn.Module):
         self.register_buffer("links", links, persistent=False)
 
     def dense(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of the users, and which of them have one.
-
-        Args:
-            users: Shape ``(batch,)``.
-
-        Returns:
-            Rows of shape ``(batch, width)``, zero where there is none, and a mask of shape ``(batch,)``.
-        """
+        """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``."""
         links = self.links[users]
         present = links >= 0
         if not self.has_rows:
             return torch.zeros(len(users), self.rows.width, device=links.device), present
         rows = self.rows.dense(links.clamp(min=0))
         return rows * present[:, None], present
-
-    def bags(self, users: Tensor) -> tuple[Bags, Tensor]:
-        """The same for ``embedding_bag``; a user without a row has entries of weight zero, or none."""
-        links = self.links[users]
-        present = links >= 0
-        if not self.has_rows:
-            empty = links.new_empty(0)
-            return Bags(empty, torch.zeros_like(links), torch.empty(0, device=links.device)), present
-        bags = self.rows.bags(links.clamp(min=0))
-        lengths = torch.diff(bags.offsets, append=bags.offsets.new_tensor([len(bags.items)]))
-        keep = torch.repeat_interleave(present, lengths)
-        return bags._replace(weights=bags.weights * keep), present
 
     @property
     def has_rows(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -12,12 +12,8 @@ from torch.nn import functional as F
 from zoo.nn.rows import Bags, SparseRows
 
 
-def check_training(*, lr: float, weight_decay: float, dropouts: Mapping[str, float]) -> None:
-    """Refuse settings of a network's training that cannot be meant.
-
-    Raises:
-        ValueError: If lr is not positive, weight_decay is negative or a dropout is outside [0, 1).
-    """
+def check_training(*, lr: float, weight_decay: float = 0.0, **dropouts: float) -> None:
+    """Refuse, with a `ValueError`, settings of a network's training that cannot be meant; dropouts by their names."""
     if not lr > 0:
         raise ValueError(f"lr must be positive, got {lr}; 0.001 is usual.")
     if not weight_decay >= 0:
@@ -47,10 +43,7 @@ class SparseLinear(nn.Module):
 
     def forward(self, bags: Bags) -> Tensor:
         """Shape ``(batch, out_dim)``."""
-        out = F.embedding_bag(
-            bags.items, self.weight, bags.offsets, mode="sum", per_sample_weights=bags.weights.to(self.weight.dtype)
-        )
-        return out + self.bias
+        return bags.times(self.weight) + self.bias
 
 
 class SparseTower(nn.Module):

@@ -69,8 +69,6 @@ def test_a_release_gives_the_rows_of_its_generator_before_and_after_a_file(tmp_p
     dense, present = linked.dense(torch.tensor([0, 1, 2]))
     assert present.tolist() == [True, False, True]
     assert torch.allclose(dense, torch.stack([rows[3], torch.zeros(7), rows[0]]))
-    bags = kept.device_rows().bags(torch.tensor([1]))
-    assert torch.allclose(bags.weights, rows[1])
     some = replace(kept, tensors=kept.tensors_of(torch.tensor([4, 2])), user_ids=kept.user_ids[[4, 2]])
     assert torch.allclose(some.rows(torch.arange(2)), rows[[4, 2]])
 

@@ -3,7 +3,7 @@
 import torch
 
 from zoo.nn.linear_autoencoder import LinearAutoencoder
-from zoo.nn.rows import Bags, scatter_dense
+from zoo.nn.rows import Bags
 
 ROWS = Bags(torch.tensor([0, 3, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 1.0, 1.0]))
 
@@ -13,7 +13,7 @@ def test_codes_and_errors() -> None:
     network = LinearAutoencoder(5, 3)
     torch.nn.init.normal_(network.encoder.bias)
     torch.nn.init.normal_(network.decoder.bias)
-    dense = scatter_dense(ROWS, 5)
+    dense = ROWS.dense(5)
     codes = network.encode(dense)
     assert torch.allclose(codes, network.encode_sparse(ROWS), atol=1e-6)
     assert torch.allclose(codes[2], network.encoder.weight[2] + network.encoder.bias)

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
-from zoo.nn.rows import Bags, scatter_dense
+from zoo.nn.rows import Bags
 
 ROWS = Bags(torch.tensor([0, 3, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 1.0, 1.0]))  # two, none, one
 
@@ -14,7 +14,7 @@ ROWS = Bags(torch.tensor([0, 3, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0,
 def test_one_row_is_read_as_by_a_dense_layer(activation: Activation) -> None:
     torch.manual_seed(0)
     network = RowPerceptron(5, (4, 3), 2, activation)
-    dense = scatter_dense(ROWS, 5)
+    dense = ROWS.dense(5)
     function = {"linear": lambda x: x, "leaky_relu": F.leaky_relu}.get(activation) or getattr(torch, activation)
     hidden = function(dense @ network.first.weight + network.first.bias)
     hidden = function(F.linear(hidden, network.rest[0].weight, network.rest[0].bias))
@@ -26,7 +26,7 @@ def test_two_rows_are_read_as_one_vector() -> None:
     torch.manual_seed(0)
     network = RowPerceptron(5, (4,), 1, "tanh", reads_second=True)
     second = torch.randn(3, 5)
-    both = torch.cat([scatter_dense(ROWS, 5), second], dim=1)
+    both = torch.cat([ROWS.dense(5), second], dim=1)
     hidden = torch.tanh(both @ network.first.weight + network.first.bias)
     expected = F.linear(hidden, network.rest[0].weight, network.rest[0].bias)
     assert torch.allclose(network(ROWS, second), expected, atol=1e-6)
