@@ -34,12 +34,7 @@ class OneRun:
     """What the guesses of a one-run audit say; see `one_run`.
 
     Attributes:
-        correct: Guesses that were right.
-        guesses: Guesses made.
-        canaries: Coins tossed.
-        epsilon: Claimed privacy loss.
-        delta: Its delta.
-        beta: Largest probability that a true claim is called a violation.
+        correct, guesses, canaries, epsilon, delta, beta: As they were given.
         p_value: Largest probability of so many right guesses under the claim.
         eps_lower: Largest epsilon that is refuted; 0 if none is.
         reach: Largest epsilon that would be refuted had every guess been right: no audit of so few guesses sees beyond.
@@ -125,15 +120,11 @@ class OneRunAudit:
     """A mechanism's claim, and how to put it to the test by one release.
 
     Attributes:
-        name: For a table.
-        epsilon: Claimed privacy loss at delta.
-        delta: In [0, 1).
+        name, epsilon, delta, relation, holds: As of `zoo.privacy.audits.two_world.Audit`.
         canaries: Fair coins tossed, each deciding one unit of the data.
         guesses: Coins that are guessed.
         release: Tosses the coins, runs the mechanism once and guesses.
         sigma: Claimed standard deviation of what the mechanism adds.
-        relation: Which two data sets the claim keeps alike.
-        holds: False for a published claim that does not hold: the audit must find the violation.
     """
 
     name: str

@@ -45,10 +45,7 @@ class TwoWorld:
     """What the scores of two neighbouring data sets say; see `two_world`.
 
     Attributes:
-        epsilon: Claimed privacy loss at delta.
-        delta: Claimed probability beyond which nothing is promised; 0 for a pure claim.
-        mu: Claimed mu of a Gaussian release, else None.
-        beta: Largest probability that a true claim is called a violation.
+        epsilon, delta, mu, beta: As they were given.
         runs: Runs in the smaller world.
         eps_lower: Lower bound of the epsilon at delta; 0 if nothing was seen.
         mu_lower: Lower bound of mu; None if no mu is claimed.
@@ -127,10 +124,10 @@ def two_world(
     Args:
         scores0: A score per run on one data set, in the order of the runs, ``(runs,)``; infinite scores are allowed.
         scores1: The same on the other data set.
-        epsilon: Claimed privacy loss.
-        delta: In [0, 1).
+        epsilon: Claimed privacy loss at delta.
+        delta: In [0, 1); 0 for a pure claim.
         mu: Claimed mu, for Gaussian releases.
-        beta: In (0, 1).
+        beta: Largest probability that a true claim is called a violation, in (0, 1).
         attained: What is really there to see on these data sets: of mu, or of epsilon where no mu is claimed, as the
             whole epsilon is of randomised response. None: the whole mu; without one, unknown.
 

@@ -11,6 +11,9 @@ from zoo.privacy.accounting.relation import Relation, Unit
 Plain = str | int | float | bool
 """What public inputs are made of."""
 
+Reader = Callable[[str, object], Any]
+"""Name of a field and plain JSON in, its value out."""
+
 
 class RecordError(ValueError):
     """A record that contradicts itself or cannot be read."""
@@ -59,10 +62,23 @@ def read_field(name: str, kind: str, value: object) -> Any:  # noqa: ANN401  eac
     return _READERS[kind.removesuffix(" | None")](name, value)
 
 
-def _read_text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise RecordError(f"{name} must be a text, got {type(value).__name__}.")
-    return value
+def _reader(kind: type[Any], what: str, convert: Callable[[Any], object]) -> Reader:
+    """Of values of one type of JSON; a bool is no number."""
+
+    def read(name: str, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise RecordError(f"{name} must be {what}, got {type(value).__name__}.")
+        return convert(value)
+
+    return read
+
+
+_read_text = _reader(str, "a text", str)
+_read_list = _reader(list, "a list of texts", list)
+
+
+def _read_texts(name: str, value: object) -> tuple[str, ...]:
+    return tuple(_read_text(name, text) for text in _read_list(name, value))
 
 
 def _read_number(name: str, value: object) -> float:
@@ -71,25 +87,7 @@ def _read_number(name: str, value: object) -> float:
     return float(value)
 
 
-def _read_integer(name: str, value: object) -> int:
-    if type(value) is not int:
-        raise RecordError(f"{name} must be an integer, got {type(value).__name__}.")
-    return value
-
-
-def _read_texts(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise RecordError(f"{name} must be a list of texts, got {type(value).__name__}.")
-    return tuple(_read_text(name, text) for text in value)
-
-
-def _read_inputs(name: str, value: object) -> dict[str, Plain]:
-    if not isinstance(value, Mapping):
-        raise RecordError(f"{name} must be a mapping, got {type(value).__name__}.")
-    return dict(value)
-
-
-def _reader_of(kind: type[StrEnum]) -> Callable[[str, object], StrEnum]:
+def _reader_of(kind: type[StrEnum]) -> Reader:
     known = [str(member.value) for member in kind]
 
     def read(name: str, value: object) -> StrEnum:
@@ -100,12 +98,12 @@ def _reader_of(kind: type[StrEnum]) -> Callable[[str, object], StrEnum]:
     return read
 
 
-_READERS: dict[str, Callable[[str, object], object]] = {
+_READERS: dict[str, Reader] = {
     "str": _read_text,
     "float": _read_number,
-    "int": _read_integer,
+    "int": _reader(int, "an integer", int),
     "tuple[str, ...]": _read_texts,
-    "Mapping[str, Plain]": _read_inputs,
+    "Mapping[str, Plain]": _reader(Mapping, "a mapping", dict),
     "Guarantee": _reader_of(Guarantee),
     "Unit": _reader_of(Unit),
     "Relation": _reader_of(Relation),
