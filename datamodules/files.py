@@ -62,29 +62,28 @@ class Files(CrossDomainDataModule):
             FileNotFoundError: If there is no file of it; says where it was looked for and where to get it.
         """
         try:
-            path = find_table(self.folder, domain)
+            return self._read(domain)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error} {self.where_to_get_it}") from error
-        return self._read(path)
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """Rows of `<domain>_valid` and `<domain>_test`, where there are such files."""
         test = self._optional(f"{domain}_test")
-        if test is None:
-            return None
-        validation = self._optional(f"{domain}_valid")
-        return (None if validation is None else self._read(validation)), self._read(test)
+        return None if test is None else (self._optional(f"{domain}_valid"), test)
 
     def read_negatives(self, domain: str) -> pl.DataFrame | None:
         """Rows of `<domain>_negatives`, where there is such a file."""
-        path = self._optional(f"{domain}_negatives")
-        return None if path is None else read_negatives(path, self.user_column, self.item_column)
-
-    def _optional(self, stem: str) -> Path | None:
         try:
-            return find_table(self.folder, stem)
+            return read_negatives(find_table(self.folder, f"{domain}_negatives"), self.user_column, self.item_column)
         except FileNotFoundError:
             return None
 
-    def _read(self, path: Path) -> pl.DataFrame:
-        return read_table(path, self.user_column, self.item_column, self.rating_column, self.timestamp_column)
+    def _optional(self, stem: str) -> pl.DataFrame | None:
+        try:
+            return self._read(stem)
+        except FileNotFoundError:
+            return None
+
+    def _read(self, stem: str) -> pl.DataFrame:
+        columns = self.user_column, self.item_column, self.rating_column, self.timestamp_column
+        return read_table(find_table(self.folder, stem), *columns)

@@ -4,7 +4,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import torch
 from scipy.special import expit, ndtr
@@ -12,8 +11,7 @@ from torch import Tensor
 
 from datamodules.base import CrossDomainDataModule
 from datamodules.protocol import Evaluation, Filters
-
-Floats = npt.NDArray[np.float64]
+from zoo.data.pairs import Floats, Integers
 
 SIGNS = Filters(threshold=0, signs=True)
 GIVEN = Evaluation(split="given", num_candidates=50)
@@ -114,25 +112,15 @@ class LowRank(CrossDomainDataModule):
         observed, test = (self._table(part, signs) for part in parts)
         return truth, observed, test
 
-    def _table(self, cells: npt.NDArray[np.int64], signs: Floats) -> pl.DataFrame:
+    def _table(self, cells: Integers, signs: Floats) -> pl.DataFrame:
         rows, columns = np.divmod(cells, self.num_items)
         users, items = self.all_ids
-        return pl.DataFrame(
-            {
-                "user_id": users.gather(rows.tolist()),
-                "item_id": items.gather(columns.tolist()),
-                "rating": signs[rows, columns],
-                "timestamp": pl.Series([None] * len(cells), dtype=pl.Int64),
-            }
-        )
+        table = {"user_id": users[rows], "item_id": items[columns], "rating": signs[rows, columns]}
+        return pl.DataFrame(table).with_columns(timestamp=pl.lit(None, pl.Int64))
 
 
 def low_rank_matrix(num_users: int, num_items: int, rank: int, max_entry: float, rng: np.random.Generator) -> Floats:
-    """A product of two matrices with uniform entries in [-1/2, 1/2], its largest absolute entry scaled to ``max_entry``.
-
-    Returns:
-        Shape ``(num_users, num_items)``, float64.
-    """
+    """``U V'`` with uniform entries in [-1/2, 1/2], scaled to a largest absolute entry: ``(num_users, num_items)``, float64."""
     users, items = (rng.random((size, rank)) - 0.5 for size in (num_users, num_items))
     product: Floats = users @ items.T
     product *= max_entry / np.abs(product).max()

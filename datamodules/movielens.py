@@ -42,7 +42,4 @@ class MovieLens100K(Files):
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """The test rows of the data's own first split, and no validation rows."""
         test = self._optional("u1_test")
-        if test is None:
-            return None
-        rows = self._read(test)
-        return rows.clear(), rows
+        return None if test is None else (test.clear(), test)

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Floats = npt.NDArray[np.float64]
+from zoo.data.pairs import Floats
 
 
 def planted_domains(

@@ -38,12 +38,8 @@ class Filters:
         if self.threshold is None:
             counted = "every rating counts as 1"
         else:
-            worked_out = self.threshold == "mean"
-            least = (
-                "the mean of all ratings, worked out from them and taken as public,"
-                if worked_out
-                else f"{self.threshold:g}"
-            )
+            mean = "the mean of all ratings, worked out from them and taken as public,"
+            least = mean if self.threshold == "mean" else f"{self.threshold:g}"
             counted = f"ratings >= {least} count as " + ("+1, the others as -1" if self.signs else "1")
         passes = "iterated" if self.iterated else "one pass"
         return counted, (

@@ -69,26 +69,17 @@ def read_table(
         ValueError: an unknown ending, a missing column, an empty id, an unusable rating or time, or no rows.
     """
     path = Path(path)
-    raw = _read(path)
-    wanted = [user_column, item_column] + ([rating_column] if rating_column is not None else [])
-    _need(raw, wanted, path)
-    columns = [
-        _ids(raw[user_column], path).alias("user_id"),
-        _ids(raw[item_column], path).alias("item_id"),
-        pl.repeat(1.0, raw.height, dtype=pl.Float64, eager=True).alias("rating")
-        if rating_column is None
-        else _ratings(raw[rating_column], path),
-        _times(raw[timestamp_column], path)
-        if timestamp_column in raw.columns
-        else pl.repeat(None, raw.height, dtype=pl.Int64, eager=True).alias("timestamp"),
-    ]
-    table = pl.DataFrame(columns)
-    merged = table.unique(["user_id", "item_id"], keep="first", maintain_order=True)
+    raw = _read(path, [user_column, item_column, *([] if rating_column is None else [rating_column])], timestamp_column)
+    table = raw.select(
+        user_id=_ids(raw[user_column], path),
+        item_id=_ids(raw[item_column], path),
+        rating=pl.lit(1.0) if rating_column is None else _ratings(raw[rating_column], path),
+        timestamp=_times(raw[timestamp_column], path) if timestamp_column in raw.columns else pl.lit(None, pl.Int64),
+    )
+    merged = table.group_by("user_id", "item_id", maintain_order=True).last()
     if merged.height < table.height:
         logger.info("%s: %d repeated (user, item) rows merged", path, table.height - merged.height)
-        last = table.unique(["user_id", "item_id"], keep="last", maintain_order=True)
-        merged = merged.select("user_id", "item_id").join(last, on=["user_id", "item_id"], maintain_order="left")
-    return merged.select(SCHEMA.names())
+    return merged
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:
@@ -98,14 +89,12 @@ def read_negatives(path: str | Path, user_column: str = "user_id", item_column: 
         FileNotFoundError: no such file.
         ValueError: an unknown ending, a missing column, an empty id, or no rows.
     """
-    path = Path(path)
-    raw = _read(path)
-    _need(raw, [user_column, item_column], path)
-    return pl.DataFrame([_ids(raw[user_column], path).alias("user_id"), _ids(raw[item_column], path).alias("item_id")])
+    raw = _read(Path(path), [user_column, item_column])
+    return raw.select(user_id=_ids(raw[user_column], Path(path)), item_id=_ids(raw[item_column], Path(path)))
 
 
-def _read(path: Path) -> pl.DataFrame:
-    """Gives the columns of a file as they are, those of a text file as strings."""
+def _read(path: Path, needed: list[str], optional: str | None = None) -> pl.DataFrame:
+    """Gives columns of a file; strings are stripped, and null where nothing is left."""
     if not path.is_file():
         raise FileNotFoundError(
             f"No file {path} (looked for {path.resolve()}): check the path, or ZOO_DATA and data.root."
@@ -121,7 +110,13 @@ def _read(path: Path) -> pl.DataFrame:
         raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
     if raw.is_empty():
         raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
-    return raw
+    if missing := [name for name in needed if name not in raw.columns]:
+        raise ValueError(
+            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Name the right ones "
+            "(rating_column=None: the file has no ratings, every row counts as 1)."
+        )
+    chosen = raw.select(name for name in raw.columns if name in (*needed, optional))
+    return chosen.with_columns(pl.col(pl.String, pl.Categorical).cast(pl.String).str.strip_chars().replace("", None))
 
 
 def _read_text(path: Path, ending: str, packed: bool) -> pl.DataFrame:
@@ -138,38 +133,23 @@ def _read_text(path: Path, ending: str, packed: bool) -> pl.DataFrame:
     return raw.rename({name: name.split(":")[0] for name in raw.columns}) if ending == ".inter" else raw
 
 
-def _need(raw: pl.DataFrame, columns: list[str], path: Path) -> None:
-    """Raises when a column is not there."""
-    missing = [name for name in columns if name not in raw.columns]
-    if missing:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Name the right ones "
-            "(rating_column=None: the file has no ratings, every row counts as 1)."
-        )
-
-
 def _ids(column: pl.Series, path: Path) -> pl.Series:
     """Gives a column of ids as strings."""
-    if not (column.dtype == pl.String or column.dtype.is_integer() or column.dtype == pl.Categorical):
+    if not (column.dtype == pl.String or column.dtype.is_integer()):
         raise ValueError(f"Ids in {path}, column {column.name!r}, are {column.dtype}; ids are strings or integers.")
-    ids = column.cast(pl.String).str.strip_chars()
-    empty = int((ids.is_null() | (ids == "")).sum())
-    if empty:
-        raise ValueError(f"{empty} of {len(ids)} rows of {path} have no {column.name!r}: drop these rows.")
-    return ids
+    if empty := column.null_count():
+        raise ValueError(f"{empty} of {len(column)} rows of {path} have no {column.name!r}: drop these rows.")
+    return column.cast(pl.String)
 
 
 def _numbers(column: pl.Series, path: Path, what: str) -> pl.Series:
-    """Gives a column as Float64, null where it was null or empty; raises on anything else that is no finite number."""
-    if column.dtype == pl.String:
-        column = column.str.strip_chars().replace("", None)
+    """Gives a column as Float64, null where it was null; raises on anything else that is no finite number."""
     numbers = column.cast(pl.Float64, strict=False)
     broken = (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
     if broken.any():
-        first = column.filter(broken)[0]
         raise ValueError(
             f"{int(broken.sum())} of {len(column)} {what}s of {path}, column {column.name!r}, are no finite numbers, "
-            f"the first is {first!r}: drop or mend these rows."
+            f"the first is {column.filter(broken)[0]!r}: drop or mend these rows."
         )
     return numbers
 
@@ -177,21 +157,16 @@ def _numbers(column: pl.Series, path: Path, what: str) -> pl.Series:
 def _ratings(column: pl.Series, path: Path) -> pl.Series:
     """Gives a column as ratings."""
     numbers = _numbers(column, path, "rating")
-    missing = numbers.null_count()
-    if missing:
+    if missing := numbers.null_count():
         raise ValueError(
             f"{missing} of {len(numbers)} rows of {path} have no {column.name!r}: drop these rows, or give "
             "rating_column=None if every row counts as 1."
         )
-    return numbers.alias("rating")
+    return numbers
 
 
 def _times(column: pl.Series, path: Path) -> pl.Series:
-    """Gives a column as whole timestamps; integers keep their exact value."""
-    if column.dtype == pl.String:
-        whole = column.str.strip_chars().replace("", None).cast(pl.Int64, strict=False)
-        if whole.null_count() == column.str.strip_chars().replace("", None).null_count():
-            return whole.alias("timestamp")
-    elif column.dtype.is_integer():
-        return column.cast(pl.Int64).alias("timestamp")
-    return _numbers(column, path, "timestamp").cast(pl.Int64).alias("timestamp")
+    """Gives a column as whole timestamps; integers keep their exact value, which a float would not."""
+    whole = column.cast(pl.Int64, strict=False)
+    exact = column.dtype == pl.String and whole.null_count() == column.null_count()
+    return whole if exact or column.dtype.is_integer() else _numbers(column, path, "timestamp").cast(pl.Int64)

@@ -6,23 +6,13 @@ from torch import Tensor
 
 
 class UserBatch(NamedTuple):
-    """Users whose whole rows are learned from.
-
-    Attributes:
-        users: Row of each user, shape ``(batch,)``.
-    """
+    """Users ``(batch,)`` whose whole rows are learned from."""
 
     users: Tensor
 
 
 class PairBatch(NamedTuple):
-    """User and item pairs with a label each.
-
-    Attributes:
-        users: Shape ``(batch,)``.
-        items: Shape ``(batch,)``.
-        labels: 1 for an observed pair, 0 for a sampled one; float, shape ``(batch,)``.
-    """
+    """Users ``(batch,)`` and items ``(batch,)`` with labels ``(batch,)``: 1.0 for an observed pair, 0.0 for a sampled one."""
 
     users: Tensor
     items: Tensor
@@ -30,13 +20,7 @@ class PairBatch(NamedTuple):
 
 
 class TripleBatch(NamedTuple):
-    """Observed pairs, each with one item that the user has not.
-
-    Attributes:
-        users: Shape ``(batch,)``.
-        positives: Shape ``(batch,)``.
-        negatives: Shape ``(batch,)``.
-    """
+    """Users ``(batch,)``, an item ``(batch,)`` that each has, and one ``(batch,)`` that each has not."""
 
     users: Tensor
     positives: Tensor

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from zoo.data.pairs import Floats, Integers, Keys, contains
 
@@ -160,8 +159,8 @@ class _Pool:
         within: Integers = np.minimum(places, self.size - 1)
         return within
 
-    def taken(self, excluded: tuple[npt.ArrayLike, npt.ArrayLike], num_users: int) -> csr_array:
-        """Gives the places that a user may not get, as a matrix (users, size) compressed by row."""
+    def taken(self, excluded: tuple[npt.ArrayLike, npt.ArrayLike], num_users: int) -> Integers:
+        """Gives what the users may not get, one rising number user * size + place each."""
         indptr, indices = (np.asarray(part, dtype=np.int64) for part in excluded)
         rising = indptr.shape == (num_users + 1,) and not np.any(np.diff(indptr) < 0)
         if not rising or indptr[0] != 0 or indptr[-1] != len(indices):
@@ -169,21 +168,12 @@ class _Pool:
                 f"Excluded items need an indptr of {num_users + 1} rising numbers from 0 to {len(indices)} for "
                 f"{num_users} users, got {len(indptr)} numbers: give (indptr, indices) of a CSR matrix of these users."
             )
-        rows = np.repeat(np.arange(num_users), np.diff(indptr))
-        if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(rows) == 0))):
+        users = np.repeat(np.arange(num_users), np.diff(indptr))
+        if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(users) == 0))):
             raise ValueError("Excluded items must rise strictly within each user: sort them and drop repeats.")
         places = np.searchsorted(self.items, indices)
-        known = np.append(self.items, -1)[places] == indices
-        starts = np.searchsorted(rows[known], np.arange(num_users + 1))
-        return csr_array((np.ones(known.sum(), dtype=bool), places[known], starts), shape=(num_users, self.size))
-
-    def acceptance(self, taken: csr_array) -> Floats:
-        """Gives the chance that a draw is a place that the user may get (users,)."""
-        if self.weights is None:
-            return np.asarray((self.size - np.diff(taken.indptr)) / max(self.size, 1))
-        rows = np.repeat(np.arange(taken.shape[0]), np.diff(taken.indptr))
-        # np.bincount adds in row order, so a user's chance does not depend on who else is there.
-        return np.asarray(1.0 - np.bincount(rows, self.weights[taken.indices], minlength=taken.shape[0]))
+        keys: Integers = (users * self.size + places)[np.append(self.items, -1)[places] == indices]
+        return keys
 
 
 @dataclass
@@ -192,7 +182,7 @@ class _Sample:
 
     Attributes:
         pool: what is drawn from.
-        taken: places that a user may not get, (users, size) compressed by row.
+        taken: what the users may not get, as `_Pool.taken` gives it.
         states: what a user's random numbers are hashed from (users,).
         wanted: places that a user shall get, no more than the user may (users,).
         limits: draws after which rejection sampling gives up (users,). They are the user's own, so that another user's
@@ -201,15 +191,11 @@ class _Sample:
     """
 
     pool: _Pool
-    taken: csr_array
+    taken: Integers
     states: Keys
     wanted: Integers
     limits: Integers
     places: Integers
-
-    def __post_init__(self) -> None:
-        rows = np.repeat(np.arange(len(self.states)), np.diff(self.taken.indptr))
-        self.taken_keys: Integers = rows * self.pool.size + self.taken.indices  # rising, as rows and places are
 
     def reject(self, users: Integers) -> Integers:
         """Rejection sampling: accepts the first new and allowed draws; gives the users who still want some.
@@ -232,7 +218,7 @@ class _Sample:
         bits = max(draws - 1, 1).bit_length()
         ordered = np.sort(drawn << bits | np.arange(draws), axis=1)
         draw, place = ordered & ((1 << bits) - 1), ordered >> bits
-        new = ~contains(self.taken_keys, users[:, None] * self.pool.size + place)
+        new = ~contains(self.taken, users[:, None] * self.pool.size + place)
         new[:, 1:] &= place[:, 1:] != place[:, :-1]
         accepted = np.empty_like(new)
         np.put_along_axis(accepted, draw, new, axis=1)  # in the order drawn again
@@ -252,7 +238,7 @@ class _Sample:
             times = -np.log(uniform_reals(mix(self.states[part, None], "complete", np.arange(self.pool.size))))
             if self.pool.weights is not None:
                 times /= self.pool.weights
-            times[self.taken[part].nonzero()] = np.inf
+            times[contains(self.taken, part[:, None] * self.pool.size + np.arange(self.pool.size))] = np.inf
             rows, columns = np.nonzero(self.places[part] >= 0)
             times[rows, self.places[part[rows], columns]] = np.inf
             held = np.bincount(rows, minlength=len(part))
@@ -297,14 +283,19 @@ def distinct_items(
         raise ValueError(f"The count is a number from 0 up, or one for each of the {num_users} users, got {count}.")
     pool = _Pool(num_items, weights)
     taken = pool.taken(excluded, num_users)
-    available = pool.size - np.diff(taken.indptr)
+    users, excluded_places = np.divmod(taken, pool.size)
+    available = pool.size - np.bincount(users, minlength=num_users)
+    acceptance: Floats = np.asarray(available / max(pool.size, 1))  # the chance that a draw is allowed
+    if pool.weights is not None:
+        # np.bincount adds in order, so a user's chance does not depend on who else is there.
+        acceptance = np.asarray(1.0 - np.bincount(users, pool.weights[excluded_places], minlength=num_users))
     places = np.full((num_users, int(counts.max(initial=0))), -1, dtype=np.int64)
     counts = np.broadcast_to(counts, (num_users,))
     wanted = np.minimum(counts, available)
     states = mix(seed, phase, np.asarray(user_keys, dtype=np.uint64))
     sample = _Sample(pool, taken, states, wanted, _first_draws(counts) << (_ROUNDS - 1), places)
     # Rejection is quick while most draws are new; a user for whom they are not goes to the race at once.
-    quick = (wanted * 2 <= available) & (pool.acceptance(taken) >= 0.25)
+    quick = (wanted * 2 <= available) & (acceptance >= 0.25)
     unserved = sample.reject(np.flatnonzero(quick & (wanted > 0)))
     sample.race(np.concatenate([np.flatnonzero(~quick & (wanted > 0)), unserved]))
     return np.append(pool.items, -1)[sample.places]
