@@ -77,6 +77,14 @@ def test_tensors_of_others_are_refused(form: str) -> None:
             layout_of(FORMS[form][0], tensors).check(num_users)
 
 
+@pytest.mark.parametrize("item", [-1, 7])
+def test_an_item_outside_the_width_is_refused(item: int) -> None:
+    tensors = {name: tensor.clone() for name, tensor in compressed().items()}
+    tensors["items"][2] = item
+    with pytest.raises(ReleaseError, match=r"'items' must lie in \[0, 7\)"):
+        layout_of("ratings", tensors).check(9)
+
+
 def test_the_width_of_rows_that_are_not_made_does_not_make_them() -> None:
     tensors, _ = made("unmade")
     assert isinstance(tensors, LazyRows)

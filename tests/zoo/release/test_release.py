@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,12 @@ def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, 
     edit(saved, change)
     with pytest.raises(ValueError, match=message):
         Release.load(saved)
+
+
+def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
+    proved, plain = JLT(epsilon=2.0, num_components=5).publish(binary(), "book"), Plaintext().publish(binary(), "book")
+    with pytest.raises(ReleaseError, match="Ratings as they are have no guarantee"):
+        replace(plain, record=proved.record, ledger=proved.ledger)
 
 
 def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:

@@ -108,6 +108,8 @@ def test_labels() -> None:
 def test_a_public_seed_does_not_give_the_noise_of_the_same_seed() -> None:
     assert not np.isin(public_normals(9, 1000), NoiseSource.seeded(9).normal(1000)).any()
     assert abs(np.corrcoef(public_normals(9, 10_000), NoiseSource.seeded(9).normal(10_000))[0, 1]) < 0.06  # 6 sigma
+    words = norm.ppf(NoiseSource.seeded(9).uniform(1000))  # a public normal is made of one word, a noisy one of four
+    assert not np.isclose(public_normals(9, 1000), words, rtol=1e-9, atol=0).any()
 
 
 def test_public_normals_are_the_same_everywhere() -> None:
