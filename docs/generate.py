@@ -8,20 +8,20 @@ written by hand. A test fails when it is stale.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 from generate_privacy import parts as privacy_parts
 from house import house_table
 from one_bit_figures import parts as one_bit_parts
+from tables import Row, read, table
 
 import zoo
 from zoo.__main__ import first_line
 from zoo.privacy.record.record import rounded_up
+from zoo.report.gains import NOISE
 from zoo.report.papers import published
 
 ROOT = Path(__file__).parent.parent
@@ -55,34 +55,30 @@ def pages() -> dict[str, tuple[Path, dict[str, str]]]:
     return {(found := front_matter(page))["method"]: (page, found) for page in sorted(METHODS.glob("*.md"))}
 
 
-def results() -> list[dict[str, Any]]:
+def results() -> list[Row]:
     """Every line of every report's table of results, with the report's name."""
-    rows = []
-    for path in sorted(RESULTS.glob("*/results.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            rows += [{"benchmark": path.parent.name, **row} for row in csv.DictReader(file)]
-    return rows
+    paths = sorted(RESULTS.glob("*/results.csv"))
+    return [{"benchmark": path.parent.name, **row} for path in paths for row in read(path)]
 
 
 def gains() -> dict[tuple[str, str, str], str]:
     """NDCG@10 (1 + 99) of a row less that of its own noise control, by report, task and row."""
     found = {}
     for path in sorted(RESULTS.glob("*/gains.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if row["against"] == "its own noise control" and row["figure"] == "sampled/ndcg@10":
-                    text = f"{float(row['difference']):+.4f} (p {float(row['p_users_holm']):.2g} over users"
-                    text += f", {float(row['p_seeds_holm']):.2g} over seeds)" if row["p_seeds_holm"] else ")"
-                    found[(path.parent.name, row["task"], row["row"])] = text
+        for row in read(path):
+            if row["against"] == NOISE and row["figure"] == "sampled/ndcg@10":
+                text = f"{float(row['difference']):+.4f} (p {float(row['p_users_holm']):.2g} over users"
+                text += f", {float(row['p_seeds_holm']):.2g} over seeds)" if row["p_seeds_holm"] else ")"
+                found[(path.parent.name, row["task"], row["row"])] = text
     return found
 
 
-def name(row: dict[str, Any]) -> str:
+def name(row: Row) -> str:
     """What a row is called."""
     return f"{row['system']}, {row['release']}" if row["release"] else str(row["system"])
 
 
-def figure(row: dict[str, Any], key: str) -> str:
+def figure(row: Row, key: str) -> str:
     """A figure with its spread."""
     spread = f" ±{float(row[f'{key} sd']):.4f}" if row[f"{key} sd"] else ""
     return f"{float(row[key]):.4f}{spread}" if row[key] else "-"
@@ -91,10 +87,8 @@ def figure(row: dict[str, Any], key: str) -> str:
 def methods_table() -> str:
     """The README's table: every exported method."""
     known, rows = pages(), results()
-    lines = [
-        "| method | paper | what it is | guarantee | ours, NDCG@10 / HR@10 | the paper's |",
-        "|---|---|---|---|---:|---:|",
-    ]
+    titles = ("method", "paper", "what it is", "guarantee", "ours, NDCG@10 / HR@10", "the paper's")
+    lines = []
     for method, module in sorted(zoo.METHODS.items()):
         page, said = known[method]
         what = first_line(ROOT / (module.replace(".", "/") + ".py"), method).rstrip(".")
@@ -102,15 +96,14 @@ def methods_table() -> str:
         ours = f"{float(row['sampled/ndcg@10']):.4f} / {float(row['sampled/hit_rate@10']):.4f}" if row else "-"
         if row and row["release"]:
             ours += f" ({row['release']})"
-        lines.append(
-            f"| [{method}]({page.relative_to(ROOT)}) | {said['paper']} | {what} | {said['guarantee']} | {ours} | {theirs(row)} |"
-        )
+        link = f"[{method}]({page.relative_to(ROOT)})"
+        lines.append((link, said["paper"], what, said["guarantee"], ours, theirs(row)))
     note = "Douban Book -> Music, one item among 1 + 99, mean over seeds; a method that reads a release at the guarantee nearest "
     note += f"to epsilon {EPSILON:g}. All figures, with their controls: [docs/results](docs/results)."
-    return "\n".join([*lines, "", note])
+    return f"{table(titles, lines, left=4)}\n\n{note}"
 
 
-def shown(method: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+def shown(method: str, rows: list[Row]) -> Row | None:
     """The row that stands for a method in the README."""
     own = [row for row in rows if row["task"] == TASK and row["system"] == method and not row["control"]]
     own = next(filter(None, ([row for row in own if row["benchmark"] == report] for report in REPORTS)), [])
@@ -120,7 +113,7 @@ def shown(method: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     return next(iter(own), None)
 
 
-def theirs(row: dict[str, Any] | None) -> str:
+def theirs(row: Row | None) -> str:
     """The papers' figures for what a row repeats; marked where they cannot all be true."""
     if row is None or not row["published_as"]:
         return "-"
@@ -138,17 +131,15 @@ def figures_table(method: str) -> str:
     if not rows:
         return "None of the reports has it."
     gained = gains()
-    lines = [
-        "| report | row | epsilon | NDCG@10, all items | NDCG@10, 1 + 99 | HR@10, 1 + 99 | NDCG@10 less its noise control |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
+    titles = ("report", "row", "epsilon", "NDCG@10, all items", "NDCG@10, 1 + 99", "HR@10, 1 + 99")
+    lines = []
     for row in rows:
         where = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
         cells = [figure(row, key) for key in ("full/ndcg@10", "sampled/ndcg@10", "sampled/hit_rate@10")]
         epsilon = rounded_up(float(row["epsilon"])) if row["epsilon"] else "-"
         gain = gained.get((row["benchmark"], row["task"], name(row)), "-")
-        lines.append(f"| {where} | {name(row)} | {epsilon} | {' | '.join(cells)} | {gain} |")
-    return "\n".join(lines)
+        lines.append((where, name(row), epsilon, *cells, gain))
+    return table((*titles, "NDCG@10 less its noise control"), lines, left=2)
 
 
 def marks(part: str) -> tuple[str, str]:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+
+from tables import read, table
 
 from zoo.commands.privacy.groups import best_guess, share
 from zoo.privacy.accounting.accountant import epsilon_of
@@ -26,6 +27,7 @@ from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import longest_step, plan_gradient, plan_objective, plan_output
 from zoo.privacy.one_bit.randomised_response import plan_input, plan_ternary
 from zoo.privacy.record.record import rounded_up, shown_delta
+from zoo.report.gains import NOISE
 
 DOCS = Path(__file__).parent
 AUDIT = DOCS / "privacy" / "audit.csv"
@@ -51,9 +53,6 @@ KITCHEN = DOCS / "results" / "kitchen"
 KNOWN = ["UserKNN, Nothing", "UserKNN, Plaintext"]
 KNOWN += [f"UserKNN{how}, FlippedRows eps {epsilon}" for epsilon in (8, 4) for how in (", denoised", "")]
 LABEL = re.compile(r"(.+) eps [\d.]+")
-
-Cells = Sequence[str]
-Row = dict[str, str]
 
 
 def parts() -> dict[str, str]:
@@ -268,7 +267,7 @@ def known_users_table(folder: Path = KITCHEN) -> str:
     gains = {
         (row["task"], row["row"]): row
         for row in read(folder / "gains.csv")
-        if row["against"] == "its own noise control" and row["figure"] == FIGURE
+        if row["against"] == NOISE and row["figure"] == FIGURE
     }
     lines = []
     for name in KNOWN:
@@ -294,16 +293,3 @@ def kept(figure: float | None, least: float, most: float | None) -> str:
 def digits(value: float) -> str:
     """A number with five significant digits, a very small one with three."""
     return f"{value:#.5g}".rstrip(".") if value >= 1e-4 else f"{value:.2e}"
-
-
-def table(titles: Cells, rows: Iterable[Cells], left: int) -> str:
-    """A table whose first columns are aligned to the left, all others to the right."""
-    rule = "|" + "---|" * left + "---:|" * (len(titles) - left)
-    header, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *rows))
-    return "\n".join([header, rule, *body])
-
-
-def read(path: Path) -> list[Row]:
-    """The lines of a CSV file with a header."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))

@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tables import Row, read, table
+
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "results" / "one_bit"
 MEANS, TRIALS = FOLDER / "means.csv", FOLDER / "trials.csv"
@@ -56,14 +58,6 @@ AUDITED = {
     "OutP, published": "published OutP",
 }
 FIELDS = ("data", "observed", "link", "mechanism", "epsilon", "figure", "mean", "sd", "draws", "guarantee", "seconds")
-
-Row = dict[str, str]
-
-
-def read(path: Path) -> list[Row]:
-    """The rows of a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def summarise(measured: Path) -> None:
@@ -201,13 +195,6 @@ def speed(means: Means) -> str:
         if any(cells):
             rows.append((mechanism, *(f"{statistics.mean(found):.1f}" if found else "-" for found in cells)))
     return table(("row", *(f"{LINKS[link]}, seconds" for link in LINKS)), rows, left=1)
-
-
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
-    """A table whose first columns are aligned to the left, all others to the right."""
-    rule = "|" + "---|" * left + "---:|" * (len(titles) - left)
-    header, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *rows))
-    return "\n".join([header, rule, *body])
 
 
 def draw() -> list[Path]:

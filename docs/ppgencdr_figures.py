@@ -17,6 +17,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from tables import Row, read
 
 RESULTS = Path(__file__).parent / "results"
 SWEEPS = RESULTS / "ppgencdr_sweeps"
@@ -24,14 +25,6 @@ GAP = RESULTS / "sppg" / "critic_gap.csv"
 #: Folders of the runs whose gap is drawn, and what the legend calls them.
 STABILISED = {"no-privacy": "with GANStabilizer (tau 2)", "no-privacy-gs": "without"}
 HIT, SPREAD = "sampled/hit_rate@10", "sampled/hit_rate@10 sd"
-
-Row = dict[str, str]
-
-
-def read(path: Path) -> list[Row]:
-    """The rows of a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def write_gap(runs: Path) -> None:
