@@ -10,7 +10,7 @@ import torch.distributed as dist
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from zoo.run_folder import CASES, whole
+from zoo.run_folder import CASES, folder_of, whole
 
 
 class CaseWriter(Callback):
@@ -27,8 +27,7 @@ class CaseWriter(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder on every process, as this asks all of them."""
-        log_dir = trainer.log_dir
-        self._folder = Path(log_dir) if log_dir is not None and trainer.loggers else None
+        self._folder = folder_of(trainer)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin anew."""

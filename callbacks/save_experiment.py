@@ -6,7 +6,7 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import SaveConfigCallback
 
-from zoo.run_folder import whole
+from zoo.run_folder import folder_of, whole
 from zoo.settings import plain
 
 #: Words of one command, which are no part of an experiment.
@@ -19,11 +19,11 @@ class SaveExperiment(SaveConfigCallback):
     Every command accepts the saved file: after publishing it names the releases, so it is the target's form.
     """
 
-    folder: str | None = None
+    folder: Path | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Ask for the folder on every process, then save on the first."""
-        self.folder = trainer.log_dir if trainer.loggers else None
+        self.folder = folder_of(trainer)
         if stage == "fit":
             super().setup(trainer, pl_module, stage)
 
@@ -34,7 +34,7 @@ class SaveExperiment(SaveConfigCallback):
         config = self.config.clone()
         for word in COMMAND_WORDS:
             config.pop(word, None)
-        path = Path(self.folder) / self.config_filename
+        path = self.folder / self.config_filename
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as file:
             self.parser.save(config, str(file), skip_unset=False, overwrite=True, multifile=False, skip_validation=True)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 #: Figures of every held-out case of the test.
 CASES = "test_cases.parquet"
@@ -11,6 +12,12 @@ CASES = "test_cases.parquet"
 PRIVACY = "privacy.json"
 #: What the test found and what training took, and how tables call what the test measures.
 METRICS, METRIC_NAMES = "metrics.json", {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
+
+
+def folder_of(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, without Lightning
+    """Where a run lies, None where nothing is logged. It asks every process, so every process has to call it."""
+    log_dir = trainer.log_dir
+    return Path(log_dir) if log_dir is not None and trainer.loggers else None
 
 
 @contextmanager

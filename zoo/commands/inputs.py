@@ -20,7 +20,7 @@ from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
 from zoo.release.release import Release
-from zoo.run_folder import write_json
+from zoo.run_folder import folder_of, write_json
 from zoo.settings import differing, plain
 
 #: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
@@ -67,16 +67,7 @@ def resolve(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, 
     2. What the first process of this run handed over, in those that it started.
     3. What is published here, and the users in common that are worked out here, by the first process.
 
-    Args:
-        settings: Of the command.
-        data: Reads the sources, where something is published.
-        trainer: Knows the run folder and the processes.
-        reads: Whether the method reads releases.
-
-    Raises:
-        FileNotFoundError: If there is no such checkpoint.
-        UsageError: If a checkpoint or a release was made by another publisher than the settings name, or nobody here may
-            publish.
+    A checkpoint or a release that another publisher made than the settings name is refused.
     """
     named = Inputs(data.release_paths, data.users)
     publisher = plain(settings.get("publisher"))
@@ -96,11 +87,7 @@ def resolve(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, 
 
 
 def make_publisher(settings: Namespace) -> Publisher:
-    """The publisher that a command's settings name, made here and nowhere else.
-
-    Raises:
-        UsageError: If they name none.
-    """
+    """The publisher that a command's settings name, made here and nowhere else; settings without one are refused."""
     if (given := settings.get("publisher")) is None:
         raise UsageError(
             "No publisher in the settings, so nothing can be published here. Set `publisher` (python -m zoo list shows "
@@ -158,10 +145,10 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, name: str) -> 
 
 def _folder(trainer: Trainer) -> Path:
     """The run folder; a temporary one where there is none."""
-    if not trainer.loggers or trainer.log_dir is None:
+    if (folder := folder_of(trainer)) is None:
         return Path(tempfile.mkdtemp(prefix="zoo-"))
     _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder before anything lies in it
-    return Path(trainer.log_dir).resolve()
+    return folder.resolve()
 
 
 def _refuse_other_publisher(named: Inputs, publisher: Any) -> None:  # noqa: ANN401  plain settings
