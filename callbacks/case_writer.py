@@ -10,7 +10,7 @@ import torch.distributed as dist
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from zoo.run_folder import CASES, folder_of, whole
+from zoo.run_folder import CASES, folder_of_run, whole
 
 
 class CaseWriter(Callback):
@@ -27,7 +27,7 @@ class CaseWriter(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder on every process, as this asks all of them."""
-        self._folder = folder_of(trainer)
+        self._folder = folder_of_run(trainer)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin anew."""

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up, shown_delta
-from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of, write_json
+from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, write_json
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 
@@ -36,7 +36,7 @@ class RunReport(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder on every process, as this asks all of them."""
-        self.folder = folder_of(trainer)
+        self.folder = folder_of_run(trainer)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print and keep the summary of the data and the records of the releases."""

@@ -6,7 +6,7 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import SaveConfigCallback
 
-from zoo.run_folder import folder_of, whole
+from zoo.run_folder import folder_of_run, whole
 from zoo.settings import plain
 
 #: Words of one command, which are no part of an experiment.
@@ -23,7 +23,7 @@ class SaveExperiment(SaveConfigCallback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Ask for the folder on every process, then save on the first."""
-        self.folder = folder_of(trainer)
+        self.folder = folder_of_run(trainer)
         if stage == "fit":
             super().setup(trainer, pl_module, stage)
 

@@ -14,7 +14,7 @@ PRIVACY = "privacy.json"
 METRICS, METRIC_NAMES = "metrics.json", {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
 
 
-def folder_of(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, without Lightning
+def folder_of_run(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, without Lightning
     """Where a run lies, None where nothing is logged. It asks every process, so every process has to call it."""
     log_dir = trainer.log_dir
     return Path(log_dir) if log_dir is not None and trainer.loggers else None

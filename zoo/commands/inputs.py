@@ -20,7 +20,7 @@ from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
 from zoo.release.release import Release
-from zoo.run_folder import folder_of, write_json
+from zoo.run_folder import folder_of_run, write_json
 from zoo.settings import differing, plain
 
 #: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
@@ -145,7 +145,7 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, name: str) -> 
 
 def _folder(trainer: Trainer) -> Path:
     """The run folder; a temporary one where there is none."""
-    if (folder := folder_of(trainer)) is None:
+    if (folder := folder_of_run(trainer)) is None:
         return Path(tempfile.mkdtemp(prefix="zoo-"))
     _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder before anything lies in it
     return folder.resolve()

@@ -43,14 +43,15 @@ class Cell:
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides what the run computes: the row, its arguments, and what is in the files that they name."""
-        arguments = self.benchmark.arguments(self.row, self.seed)
         system = self.benchmark.systems[self.row.system]
-        digests = {str(system.config): hashlib.sha256(system.config.read_bytes()).hexdigest()}
-        search = asdict(system.search) if system.search else None
-        row = {**asdict(self.row), "published_as": "", "reason": ""}  # words that change no figure
-        kept: dict[str, Any] = json.loads(
-            json.dumps({"row": row, "seed": self.seed, "arguments": arguments, "configs": digests, "search": search})
-        )
+        found = {
+            "row": {**asdict(self.row), "published_as": "", "reason": ""},  # words that change no figure
+            "seed": self.seed,
+            "arguments": self.benchmark.arguments(self.row, self.seed),
+            "configs": {str(system.config): hashlib.sha256(system.config.read_bytes()).hexdigest()},
+            "search": asdict(system.search) if system.search else None,
+        }
+        kept: dict[str, Any] = json.loads(json.dumps(found))  # as it will be read
         return kept
 
     @property

@@ -60,28 +60,15 @@ def total(releases: Sequence[Planned]) -> tuple[float, float] | None:
     return epsilon_of([event for release in releases for event in release.events], delta, relation), delta
 
 
-#: Lines of the table; what stands between the first and the last is said by `guaranteed`.
-LINES = (
-    "mechanism",
-    "unit",
-    "neighbours",
-    "sensitivity",
-    "noise scale",
-    "uses of the data",
-    "epsilon",
-    "delta",
-    "guarantee",
-)
+#: What the table says of a guarantee, in the words of `guaranteed`, between the mechanism and whether it is proved.
+FACTS = ("unit", "neighbours", "sensitivity", "noise scale", "uses of the data", "epsilon", "delta")
 
 
 def _cells(record: PrivacyRecord) -> list[str]:
-    """What a release's column says, in the order of :data:`LINES`."""
+    """What a release's column says, line by line."""
     said = guaranteed(record)
-    return [
-        record.mechanism,
-        *(said.get(name, "-") for name in LINES[1:-1]),
-        "proved" if said else f"none ({record.reason})",
-    ]
+    facts = [said.get(name, "-") for name in FACTS]
+    return [record.mechanism, *facts, "proved" if said else f"none ({record.reason})"]
 
 
 def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
@@ -90,7 +77,8 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
     table.add_column("")
     for release in releases:
         table.add_column(escape(release.source), overflow="fold")
-    for name, cells in zip(LINES, zip(*(_cells(release.record) for release in releases), strict=True), strict=True):
+    columns = [("mechanism", *FACTS, "guarantee"), *(_cells(release.record) for release in releases)]
+    for name, *cells in zip(*columns, strict=True):
         table.add_row(name, *map(escape, cells))
     spent = total(releases)
     together = f"Together: epsilon {rounded_up(spent[0])} at delta {spent[1]:.3g}. " if spent else ""
