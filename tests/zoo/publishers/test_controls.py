@@ -98,6 +98,13 @@ def test_fewer_users_are_a_part_of_more() -> None:
     assert all(few < many for few, many in pairwise(kept))
 
 
+def test_another_seed_redraws_other_ratings() -> None:
+    first, again, other = (Noise(Plaintext(), seed=seed).redraw(ratings()).matrix.toarray() for seed in (0, 0, 1))
+    assert (first == again).all()
+    assert (first != other).any()
+    assert first.sum() == other.sum()
+
+
 def test_the_draw_is_fair() -> None:
     # 400 draws of 5 among 20 users: each is kept 100 times in the mean, with a standard deviation below 8.7. Six of them
     # lie 48 below: fails with probability below 1e-7 for fresh seeds; these are fixed.
