@@ -1,6 +1,7 @@
 """RunReport: the record of a training beside those of the releases, from its beginning to its end."""
 
 import json
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,9 @@ from rich.console import Console
 from callbacks import RunReport
 from callbacks.run_report import records, result_table
 from datamodules import LowRank
+from tests.tiny import arguments
 from zoo import GradientPerturbation, OneBitMC
+from zoo.commands.cli import ZooCLI
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 
 
@@ -91,3 +94,13 @@ def test_figures_of_no_ranking_have_lines_of_their_own() -> None:
     plain = [line.split() for line in shown(ranking, {})]
     assert not any("accuracy" in line for row in plain for line in row)
     assert ["HR@5", "0.2500", "none", "-", "-", "-", "-"] in plain
+
+
+@pytest.mark.parametrize(("split", "counted"), [("cold_start", True), ("latest2", False)])
+def test_cases_ranked_by_item_counts_are_counted(cli: Callable[..., ZooCLI], split: str, counted: bool) -> None:
+    data = ("--data", "Synthetic", *arguments("data", "Synthetic"), "--data.evaluation.split", split)
+    run = ("--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--publisher", "null")
+    done = cli("fit", "--model", "BPR", *arguments("model", "BPR"), *data, *run)
+    report = json.loads((Path(str(done.trainer.log_dir)) / "metrics.json").read_text(encoding="utf-8"))
+    assert report["ranked_by_item_counts"] == (len(done.datamodule.test.users) if counted else 0)
+    assert len(done.datamodule.test.users)

@@ -154,6 +154,8 @@ def test_flips_have_their_probabilities(epsilon: float, keep: float) -> None:
     # As for noisy rows, against 1/(1 + e^epsilon): fails with probability 3e-6.
     rows = ratings()
     made = plan_randomised_response(epsilon=epsilon, num_users=USERS, num_items=ITEMS, keep=keep)
+    flips = [made.flip_probability, 1 - made.flip_probability]  # of one that is reported as 0, and of one that is not
+    assert made.noise_std == pytest.approx(np.sqrt(np.cov([0.0, 1.0], aweights=flips, ddof=0)))
     flipped = flipped_rows(rows, made, NoiseSource.seeded(7))
     assert (flipped.data == 1).all()
     p = 1 / (1 + math.exp(epsilon))
