@@ -99,6 +99,12 @@ def test_replacing_a_user_costs_more() -> None:
     assert plan.noise_multiplier > 1.5 * zeroed.noise_multiplier
 
 
+def test_a_user_moves_a_sum_by_one_clip_or_by_two() -> None:
+    zeroed = replace(planned(), clip=0.5)
+    assert zeroed.sensitivity == 0.5
+    assert replace(zeroed, relation=Relation.REPLACE_ONE_USER).sensitivity == 1.0
+
+
 def test_opacus_agrees() -> None:
     from opacus.accountants import PRVAccountant
     from opacus.accountants.utils import get_noise_multiplier
