@@ -146,9 +146,17 @@ class Recommender(LightningModule, ABC):
 
     # Building and reading data.
 
+    @property
+    def has_trainer(self) -> bool:
+        """Whether a trainer runs it: ``load_from_checkpoint`` does without."""
+        try:
+            return self.trainer is not None
+        except RuntimeError:  # what Lightning says of a module by itself
+            return False
+
     def configure_model(self) -> None:
         """Build the networks once the datamodule knows the sizes."""
-        if self._trainer is not None:  # load_from_checkpoint calls this too, before on_load_checkpoint
+        if self.has_trainer:  # load_from_checkpoint calls this too, before on_load_checkpoint
             self._build_once(self.data.sizes)
 
     def _build_once(self, sizes: Sizes) -> None:
@@ -377,7 +385,7 @@ class Recommender(LightningModule, ABC):
         kept = checkpoint["zoo"]
         self._build_once(kept["sizes"])
         self._rng = kept["rng"]
-        if self._trainer is None:
+        if not self.has_trainer:
             return
         digests = self.data.digests
         if differing := sorted(k for k in {*digests, *kept["digests"]} if digests.get(k) != kept["digests"].get(k)):

@@ -81,5 +81,5 @@ class PrivateAdversarial(Recommender):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on counting; what is spent is never forgotten, here or there."""
         super().on_load_checkpoint(checkpoint)
-        only_looked_at = self._trainer is not None and self.trainer.state.fn != TrainerFn.FITTING
+        only_looked_at = self.has_trainer and self.trainer.state.fn != TrainerFn.FITTING
         self.critic_steps.load_state_dict(checkpoint["zoo"]["spent"], going_on=not only_looked_at)

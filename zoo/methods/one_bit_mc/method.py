@@ -180,7 +180,7 @@ class OneBitMC(Recommender):
 
     def privacy_record(self) -> PrivacyRecord | None:
         """What the perturbation that the matrix was completed with protects; None before there is one or data to solve."""
-        if self._record is not None or self._trainer is None:
+        if self._record is not None or not self.has_trainer:
             return self._record
         record = self.perturbation.record(self.problem(), self.data.train.applied)
         return record.without_guarantee("the matrix is not complete")
@@ -244,7 +244,7 @@ class OneBitMC(Recommender):
         """Go on where the solver stood."""
         super().on_load_checkpoint(checkpoint)
         kept = checkpoint["zoo"]["completion"]
-        if self._trainer is not None and not kept["complete"]:
+        if self.has_trainer and not kept["complete"]:
             self._check_resumed(kept)
         self.complete = kept["complete"]
         self._resumed = kept | {"digests": checkpoint["zoo"]["digests"]} if "solver" in kept else None
