@@ -62,6 +62,39 @@ def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     check_no_epsilon(unsafe)
 
 
+HALTED = "of an interrupted run, nothing but the checkpoint that it goes on from was looked at"
+BEFORE_NOISE = "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice"
+
+
+@pytest.mark.parametrize(
+    ("perturbation", "own", "assumed"),
+    [
+        (InputPerturbation(1.0), {}, ()),
+        (ObjectivePerturbation(1.0, ridge=0.3), {"ridge": 0.3}, ()),
+        (GradientPerturbation(1.0), {}, (HALTED,)),
+        (OutputPerturbation(1.0, steps=9), {"ridge": 0.2, "step_size": 2 / 0.65, "steps": 9}, (BEFORE_NOISE,)),
+    ],
+    ids=["InP", "ObjP", "GraP", "OutP"],
+)
+def test_a_record_names_all_that_is_public_and_assumed(
+    perturbation: Perturbation, own: dict[str, Any], assumed: tuple[str, ...]
+) -> None:
+    free = {"link": "logistic", "tau": 4.0, "rows": 6, "columns": 7, "rated pairs": "all of them"} | own
+    record = perturbation.record(problem(), ("as given",))
+    assert record.public_inputs == free
+    assert record.assumptions == ("as given", *assumed)
+    held = perturbation.record(problem(alpha=0.5, bounded=True)).public_inputs
+    assert held == free | {"alpha": 0.5, "entries are held to alpha": True}
+
+
+@pytest.mark.filterwarnings("ignore:one-bit matrix completion.*published noise does not protect")
+def test_a_record_of_published_noise_names_its_scale() -> None:
+    record = OutputPerturbation(2.0, paper_faithful=True).record(problem(alpha=0.5))
+    assert record.public_inputs["scale of the noise"] == 0.5
+    assert record.mechanism == "one-bit matrix completion, output, as published"
+    assert "rated pairs" not in record.public_inputs
+
+
 def test_hidden_pairs_are_said_to_be_protected() -> None:
     record = InputPerturbation(1.5, hide_pairs=True).record(problem())
     assert (record.epsilon, record.delta) == (1.5, 0.0)
