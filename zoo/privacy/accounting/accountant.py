@@ -72,16 +72,12 @@ class Accountant:
         self.relation = relation
         self._private = True
         self._square = 0.0  # sum of mu^2 over Gaussian events
-        self._projections: defaultdict[int, float] = defaultdict(float)  # width of the matrix -> sum of s^2
+        self._projections: dict[int, float] = defaultdict(float)  # width of the matrix -> sum of s^2
         self._num_projections = 0.0
-        # How often each of these happened:
-        self._bits: defaultdict[float, float] = defaultdict(
-            float
-        )  # by epsilon; a pure epsilon is at worst a flipped bit
-        self._laplace: defaultdict[float, float] = defaultdict(float)  # by noise multiplier
-        self._sampled: defaultdict[tuple[float, float], float] = defaultdict(
-            float
-        )  # by noise over sensitivity, and rate
+        # How often each of these happened; a pure epsilon is at worst a flipped bit:
+        self._bits: dict[float, float] = defaultdict(float)  # by epsilon
+        self._laplace: dict[float, float] = defaultdict(float)  # by noise multiplier
+        self._sampled: dict[tuple[float, float], float] = defaultdict(float)  # by noise over sensitivity, and rate
         for event in ledger:
             self.compose(event)
 

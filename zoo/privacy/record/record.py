@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant
@@ -177,17 +177,14 @@ class PrivacyRecord:
     ) -> PrivacyRecord:
         """The record of a release with noise: proved, or without its claims if the noise came from a seed.
 
-        The relation says who is protected, too. From epsilon to requested_epsilon it is claims, stated only if proved;
-        ``facts`` are other fields, which hold whatever the noise.
+        The relation says who is protected. ``facts`` are other fields, which hold whatever the noise.
         """
-        record = partial(
-            cls, mechanism=mechanism, noise_source=noise.label, unit=relation.unit, relation=relation, **facts
-        )
-        if not noise.private:
-            return record(guarantee=Guarantee.NONE, reason=SEEDED)
-        return record(
-            guarantee=Guarantee.PROVED, epsilon=epsilon, delta=delta, mu=mu, requested_epsilon=requested_epsilon
-        )
+        stated: dict[str, Any] = {"guarantee": Guarantee.NONE, "reason": SEEDED}
+        if noise.private:
+            claims = zip(_CLAIMS, (epsilon, delta, mu, requested_epsilon), strict=True)
+            stated = {"guarantee": Guarantee.PROVED, **dict(claims)}
+        label, unit = noise.label, relation.unit
+        return cls(mechanism=mechanism, noise_source=label, unit=unit, relation=relation, **stated, **facts)
 
     def without_guarantee(self, reason: str) -> PrivacyRecord:
         """The same record with its claims withdrawn, for seeded noise and controls; a second reason joins the first."""
@@ -268,24 +265,27 @@ class PrivacyRecord:
             lines.append(("reason", self.reason))
         if self.unit is not None and self.relation is not None:
             lines.append(("unit", f"{self.unit.value} ({self.relation.value})"))
-        if self.guarantee is Guarantee.PROVED and self.epsilon is not None and self.delta is not None:
-            lines.append(("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}"))
-            if self.requested_epsilon is not None:
-                lines.append(("asked for", f"the paper's epsilon {self.requested_epsilon:g}; the proved one is above"))
-            if self.mu is not None:
-                lines.append(("mu", rounded_up(self.mu)))
+        lines += self._shown_claims()
         if self.sensitivity is not None:
             lines.append(("sensitivity", f"{self.sensitivity:g} ({self.sensitivity_norm})"))
-        for name in ("clip", "noise_scale"):
-            if (value := getattr(self, name)) is not None:
-                lines.append((name, f"{value:.6g}"))
+        lines += [(n, f"{v:.6g}") for n, v in (("clip", self.clip), ("noise_scale", self.noise_scale)) if v is not None]
         lines += [("noise_source", self.noise_source), ("compositions", str(self.compositions))]
-        lines.append(("accountant", self.accountant))
+        lines += [("accountant", self.accountant)]
         lines += [("public input", f"{name} = {value}") for name, value in self.public_inputs.items()]
         lines += [("assumption", text) for text in self.assumptions]
         lines += [("not protected", text) for text in self.not_protected]
-        lines.append(("arithmetic", FLOATING_POINT))
+        lines += [("arithmetic", FLOATING_POINT)]
         return "\n".join(f"{name:<14} {text}" for name, text in lines)
+
+    def _shown_claims(self) -> list[tuple[str, str]]:
+        if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None:
+            return []
+        claims = [("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}")]
+        if self.requested_epsilon is not None:
+            claims.append(("asked for", f"the paper's epsilon {self.requested_epsilon:g}; the proved one is above"))
+        if self.mu is not None:
+            claims.append(("mu", rounded_up(self.mu)))
+        return claims
 
 
 def unprotected_record(

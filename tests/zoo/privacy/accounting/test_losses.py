@@ -1,6 +1,7 @@
 """Accounting by privacy loss distributions: flipped bits, Laplace noise, steps on a sample, and their mixtures."""
 
 import sys
+from fractions import Fraction
 from itertools import product
 from math import exp, inf, log, prod, sqrt
 
@@ -113,6 +114,16 @@ def test_flipped_bits_add_up_without_delta() -> None:
     assert epsilon_of([event], 0.0) <= 2.0
     assert epsilon_of([SelfComposedEvent(event, 7), LaplaceEvent(0.5), PureEvent(0.25)], 0.0) == pytest.approx(16.25)
     assert epsilon_of([PureEvent(0.7)], 0.0) == 0.7
+
+
+@given(epsilons=st.lists(st.floats(1e-3, 10), min_size=1, max_size=6, unique=True))
+def test_epsilons_without_delta_never_add_up_to_less_than_their_exact_sum(epsilons: list[float]) -> None:
+    exact = sum(map(Fraction, epsilons))
+    assert (
+        exact
+        <= Fraction(epsilon_of([PureEvent(epsilon) for epsilon in epsilons], 0.0))
+        <= exact * (1 + Fraction(1, 10**15))
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
