@@ -74,6 +74,8 @@ class NuclearBall:
 
     def _from_largest(self, matrix: Floats, count: int) -> Floats | None:
         """The projection from so many singular values, or None if they do not decide it."""
+        # Eigenvalues of the smaller Gram matrix (k x k, k the smaller side) are squares of the singular values: a product and
+        # a partial decomposition of k x k cost far less than the singular vectors of both sides.
         wide = matrix.shape[0] <= matrix.shape[1]
         gram = matrix @ matrix.T if wide else matrix.T @ matrix
         largest = (len(gram) - count, len(gram) - 1)
@@ -166,7 +168,7 @@ class Intersection(Composition):
         if np.array_equal(low, bounded):
             return bounded  # the nearest of the one ball lies in the other
         weight = float(np.linalg.norm(matrix - bounded)) / float(np.linalg.norm(bounded))
-        price = np.zeros_like(matrix)
+        price = np.zeros_like(matrix)  # of the difference of both, in the scale of the entries
         for done in range(1, self.max_passes + 1):
             bounded = self.infinity((matrix + weight * (low - price)) / (1 + weight))
             before, low = low, self.nuclear(bounded + price)
@@ -174,6 +176,7 @@ class Intersection(Composition):
             gap, moved = float(np.linalg.norm(bounded - low)), float(np.linalg.norm(low - before))
             if max(gap, moved) <= self.tolerance * max(1.0, float(np.linalg.norm(bounded))):
                 break
+            # Both residuals are to fall alike: the larger one gets more weight, and the price keeps its meaning.
             if done % _PATIENCE == 0 and not 1 / _BALANCE <= gap / max(moved, _NEVER_0) <= _BALANCE:
                 factor = 2.0 if gap > moved else 0.5
                 weight, price = weight * factor, price / factor

@@ -239,7 +239,7 @@ class FixedSteps(Solver):
             self.entries_before, self.gradient_before = entries, gradient
         if self.sum is None:
             self.point = self._descend(gradient, self.size)
-        else:
+        else:  # dual averaging: from 0, so that the noise of all gradients is averaged before it is projected
             self.sum += gradient
             moved = np.zeros(self.likelihood.shape)
             moved.ravel()[self.likelihood.cells] = -self.size * self.sum
