@@ -19,9 +19,8 @@ class GANStabilizer(Callback):
     friction, and the squared scores are the friction. On the Dirac game with the real point at c the motion has the poles
     of ``s^2 + 2 tau c^2 s + 1``: below ``tau = 1/c^2`` it spirals in at the rate ``tau c^2``, above it creeps in.
 
-    For any method that exposes ``real_scores`` and ``fake_scores``. It asks for them one by one, since a private critic
-    scores real and generated rows in passes of their own; a score's value stands in the loss of its own user, so the clip
-    of a private critic holds for it too.
+    For any method that exposes ``real_scores`` and ``fake_scores``, one by one, since a private critic scores real and
+    generated rows in passes of their own. A score's value stands in the loss of its own user, so the clip holds for it too.
 
     Logged: ``train/critic_gap`` (mean real less mean generated score), ``train/score_drift`` (how far the mean generated
     score moved in a batch) and ``train/gradient_norm`` of each optimiser, noise included. What the method calls ``secret``

@@ -21,24 +21,22 @@ from zoo.settings import differing, plain
 class PrivacyBudget(Callback):
     """Shows the epsilon spent so far beside the loss, and ends training before the step that would exceed a budget.
 
-    For every module that has `NoisySteps` as its ``private_gradient`` when training begins, such as `SPPG`. It adds nothing
-    to a guarantee, and leaving it out costs none: the plan in the module ends the training by itself, at the epsilon that
-    the noise was computed for. A lower budget ends it earlier, after the most steps that keep within it. The noise stays
-    that of the plan, so a lower epsilon of the method itself allows more steps for the same.
+    For every module that has `NoisySteps` as its ``private_gradient`` when training begins, such as `SPPG`. No guarantee
+    rests on it: the plan in the module ends the training by itself, at the epsilon that the noise was computed for. A lower
+    budget ends it earlier, with the noise of the plan, after the most steps that keep within it.
 
     Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Noise
     with a seed proves nothing: no epsilon is shown then, but a warning, and training ends where it would otherwise.
 
-    Steps are counted by the module, over all runs; neither a second ``fit`` nor a checkpoint begins anew. Going on is
-    refused under other settings, with fewer steps than were taken, and with a higher budget than was promised. A lower one
-    may be asked for, unless more than that is spent already.
+    Steps are counted by the module, over all runs. Going on is refused under other settings, with fewer steps than were
+    taken, and with a higher budget than was promised, or one that is spent already.
 
     Args:
         epsilon: The budget; null: the epsilon of the plan. More than that changes nothing.
         every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch has one anyway.
 
     Raises:
-        ValueError: If an argument is out of range; before training, if budget or checkpoint do not allow it.
+        ValueError: Before training, if budget or checkpoint do not allow it.
         TypeError: Before training, if the module takes no private steps.
     """
 

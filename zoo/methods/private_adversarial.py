@@ -30,11 +30,7 @@ class PrivateAdversarial(Recommender):
         self.automatic_optimization = False
 
     def setup(self, stage: str) -> None:
-        """Refuse a trainer under which the guarantee would not hold, then read the ratings.
-
-        Raises:
-            ValueError: If several processes or half precision are asked for.
-        """
+        """Refuse several processes and half precision, under which the guarantee would not hold, then read the ratings."""
         name = type(self).__name__
         if self.trainer.world_size > 1:
             raise ValueError(

@@ -80,9 +80,6 @@ class SPPG(PrivateAdversarial):
         average: Weight of the past in the generator's average, in [0, 1); 0: the last step's is scored and released.
         noise_seed: Null: noise and samples from the operating system. A number repeats them, and the guarantee is none.
         paper_faithful: Allow the readings of the paper that protect nobody.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     batches = "users"
@@ -254,12 +251,9 @@ class SPPG(PrivateAdversarial):
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
-        return {
-            "num_items": num_items,
-            "condition_dim": self.condition_dim,
-            "generator_dims": ", ".join(map(str, self.generator_dims)) or "none",
-            "noise_dim": self.noise_dim,
-        }
+        dims = ", ".join(map(str, self.generator_dims)) or "none"
+        widths: dict[str, Plain] = {"condition_dim": self.condition_dim, "generator_dims": dims}
+        return {"num_items": num_items, **widths, "noise_dim": self.noise_dim}
 
     # Scoring.
 

@@ -66,10 +66,9 @@ class RowGenerator(nn.Module):
 
 
 class GeneratedRows(nn.Module):
-    """Rows of a released generator, made a batch at a time; with the readers of `zoo.nn.rows.DenseRows`.
+    """Rows of a released generator, made a batch at a time; with the readers of `zoo.nn.rows.DenseRows`. Nothing is trained.
 
-    Nothing in it is trained. With noise a row is another one at every reading while a model trains, and that of no noise
-    otherwise.
+    With noise a row is another one at every reading while a model trains, and that of no noise otherwise.
 
     Args:
         tensors: As `RowGenerator.tensors` gives them; a ValueError if they do not make a generator.

@@ -22,7 +22,7 @@ class ReleasableGenerator(Protocol):
 
     @property
     def training_batches(self) -> int:
-        """Training batches of the whole training, the same for all data."""
+        """How many the whole training has, the same for all data."""
 
     @property
     def steps_left(self) -> int:
@@ -45,10 +45,8 @@ class GeneratorPublisher(TrainedPublisher):
     """Trains a generator on one source domain, with a trainer and callbacks of its own, and releases its last state.
 
     Who is protected, and how strongly, is the network's to say; see `SPPG`. The release holds the generator's weights and
-    never the critic; the target makes rows with it as often as it likes. Every batch is the same to the network, which
-    takes its own samples: how many batches there are must not depend on who has rated.
-
-    Reference: Liao et al., *PPGenCDR*, AAAI 2023, the source side.
+    never the critic; the target makes rows with it as often as it likes. The network takes its own samples: how many batches
+    there are must not depend on who has rated. Reference: Liao et al., *PPGenCDR*, AAAI 2023, the source side.
 
     Args:
         network: What is trained and released: `SPPG`, or another LightningModule with `release`.
@@ -82,8 +80,7 @@ class GeneratorPublisher(TrainedPublisher):
         """Train on the source's ratings, then release.
 
         Raises:
-            ValueError: If there is no rating, or one beyond [0, 1].
-            ValueError: If training ended before its steps were used up.
+            ValueError: If there is no rating, or one beyond [0, 1], or training ended before its steps were used up.
         """
         _check(source, domain)
         network = _releasable(self.trained(SourceRatings(source, _releasable(self.network).training_batches)))

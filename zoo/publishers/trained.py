@@ -92,19 +92,17 @@ class TrainedPublisher(Publisher):
             torch.manual_seed(self.seed)
             # A network may be validated elsewhere; here nothing is, and that is meant.
             warnings.filterwarnings("ignore", "You defined a `validation_step` but have no `val_dataloader`")
-            self._trainer(callbacks).fit(network, datamodule=source)
+            trainer = Trainer(
+                accelerator=self.accelerator,
+                devices=1,
+                max_epochs=1,
+                callbacks=callbacks,
+                logger=False,
+                enable_checkpointing=False,
+                enable_model_summary=False,
+                enable_progress_bar=self.progress,
+                limit_val_batches=0,
+                num_sanity_val_steps=0,
+            )
+            trainer.fit(network, datamodule=source)
         return network
-
-    def _trainer(self, callbacks: list[Callback]) -> Trainer:
-        return Trainer(
-            accelerator=self.accelerator,
-            devices=1,
-            max_epochs=1,
-            callbacks=callbacks,
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=self.progress,
-            limit_val_batches=0,
-            num_sanity_val_steps=0,
-        )

@@ -39,8 +39,8 @@ def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = Sa
     """
 
     def worlds(runs: int, noise: NoiseSource) -> tuple[Floats, Floats]:
-        without, with_them = (_scores(plan, sanitiser, runs, length, noise) for length in (-1.0, 1.0))
-        return without, with_them
+        one_way = _scores(plan, sanitiser, runs, -1.0, noise)
+        return one_way, _scores(plan, sanitiser, runs, 1.0, noise)
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
         runs = -(-count // (2 * plan.rows * plan.steps))

@@ -55,9 +55,9 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
     gradient. In one world users have gradients far beyond the clip; in the other they have none, or under
     ``replace_one_user`` the opposite ones.
 
-    What is audited is the plan's epsilon at a delta of 0.01, or else at its own: every training has an epsilon for every
-    delta, and at a very small one no number of runs comes near it. Mu is claimed, and the power of the audit checked, where
-    all users are in every step; nothing says how much of a sampled training's epsilon an audit of this size can see.
+    What is audited is the plan's epsilon at a delta of 0.01, or else at its own: at a very small delta no number of runs
+    comes near it. Mu is claimed, and the power of the audit checked, where all users are in every step; nothing says how much
+    of a sampled training's epsilon an audit of this size can see.
 
     Args:
         name: For a table.
@@ -70,13 +70,13 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
         epsilon, delta = plan.epsilon, plan.delta
     opposite = -1.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.0
 
+    def world(length: float, runs: int, noise: NoiseSource) -> Floats:
+        trainings = range(-(-runs // _USERS))
+        return np.concatenate([_scores(_noisy_sums(plan, training, length, noise)) for _ in trainings])[:runs]
+
     def worlds(runs: int, noise: NoiseSource) -> tuple[Floats, Floats]:
-        counts = [min(_USERS, runs - start) for start in range(0, runs, _USERS)]
-        without, with_them = (
-            np.concatenate([_scores(_noisy_sums(plan, training, length, noise))[:count] for count in counts])
-            for length in (opposite, 1.0)
-        )
-        return without, with_them
+        without = world(opposite, runs, noise)
+        return without, world(1.0, runs, noise)
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
         trainings = -(-count // (2 * _USERS * plan.steps))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,55 +29,48 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def _trained_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Those that have trained parameters of their own, by name."""
-    for name, layer in module.named_modules():
-        if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
-            yield name, layer
-
-
 def check_module(module: nn.Module) -> None:
     """Refuse a module whose users' gradients would not be what they seem.
 
-    Raises:
-        ValueError: If users' outputs depend on each other, a parameter belongs to two layers or is no float32, nothing is
-            trained, a layer is in evaluation mode, or no norm is known for a layer.
+    So one where users' outputs depend on each other, a parameter belongs to two layers or is no float32, nothing is trained,
+    a layer is in evaluation mode, or no norm is known for a layer.
     """
     for name, layer in module.named_modules():
+        named = f"{name or 'the module'} ({type(layer).__name__})"
         if isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False):
             raise ValueError(
-                f"{_called(name, layer)} takes statistics over users, so that a user's gradient depends on the others' data "
-                "and clipping it bounds nothing. Use LayerNorm or GroupNorm."
+                f"{named} takes statistics over users, so that a user's gradient depends on the others' data and clipping it "
+                "bounds nothing. Use LayerNorm or GroupNorm."
             )
-    for name, layer in _trained_layers(module):
-        _check_layer(_called(name, layer), layer)
-    _check_parameters([named for named in module.named_parameters(remove_duplicate=False) if named[1].requires_grad])
+        if _trained(layer):
+            _check_layer(named, layer)
+    parameters = [named for named in module.named_parameters(remove_duplicate=False) if named[1].requires_grad]
+    if not parameters:
+        raise ValueError("The module has no parameter that is trained.")
+    if len({id(parameter) for _, parameter in parameters}) < len(parameters):
+        raise ValueError("Two layers share a parameter: the norms of both parts do not give that of their sum.")
+    for name, parameter in parameters:
+        if parameter.dtype != torch.float32:
+            raise ValueError(f"{name} is {parameter.dtype}; a private gradient is taken in float32 and nothing less.")
 
 
-def _called(name: str, layer: nn.Module) -> str:
-    return f"{name or 'the module'} ({type(layer).__name__})"
+def _trained(layer: nn.Module) -> bool:
+    """Whether it has trained parameters of its own."""
+    return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
-def _check_layer(name: str, layer: nn.Module) -> None:
+def _check_layer(named: str, layer: nn.Module) -> None:
     if not has_user_norms(layer):
         raise ValueError(
-            f"No norm of a user's gradient is known for {name}. Build it of layers such as ItemSum, Linear, Embedding and "
+            f"No norm of a user's gradient is known for {named}. Build it of layers such as ItemSum, Linear, Embedding and "
             "LayerNorm, or give it user_norms."
         )
     if next(layer.buffers(recurse=False), None) is not None:
-        raise ValueError(f"{name} is trained and has buffers, in which data may stay without noise. Use another layer.")
+        raise ValueError(
+            f"{named} is trained and has buffers, in which data may stay without noise. Use another layer."
+        )
     if not layer.training:
-        raise ValueError(f"{name} is in evaluation mode, in which no gradient is taken user by user. Call train().")
-
-
-def _check_parameters(named: Sequence[tuple[str, nn.Parameter]]) -> None:
-    if not named:
-        raise ValueError("The module has no parameter that is trained.")
-    if len({id(parameter) for _, parameter in named}) < len(named):
-        raise ValueError("Two layers share a parameter: the norms of both parts do not give that of their sum.")
-    for name, parameter in named:
-        if parameter.dtype != torch.float32:
-            raise ValueError(f"{name} is {parameter.dtype}; a private gradient is taken in float32 and nothing less.")
+        raise ValueError(f"{named} is in evaluation mode, in which no gradient is taken user by user. Call train().")
 
 
 def clipped_sum(
@@ -98,7 +91,7 @@ def clipped_sum(
         users: The users, at least one of them, shape ``(batch,)``.
         clip: Positive.
         check: Whether to see to it that no loss depends on what the layers make of other users, and that the longest of
-            the users' gradients, computed by itself, has the norm that was found. Three further passes back.
+            the users' gradients, computed by itself, has the norm that was found. Two further passes back.
 
     Returns:
         A tensor for each trained parameter, by name.
@@ -113,9 +106,12 @@ def clipped_sum(
         with _recorded(module) as calls:
             values = losses(users)
         _check_losses(values, users)
-        norms = _norms(calls, values, parameters)
+        # Of the sum of losses, so that each row of a layer's outputs gets the gradient of its own user's loss.
+        outputs = [call.output for call in calls]
+        gradients = torch.autograd.grad(values.sum(), outputs, retain_graph=True, allow_unused=True) if calls else ()
+        norms = _norms(calls, gradients, values, parameters)
         if check:
-            _check_independent(values, calls.outputs)
+            _check_independent(values, outputs, gradients)
             _check_longest(values, list(parameters.values()), norms, clip)
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
@@ -127,21 +123,14 @@ def clipped_sum(
     return dict(zip(parameters, sums, strict=True))
 
 
-def _norms(calls: _Calls, values: Tensor, parameters: Mapping[str, nn.Parameter]) -> Tensor:
+def _norms(
+    calls: Sequence[_Call], gradients: Sequence[Tensor], values: Tensor, parameters: Mapping[str, nn.Parameter]
+) -> Tensor:
     """Each user's norm over all parameters, float64, shape ``(batch,)``."""
-    if calls.differentiated:
-        raise RuntimeError(
-            "The loss takes gradients itself, and their norms would stand for its own. Take a gradient penalty outside of a "
-            "private pass, of rows that are no user's."
-        )
-    # Of the sum of losses, so that each row of a layer's outputs gets the gradient of its own user's loss.
-    gradients = (
-        torch.autograd.grad(values.sum(), calls.outputs, retain_graph=True, allow_unused=True) if calls.outputs else ()
-    )
     found: dict[nn.Parameter, Tensor] = {}
-    for layer, inputs, gradient in zip(calls.layers, calls.inputs, gradients, strict=True):
-        if gradient is not None:
-            found |= user_norms(layer, inputs, gradient)
+    for call, gradient in zip(calls, gradients, strict=True):
+        if gradient is not None:  # of a layer that no loss uses
+            found |= user_norms(call.layer, call.inputs, gradient)
     if missing := [name for name, parameter in parameters.items() if parameter not in found]:
         raise ValueError(
             f"No user's loss reaches {missing}: they would be trained on noise alone. Freeze them, use them through their "
@@ -168,12 +157,11 @@ def _check_losses(values: Tensor, users: Tensor) -> None:
         raise ValueError("The loss has no gradient: it was detached, or does not depend on the module.")
 
 
-def _check_independent(values: Tensor, outputs: list[Tensor]) -> None:
+def _check_independent(values: Tensor, outputs: Sequence[Tensor], plain: Sequence[Tensor]) -> None:
     # If each loss depends on its own row alone, then weighting the losses weights the rows' gradients, and nothing else.
     weights = (0.5 + torch.rand(len(values), generator=torch.Generator().manual_seed(0))).to(values)
-    plain = torch.autograd.grad(values.sum(), outputs, retain_graph=True)
     weighted = torch.autograd.grad(values, outputs, grad_outputs=weights, retain_graph=True)
-    sizes = [max(float(one.abs().max()), float(other.abs().max())) for one, other in zip(plain, weighted, strict=True)]
+    sizes = [float(torch.stack([one, other]).abs().max()) for one, other in zip(plain, weighted, strict=True)]
     for one, other, size in zip(plain, weighted, sizes, strict=True):
         gap = float((other - weights.view(-1, *[1] * (one.ndim - 1)) * one).abs().max())
         if gap > _AGREES * size + 1e-6 * max(sizes):
@@ -194,61 +182,56 @@ def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor
         )
 
 
-class _Calls:
-    """Calls of trained layers in one forward pass, in their order.
+class _Call(NamedTuple):
+    """A trained layer in a forward pass, its inputs without their gradients, and its output, shape ``(batch, ...)``."""
 
-    Attributes:
-        layers: What was called.
-        inputs: Of each call, without their gradients.
-        outputs: Of each call, shape ``(batch, ...)``.
-        differentiated: Whether a gradient has come back through an output.
-    """
-
-    def __init__(self) -> None:
-        self.layers: list[nn.Module] = []
-        self.inputs: list[list[Tensor]] = []
-        self.outputs: list[Tensor] = []
-        self.differentiated = False
-
-    def note(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
-        """A forward hook: the output goes on through `_Watch`."""
-        if not torch.is_grad_enabled():
-            return None
-        if layer in self.layers:
-            raise RuntimeError("A layer was called twice. One forward pass is all that a private step may take.")
-        watched: Tensor = _Watch.apply(output, self)  # type: ignore[no-untyped-call]
-        self.layers.append(layer)
-        self.inputs.append([given.detach() for given in inputs])
-        self.outputs.append(watched)
-        return watched
-
-
-class _Watch(torch.autograd.Function):
-    """Identity, which tells `_Calls` of a gradient.
-
-    Torch refuses to change the output of such a function in place: a changed one would have another gradient than the layer's.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, output: Tensor, calls: _Calls) -> Tensor:  # noqa: ANN401  torch's own
-        """The output."""
-        ctx.calls = calls
-        return output.view_as(output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        """The gradient."""
-        ctx.calls.differentiated = True
-        return gradient, None
+    layer: nn.Module
+    inputs: list[Tensor]
+    output: Tensor
 
 
 @contextlib.contextmanager
-def _recorded(module: nn.Module) -> Iterator[_Calls]:
-    """The calls of a module's trained layers within the block."""
-    calls = _Calls()
-    handles = [layer.register_forward_hook(calls.note) for _, layer in _trained_layers(module)]
+def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
+    """The calls of a module's trained layers within the block, which may take no gradient itself."""
+    calls: list[_Call] = []
+    early: list[bool] = []
+
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        if not torch.is_grad_enabled():
+            return None
+        if any(call.layer is layer for call in calls):
+            raise RuntimeError("A layer was called twice. One forward pass is all that a private step may take.")
+        watched: Tensor = _Watch.apply(output, early)  # type: ignore[no-untyped-call]
+        calls.append(_Call(layer, [given.detach() for given in inputs], watched))
+        return watched
+
+    handles = [layer.register_forward_hook(note) for layer in module.modules() if _trained(layer)]
     try:
         yield calls
     finally:
         for handle in handles:
             handle.remove()
+    if early:
+        raise RuntimeError(
+            "The loss takes gradients itself, and their norms would stand for its own. Take a gradient penalty outside of a "
+            "private pass, of rows that are no user's."
+        )
+
+
+class _Watch(torch.autograd.Function):
+    """Identity that notes when a gradient comes back; torch refuses to change its output in place.
+
+    A changed output would have another gradient than the layer's.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, back: list[bool]) -> Tensor:  # noqa: ANN401  torch's own
+        """The output."""
+        ctx.back = back
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        """The gradient."""
+        ctx.back.append(True)
+        return gradient, None

@@ -33,9 +33,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
     ``plan.rate`` with private entropy; parameters that begin at values which nobody's data chose; losses in which a user's
     data are in that user's alone; and settings that are public.
 
-    Every call makes a generator of noise anew, with a key of 128 bits from the source, so neither the global random state nor
-    a checkpoint ever holds any of it. The guarantee is proved for exact real arithmetic; it is not proved against
-    floating-point or timing attacks.
+    Every call makes a generator of noise anew, so neither the global random state nor a checkpoint ever holds any of it. The
+    guarantee is proved for exact real arithmetic; it is not proved against floating-point or timing attacks.
 
     Args:
         module: What is trained; one that `check_module` lets pass.
