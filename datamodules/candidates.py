@@ -1,6 +1,7 @@
 """What a held-out item is ranked against: candidate lists, in index space."""
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -52,19 +53,18 @@ def candidates(
     earlier = np.concatenate([train.pair_keys, keys["hidden"], keys["validation"]])
     own = np.concatenate([earlier, keys["test"]])
     seen = {"validation": _rows(train, earlier), "test": _rows(train, own)}
-    if negatives is not None:
-        if evaluation.weighted_candidates:
-            raise ValueError("Given negatives are used as they are: leave weighted=False, or give no negatives.")
-        evaluated = np.concatenate([held[phase][0] for phase in seen])
-        given = _given(train, negatives, np.unique(own), evaluated)
+    users = {phase: held[phase][0] for phase in seen}
+    if negatives is None:
+        lists = {phase: _drawn(train, users[phase], seen["test"], evaluation, seed, phase) for phase in seen}
+    elif evaluation.weighted_candidates:
+        raise ValueError("Given negatives are used as they are: leave weighted=False, or give no negatives.")
+    else:
+        lists = _given(train, negatives, np.unique(own), users)
     cases = {}
     for phase, rows in seen.items():
-        users, items = held[phase]
-        lists = (
-            _drawn(train, users, seen["test"], evaluation, seed, phase) if negatives is None else _padded(*given, users)
-        )
+        of, items, listed = map(torch.tensor, (*held[phase], lists[phase]))
         ratings = torch.tensor(getattr(split, phase)["rating"].to_numpy(), dtype=torch.float32)
-        cases[phase] = HeldOutCases(torch.tensor(users), torch.tensor(items), torch.tensor(lists), ratings, rows)
+        cases[phase] = HeldOutCases(of, items, listed, ratings, rows)
     return Cases(**cases)
 
 
@@ -112,36 +112,39 @@ def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluat
     return lists
 
 
-def _given(train: Ratings, negatives: pl.DataFrame, own: Integers, evaluated: Integers) -> tuple[Integers, Integers]:
-    """Gives the users (rising) and items of given negatives, cut to the users who are evaluated; checks them."""
-    users = index_of(train.user_ids, negatives["user_id"])
+def _given(
+    train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapping[str, Integers]
+) -> dict[str, Integers]:
+    """Gives the lists that ship with the data for the users of each phase's cases (cases, longest), -1 after the last."""
+    evaluated = np.unique(np.concatenate([*users.values()]))
+    rows, items = index_of(train.user_ids, negatives["user_id"]), index_of(train.item_ids, negatives["item_id"])
     # A list of users may have cut the data: lists of people who are not evaluated do no harm.
-    wanted = np.isin(users, evaluated)
-    users, items = users[wanted], index_of(train.item_ids, negatives["item_id"])[wanted]
+    wanted = np.isin(rows, evaluated)
+    rows, items = rows[wanted], items[wanted]
     if gone := int((items < 0).sum()):
         # Filters or a list of users have left nobody who has the item.
         logger.warning("%d of %d given negatives are items that are filtered out; they are left out", gone, len(items))
-        users, items = users[items >= 0], items[items >= 0]
-    keys = users * train.num_items + items
+        rows, items = rows[items >= 0], items[items >= 0]
+    keys = rows * train.num_items + items
     problems = {
         "are the user's own items": int(contains(own, keys).sum()),
         "are repeated": len(keys) - len(np.unique(keys)),
     }
     found = [f"{number} {what}" for what, number in problems.items() if number]
-    if lacking := len(np.setdiff1d(evaluated, users)):
-        found.append(f"{lacking} of {len(np.unique(evaluated))} users with a held-out item have none")
+    if lacking := len(np.setdiff1d(evaluated, rows)):
+        found.append(f"{lacking} of {len(evaluated)} users with a held-out item have none")
     if found:
         raise ValueError(
-            f"The given negatives do not fit: of {len(users)} rows {'; '.join(found)}. They belong to unfiltered data: use "
+            f"The given negatives do not fit: of {len(rows)} rows {'; '.join(found)}. They belong to unfiltered data: use "
             "the filters they were made with, or leave them away to draw new ones."
         )
-    order = np.argsort(users, kind="stable")
-    return users[order], items[order]
+    order = np.argsort(rows, kind="stable")
+    return {phase: _padded(rows[order], items[order], cases) for phase, cases in users.items()}
 
 
-def _padded(users: Integers, items: Integers, wanted: Integers) -> Integers:
-    """Gives the lists of some users as rows (wanted, longest), -1 after the last."""
-    starts, ends = np.searchsorted(users, wanted), np.searchsorted(users, wanted, side="right")
+def _padded(rows: Integers, items: Integers, wanted: Integers) -> Integers:
+    """Gives the items of some rows, which rise, side by side (wanted, longest), -1 after the last."""
+    starts, ends = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
     places = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
     lists: Integers = np.append(items, -1)[np.where(places < ends[:, None], places, len(items))]
     return lists

@@ -1,5 +1,6 @@
 """Files: bring your own data, one file per domain."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.tables import data_folder, find_table, read_negatives, read_table
+from datamodules.tables import find_table, read_negatives, read_table
 
 
 class Files(CrossDomainDataModule):
@@ -53,7 +54,7 @@ class Files(CrossDomainDataModule):
     @property
     def folder(self) -> Path:
         """Where the files lie."""
-        return data_folder(self.root, self.name)
+        return Path(self.root or Path(os.environ.get("ZOO_DATA", "data")) / self.name)
 
     def read(self, domain: str) -> pl.DataFrame:
         """All interactions of one domain.

@@ -64,32 +64,24 @@ def filter_counts(
     users: Iterable[str] | None = None,
     iterated: bool = False,
 ) -> pl.DataFrame:
-    """Gives the rows of users and items that are frequent enough.
+    """Gives the rows of users and items that are frequent enough, and of the given `users` alone (None: of all).
 
     One pass has three steps, in this order: users with `min_user` rows; of these the given `users`; items with
     `min_item` rows among them. The last step may leave a user with fewer rows than `min_user`; with `iterated` all steps
     are repeated until nothing changes, which leaves the largest part of the table that meets both minimums.
 
-    Args:
-        table: the interactions.
-        min_user: fewest rows of a user.
-        min_item: fewest rows of an item.
-        users: ids to cut the table to; None: nobody is cut.
-        iterated: whether to repeat.
-
     Raises:
         ValueError: a minimum below 1, or nothing is left.
     """
     listed = None if users is None else as_ids(users).tolist()
-    before, rows = -1, table
-    while before != rows.height:
+    rows, again = table, True
+    while again:
         before = rows.height
         rows = keep_frequent(rows, "user_id", min_user)
         if listed is not None:
             rows = rows.filter(pl.col("user_id").is_in(listed))
         rows = keep_frequent(rows, "item_id", min_item)
-        if not iterated:
-            break
+        again = iterated and rows.height < before
     if rows.is_empty():
         among = "" if listed is None else f" among the {len(listed)} given users"
         raise ValueError(
@@ -103,10 +95,8 @@ def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[
     """Gives, sorted, the users who have at least `min_user` rows in every domain.
 
     Raises:
-        ValueError: no domain, a minimum below 1, or no such user.
+        ValueError: a minimum below 1, or no such user.
     """
-    if not tables:
-        raise ValueError("Users in common need at least one domain.")
     passing = {name: set(keep_frequent(table, "user_id", min_user)["user_id"]) for name, table in tables.items()}
     both = set.intersection(*passing.values())
     if not both:

@@ -57,19 +57,14 @@ def planted_domains(
         taste[shared:] = own[shared:]  # whoever is in one domain alone shares nothing
         factors = rng.standard_normal((items, dim))
         logits = contrast * taste @ factors.T / np.sqrt(dim) + rng.standard_normal(items)
-        tables[name] = _taken(logits, ratings_per_user, _users(name, num_users, shared), name, rng)
+        users = [f"u{i:04d}" if i < shared else f"{name}-u{i:04d}" for i in range(num_users)]
+        tables[name] = _taken(logits, ratings_per_user, users, name, rng)
     return tables
-
-
-def _users(domain: str, num_users: int, shared: int) -> list[str]:
-    return [f"u{i:04d}" for i in range(shared)] + [f"{domain}-u{i:04d}" for i in range(shared, num_users)]
 
 
 def _taken(logits: Floats, count: int, users: list[str], domain: str, rng: np.random.Generator) -> pl.DataFrame:
     """The `count` largest of logit plus Gumbel noise: sampling without replacement with odds exp(logit)."""
-    keys = logits + rng.gumbel(size=logits.shape)
-    best = np.argpartition(-keys, count, axis=1)[:, :count]
-    best = np.take_along_axis(best, np.argsort(-np.take_along_axis(keys, best, 1), axis=1), 1)
+    best = np.argsort(-(logits + rng.gumbel(size=logits.shape)), axis=1)[:, :count]
     return pl.DataFrame(
         {
             "user_id": np.repeat(users, count).tolist(),

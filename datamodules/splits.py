@@ -44,14 +44,9 @@ def hold_out(
     domain: str,
     shipped: tuple[pl.DataFrame | None, pl.DataFrame] | None = None,
 ) -> Split:
-    """Holds out what the settings say.
+    """Holds out what the settings say of the interactions of a domain, whose name is for an error.
 
-    Args:
-        table: the interactions that count.
-        evaluation: names the split and what it takes.
-        seed: of what is random.
-        domain: whose table it is, for an error.
-        shipped: for `given`: validation rows, if any, and test rows that ship with the data.
+    `shipped`, for `given`, are validation rows, if any, and test rows that ship with the data.
 
     Raises:
         ValueError: `given` without such rows, or what the split itself refuses.

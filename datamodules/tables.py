@@ -6,7 +6,6 @@ row order means something: it breaks ties in time, and where there are no times 
 
 import gzip
 import logging
-import os
 import zlib
 from pathlib import Path
 
@@ -16,13 +15,6 @@ logger = logging.getLogger(__name__)
 
 SCHEMA = pl.Schema({"user_id": pl.String, "item_id": pl.String, "rating": pl.Float64, "timestamp": pl.Int64})
 ENDINGS = (".csv.gz", ".csv", ".tsv", ".tsv.gz", ".inter", ".inter.gz", ".parquet")
-
-
-def data_folder(root: Path | None, name: str) -> Path:
-    """Where a data set lies: ``root``, else ``$ZOO_DATA/<name>``, else ``data/<name>``."""
-    if root is not None:
-        return Path(root)
-    return Path(os.environ.get("ZOO_DATA", "data")) / name
 
 
 def find_table(folder: str | Path, domain: str) -> Path:

@@ -39,15 +39,7 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
 
 
 def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) -> Integers:
-    """Gives where each wanted id lies among the known ones.
-
-    Args:
-        known: distinct ids (num_known,).
-        wanted: ids (num_wanted,), in any order, repeats allowed.
-
-    Returns:
-        Positions (num_wanted,); -1 where an id is not known.
-    """
+    """Gives where each wanted id (num_wanted,) lies among known ones, which are distinct (num_known,); -1: not among them."""
     right, left = (pl.DataFrame({"id": pl.Series(ids).cast(pl.String)}) for ids in (known, wanted))
     # A hash join finds all ids in O(num_known + num_wanted).
     found = left.join(right.with_row_index("at"), on="id", how="left", maintain_order="left")

@@ -30,7 +30,7 @@ def _finalise(z: Keys) -> Keys:
 def _as_keys(part: object) -> Keys:
     """Gives one part of a key as uint64, of the part's shape."""
     if isinstance(part, str):
-        return hash_ids(np.array([part]))[0:1].reshape(())
+        return hash_ids([part]).reshape(())
     if isinstance(part, int) and not isinstance(part, bool):
         return np.array(part & _MASK, dtype=np.uint64)
     array = np.asarray(part)
@@ -43,13 +43,11 @@ def mix(*parts: object) -> Keys:
     """Gives one well mixed 64-bit key per combination of the parts, broadcast against each other.
 
     Args:
-        parts: integers, strings or integer arrays, in order: `mix(seed, "test", user_keys)`. The order matters.
-
-    Returns:
-        Keys of the broadcast shape of all parts (at least one axis: a lone scalar key has shape (1,)).
+        parts: integers, strings or integer arrays, in an order that matters: `mix(seed, "test", user_keys)`. A key of
+            numbers alone has shape (1,).
 
     Raises:
-        TypeError: a part is no integer, no string and no integer array.
+        TypeError: a part is none of these.
     """
     state = np.zeros(1, dtype=np.uint64)
     for part in parts:
@@ -59,13 +57,10 @@ def mix(*parts: object) -> Keys:
 
 
 def hash_ids(ids: npt.ArrayLike) -> Keys:
-    """Gives one 64-bit key per id, the same on every machine and in every table.
+    """Gives one 64-bit key per id (num_ids,), the same on every machine and in every table.
 
     Args:
         ids: strings (num_ids,), as a numpy string array or anything that makes one; the array's width is of no account.
-
-    Returns:
-        Keys (num_ids,).
 
     Raises:
         TypeError: `ids` holds no strings.
@@ -85,35 +80,23 @@ def hash_ids(ids: npt.ArrayLike) -> Keys:
     points = names.view(np.uint32).reshape(len(names), width)
     lengths = np.char.str_len(names)
     state = mix(lengths)
-    for place in range(width):
+    for place in range(width):  # one character of every id at a time
         reaches = lengths > place
-        if reaches.all():
-            state = mix(state, points[:, place])
-        else:
-            state[reaches] = mix(state[reaches], points[reaches, place])
+        state[reaches] = mix(state[reaches], points[reaches, place])
     return state
 
 
-def uniform_integers(keys: Keys, high: int | Integers) -> Integers:
-    """Gives integers below `high`, uniform to within 2^-32 of each probability's own size.
+def uniform_integers(keys: Keys, high: int) -> Integers:
+    """Gives integers in [0, high), one per key, uniform to within 2^-32 of each probability's own size.
 
     The upper half of the 128-bit product key x high, which needs no rejection and hence no further draw.
-
-    Args:
-        keys: keys of any shape, such as `mix` gives.
-        high: bound (excluded), from 1 to 2^32; one number, or an array that broadcasts against `keys`.
-
-    Returns:
-        Integers in [0, high), of the broadcast shape.
 
     Raises:
         ValueError: `high` is below 1 or above 2^32.
     """
-    bounds = np.asarray(high)
-    if bounds.size and (bounds.min() < 1 or bounds.max() > 1 << 32):
-        raise ValueError(f"Uniform integers need a bound from 1 to 2^32, got {bounds.min()} to {bounds.max()}.")
-    bound = bounds.astype(np.uint64)
-    half = np.uint64(32)
+    if not 1 <= high <= 1 << 32:
+        raise ValueError(f"Uniform integers need a bound from 1 to 2^32, got {high}.")
+    bound, half = np.uint64(high), np.uint64(32)
     upper, lower = keys >> half, keys & np.uint64(0xFFFFFFFF)
     return ((upper * bound + ((lower * bound) >> half)) >> half).astype(np.int64)
 

@@ -17,12 +17,7 @@ Made = TypeVar("Made")
 
 
 class Share(NamedTuple):
-    """Which part of an epoch a process takes.
-
-    Attributes:
-        rank: Of this process.
-        world_size: Number of processes.
-    """
+    """Which part of an epoch a process takes: that of its rank among so many processes."""
 
     rank: int = 0
     world_size: int = 1
@@ -79,9 +74,8 @@ class Batches(Generic[Made]):
             yield self.make(index, seeded(self.seed, epoch, k, self.share.rank))
 
     def _order(self, epoch: int) -> Tensor:
-        order = (
-            torch.randperm(self.size, generator=seeded(self.seed, epoch)) if self.shuffle else torch.arange(self.size)
-        )
+        generator = seeded(self.seed, epoch)
+        order = torch.randperm(self.size, generator=generator) if self.shuffle else torch.arange(self.size)
         padding = -self.size % self.share.world_size
         return torch.cat([order, order[:padding]])[self.share.rank :: self.share.world_size]
 
