@@ -48,10 +48,21 @@ def test_the_state_at_an_epochs_end_is_its_beginning() -> None:
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_share_an_epoch_in_equal_parts(world: int) -> None:
     parts = [list(batches(share=Share(rank, world))) for rank in range(world)]
-    assert len({len(part) for part in parts}) == 1
+    assert len({len(part) for part in parts}) == len({len(torch.cat(part)) for part in parts}) == 1
     seen = torch.cat([torch.cat(part) for part in parts])
     assert set(seen.tolist()) == set(range(23))
     assert len(seen) <= 23 + world - 1
+
+
+def test_random_numbers_depend_on_seed_epoch_batch_and_process() -> None:
+    def drawn(epoch: int = 0, seed: int = 0, rank: int = 0) -> list[int]:
+        def number(_: torch.Tensor, generator: torch.Generator) -> int:
+            return int(torch.randint(2**60, (), generator=generator))
+
+        return list(Batches(24, 4, number, seed, lambda: epoch, Share(rank, 2)))
+
+    assert drawn() == drawn()
+    assert len({*drawn(), *drawn(epoch=1), *drawn(seed=1), *drawn(rank=1)}) == 4 * 3
 
 
 def test_evaluation_is_shared_without_padding() -> None:

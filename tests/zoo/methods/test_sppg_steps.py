@@ -59,6 +59,18 @@ class RealLosses:
 
 
 @BOTH
+def test_the_critic_raises_the_scores_of_people_and_the_generator_those_of_its_rows(conditioning: str) -> None:
+    method = SPPG(mechanism="none", **(SMALL | {"conditioning": conditioning}))
+    trainer_of(epochs=0).fit(method, datamodule=Synthetic(**SIZES))
+    users = torch.arange(40)
+    scores = method.critic.score_rows(method.target_rows.dense(users), method.generator.embedding(users))
+    assert torch.allclose(method._real_loss(users), -scores, atol=1e-5)
+    made = method.step(UserBatch(users))
+    assert torch.allclose(made["loss"], -made["fake_scores"].mean())
+    assert made["fake_scores"].shape == (40,)
+
+
+@BOTH
 @pytest.mark.parametrize("critic_dims", [(6,), (8, 4)])
 def test_every_users_gradient_is_clipped_as_a_loop_over_users_clips_it(
     without_noise: Make, conditioning: str, critic_dims: tuple[int, ...]

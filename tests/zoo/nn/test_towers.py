@@ -41,6 +41,8 @@ def test_dropout_only_while_training() -> None:
 
 def test_logits_are_scaled_cosines() -> None:
     towers = TwoTowers(9, 7, (5, 3), scale=10.0)
+    assert towers.user_tower.first.weight.shape == (7, 5)  # a user's row is as long as there are items
+    assert towers.item_tower.first.weight.shape == (9, 5)
     users, items = torch.randn(4, 3), torch.randn(6, 3)
     expected = 10 * F.cosine_similarity(users[:, None], items[None], dim=-1)
     assert torch.allclose(towers.logits(users, items), expected, atol=1e-5)

@@ -126,3 +126,14 @@ def test_sound_trainings_pass(epsilon: float) -> None:
         assert result.verdict == "pass"
         if audit.mu is not None and epsilon > 1:
             assert result.two_world.power is not None
+
+
+def test_a_replaced_user_moves_the_sums_both_ways() -> None:
+    """One world has the user, the other the user's opposite, or nobody; the mean of 4,000 runs, to 6 standard errors."""
+    for relation, opposite in ((Relation.REPLACE_ONE_USER, -1.0), (Relation.ZERO_OUT_ONE_USER, 0.0)):
+        plan = planned(1.0, relation)
+        without, with_them = training_audit("all users", plan).worlds(4000, NoiseSource.seeded(2))
+        moved = plan.steps * plan.clip  # of two layers at right angles, in the direction of both
+        error = 6 * plan.noise_multiplier * plan.clip * (plan.steps / 4000) ** 0.5
+        assert with_them.mean() == pytest.approx(moved, abs=error + 1e-4)
+        assert without.mean() == pytest.approx(opposite * moved, abs=error + 1e-4)
