@@ -1,6 +1,7 @@
 """What every exported publisher must do."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from zoo import (
 from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import ComposedEvent, NonPrivateEvent, NoOpEvent
 from zoo.privacy.record.record import Guarantee
+from zoo.publisher import PublicSizes
 
 MAKERS: dict[str, Callable[[], Publisher]] = {
     "FlippedRows": lambda: FlippedRows(epsilon=4.0, noise_seed=1),
@@ -135,3 +137,26 @@ def test_nothing_is_released_in_either_kind(kind: str) -> None:
 def test_handing_over_the_ratings_costs_everything() -> None:
     assert Plaintext().plan(9, 7) == [NonPrivateEvent()]
     assert Accountant().compose(NonPrivateEvent()).epsilon(0.1) == float("inf")
+
+
+def test_what_is_forecast_is_what_the_release_says(publisher: Publisher) -> None:
+    """From public sizes alone; but for what was done to the ratings before, and what a wrapper notes of its own."""
+    ratings = binary()
+    record, forecast = (
+        publisher.publish(ratings, "book").record,
+        publisher.forecast(ratings.num_users, ratings.num_items),
+    )
+    noted = {key: value for key, value in record.public_inputs.items() if key in forecast.public_inputs}
+    before = set(record.assumptions) - set(forecast.assumptions)
+    assert all("split random2" in text for text in before)
+    assert replace(record, assumptions=forecast.assumptions, public_inputs=noted) == forecast
+
+
+def test_a_plan_can_be_made_into_many_releases_of_noise_of_their_own() -> None:
+    ratings = binary()
+    sizes = PublicSizes(ratings.num_users, ratings.num_items, ratings.applied)
+    for publisher in (JLT(epsilon=4.0, num_components=5), NoisyRows(epsilon=4.0), FlippedRows(epsilon=1.0)):
+        planned = publisher.prepare(sizes)
+        one, other = (planned.make(ratings, "book") for _ in range(2))
+        assert (one.record, one.ledger) == (planned.record, planned.events) == (other.record, other.ledger)
+        assert not torch.equal(one.tensors["rows"], other.tensors["rows"])

@@ -89,11 +89,7 @@ class Noise(Publisher):
 
 
 class Wrapper(Publisher):
-    """Base of publishers whose release has the guarantee of another one's, whatever they do before or after it.
-
-    Args:
-        of: The other publisher.
-    """
+    """Base of publishers whose release has the guarantee of another one's, ``of``, whatever they do before or after it."""
 
     def __init__(self, of: Publisher) -> None:
         self.of = of

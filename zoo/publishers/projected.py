@@ -88,16 +88,14 @@ class Projected(Publisher):
                 f"paper_faithful takes the paper's noise, and calibration is {calibration!r}. Leave out one of them."
             )
         self.epsilon, self.num_components, self.delta = epsilon, num_components, delta
-        self.calibration, self.relation = calibration, Relation(relation)
-        self.rating_range, self.clip = rating_range, clip
-        self.centre, self.seed, self.noise_seed = centre, seed, noise_seed
-        self.paper_faithful = paper_faithful
+        self.calibration, self.centre, self.seed = calibration, centre, seed
+        self.noise_seed, self.paper_faithful = noise_seed, paper_faithful
         self._plan = partial(
             plan_projection,
             epsilon=epsilon,
             dim=num_components,
             calibration="paper" if paper_faithful else calibration,
-            relation=self.relation,
+            relation=Relation(relation),
             rating_range=rating_range,
             clip=clip,
         )
@@ -175,7 +173,7 @@ class Projected(Publisher):
     def _tensors(
         self, plan: ProjectionPlan, matrix: PublicMatrix, weakness: str | None, source: Ratings, domain: str
     ) -> Mapping[str, Tensor]:
-        self._check_ratings(source, domain)
+        _check_ratings(plan, source, domain)
         noise = NoiseSource.of(self.noise_seed)
         if self.paper_faithful:
             rows = self.lifted_rows(lifted_ratings(source.matrix, plan, centre=self.centre), plan, noise)
@@ -190,14 +188,6 @@ class Projected(Publisher):
             text = f"{self.mechanism} with paper_faithful protects nobody here: {weakness}. The record says so."
             warn_once(text, 4)  # the line that publishes
         return {"rows": torch.from_numpy(rows.astype(np.float32))}
-
-    def _check_ratings(self, source: Ratings, domain: str) -> None:
-        data = source.matrix.data
-        if self.clip is None and len(data) and not 0 <= float(data.min()) <= float(data.max()) <= self.rating_range:
-            raise ValueError(
-                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}], beyond [0, {self.rating_range:g}], so one "
-                "could change by more than is protected. Set filters.threshold (ratings then count as 1), or rating_range."
-            )
 
     def audits(self) -> list[Audit | OneRunAudit]:
         """One rating, or one user, in two worlds: the matrix of a small catalogue, and random matrices where it is random.
@@ -217,3 +207,15 @@ class Projected(Publisher):
             wide = self.matrix(items)
             made.append(canary_audit(f"{name}, one run", self.projection(AUDITED, wide), wide, canaries))
         return made
+
+
+def _check_ratings(plan: ProjectionPlan, source: Ratings, domain: str) -> None:
+    """Refuse ratings that would be clamped, for their owner would not know; clipping of rows is asked for."""
+    data = source.matrix.data
+    if plan.rating_range is None or not len(data):
+        return
+    if not 0 <= float(data.min()) <= float(data.max()) <= plan.rating_range:
+        raise ValueError(
+            f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}], beyond [0, {plan.rating_range:g}], so one "
+            "could change by more than is protected. Set filters.threshold (ratings then count as 1), or rating_range."
+        )

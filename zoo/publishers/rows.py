@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
@@ -18,6 +18,7 @@ from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import Plain
+from zoo.privacy.rows.plan import RowsPlan
 from zoo.privacy.rows.row_noise import (
     flipped_rows,
     noisy_rows,
@@ -31,6 +32,8 @@ ALWAYS_OPEN = (
     "the sets of users and items: a user or an item that one rating alone brings in shows",
     "held-out items of this domain, where they are used to evaluate",
 )
+
+Rows = npt.NDArray[np.float32] | csr_array
 
 _SMALL = 2**24  # cells up to which a release is kept dense: 64 MiB
 _LARGEST = 2**30  # cells up to which every one can be released: 4 GiB
@@ -73,9 +76,8 @@ class NoisyRows(Publisher):
         self.epsilon, self.delta, self.threshold = epsilon, delta, threshold
         self.relation, self.clip, self.noise_seed = Relation(relation), clip, noise_seed
         self._plan = partial(plan_noise, epsilon=epsilon, relation=self.relation, clip=clip)
-        self._plan(
-            delta=1e-5 if delta is None else delta, threshold=threshold
-        )  # refuse bad settings before data are opened
+        # Refuse bad settings now, before data are opened.
+        self._plan(delta=1e-5 if delta is None else delta, threshold=threshold)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """One Gaussian release of all users' rows; only 0/1 ratings, and whole only those that fit into memory."""
@@ -91,22 +93,13 @@ class NoisyRows(Publisher):
         clipped = () if plan.clip is None else (f"rows are clipped to an L2 norm of {plan.clip:g} before the noise",)
         group = ("several ratings of one user together: k of them cost sqrt(k) times mu",)
 
-        def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
-            _check_binary(source, domain)
-            whole = plan.threshold is None or source.num_users * source.num_items <= _SMALL
-            make = noisy_rows if whole else noisy_rows_above
-            return _tensors(make(source.matrix, plan, NoiseSource.of(self.noise_seed)))
+        def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
+            make = noisy_rows if small or plan.threshold is None else noisy_rows_above
+            return make(matrix, plan, noise)
 
         drawn = {"sigma": plan.noise_std, "grid": lattice_spacing(plan.noise_std), **kept}
-        return PlannedRelease.of_plan(
-            "NoisyRows",
-            plan,
-            self.noise_seed,
-            tensors,
-            public_inputs=_inputs("NoisyRows", sizes, drawn),
-            assumptions=(*_assumptions(sizes), *clipped),
-            not_protected=(*ALWAYS_OPEN, *(() if plan.relation.unit is Unit.USER else group)),
-        )
+        several = () if plan.relation.unit is Unit.USER else group
+        return _planned("NoisyRows", plan, self.noise_seed, sizes, rows, drawn, clipped, several)
 
     def audits(self) -> list[Audit]:
         """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
@@ -145,26 +138,15 @@ class FlippedRows(Publisher):
         """One flip, for one rating moves one cell; only 0/1 ratings."""
         _check_sizes(sizes)
         plan = self._plan(num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep)
-        drawn: dict[str, Plain] = {
-            "flip_probability": plan.flip_probability,
-            "keep": plan.keep,
-            "draws": "exact, from integers",
-        }
+        group = "several ratings of one user together: k of them cost k times as much"
 
-        def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
-            _check_binary(source, domain)
-            rows = flipped_rows(source.matrix, plan, NoiseSource.of(self.noise_seed))
-            return _tensors(rows.toarray() if source.num_users * source.num_items <= _SMALL else rows)
+        def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
+            reported = flipped_rows(matrix, plan, noise)
+            return reported.toarray() if small else reported
 
-        return PlannedRelease.of_plan(
-            "FlippedRows",
-            plan,
-            self.noise_seed,
-            tensors,
-            public_inputs=_inputs("FlippedRows", sizes, drawn),
-            assumptions=_assumptions(sizes),
-            not_protected=(*ALWAYS_OPEN, "several ratings of one user together: k of them cost k times as much"),
-        )
+        facts = {"flip_probability": plan.flip_probability, "keep": plan.keep}
+        drawn: dict[str, Plain] = {**facts, "draws": "exact, from integers"}
+        return _planned("FlippedRows", plan, self.noise_seed, sizes, rows, drawn, (), (group,))
 
     def audits(self) -> list[Audit]:
         """One rating in two worlds, with at least half of the reported ones kept."""
@@ -180,16 +162,44 @@ def _check_sizes(sizes: PublicSizes) -> None:
         )
 
 
-def _check_binary(source: Ratings, domain: str) -> None:
-    if not source.binary:
-        data = source.matrix.data
-        raise ValueError(
-            f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1, so a cell is no bit. Set "
-            "filters.threshold (ratings then count as 1), or publish with JLT and its rating_range."
-        )
+def _planned(
+    mechanism: str,
+    plan: RowsPlan,
+    noise_seed: int | None,
+    sizes: PublicSizes,
+    rows: Callable[[csr_array, NoiseSource, bool], Rows],
+    drawn: Mapping[str, Plain],
+    bounds: tuple[str, ...],
+    several: tuple[str, ...],
+) -> PlannedRelease:
+    """A release of 0/1 rows: how they were drawn and bounded, and what several ratings of one user cost.
+
+    Whoever denoises them has to know ``drawn``; ``rows`` is told whether they may be dense.
+    """
+
+    def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
+        if not source.binary:
+            data = source.matrix.data
+            raise ValueError(
+                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1, so a cell is no bit. Set "
+                "filters.threshold (ratings then count as 1), or publish with JLT and its rating_range."
+            )
+        small = source.num_users * source.num_items <= _SMALL
+        return _tensors(rows(source.matrix, NoiseSource.of(noise_seed), small))
+
+    sets = "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data"
+    return PlannedRelease.of_plan(
+        mechanism,
+        plan,
+        noise_seed,
+        tensors,
+        public_inputs={"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items},
+        assumptions=("a rating counts as 1, its absence as 0", sets, *sizes.unaccounted, *bounds),
+        not_protected=(*ALWAYS_OPEN, *several),
+    )
 
 
-def _tensors(rows: npt.NDArray[np.float32] | csr_array) -> dict[str, Tensor]:
+def _tensors(rows: Rows) -> dict[str, Tensor]:
     """Rows as a release holds them, dense or compressed."""
     if not isinstance(rows, csr_array):
         return {"rows": torch.from_numpy(rows)}
@@ -199,16 +209,3 @@ def _tensors(rows: npt.NDArray[np.float32] | csr_array) -> dict[str, Tensor]:
         "weights": torch.from_numpy(rows.data),
         "num_items": torch.tensor([rows.shape[1]]),
     }
-
-
-def _inputs(mechanism: str, sizes: PublicSizes, drawn: Mapping[str, Plain]) -> dict[str, Plain]:
-    """What everybody may know, and whoever denoises the rows has to."""
-    return {"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items}
-
-
-def _assumptions(sizes: PublicSizes) -> tuple[str, ...]:
-    return (
-        "a rating counts as 1, its absence as 0",
-        "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data",
-        *sizes.unaccounted,
-    )

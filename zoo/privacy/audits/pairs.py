@@ -1,8 +1,7 @@
 """Worst pairs: for each mechanism two neighbouring data sets that are hardest to hide, and the score that tells them apart.
 
-All runs go through the mechanism's own functions. A data set of many users with the same row gives as many independent
-runs in one release, because noise is drawn user by user. Settings are small (few items, narrow rows), as a Gaussian
-claim does not depend on them.
+All runs go through the mechanism's own functions. Many users with the same row give as many independent runs in one
+release, for noise is drawn user by user. Settings are small (few items, narrow rows): a Gaussian claim depends on none.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 Everything here reads what was released and how it was drawn, and nothing else: it is post-processing and costs no privacy.
 True item popularity, however harmless it looks, would be a second release.
 
-A 0/1 cell has a posterior once it has a prior. The prior is estimated from the noisy rows themselves (empirical Bayes): a
-user's activity times an item's mean, both shrunk by what the known noise explains of their spread, then refined by the
-singular components of what is left that stand out of the noise (Gavish & Donoho, *Optimal Shrinkage of Singular Values*,
-IEEE Trans. Inf. Theory 2017). Rows that are no 0/1 cells, such as projections, get the last step alone.
+A 0/1 cell has a posterior once it has a prior, which is estimated from the noisy rows themselves (`estimate_prior`). Rows
+that are no 0/1 cells, such as projections, get its last step alone: singular components that stand out of the noise (Gavish
+& Donoho, *Optimal Shrinkage of Singular Values*, IEEE Trans. Inf. Theory 2017).
 """
 
 from __future__ import annotations
@@ -128,19 +127,12 @@ Cells = GaussianCells | KeptCells
 
 @dataclass(frozen=True)
 class Prior:
-    """Probability of each cell to be a one, before it is read: ``activity x mean + left @ right``, kept inside (0, 1).
+    """Probability of each cell to be a one, before it is read: ``activity x mean + left @ right``, kept inside (0, 1)."""
 
-    Attributes:
-        activity: Of each user, mean 1, shape ``(users,)``.
-        item_means: Shape ``(items,)``.
-        left: Of the refinement, shape ``(users, components)``.
-        right: Of the refinement, shape ``(components, items)``.
-    """
-
-    activity: Floats
-    item_means: Floats
-    left: Floats
-    right: Floats
+    activity: Floats  # of each user, (users,), mean 1
+    item_means: Floats  # (items,)
+    left: Floats  # of the refinement, (users, components)
+    right: Floats  # of the refinement, (components, items)
 
     @property
     def num_components(self) -> int:
@@ -271,34 +263,30 @@ class _Residual:
     The matrix is sparse, or dense and in float32; what is subtracted from it has low rank. Neither is worth a dense copy.
     """
 
-    matrix: Rows
+    matrix: Rows | csc_array
     scale: float
     left: Floats
     right: Floats
     of_rows: Floats
     of_columns: Floats
 
+    @property
+    def transposed(self) -> _Residual:
+        """The transpose, which copies nothing."""
+        return _Residual(self.matrix.T, self.scale, self.right.T, self.left.T, self.of_columns, self.of_rows)
+
     def times(self, vectors: Floats) -> Floats:
-        """Product with a matrix ``(width, k)``."""
+        """Product with a matrix ``(width, k)``; that with the large matrix in float32, whatever the size of the numbers."""
         vectors = vectors / self.of_columns[:, None]
-        return (self._scaled(self.matrix, vectors) + self.left @ (self.right @ vectors)) / self.of_rows[:, None]
-
-    def transposed_times(self, vectors: Floats) -> Floats:
-        """Product of the transpose with a matrix ``(users, k)``."""
-        vectors = vectors / self.of_rows[:, None]
-        product = self._scaled(self.matrix.T, vectors) + self.right.T @ (self.left.T @ vectors)
-        return product / self.of_columns[:, None]
-
-    def _scaled(self, matrix: Rows | csc_array, vectors: Floats) -> Floats:
-        """``scale x matrix @ vectors``; in float32, whatever the size of the numbers."""
         largest = float(np.abs(vectors).max(initial=0)) or 1.0
-        product = matrix @ (vectors / largest).astype(np.float32)
-        return np.multiply(self.scale * largest, product, dtype=np.float64)
+        product = self.matrix @ (vectors / largest).astype(np.float32)
+        product = np.multiply(self.scale * largest, product, dtype=np.float64)
+        return (product + self.left @ (self.right @ vectors)) / self.of_rows[:, None]
 
     def largest_components(self, count: int) -> tuple[Floats, Floats, Floats]:
         """At least so many of the largest singular values, if there are, with their vectors; in any order.
 
-        Of a large matrix E by block Lanczos on ``E^T E`` or ``E E^T``, whichever is smaller (Golub & Underwood 1977), with a
+        Of a large matrix E by block Lanczos on the smaller of ``E^T E`` and ``E E^T`` (Golub & Underwood 1977), with a
         start that is public and always the same. After 16 steps or more, what stands out of the noise by a tenth has long
         converged; what does not may not have. A sparse solver that wants all digits of all values never ends on noise.
         """
@@ -306,21 +294,22 @@ class _Residual:
         wide = width > num_users
         size = max(3 * count, 128) // _BLOCK * _BLOCK
         if min(num_users, width) <= size:
-            whole = self.transposed_times(np.eye(num_users)).T if wide else self.times(np.eye(width))
+            whole = self.transposed.times(np.eye(num_users)).T if wide else self.times(np.eye(width))
             left, values, right = np.linalg.svd(whole, full_matrices=False)
             return left, values, right
-        there, back = (self.transposed_times, self.times) if wide else (self.times, self.transposed_times)
-        basis, image = np.empty((2, min(num_users, width), size))
-        block: Floats = np.random.default_rng(0).standard_normal((len(basis), _BLOCK))
+        if wide:
+            left, values, right = self.transposed.largest_components(count)
+            return right.T, values, left.T
+        basis, image = np.empty((2, width, size))
+        block: Floats = np.random.default_rng(0).standard_normal((width, _BLOCK))
         for first in range(0, size, _BLOCK):
             for _ in range(2):  # once leaves rounding errors along what was there
                 block = np.linalg.qr(block - basis[:, :first] @ (basis[:, :first].T @ block))[0]
             basis[:, first : first + _BLOCK] = block
-            block = image[:, first : first + _BLOCK] = back(there(block))
+            block = image[:, first : first + _BLOCK] = self.transposed.times(self.times(block))
         energies, mixed = np.linalg.eigh(basis.T @ image)  # squares of singular values, and vectors within the basis
-        near, values = basis @ mixed[:, -count:], np.sqrt(np.maximum(energies[-count:], 0))
-        far = there(near) / np.where(values > 0, values, 1)
-        return (near, values, far.T) if wide else (far, values, near.T)
+        right, values = basis @ mixed[:, -count:], np.sqrt(np.maximum(energies[-count:], 0))
+        return self.times(right) / np.where(values > 0, values, 1), values, right.T
 
 
 def _components(residual: _Residual, most: int) -> tuple[Floats, Floats]:

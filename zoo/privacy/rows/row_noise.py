@@ -1,8 +1,8 @@
 """Rows without projection: Gaussian noise on a 0/1 matrix, or randomised response for every cell; whole, or only what is kept.
 
-All cells users x items are public: both sets are fixed in advance, a catalogue and not what occurs in the data. A rating
-that is there or not is one cell that is 1 or 0, so its presence is protected with it. Neither mechanism is from a paper
-of cross-domain recommendation; they are what the projections of PriCDR (Chen et al., WWW 2022) compete with.
+Both sets, users and items, are fixed in advance: a catalogue and not what occurs in the data. A rating that is there or
+not is one cell that is 1 or 0, so its presence is protected with it. Neither mechanism is from a paper of cross-domain
+recommendation; they are what the projections of PriCDR (Chen et al., WWW 2022) compete with.
 """
 
 from __future__ import annotations

@@ -50,10 +50,8 @@ class SparseMatrix(PublicMatrix):
     P is made and transformed a few rows at a time, ``dim`` transforms in all; neither P nor H is ever held whole. A
     product in blocks is computed a few components at a time, and is bit for bit that with the whole matrix.
 
-    A column is zero only if P is (it is P times a vector without zeros): then P is drawn anew, whatever the data are.
-
-    Args:
-        density: Share of P that is not zero, in (0, 1].
+    A column is zero only if P is (it is P times a vector without zeros): then P is drawn anew, whatever the data are. Of P,
+    the share ``density`` in (0, 1] is not zero.
     """
 
     def __init__(

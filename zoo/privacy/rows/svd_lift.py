@@ -1,10 +1,8 @@
 """PriCDR's publishing as printed (Chen et al., WWW 2022, Algorithm 1): singular values lifted, a secret M, no noise.
 
-For comparison with what this project releases instead (`zoo.privacy.rows.projection`). R is items x users here, as in the
-paper's proofs. The lift replaces ``R = U S V^T`` by ``R1 = U sqrt(S^2 + w^2) V^T``.
+For comparison with what this project releases instead, `zoo.privacy.rows.projection`, which says when the lift
+``R1 = U sqrt(S^2 + w^2) V^T`` of ``R = U S V^T`` has the law of noise. R is items x users here, as in the paper's proofs.
 
-* Items at least users: ``R1^T R1 = R^T R + w^2 I``, so the rows of ``M R1`` with a secret Gaussian M have the law of
-  those of ``M R + w N``. That has a guarantee, and needs no decomposition.
 * Fewer items than users: the lift misses the directions outside R's row space. What is published always lies in that
   space, which shows it: no guarantee, whatever w is.
 * With the sparse-aware M a published row lies in the span of some rows of ``H D R1``: no guarantee either.
