@@ -1,0 +1,114 @@
+"""PriCDR-SYM: its loss and scores written out over dense rows, and a planted transfer that it finds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from torch import Tensor
+from torch.nn import functional as F
+
+from datamodules import Evaluation, Synthetic
+from zoo import Plaintext, Popularity, PriCDRSym, Recommender
+from zoo.data.batches import UserBatch
+
+SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "seed": 1}
+USERS = torch.tensor([3, 0, 17])
+
+
+def trainer(epochs: int) -> Trainer:
+    return Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, limit_val_batches=0,
+    )  # fmt: skip
+
+
+def made(folder: Path, split: str = "random2", **settings: Any) -> tuple[PriCDRSym, Synthetic]:  # noqa: ANN401
+    """The method with its first weights and the data read, without dropout; embeddings are far from 0."""
+    evaluation = Evaluation(split=split)  # type: ignore[arg-type]
+    path = Plaintext().publish(Synthetic(**SIZES).source("book"), "book").save(folder / "book")
+    data = Synthetic(**SIZES, evaluation=evaluation, releases={"book": path})
+    seed_everything(0)
+    method = PriCDRSym(dims=(8, 4), source_dropout=0.0, input_dropout=0.0, **settings)
+    trainer(0).fit(method, datamodule=data)
+    torch.nn.init.normal_(method.user_embedding.weight, std=3.0)
+    return method.eval(), data
+
+
+def parts(method: PriCDRSym, users: Tensor) -> dict[str, Tensor]:
+    """Codes of both sides before anything is added, rows and embeddings, all dense."""
+    source, _ = method.source_rows("book", users)
+    target, shared = method.target_rows.dense(users), method.user_embedding.weight[users]
+    encoder, rest = method.encoder.first, method.encoder.rest
+    own = rest(target @ encoder.weight + encoder.bias)
+    code = method.source_side.autoencoders["book"].get_submodule("encoder")(source)
+    return {"source": source, "target": target, "shared": shared, "own": own, "code": code}
+
+
+def decoded(method: PriCDRSym, codes: Tensor) -> Tensor:
+    logits: Tensor = method.decoder(codes.clamp(min=0))
+    return logits
+
+
+def test_the_loss_is_that_of_both_autoencoders_with_the_users_embedding_in_both_codes(tmp_path: Path) -> None:
+    """The embedding is in what either side decodes, and drops out of the distance between the codes."""
+    method, _ = made(tmp_path, alignment_weight=2.5)
+    p = parts(method, USERS)
+    logits = decoded(method, p["own"] + p["shared"])
+    prediction = F.binary_cross_entropy_with_logits(logits, p["target"], reduction="sum")
+    back = method.source_side.autoencoders["book"].get_submodule("decoder")(p["code"] + p["shared"])
+    reconstruction = (back - p["source"]).square().sum()
+    alignment = (p["code"] - p["own"]).square().sum()
+    outputs = method.step(UserBatch(USERS))
+    assert float(outputs["loss"]) == pytest.approx(float(prediction + reconstruction + 2.5 * alignment), rel=1e-5)
+    assert torch.allclose(outputs["user_factors"], p["own"] + p["shared"], atol=1e-5)
+    assert outputs["item_factors"].shape == (30, 8), "one row of the decoder's last layer for each item"
+
+
+def test_a_decoder_sees_no_negative_code(tmp_path: Path) -> None:
+    method, _ = made(tmp_path)
+    p = parts(method, USERS)
+    assert bool((p["own"] + p["shared"] < 0).any())
+    assert torch.allclose(method.score_all(USERS), decoded(method, p["own"] + p["shared"]), atol=1e-5)
+
+
+def test_who_has_no_history_is_scored_by_the_source_code_alone(tmp_path: Path) -> None:
+    """A cold user's embedding was never learned, so it is not added."""
+    method, data = made(tmp_path, split="cold_start")
+    cold = data.test.users[:3]
+    warm = torch.tensor([int((method.target_rows.counts() > 0).nonzero()[0])])
+    users = torch.cat([cold, warm])
+    p = parts(method, users)
+    expected = torch.cat([p["code"][:3], (p["own"] + p["shared"])[3:]])
+    assert torch.allclose(method.score_all(users), decoded(method, expected), atol=1e-5)
+
+
+def cold_hit_rate(method: Recommender, epochs: int, folder: Path) -> float:
+    settings: dict[str, Any] = {"link": 1.0, "evaluation": Evaluation(split="cold_start"), "seed": 0}
+    path = Plaintext().publish(Synthetic(**settings).source("book"), "book").save(folder / type(method).__name__)
+    data, run = Synthetic(**settings, releases={"book": path}), trainer(epochs)
+    run.fit(method, datamodule=data)
+    run.test(method, datamodule=data, verbose=False)
+    return float(run.callback_metrics["test/full/hit_rate@10"])
+
+
+def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
+    """80 cold test users, one fixed seed; 0.51 against 0.21 when it was written, a standard error of some 0.07."""
+    seed_everything(0)
+    found = cold_hit_rate(PriCDRSym(dims=(64, 32), lr=2e-3), 60, tmp_path)
+    assert found > cold_hit_rate(Popularity(), 1, tmp_path) + 0.15
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dims": ()}, r"dims must be widths of at least 1 .* got \[\], 1.0"),
+        ({"alignment_weight": -1.0}, r"alignment_weight not negative; got \[500, 200\], -1.0"),
+        ({"source_dropout": 1.0}, r"source_dropout must lie in \[0, 1\), got 1.0"),
+        ({"lr": 0.0}, "lr must be positive"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PriCDRSym(**settings)
