@@ -31,7 +31,6 @@ def run_cells(
     processes: int,
     threads: int,
     ended: Callable[[Outcome], None],
-    started: Callable[[Cell], None] = lambda cell: None,
     keep_checkpoints: bool = False,
 ) -> list[Outcome]:
     """Run cells in this order, several at a time with so many threads each; gives the outcomes as they came.
@@ -49,7 +48,6 @@ def run_cells(
                 process = context.Process(target=_work, args=(cell, threads, keep_checkpoints), name=cell.name)
                 process.start()
                 running[process.sentinel] = (process, cell, time.perf_counter())
-                started(cell)
             for sentinel in multiprocessing.connection.wait([at_work.sentinel for at_work, _, _ in running.values()]):
                 ended_process, cell, began = running.pop(sentinel)
                 outcome = Outcome(cell, time.perf_counter() - began, _error(ended_process, cell))

@@ -1,21 +1,17 @@
 """`privacy plan`, `show`, `audit` and `curve`, from the command line down."""
 
 import csv
-import math
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
-from scipy.stats import chi2, norm
 
 from tests.samples import binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
 from zoo.commands.privacy.command import main
-from zoo.commands.privacy.groups import best_guess, group_epsilon, share
 from zoo.commands.privacy.plan import Planned, total
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
@@ -173,46 +169,6 @@ def test_a_page_of_a_release_without_guarantee_names_no_epsilon(
     said = out(capsys)
     assert "guarantees nothing (the ratings are handed over as they are)" in said
     assert "epsilon" not in said.replace("no epsilon", "")
-
-
-# groups
-
-
-def test_groups_cost_what_independent_formulas_give() -> None:
-    ratings = binary()
-    jlt = JLT(epsilon=1.0, num_components=8).publish(ratings, "books")
-    noisy = NoisyRows(epsilon=1.0).publish(ratings, "books")
-    flipped = FlippedRows(epsilon=1.0).publish(ratings, "books")
-    assert jlt.record.mu is not None
-    for release, mu in ((jlt, 4 * jlt.record.mu), (noisy, 2 * jlt.record.mu)):
-        reference = PLDAccountant(value_discretization_interval=1e-4)
-        reference.compose(GaussianDpEvent(1 / mu))
-        assert group_epsilon(release.record, release.ledger, 4) == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
-    assert group_epsilon(flipped.record, flipped.ledger, 4) == pytest.approx(4.0)
-    none = Plaintext().publish(ratings, "books")
-    assert group_epsilon(none.record, none.ledger, 2) is None
-
-
-def test_four_ratings_through_a_gaussian_matrix_are_one_change_twice_as_large() -> None:
-    """Whatever cells of one person's row they are: the matrix stretches their sum by a norm of the same law."""
-    release = JLT(epsilon=1.0, num_components=8, calibration="gaussian").publish(binary(), "books")
-    epsilon = group_epsilon(release.record, release.ledger, 4)
-    assert epsilon is not None
-
-    def tail(square: float) -> float:
-        mu = 2 * np.sqrt(square) / float(str(release.record.public_inputs["w"]))
-        return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-
-    assert chi2(8).expect(tail, lb=1e-9, ub=200) == pytest.approx(1e-5, rel=1e-3)
-
-
-def test_a_guess_is_bounded_as_hypothesis_testing_has_it() -> None:
-    assert best_guess(0.0, 0.0) == 0.5
-    assert best_guess(1.0, 0.0) == pytest.approx(math.e / (1 + math.e))
-    assert best_guess(2.0, 1e-5) == pytest.approx((math.exp(2) + 1e-5) / (1 + math.exp(2)))
-    assert best_guess(800.0, 0.1) == 1.0
-    assert share(0.73105) == "73.11 %", "never rounded down"
-    assert share(0.999999) == "all"
 
 
 # audit and curve
