@@ -20,7 +20,7 @@ from datamodules.protocol import Evaluation, Filters
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.users import OWN, agreed_users, lists_in_words, read_catalogue
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
-from zoo.data.evaluation import EvaluationBatches, HeldOutCases, predict_batch
+from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings
 from zoo.data.training import Batches, Share, training_batches
 from zoo.release.denoiser import Denoiser
@@ -146,7 +146,7 @@ class CrossDomainDataModule(LightningDataModule):
         part, split = table, self.evaluation.split
         if split == "cold_start":
             applied.append("nothing of this domain is held out")
-        elif split == "given" and self.read_held_out(name) is None:
+        elif split == "given" and self._shipped(name) is None:
             applied.append("this domain ships no held-out rows, so none are taken out")
         else:
             part = self._split(name, table).train
@@ -167,9 +167,8 @@ class CrossDomainDataModule(LightningDataModule):
 
     def _binarised(self, name: str) -> pl.DataFrame:
         table = self.read(name)
-        if self.evaluation.split == "given" and (held_out := self.read_held_out(name)) is not None:
-            # A file may or may not repeat its held-out rows; they count in the filters either way.
-            for part in (part for part in held_out if part is not None):
+        for part in self._shipped(name) or ():
+            if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
         return binarise(table, self.filters.threshold, self.filters.signs)
 
@@ -189,9 +188,11 @@ class CrossDomainDataModule(LightningDataModule):
         path = self.catalogues.get(name)
         return None if path is None else read_catalogue(path)
 
+    def _shipped(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+        return self.read_held_out(name) if self.evaluation.split == "given" else None
+
     def _split(self, name: str, table: pl.DataFrame) -> Split:
-        shipped = self.read_held_out(name) if self.evaluation.split == "given" else None
-        return hold_out(table, self.evaluation, self.split_seed, name, shipped)
+        return hold_out(table, self.evaluation, self.split_seed, name, self._shipped(name))
 
     def _matrix(
         self,
@@ -341,6 +342,6 @@ class CrossDomainDataModule(LightningDataModule):
         return EvaluationBatches(
             self.train.num_users,
             self.evaluation_batch_size,
-            lambda users: predict_batch(self.test.seen, users),
+            lambda users: PredictBatch(users, *entries(self.test.seen, users)),
             self._share(),
         )

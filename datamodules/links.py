@@ -20,17 +20,10 @@ def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is
     """Row of each target user in a release, shape ``(users,)``, -1 for none.
 
     Users of the release whom the target does not know are of no account. A release of nobody (the control that releases
-    nothing) links nobody, whatever is asked of missing users.
-
-    Args:
-        users: Ids of the target's users, shape ``(users,)``.
-        name: Source that the release should be of.
-        release: Read, or just made.
-        path: What to call it in an error.
-        missing_is_error: Whether every target user must have a row.
+    nothing) links nobody, whatever is asked of missing users. In errors the release is called ``path``.
 
     Raises:
-        UserMismatchError: If it is of another domain, of other users, or, where that is an error, lacks a target user.
+        UserMismatchError: If it is not of the source ``name``, of other users, or, where that is an error, lacks a user.
     """
     if release.domain != name:
         raise UserMismatchError(

@@ -81,7 +81,11 @@ class LowRank(CrossDomainDataModule):
     @property
     def all_ids(self) -> tuple[pl.Series, pl.Series]:
         """All rows and columns, those without an observed entry too."""
-        return _names("u", self.num_users), _names("i", self.num_items)
+        users, items = (
+            pl.Series([f"{prefix}{number:0{len(str(size - 1))}d}" for number in range(size)])
+            for prefix, size in (("u", self.num_users), ("i", self.num_items))
+        )
+        return users, items
 
     @property
     def truth(self) -> Tensor:
@@ -125,8 +129,3 @@ def low_rank_matrix(num_users: int, num_items: int, rank: int, max_entry: float,
     product: Floats = users @ items.T
     product *= max_entry / np.abs(product).max()
     return product
-
-
-def _names(prefix: str, count: int) -> pl.Series:
-    width = len(str(count - 1))
-    return pl.Series([f"{prefix}{number:0{width}d}" for number in range(count)])

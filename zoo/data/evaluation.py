@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.batches import RankingBatch
 from zoo.data.training import Share
 from zoo.nn.rows import SparseRows
 
@@ -66,8 +66,3 @@ def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:
     """Position in the batch and item of every entry of the users' rows (batch,)."""
     bags = rows.bags(users)
     return bags.rows, bags.items
-
-
-def predict_batch(rows: SparseRows, users: Tensor) -> PredictBatch:
-    """Users (batch,) with what they have rated already."""
-    return PredictBatch(users, *entries(rows, users))

@@ -194,10 +194,14 @@ class _Sample:
         return users
 
     def _accept(self, users: Integers, draws: int) -> None:
-        """Accepts among the first draws of some users."""
-        drawn = self.pool.draw(mix(self.states[users, None], "draw", np.arange(draws)))  # (users, draws)
+        """Accepts among the first draws of some users.
+
+        Draw t is accepted where its place is not taken and none of the draws before t, as long as t is below the limit and
+        fewer than wanted are accepted before it. Work arrays are (users, draws).
+        """
+        drawn = self.pool.draw(mix(self.states[users, None], "draw", np.arange(draws)))
         # Sorted by place, a repeat stands right after its first draw, and binary search stays in the cache. One sort of
-        # the numbers place * 2^bits + draw is several times faster than an argsort of the places.
+        # the numbers place * 2^bits + draw takes a third of the time of an argsort of the places.
         bits = max(draws - 1, 1).bit_length()
         ordered = np.sort(drawn << bits | np.arange(draws), axis=1)
         draw, place = ordered & ((1 << bits) - 1), ordered >> bits
@@ -215,7 +219,8 @@ class _Sample:
 
         Place i arrives at ``-log(U_i) / w_i``, an exponential time of rate w_i. The order of arrival is that of draws
         without replacement with chances proportional to w (Efraimidis and Spirakis 2006, algorithm A, in logarithms).
-        Such draws remember nothing but what is taken, so it is exact to go on after rejection with fresh numbers.
+        Such draws remember nothing but what is taken, so it is exact to go on after rejection with fresh numbers. What is
+        taken or got already never arrives. Work arrays are (users, size), which is why rejection comes first.
         """
         for part in _parts(users, self.pool.size):
             times = -np.log(uniform_reals(mix(self.states[part, None], "complete", np.arange(self.pool.size))))
@@ -277,7 +282,8 @@ def distinct_items(
     wanted = np.minimum(counts, available)
     states = mix(seed, phase, np.asarray(user_keys, dtype=np.uint64))
     sample = _Sample(pool, taken, states, wanted, _first_draws(counts) << (_ROUNDS - 1), places)
-    # Rejection is quick while most draws are new; a user for whom they are not goes to the race at once.
+    # Rejection costs a user about as many numbers as are wanted while most draws are new, the race one for every item;
+    # a user whose draws would mostly be rejected goes to the race at once.
     quick = (wanted * 2 <= available) & (acceptance >= 0.25)
     unserved = sample.reject(np.flatnonzero(quick & (wanted > 0)))
     sample.race(np.concatenate([np.flatnonzero(~quick & (wanted > 0)), unserved]))
