@@ -55,3 +55,13 @@ def test_without_noise_and_clip_every_mechanism_takes_the_ordinary_step(
     for name, gradient in found.items():
         assert torch.allclose(gradient, names[name].grad, atol=1e-6), name  # type: ignore[arg-type]
     assert found.keys() == {name for name in names if names[name].requires_grad}
+
+
+@pytest.mark.parametrize("going_on", [True, False])
+def test_steps_that_were_taken_stay_taken(going_on: bool) -> None:
+    steps = CriticSteps(GeneratorPrivacy("none", 1.0, None, Relation.ZERO_OUT_ONE_USER, 1.0, 10, 20, 1))
+    for critic_steps, taken in ((7, 7), (3, 7), (9, 9)):
+        state = {"mechanism": "none", "critic_steps": critic_steps, "private": None}
+        steps.load_state_dict(state, going_on=going_on)
+        assert (steps.taken, steps.left) == (taken, 10 - taken)
+    assert steps.state_dict() == state
