@@ -5,13 +5,16 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from jsonargparse import Namespace
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning import Trainer
 
 from datamodules import Synthetic
 from datamodules.users import COMMON, OWN
+from zoo import Plaintext
 from zoo.commands.inputs import HANDOVER, Inputs, UsageError, resolve
+from zoo.publisher import PlannedRelease, PublicSizes
 
 NOTHING = Namespace(publisher=None, ckpt_path=None)  # type: ignore[no-untyped-call]
 
@@ -66,3 +69,21 @@ def test_processes_that_were_started_from_outside_do_not_publish() -> None:
         resolve(NOTHING, Synthetic(), trainer_of(2), reads=True)
     with pytest.raises(UsageError, match="No publisher in the settings"):
         resolve(NOTHING, Synthetic(), trainer_of(1, StartedFromOutside()), reads=True)
+
+
+class Careless(Plaintext):
+    """Draws from the random numbers of everybody."""
+
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        torch.rand(1)
+        return super().prepare(sizes)
+
+
+def test_publishing_leaves_the_runs_random_numbers_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("zoo.commands.inputs.make_publisher", lambda _: Careless())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv(HANDOVER, "")  # so that what is handed over goes with the test
+    before = torch.get_rng_state()
+    data = Synthetic(num_users=24, num_items=30, ratings_per_user=6)
+    assert list(resolve(NOTHING, data, trainer_of(1), reads=True).releases) == ["book"]
+    assert torch.equal(torch.get_rng_state(), before)
