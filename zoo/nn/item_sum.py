@@ -57,6 +57,7 @@ class ItemSum(nn.Module):
             raise ValueError(
                 "An item is in a row twice. Add its weights up, so that a user's gradient has the norm that it says."
             )
+        # |row gradient^T| = |row| |gradient|, in float64: rows may be long.
         lengths = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
         norms = {self.weight: lengths * torch.linalg.vector_norm(weights, dim=1, dtype=torch.float64)}
         return norms if self.bias is None else norms | {self.bias: lengths}
@@ -69,6 +70,7 @@ def padded(bags: Bags) -> tuple[Tensor, Tensor]:
     """
     lengths, rows = bags.lengths, bags.rows
     longest = max(1, int(lengths.max())) if len(lengths) else 1
+    # Entry e of row r goes to place e - offsets[r] of that row.
     places = torch.arange(len(rows), device=rows.device) - bags.offsets[rows]
     items = bags.items.new_zeros(len(lengths), longest, dtype=torch.int64)
     weights = bags.weights.new_zeros(len(lengths), longest)

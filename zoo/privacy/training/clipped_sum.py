@@ -113,6 +113,7 @@ def clipped_sum(
         if check:
             _check_independent(values, outputs, gradients)
             _check_longest(values, list(parameters.values()), norms, clip)
+        # min(1, clip / |g_u|), shape (batch,): by linearity the weight of a user's loss is that of the user's gradient.
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
     if not all(bool(total.isfinite().all()) for total in sums):
@@ -172,6 +173,7 @@ def _check_independent(values: Tensor, outputs: Sequence[Tensor], plain: Sequenc
 
 
 def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor, clip: float) -> None:
+    # The one that clipping matters most for; all others would take a pass back each.
     place = int(norms.argmax())
     own = torch.autograd.grad(values[place], parameters, retain_graph=True)
     exact = math.sqrt(sum(float(part.double().square().sum()) for part in own))

@@ -83,6 +83,7 @@ def plan_training(
     def plan(noise_multiplier: float) -> TrainingPlan:
         return replace(most, noise_multiplier=noise_multiplier)
 
+    # Epsilon falls as noise grows: two plans around the epsilon asked for are brought together, and the private one is taken.
     # Many small steps are close to one Gaussian release with mu = rate sqrt(steps) / noise_multiplier.
     near = rate * math.sqrt(steps) / gauss_mu(epsilon, delta)
     low, high = _bracket(plan, epsilon, min(max(near, 0.3), _MOST))

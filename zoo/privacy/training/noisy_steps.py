@@ -127,12 +127,14 @@ def fresh_generator(noise: NoiseSource) -> np.random.Generator:
 
     Torch's own would not do: on a processor only 32 bits of its seed count, few enough to try them all.
     """
+    # Two words of 64 bits, each of two halves that are exactly uniform.
     halves = noise.integers(2**32, 4).astype(np.uint64)
     return np.random.Generator(np.random.Philox(key=halves[:2] << np.uint64(32) | halves[2:]))
 
 
 def with_noise(values: Tensor, sigma: float, generator: np.random.Generator) -> Tensor:
     """Values and Gaussian noise of standard deviation sigma, added in float64 and rounded together to a public lattice."""
+    # In single precision the sums that can occur would be few enough to tell what was added (Mironov, CCS 2012).
     noisy = torch.from_numpy(generator.standard_normal(tuple(values.shape))).to(values.device).mul_(sigma)
     noisy += values
     if sigma > 0:

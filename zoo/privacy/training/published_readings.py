@@ -77,6 +77,7 @@ class UpstreamNoise:
             handle.remove()
 
     def _with_noise(self, gradient: Tensor) -> Tensor:
+        # A row for each user, (batch, width): the loss is divided by the expected size, and each part is clipped without that.
         each = clip_rows(gradient * self.expected_size, self.plan.clip)
         sigma = self.plan.noise_multiplier * self.plan.clip
         noise = torch.from_numpy(fresh_generator(self._noise).standard_normal(tuple(each.shape)))

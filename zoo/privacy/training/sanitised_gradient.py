@@ -65,6 +65,7 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
         if step != self._taken or self._sanitised == step:
             raise RuntimeError("A step has one backward pass; begin another step for another one.")
         self._sanitised = step
+        # The loss is a mean over rows, so each row's own gradient is that many times its share.
         each = gradient.double() * self.plan.rows
         if not bool(each.isfinite().all()):
             raise FloatingPointError(
