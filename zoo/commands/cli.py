@@ -201,14 +201,12 @@ class ZooCLI(LightningCLI):
     def _refuse_stopping_on_nothing(self) -> None:
         """Before anything is published: a protocol without validation set cannot stop early."""
         evaluation = self.datamodule.evaluation
-        if evaluation.has_validation:
-            return
-        for callback in self.trainer.early_stopping_callbacks:
-            if str(callback.monitor).startswith("val/"):
-                raise UsageError(
-                    f"EarlyStopping watches {callback.monitor}, and the split {evaluation.split!r} has no validation set. "
-                    "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
-                )
+        watched = [str(c.monitor) for c in self.trainer.early_stopping_callbacks if str(c.monitor).startswith("val/")]
+        if watched and not evaluation.has_validation:
+            raise UsageError(
+                f"EarlyStopping watches {watched[0]}, and the split {evaluation.split!r} has no validation set. "
+                "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
+            )
 
     # What a command ends with, and what it says.
 
