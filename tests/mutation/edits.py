@@ -1,0 +1,10 @@
+"""Slips that the suite must notice: a wrong sign, a forgotten root, a mask the wrong way round, a guarantee that is too good."""
+
+from tests.mutation.edit import Edit
+from tests.mutation.edits_of_data import DATA
+from tests.mutation.edits_of_guarantees import GUARANTEES
+from tests.mutation.edits_of_mechanisms import MECHANISMS
+from tests.mutation.edits_of_methods import METHODS
+from tests.mutation.edits_of_runs import RUNS
+
+EDITS: tuple[Edit, ...] = (*GUARANTEES, *MECHANISMS, *METHODS, *DATA, *RUNS)

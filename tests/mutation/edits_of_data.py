@@ -1,0 +1,129 @@
+"""Slips in what is read, held out, drawn and put into batches."""
+
+from tests.mutation.edit import edits_of
+
+DATA = (
+    *edits_of(
+        "zoo/data/sampling.py",
+        ("tests/zoo/data/test_sampling.py",),
+        ("an item is drawn twice", "new[:, 1:] &= place[:, 1:] != place[:, :-1]", "new[:, 1:] &= True"),
+        ("excluded items are drawn", "new = ~contains(", "new = contains("),
+        ("heavy items arrive last", "times /= self.pool.weights", "times *= self.pool.weights"),
+        ("phases share their draws", "states = mix(seed, phase,", "states = mix(seed,"),
+    ),
+    *edits_of(
+        "zoo/data/training.py",
+        ("tests/zoo/data/test_training.py",),
+        ("processes get batches of other numbers", "padding = -self.size % self.share.world_size", "padding = 0"),
+        (
+            "every epoch has the same negatives",
+            "seeded(self.seed, epoch, k, self.share.rank)",
+            "seeded(self.seed, k, self.share.rank)",
+        ),
+        (
+            "every process has the same negatives",
+            "seeded(self.seed, epoch, k, self.share.rank)",
+            "seeded(self.seed, epoch, k)",
+        ),
+        ("a resumed epoch repeats a batch", "self._at = k + 1", "self._at = k"),
+        ("negatives are labelled 1", "torch.zeros(len(repeated))", "torch.ones(len(repeated))"),
+    ),
+    *edits_of(
+        "zoo/data/evaluation.py",
+        ("tests/zoo/data", "tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
+        ("only the positive is seen", "other = items != positives[rows]", "other = items == positives[rows]"),
+        ("processes evaluate the same cases", "[share.rank :: share.world_size]", "[share.rank :]"),
+    ),
+    *edits_of(
+        "zoo/data/ratings.py",
+        ("tests/zoo/data/test_ratings.py",),
+        ("digests know no items", 'state.update(self.matrix.indices.astype("<i8").tobytes())', "state.update(b'')"),
+        ("values keep the order of the table", "fill_null(np.nan).to_numpy()[order]", "fill_null(np.nan).to_numpy()"),
+    ),
+    *edits_of(
+        "datamodules/base.py",
+        ("tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
+        ("digests know no held-out cases", "own.update(tensor.numpy().tobytes())", "tensor.numpy().tobytes()"),
+        ("a release knows what is held out", "part = self._split(name, table).train", "self._split(name, table)"),
+    ),
+    *edits_of(
+        "datamodules/filters.py",
+        ("tests/datamodules/test_filters.py", "tests/datamodules/test_signs.py"),
+        ("users need one rating more", "pl.len().over(column) >= minimum", "pl.len().over(column) > minimum"),
+        (
+            "a rating at the threshold is left out",
+            'rows = table.filter(pl.col("rating") >= least)',
+            'rows = table.filter(pl.col("rating") > least)',
+        ),
+        (
+            "a rating at the threshold is negative",
+            '(pl.col("rating") >= least).then(1.0)',
+            '(pl.col("rating") > least).then(1.0)',
+        ),
+    ),
+    *edits_of(
+        "datamodules/splits.py",
+        ("tests/datamodules/test_splits.py",),
+        (
+            "the earliest is held out",
+            '_OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")',
+            'pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")',
+        ),
+        ("cold users keep a history", "hidden=(in_validation | in_test) & ~first", "hidden=in_validation & ~first"),
+        (
+            "one test item too many",
+            """test=PLACE.is_between(0, test, closed="left")""",
+            "test=PLACE.is_between(0, test)",
+        ),
+        (
+            "users of one rating are tested",
+            "FIRST = (PLACE == 0) & (SIZE > 1)",
+            "FIRST = (PLACE == 0) & (SIZE > 0)",
+        ),
+        ("the first of repeated rows counts", 'table.unique(PAIR, keep="last"', 'table.unique(PAIR, keep="first"'),
+    ),
+    *edits_of(
+        "datamodules/candidates.py",
+        ("tests/datamodules/test_candidates.py",),
+        ("held-out items are negatives", 'own = np.concatenate([earlier, keys["test"]])', "own = earlier"),
+        (
+            "items that nobody has are candidates",
+            "pool = np.flatnonzero(popularity)",
+            "pool = np.arange(len(popularity))",
+        ),
+        (
+            "popular items are asked for and not drawn",
+            ".astype(np.float64) if evaluation.weighted_candidates else None",
+            ".astype(np.float64) if not evaluation.weighted_candidates else None",
+        ),
+        ("users change their lists", "lists: Integers = drawn[which]", "lists: Integers = drawn[which[::-1]]"),
+    ),
+    *edits_of(
+        "datamodules/planted.py",
+        ("tests/datamodules/test_planted.py",),
+        ("strangers share their tastes", "taste[shared:] = own[shared:]", "taste[shared:] = taste[shared:]"),
+    ),
+    *edits_of(
+        "datamodules/low_rank.py",
+        ("tests/datamodules/test_low_rank.py",),
+        (
+            "signs are the other way round",
+            "rng.random(truth.shape) < probability",
+            "rng.random(truth.shape) > probability",
+        ),
+    ),
+    *edits_of(
+        "datamodules/links.py",
+        ("tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
+        (
+            "users are looked up the wrong way round",
+            "index_of(release.user_ids, users)",
+            "index_of(users, release.user_ids)",
+        ),
+    ),
+    *edits_of(
+        "datamodules/tables.py",
+        ("tests/datamodules/test_tables.py",),
+        ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),
+    ),
+)

@@ -1,0 +1,214 @@
+"""Slips in what a guarantee is computed from, drawn with and handed over with."""
+
+from tests.mutation.edit import edits_of
+
+ACCOUNTING, RANDOMNESS, RECORD = (f"zoo/privacy/{room}" for room in ("accounting", "randomness", "record"))
+RELEASE, PUBLISHERS = "zoo/release", "zoo/publishers"
+
+GUARANTEES = (
+    *edits_of(
+        f"{ACCOUNTING}/accountant.py",
+        ("tests/zoo/privacy/accounting/test_accountant.py", "tests/zoo/privacy/accounting/test_losses.py"),
+        (
+            "of nested counts the inner one counts alone",
+            "_flattened(event.event, count * event.count)",
+            "_flattened(event.event, event.count)",
+        ),
+        ("parts of a repeated event count once", "_flattened(part, count)", "_flattened(part, 1.0)"),
+        (
+            "the square of a noise multiplier is forgotten",
+            "case GaussianEvent(noise_multiplier=sigma):\n                self._square += count / sigma / sigma",
+            "case GaussianEvent(noise_multiplier=sigma):\n                self._square += count / sigma",
+        ),
+        (
+            "the last projection of a width replaces those before",
+            "self._projections[dim] += count",
+            "self._projections[dim] = count",
+        ),
+        ("a repeated projection is taken for one", "self._num_projections += count", "self._num_projections += 1"),
+        (
+            "without a relation sampled steps cost what is least",
+            "(1 if self.relation is Relation.ZERO_OUT_ONE_USER else 2)",
+            "(2 if self.relation is Relation.REPLACE_ONE_USER else 1)",
+        ),
+        ("Laplace events count once", "self._laplace[multiplier] += count", "self._laplace[multiplier] += 1"),
+        ("pure events count once", "[epsilon * count for epsilon, count in", "[epsilon for epsilon, count in"),
+        ("delta is spent twice", "delta /= 2", "delta /= 1"),
+        ("Gaussian noise costs nothing at delta 0", "return math.inf if gaussian else pure", "return pure"),
+    ),
+    *edits_of(
+        f"{ACCOUNTING}/gaussian.py",
+        ("tests/zoo/privacy/accounting/test_gaussian.py",),
+        ("a sign in the Gaussian curve", "log_ndtr(mu / 2 - epsilon / mu)", "log_ndtr(mu / 2 + epsilon / mu)"),
+        (
+            "epsilon of twice the delta",
+            "smallest_epsilon(lambda epsilon: gauss_delta(epsilon, mu) <= delta",
+            "smallest_epsilon(lambda epsilon: gauss_delta(epsilon, mu) <= 2 * delta",
+        ),
+    ),
+    *edits_of(
+        f"{ACCOUNTING}/gaussian_mixture.py",
+        ("tests/zoo/privacy/accounting/test_gaussian_mixture.py",),
+        ("noise for a sensitivity of 1", "return sensitivity / largest_shift(", "return 1 / largest_shift("),
+        (
+            "the largest column norm is left out",
+            "return largest_norm * sensitivity / gauss_mu",
+            "return sensitivity / gauss_mu",
+        ),
+        ("a constant of the paper's noise", "math.log(2 / delta)", "math.log(1 / delta)"),
+        ("a random sensitivity is replaced by its mean", "square * _chi_square(dim)", "square * dim"),
+    ),
+    *edits_of(
+        f"{ACCOUNTING}/pure.py",
+        ("tests/zoo/privacy/accounting/test_pure.py",),
+        ("the odds of a flip are taken for its probability", "small / (1 + small)", "small"),
+        ("of three reports two are counted", "1 / (1 + 2 * math.exp(", "1 / (1 + math.exp("),
+        ("Laplace noise for a sensitivity of 1", "return l1_sensitivity / epsilon", "return 1 / epsilon"),
+        ("the better of two flips is stated", "return max(_log_ratio(", "return min(_log_ratio("),
+        (
+            "the other world's likelihood is this one's",
+            "ways + flips * log_stay + (count - flips) * log_flip",
+            "ways + flips * log_flip + (count - flips) * log_stay",
+        ),
+    ),
+    *edits_of(
+        f"{ACCOUNTING}/losses.py",
+        ("tests/zoo/privacy/accounting/test_losses.py", "tests/zoo/privacy/accounting/test_accountant.py"),
+        ("noise over the sensitivity is taken for noise over the clip", "else 2 * sigma", "else sigma"),
+        (
+            "the remainder of many steps is left out",
+            "return repeated.compose(single.self_compose(count % stage)) if count % stage else repeated",
+            "return repeated",
+        ),
+    ),
+    *edits_of(
+        f"{RANDOMNESS}/noise.py",
+        ("tests/zoo/privacy/randomness/test_noise.py",),
+        (
+            "noise is drawn from the public stream",
+            "cls(_philox(seed, _NOISE_STREAM), private=False)",
+            "cls(_philox(seed, _PUBLIC_STREAM), private=False)",
+        ),
+        (
+            "seeded noise calls itself private",
+            "cls(_philox(seed, _NOISE_STREAM), private=False)",
+            "cls(_philox(seed, _NOISE_STREAM), private=True)",
+        ),
+        ("normals of half the size", "(first + second + third + fourth) / 2", "(first + second + third + fourth) / 4"),
+        ("the largest integer is never drawn", "(words % np.uint64(high))", "(words % np.uint64(max(high - 1, 1)))"),
+        ("Laplace noise of half the scale", "scale * np.copysign", "scale / 2 * np.copysign"),
+        ("a lattice coarser than the noise", "math.frexp(sigma / 1024)", "math.frexp(sigma * 1024)"),
+        ("an offset begins a word early", "bits.random_raw(rest)", "bits.random_raw(max(rest - 1, 0))"),
+    ),
+    *edits_of(
+        f"{RANDOMNESS}/bernoulli.py",
+        ("tests/zoo/privacy/randomness/test_bernoulli.py",),
+        ("cells beyond the last", "return cells[cells < num_cells]", "return cells"),
+        ("ones are reported in the place of zeros", "cells[~_among(", "cells[_among("),
+        ("the last block is never sampled", "-(-num_cells // block)", "num_cells // block"),
+        ("the odds of a binomial number", "(number + 1) * failure", "(number + 1) * total"),
+    ),
+    *edits_of(
+        f"{RECORD}/record.py",
+        ("tests/zoo/privacy/record/test_record.py",),
+        (
+            "half of epsilon may be stated",
+            "if epsilon > self.epsilon * (1 + _TOLERANCE)",
+            "if epsilon > 2 * self.epsilon",
+        ),
+        ("half of mu may be stated", "accountant.mu > self.mu * (1 + _TOLERANCE)", "accountant.mu > 2 * self.mu"),
+        ("epsilons are rounded to the nearest", "rounding=ROUND_CEILING", 'rounding="ROUND_HALF_EVEN"'),
+        ("delta of one in all users", "1 / (10 * num_users)", "1 / num_users"),
+    ),
+    *edits_of(
+        f"{RECORD}/selection.py",
+        ("tests/zoo/privacy/record/test_selection.py",),
+        (
+            "releases that were tried are not counted",
+            "(*chosen[1], *(event for _, events in others for event in events))",
+            "tuple(chosen[1])",
+        ),
+        (
+            "the smallest delta is stated",
+            "max(float(other.delta or 0) for other in records)",
+            "min(float(other.delta or 0) for other in records)",
+        ),
+    ),
+    *edits_of(
+        f"{RELEASE}/release.py",
+        ("tests/zoo/release/test_release.py",),
+        ("records are not held against ledgers", "self.record.check_against(self.ledger)", "self.record.summary()"),
+        ("ratings as they are may claim a guarantee", 'if self.kind == "ratings":\n', 'if self.kind == "rating":\n'),
+    ),
+    *edits_of(
+        f"{RELEASE}/layouts.py",
+        ("tests/zoo/release/test_layouts.py", "tests/zoo/release/test_release.py"),
+        ("an item beyond the last is let in", "int(items.max()) < int(width)", "int(items.max()) <= int(width)"),
+    ),
+    *edits_of(
+        f"{RELEASE}/lazy_rows.py",
+        ("tests/zoo/release/test_lazy_rows.py",),
+        ("means are added", "part.double() - shift", "part.double() + shift"),
+        ("the mean is that of the last part", "total += part.sum(axis=0", "total[:] = part.sum(axis=0"),
+    ),
+    *edits_of(
+        f"{RELEASE}/denoiser.py",
+        ("tests/zoo/release/test_denoiser.py",),
+        (
+            "clipped rows are read as whole ones",
+            'if "sigma" not in record.public_inputs or record.clip is not None:',
+            'if "sigma" not in record.public_inputs:',
+        ),
+    ),
+    *edits_of(
+        "zoo/publisher.py",
+        ("tests/zoo/publishers/test_jlt.py", "tests/zoo/publishers/test_rows.py"),
+        ("any delta is private", "if delta >= 1 / self.num_users", "if delta >= 1"),
+    ),
+    *edits_of(
+        f"{PUBLISHERS}/controls.py",
+        ("tests/zoo/publishers/test_controls.py", "tests/contracts/test_publishers.py"),
+        ("a control is drawn with the same seed", 'seed=self.seed, phase="noise"', 'seed=0, phase="noise"'),
+        (
+            "the other share of the ratings is kept",
+            "uniform_reals(keys) < self.share",
+            "uniform_reals(keys) > self.share",
+        ),
+        ("nobody is shuffled", "np.roll(order, 1)", "np.roll(order, 0)"),
+        (
+            "rows of some under the names of others",
+            "user_ids=release.user_ids[kept]",
+            "user_ids=release.user_ids[: len(kept)]",
+        ),
+        (
+            "a control keeps the guarantee's ledger",
+            "without_guarantee(REDRAWN), ledger=events",
+            "without_guarantee(REDRAWN)",
+        ),
+    ),
+    *edits_of(
+        f"{PUBLISHERS}/projected.py",
+        ("tests/zoo/publishers/test_projected.py", "tests/zoo/publishers/test_jlt.py"),
+        (
+            "rows are centred unless asked for",
+            "if self.centre:\n                rows -= ",
+            "if not self.centre:\n                rows -= ",
+        ),
+        (
+            "ratings out of range are let in",
+            "float(data.max()) <= plan.rating_range:",
+            "float(data.max()) <= 2 * plan.rating_range:",
+        ),
+        (
+            "the paper's noise is called ours",
+            '"paper" if paper_faithful else',
+            '"gaussian" if paper_faithful else',
+        ),
+    ),
+    *edits_of(
+        f"{PUBLISHERS}/jlt.py",
+        ("tests/zoo/publishers/test_jlt.py",),
+        ("the lift holds where it does not", "if num_items >= num_users:", "if num_items <= num_users:"),
+        ("columns are rescaled for every calibration", 'unit=self.calibration == "unit"', "unit=True"),
+    ),
+)

@@ -1,0 +1,230 @@
+"""Slips in mechanisms, in training with noise, and in the audits that try to break them."""
+
+from tests.mutation.edit import edits_of
+
+ROWS, ONE_BIT, TRAINING, AUDITS = (f"zoo/privacy/{room}" for room in ("rows", "one_bit", "training", "audits"))
+OF_ROWS, OF_ONE_BIT, OF_TRAINING, OF_AUDITS = (f"tests/{room}" for room in (ROWS, ONE_BIT, TRAINING, AUDITS))
+
+MECHANISMS = (
+    *edits_of(
+        f"{ROWS}/bounds.py",
+        (f"{OF_ROWS}/test_bounds.py",),
+        ("a replaced user moves no more than one clip", "else 2 * clip", "else clip"),
+        ("rows are not clipped", "rows.data * np.repeat(factors, np.diff(rows.indptr))", "rows.data * 1.0"),
+        (
+            "ratings below 0 are let in",
+            "np.clip(rows.data, 0.0, rating_range)",
+            "np.clip(rows.data, None, rating_range)",
+        ),
+    ),
+    *edits_of(
+        f"{ROWS}/projection.py",
+        (f"{OF_ROWS}/test_projection.py",),
+        ("the root of the width is forgotten", "noise_std=w / math.sqrt(dim)", "noise_std=w"),
+        ("half of the noise", "part += w * noise.normal", "part += w / 2 * noise.normal"),
+        (
+            "columns longer than planned",
+            "if longest > plan.largest_norm * (1 + 1e-12)",
+            "if longest > plan.largest_norm * 2",
+        ),
+        (
+            "the ledger forgets how long columns are",
+            "GaussianEvent(w / (largest_norm * sensitivity))",
+            "GaussianEvent(w / sensitivity)",
+        ),
+        ("a chunk over the last one", "start += len(chunk)", "start += len(chunk) - 1"),
+    ),
+    *edits_of(
+        f"{ROWS}/public_matrix.py",
+        (f"{OF_ROWS}/test_public_matrix.py",),
+        ("columns of length 1", "(math.sqrt(dim) / norms)", "(1 / norms)"),
+        ("blocks of the matrix overlap", "offset=start * self.dim", "offset=start"),
+    ),
+    *edits_of(
+        f"{ROWS}/row_noise.py",
+        (f"{OF_ROWS}/test_row_noise.py", "tests/zoo/publishers/test_rows.py"),
+        ("noise of rows for a sensitivity of 1", "sigma = sensitivity / mu", "sigma = 1 / mu"),
+        ("what lies below the threshold is kept", "np.where(noisy > plan.threshold", "np.where(noisy < plan.threshold"),
+        (
+            "ones are not thinned",
+            "bernoulli((1 - flip) * keep, rows.nnz, noise)",
+            "bernoulli(1 - flip, rows.nnz, noise)",
+        ),
+        ("zeros are not thinned", "flip * keep, ones, noise)", "flip, ones, noise)"),
+        (
+            "a variance is called a standard deviation",
+            "noise_std=(flip * (1 - flip)) ** 0.5",
+            "noise_std=flip * (1 - flip)",
+        ),
+        ("ones come before zeros", 'order = np.argsort(cells, kind="stable")', "order = np.arange(len(cells))"),
+        ("the others of the ones are kept", "noise.uniform(len(share)) < share", "noise.uniform(len(share)) > share"),
+    ),
+    *edits_of(
+        f"{ROWS}/hadamard.py",
+        (f"{OF_ROWS}/test_hadamard.py",),
+        ("a forgotten root", "1 / math.sqrt(size)", "1 / size"),
+    ),
+    *edits_of(
+        f"{ROWS}/sparse_matrix.py",
+        (f"{OF_ROWS}/test_sparse_matrix.py",),
+        ("a forgotten root of the density", "/ np.sqrt(density)", "/ density"),
+        ("rows of P overlap", "offset=start * self._padded", "offset=start"),
+    ),
+    *edits_of(
+        f"{ROWS}/svd_lift.py",
+        (f"{OF_ROWS}/test_svd_lift.py",),
+        ("singular values are shifted, not lifted", "np.hypot(values, w)", "(values + w)"),
+    ),
+    *edits_of(
+        f"{ROWS}/denoising.py",
+        (f"{OF_ROWS}/test_denoising.py", f"{OF_ROWS}/test_denoising_components.py"),
+        (
+            "evidence over the standard deviation",
+            "0.5) / self.sigma**2\n        return ratio",
+            "0.5) / self.sigma\n        return ratio",
+        ),
+        ("ones that were flipped are forgotten", "lost = (1 - keep) + zero", "lost = 1 - keep"),
+        ("the sign of what is absent", "expit(odds + cells.absent)", "expit(odds - cells.absent)"),
+        ("noise is taken for people", "float(totals.var()) - noise_variance", "float(totals.var())"),
+        ("components of noise are kept", "_CLEAR * (1 + math.sqrt(ratio))", "_CLEAR * (1 - math.sqrt(ratio))"),
+    ),
+    *edits_of(
+        f"{ONE_BIT}/link_functions.py",
+        (f"{OF_ONE_BIT}/test_link_functions.py",),
+        ("one side of the slope", "float(falling + rising)", "float(max(falling, rising))"),
+        ("flips of the other sign", "_log(self.p2), share + above", "_log(self.p1), share + above"),
+        ("a slope without its scale", "return _mills(z) / self.scale,", "return _mills(z),"),
+    ),
+    *edits_of(
+        f"{ONE_BIT}/plan.py",
+        (f"{OF_ONE_BIT}/test_mechanisms.py", f"{OF_ONE_BIT}/test_mechanism_proofs.py"),
+        ("noise of one step of many", "sensitivity * math.sqrt(steps) / mu", "sensitivity / mu"),
+        (
+            "Laplace noise of one step of many",
+            "laplace_scale(epsilon, sensitivity * steps)",
+            "laplace_scale(epsilon, sensitivity)",
+        ),
+    ),
+    *edits_of(
+        f"{ONE_BIT}/mechanisms.py",
+        (f"{OF_ONE_BIT}/test_mechanisms.py", f"{OF_ONE_BIT}/test_mechanism_proofs.py"),
+        ("a clamped gradient moves by one clamp", "noise, 2 * clamp,", "noise, clamp,"),
+        (
+            "gradients are not clamped",
+            "np.clip(gradient.astype(np.float64), -plan.clip, plan.clip)",
+            "gradient.astype(np.float64)",
+        ),
+        ("the output of one step", "math.expm1(steps * math.log1p", "math.expm1(math.log1p"),
+        ("steps too long", "2 / (2 * ridge + link.smoothness)", "4 / (2 * ridge + link.smoothness)"),
+        (
+            "curvature costs nothing",
+            "laplace_scale(epsilon - curvature, sensitivity)",
+            "laplace_scale(epsilon, sensitivity)",
+        ),
+    ),
+    *edits_of(
+        f"{ONE_BIT}/randomised_response.py",
+        (f"{OF_ONE_BIT}/test_randomised_response.py",),
+        ("signs are flipped as the others are", "np.where(signs > 0, flips,", "np.where(signs < 0, flips,"),
+        ("false reports of one sign", "other / (1 - other), noise)", "other, noise)"),
+        ("who lies tells the truth", "np.where(told, own, -own)", "np.where(told, own, own)"),
+    ),
+    *edits_of(
+        f"{TRAINING}/clipped_sum.py",
+        (f"{OF_TRAINING}/test_clipped_sum.py",),
+        ("short gradients are stretched", "(norms * (1 + _MARGIN))).clamp(max=1.0)", "(norms * (1 + _MARGIN)))"),
+        ("layers are clipped apart", ".sum(dim=0).sqrt()", ".amax(dim=0).sqrt()"),
+    ),
+    *edits_of(
+        f"{TRAINING}/dp_sgd.py",
+        (f"{OF_TRAINING}/test_dp_sgd.py",),
+        (
+            "sensitivities of the relations change places",
+            "(2 if self.relation is Relation.REPLACE_ONE_USER else 1)",
+            "(1 if self.relation is Relation.REPLACE_ONE_USER else 2)",
+        ),
+        ("a plan that costs too much is returned", "    return high\n", "    return low\n"),
+    ),
+    *edits_of(
+        f"{TRAINING}/noisy_steps.py",
+        (f"{OF_TRAINING}/test_noisy_steps.py", f"{OF_TRAINING}/test_private_gradient.py"),
+        ("the ledger knows of one step", "self.plan.event_after(self._taken)", "self.plan.event_after(1)"),
+        ("one private step makes all private", "self._private &= private", "self._private |= private"),
+        ("a limit may be raised again", "self._limit = min(self._limit, steps)", "self._limit = steps"),
+        ("one step too many", "if self._taken >= self._limit", "if self._taken > self._limit"),
+        ("noise of half the size", ".mul_(sigma)", ".mul_(sigma / 2)"),
+    ),
+    *edits_of(
+        f"{TRAINING}/poisson.py",
+        (f"{OF_TRAINING}/test_poisson.py",),
+        ("of large samples the rest is taken", "1 - share, self._source", "share / 2, self._source"),
+    ),
+    *edits_of(
+        f"{TRAINING}/private_gradient.py",
+        (f"{OF_TRAINING}/test_private_gradient.py",),
+        ("noise for a clip of 1", "self.plan.noise_multiplier * self.plan.clip", "self.plan.noise_multiplier"),
+        ("the size of the sample shows", "total.div_(self.expected_size)", "total.div_(max(len(users), 1))"),
+        ("the same noise in every step", "fresh_generator(self._noise)", "fresh_generator(NoiseSource.seeded(0))"),
+        ("a step is not counted", "self._taken += 1", "self._taken += 0"),
+    ),
+    *edits_of(
+        f"{TRAINING}/sanitisation.py",
+        (f"{OF_TRAINING}/test_sanitisation.py",),
+        ("one user moves one row", "return 2 * self.clip * math.sqrt(self.rows)", "return 2 * self.clip"),
+        (
+            "one user moves a row by one clip",
+            "2 * math.sqrt(rows * steps) / gauss_mu",
+            "math.sqrt(rows * steps) / gauss_mu",
+        ),
+    ),
+    *edits_of(
+        f"{TRAINING}/sanitised_gradient.py",
+        (f"{OF_TRAINING}/test_sanitised_gradient.py",),
+        (
+            "a second backward pass of a step",
+            "if step != self._taken or self._sanitised == step:",
+            "if step != self._taken:",
+        ),
+        ("a mean is clipped as if it were a row", "gradient.double() * self.plan.rows", "gradient.double()"),
+    ),
+    *edits_of(
+        f"{TRAINING}/generator_privacy.py",
+        (f"{OF_TRAINING}/test_generator_privacy.py", "tests/callbacks/test_gan_stabilizer.py"),
+        (
+            "a critic that read the ratings is no secret",
+            'frozenset({"real_scores", "fake_scores", "critic"}',
+            'frozenset({"real_scores", "fake_scores"}',
+        ),
+        (
+            "the last step of the generator is not planned",
+            "math.ceil(self.steps / self.n_critic)",
+            "self.steps // self.n_critic",
+        ),
+        ("any delta is private in training", "if delta >= 1 / num_users", "if delta >= 1"),
+    ),
+    *edits_of(
+        f"{AUDITS}/two_world.py",
+        (f"{OF_AUDITS}/test_two_world.py",),
+        ("twice the claim passes", "if self.eps_lower > self.epsilon or", "if self.eps_lower > 2 * self.epsilon or"),
+        ("an interval one trial short", "trials - count + 1, level)", "trials - count, level)"),
+        (
+            "thresholds are chosen and judged on the same runs",
+            "scores[len(scores) // 2 :]",
+            "scores[: len(scores) // 2]",
+        ),
+        ("an audit is blind too late", "_REACH = 0.6", "_REACH = 0.06"),
+        ("too little noise passes", "if not self.measured >= self.low", "if not self.measured >= self.low / 2"),
+    ),
+    *edits_of(
+        f"{AUDITS}/one_run.py",
+        (f"{OF_AUDITS}/test_one_run.py",),
+        ("guesses are likely to be wrong", "1 / (1 + math.exp(-epsilon))", "1 / (1 + math.exp(epsilon))"),
+        ("delta counts for no canary", "2 * canaries * delta", "2 * delta"),
+    ),
+    *edits_of(
+        f"{AUDITS}/training.py",
+        (f"{OF_AUDITS}/test_training.py",),
+        ("a user is replaced by nobody", "opposite = -1.0 if", "opposite = 0.0 if"),
+        ("the gradients are shorter than the clip", "_BEYOND = 3.0", "_BEYOND = 0.3"),
+    ),
+)

@@ -1,0 +1,240 @@
+"""Slips in scores, ranks, losses and networks."""
+
+from tests.mutation.edit import edits_of
+
+NN, METHODS_ROOM = "zoo/nn", "zoo/methods"
+OF_NN, OF_METHODS = "tests/zoo/nn", "tests/zoo/methods"
+ONE_BIT_MC, OF_ONE_BIT_MC = f"{METHODS_ROOM}/one_bit_mc", f"{OF_METHODS}/one_bit_mc"
+
+METHODS = (
+    *edits_of(
+        "zoo/ranking.py",
+        ("tests/zoo/test_ranking.py",),
+        (
+            "the positive competes with itself",
+            "competes.scatter_(1, positives, False)",
+            "competes.scatter_(1, positives, True)",
+        ),
+        (
+            "seen items compete",
+            "competes[batch.seen_rows, batch.seen_items] = False",
+            "competes[batch.seen_rows, batch.seen_items] = True",
+        ),
+        ("seen items are recommended when few are left", "items.masked_fill(best == -torch.inf, -1)", "items"),
+        ("the first item is no candidate", "batch.candidates >= 0)", "batch.candidates > 0)"),
+        ("a candidate is taken for the positive", "rank_counts(scores[:, 0],", "rank_counts(scores[:, 1],"),
+        ("ties are never told", "abs(float(value - values", "0 * abs(float(value - values"),
+    ),
+    *edits_of(
+        "zoo/recommender.py",
+        ("tests/zoo/test_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
+        (
+            "a user needs history and a release",
+            "return known | self.has_row(users) if self.scores_cold_users",
+            "return known & self.has_row(users) if self.scores_cold_users",
+        ),
+        (
+            "who can be scored is ranked by counts",
+            "torch.where(self.can_score(users)[:, None], scores,",
+            "torch.where(~self.can_score(users)[:, None], scores,",
+        ),
+        ("a resumed run draws other numbers", "torch.set_rng_state(self._rng[0].cpu())", "self._rng[0].cpu()"),
+    ),
+    *edits_of(
+        "zoo/metrics.py",
+        ("tests/zoo/test_metrics.py",),
+        (
+            "equal candidates beat the positive",
+            "others > target, others == target",
+            "others >= target, others == target",
+        ),
+        ("a positive without a score wins", "positive.nan_to_num(-torch.inf,", "positive.nan_to_num(torch.inf,"),
+        ("gains are discounted by the next rank", "torch.log2(ranks + 1)", "torch.log2(ranks + 2)"),
+        ("of equal candidates one is forgotten", ".minimum(equal + 1) / span", ".minimum(equal) / span"),
+        ("a sign of 0 is right", "(scores.sign() * signs > 0)", "(scores.sign() * signs >= 0)"),
+        (
+            "an error that is not squared",
+            "(found.double() - truth.double()).square().sum()",
+            "(found.double() - truth.double()).abs().sum()",
+        ),
+    ),
+    *edits_of(
+        f"{NN}/losses.py",
+        (f"{OF_NN}/test_losses.py",),
+        ("observed items are pushed down", "F.softplus(logits).sum() -", "F.softplus(logits).sum() +"),
+        (
+            "who is absent is aligned",
+            "((source - target).square().sum(1) * present).sum()",
+            "(source - target).square().sum()",
+        ),
+        ("a dimension correlates with itself", "correlation.triu(1)", "correlation.triu(0)"),
+    ),
+    *edits_of(
+        f"{NN}/autoencoder.py",
+        (f"{OF_METHODS}/test_pricdr.py", f"{OF_METHODS}/test_ppgencdr.py"),
+        ("codes are summed over sources", "total / count.clamp(min=1)", "total"),
+    ),
+    *edits_of(
+        f"{NN}/autoencoder.py",
+        (f"{OF_METHODS}/test_pricdr_sym.py",),
+        ("the shared part of a code is left out", "autoencoder.encode(source) + shift", "autoencoder.encode(source)"),
+    ),
+    *edits_of(
+        f"{NN}/rows.py",
+        (f"{OF_NN}/test_rows.py",),
+        ("who has no row gets another's", "return rows * present[:, None], present", "return rows, present"),
+        (
+            "rows begin one entry late",
+            "torch.repeat_interleave(begin - offsets, lengths)",
+            "torch.repeat_interleave(begin - offsets + 1, lengths).clamp(max=len(items) - 1)",
+        ),
+    ),
+    *edits_of(
+        f"{NN}/item_sum.py",
+        (f"{OF_NN}/test_item_sum.py",),
+        (
+            "norms of users forget their items",
+            "lengths * torch.linalg.vector_norm(weights, dim=1, dtype=torch.float64)",
+            "lengths * 1.0",
+        ),
+    ),
+    *edits_of(
+        f"{NN}/towers.py",
+        (f"{OF_NN}/test_towers.py",),
+        ("entries are left out when scoring", "if self.dropout and self.training:", "if self.dropout:"),
+        ("a pair's logit is a bare cosine", "return self.scale * F.cosine_similarity", "return F.cosine_similarity"),
+        (
+            "the towers read each other's rows",
+            "self.user_tower = SparseTower(num_items, dims",
+            "self.user_tower = SparseTower(num_users, dims",
+        ),
+    ),
+    *edits_of(
+        f"{NN}/generator.py",
+        (f"{OF_NN}/test_generator.py",),
+        ("density is taken for its odds", "math.log(density / (1 - density))", "math.log(density)"),
+    ),
+    *edits_of(
+        f"{NN}/row_perceptron.py",
+        (f"{OF_NN}/test_row_perceptron.py",),
+        (
+            "the second row is read with the first's weights",
+            "self.first.weight[self.num_items :]",
+            "self.first.weight[: self.num_items]",
+        ),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/bpr.py",
+        (f"{OF_METHODS}/test_bpr.py",),
+        ("what was not bought ranks above what was", "(positives - negatives)", "(negatives - positives)"),
+        ("the half of the penalty is forgotten", "self.l2 / 2 * sum", "self.l2 * sum"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/ease.py",
+        (f"{OF_METHODS}/test_ease.py",),
+        ("a wrong sign of all weights", "inverse / -inverse.diagonal()", "inverse / inverse.diagonal()"),
+        ("an item is explained by itself", "weights.fill_diagonal_(0)", "weights.fill_diagonal_(1)"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/ganmf.py",
+        (f"{OF_METHODS}/test_ganmf.py",),
+        ("the hinge is forgotten", "F.relu(shortfall)", "shortfall"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/cfgan.py",
+        (f"{OF_METHODS}/test_cfgan.py",),
+        (
+            "the generator helps the discriminator",
+            "loss = F.softplus(-fake_scores).mean()",
+            "loss = F.softplus(fake_scores).mean()",
+        ),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/neumf.py",
+        (f"{OF_METHODS}/test_neumf.py",),
+        ("both heads have the weight of one", '"mlp": 1 - self.pretrained_weight', '"mlp": self.pretrained_weight'),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/popularity.py",
+        (f"{OF_METHODS}/test_popularity.py",),
+        ("rare items rank first", "copy_(self.item_counts)", "copy_(-self.item_counts)"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/pricdr.py",
+        (f"{OF_METHODS}/test_pricdr.py",),
+        (
+            "users with history are scored by their source",
+            "cold = self.target_rows.counts()[users] == 0",
+            "cold = self.target_rows.counts()[users] > 0",
+        ),
+        ("alignment has a weight of 1", "self.alignment_weight * alignment", "alignment"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/ppgencdr.py",
+        (f"{OF_METHODS}/test_ppgencdr.py",),
+        ("the source's share is the target's", "torch.lerp(own, code,", "torch.lerp(code, own,"),
+        (
+            "who has no row keeps half of a profile",
+            "torch.where(known, self.source_share, 1.0) * present",
+            "torch.where(known, self.source_share, 1.0)",
+        ),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/ridge.py",
+        (f"{OF_METHODS}/test_ridge.py",),
+        (
+            "a user is not left out of the user's own prediction",
+            "np.maximum(1 - leverage, 1e-6)",
+            "np.maximum(1.0, 1e-6)",
+        ),
+        ("the mean row is not added", "@ self.weights + self.bias", "@ self.weights"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/user_knn.py",
+        (f"{OF_METHODS}/test_user_knn.py",),
+        ("users vote for themselves", "kernel[own] = 0\n        return kernel", "return kernel"),
+        ("sources count as much as the target", "alpha=self.source_weight", "alpha=1.0"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/sppg.py",
+        (f"{OF_METHODS}/test_sppg_steps.py", f"{OF_METHODS}/test_sppg.py"),
+        ("the generator lowers its scores", '"loss": -scores.mean()', '"loss": scores.mean()'),
+        ("the critic lowers the scores of people", "losses: Tensor = -scores +", "losses: Tensor = scores +"),
+        (
+            "who has no rating is learned from",
+            "return losses * (self.target_rows.counts()[users] > 0)",
+            "return losses",
+        ),
+    ),
+    *edits_of(
+        f"{ONE_BIT_MC}/objective.py",
+        (f"{OF_ONE_BIT_MC}/test_solvers.py", f"{OF_ONE_BIT_MC}/test_perturbations.py"),
+        ("noise is taken off the gradient twice", "* positive - self.tilt", "* positive + self.tilt"),
+    ),
+    *edits_of(
+        f"{ONE_BIT_MC}/norm_balls.py",
+        (f"{OF_ONE_BIT_MC}/test_norm_balls.py",),
+        ("singular values are counted from two", "np.arange(1, len(values) + 1)", "np.arange(2, len(values) + 2)"),
+        (
+            "entries below the bound are let through",
+            "np.clip(matrix, -self.bound, self.bound)",
+            "np.minimum(matrix, self.bound)",
+        ),
+    ),
+    *edits_of(
+        f"{ONE_BIT_MC}/solvers.py",
+        (f"{OF_ONE_BIT_MC}/test_solvers.py",),
+        ("one noisy step too many", "self.solved = self.steps >= self.count", "self.solved = self.steps > self.count"),
+        ("the ridge pulls away from 0", "(1 - size * self.likelihood.ridge)", "(1 + size * self.likelihood.ridge)"),
+    ),
+    *edits_of(
+        f"{ONE_BIT_MC}/perturbation.py",
+        (f"{OF_ONE_BIT_MC}/test_perturbation_records.py",),
+        ("a proof for what was not computed", "if plan.exact_minimiser:", "if not plan.exact_minimiser:"),
+        (
+            "one is promised what all are not",
+            "NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED",
+            "NOT_PROTECTED",
+        ),
+    ),
+)

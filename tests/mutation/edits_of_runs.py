@@ -1,0 +1,181 @@
+"""Slips in callbacks, commands, benchmarks and reports."""
+
+from tests.mutation.edit import edits_of
+
+BENCHMARK, OF_BENCHMARK = "zoo/commands/benchmark", "tests/zoo/commands/benchmark"
+PRIVACY, OF_PRIVACY = "zoo/commands/privacy", "tests/zoo/commands/privacy"
+REPORT, OF_REPORT = "zoo/report", "tests/zoo/report"
+
+RUNS = (
+    *edits_of(
+        "callbacks/best_checkpoint.py",
+        ("tests/callbacks/test_best_checkpoint.py",),
+        ("the worst epoch is kept", 'mode="max"', 'mode="min"'),
+    ),
+    *edits_of(
+        "callbacks/gan_stabilizer.py",
+        ("tests/callbacks/test_gan_stabilizer.py",),
+        ("a stabiliser twice as strong", "self.tau / 2", "self.tau"),
+    ),
+    *edits_of(
+        "callbacks/privacy_budget.py",
+        ("tests/callbacks/test_privacy_budget.py", "tests/callbacks/test_privacy_budget_resumed.py"),
+        ("one step beyond the budget", "allowed = bisect_right(", "allowed = 1 + bisect_right("),
+        ("a budget may be raised", "if new > old:", "if new < old:"),
+    ),
+    *edits_of(
+        "callbacks/recommendation_writer.py",
+        ("tests/callbacks/test_recommendation_writer.py",),
+        ("padding is recommended", "items.ravel() >= 0", "items.ravel() >= -1"),
+        ("ranks begin at 0", "range(1, count + 1)", "range(count)"),
+    ),
+    *edits_of(
+        "callbacks/robustness_conductor.py",
+        ("tests/callbacks/test_robustness_conductor.py",),
+        ("a penalty of a batch of one", "self.weight * len(users) *", "self.weight *"),
+    ),
+    *edits_of(
+        "callbacks/case_writer.py",
+        ("tests/callbacks/test_case_writer.py",),
+        (
+            "cases of the first batch alone",
+            "tables = [table for part in parts for table in part]",
+            "tables = [part[0] for part in parts]",
+        ),
+    ),
+    *edits_of(
+        "callbacks/run_report.py",
+        ("tests/callbacks/test_run_report.py",),
+        ("who is scored is counted as who is not", "int((~pl_module.can_score(", "int((pl_module.can_score("),
+    ),
+    *edits_of(
+        f"{BENCHMARK}/grid.py",
+        (f"{OF_BENCHMARK}/test_grid_rows.py", f"{OF_BENCHMARK}/test_grid_file.py"),
+        ("a control of a control", "if self.noise_control and not is_control:", "if self.noise_control:"),
+        ("a pinned seed is overridden", 'given = {"seed": seed, **given}', 'given = {**given, "seed": seed}'),
+        (
+            "a task overrides a system",
+            "(self.tasks[row.task].settings, system.settings)",
+            "(system.settings, self.tasks[row.task].settings)",
+        ),
+        (
+            "the second epsilon is the first's",
+            '["init_args", *self.epsilon_key.split(".")], epsilon)',
+            '["init_args", *self.epsilon_key.split(".")], epsilons[0])',
+        ),
+    ),
+    *edits_of(
+        f"{BENCHMARK}/cell.py",
+        (f"{OF_BENCHMARK}/test_cell.py",),
+        ("a changed config leaves a cell finished", "hashlib.sha256(system.config.read_bytes()).hexdigest()", '""'),
+        ("a cell of other settings is finished", 'kept.get("settings") == self.settings()', 'kept.get("settings")'),
+    ),
+    *edits_of(
+        f"{BENCHMARK}/search.py",
+        (f"{OF_BENCHMARK}/test_search.py",),
+        ("the worst trial is chosen", 'direction="maximize"', 'direction="minimize"'),
+        (
+            "a trial reads the release of another epsilon",
+            "if not search.touches_source and not shared:",
+            "if not shared:",
+        ),
+        ("later trials are not counted", "for n in range(trials) if n != best", "for n in range(best)"),
+    ),
+    *edits_of(
+        f"{BENCHMARK}/runner.py",
+        (f"{OF_BENCHMARK}/test_runner.py",),
+        ("one process too many", "len(running) < processes", "len(running) <= processes"),
+    ),
+    *edits_of(
+        f"{PRIVACY}/groups.py",
+        (f"{OF_PRIVACY}/test_command.py",),
+        ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
+        ("a guess forgets delta", "(1 + delta * math.exp(-epsilon))", "1.0"),
+    ),
+    *edits_of(
+        f"{PRIVACY}/plan.py",
+        (f"{OF_PRIVACY}/test_command.py",),
+        (
+            "releases of one user's data do not add up",
+            "if records[0].unit is not Unit.USER:",
+            "if records[0].unit is Unit.USER:",
+        ),
+    ),
+    *edits_of(
+        "zoo/commands/cli.py",
+        ("tests/zoo/commands/test_cli.py",),
+        (
+            "a checkpoint may change a guarantee",
+            'if "class_path" in changed or bearing &',
+            'if "class_path" in changed or set() &',
+        ),
+        (
+            "a second clip voids the first",
+            '.get("gradient_clip_val") and self.model',
+            '.get("gradient_clip_val") and not self.model',
+        ),
+    ),
+    *edits_of(
+        "zoo/commands/inputs.py",
+        ("tests/zoo/commands/test_inputs.py", "tests/test_parties.py"),
+        ("users in common stay unnamed", "others.users if self.users == COMMON else self.users", "self.users"),
+        ("publishing moves the run's random numbers", "with isolate_rng():", "if True:"),
+        ("a named release is replaced", "{**self.releases, **missing}", "{**self.releases, **others.releases}"),
+    ),
+    *edits_of(
+        f"{REPORT}/results.py",
+        (f"{OF_REPORT}/test_results.py", f"{OF_REPORT}/test_files.py"),
+        ("losses of one user do not add up", "sum(values) if per_user else max(values)", "max(values)"),
+        ("losses of ratings add up", "sum(values) if per_user else max(values)", "sum(values)"),
+        (
+            "runs of another benchmark are read",
+            "!= digests.get(name)",
+            '!= digests.get(name, digest_of(cell["settings"]))',
+        ),
+    ),
+    *edits_of(
+        f"{REPORT}/significance.py",
+        (f"{OF_REPORT}/test_significance.py",),
+        ("every p-value has the first's factor", "(len(p_values) - position) *", "len(p_values) *"),
+        ("pairs are torn apart", "stats.ttest_rel(x, y)", "stats.ttest_ind(x, y)"),
+    ),
+    *edits_of(
+        f"{REPORT}/gains.py",
+        (f"{OF_REPORT}/test_gains.py",),
+        (
+            "a release is held against another control",
+            '(row.system, row.control, row.of) == (own.system, "noise", own.release)',
+            '(row.system, row.control) == (own.system, "noise")',
+        ),
+    ),
+    *edits_of(
+        f"{REPORT}/arithmetic.py",
+        (f"{OF_REPORT}/test_arithmetic.py",),
+        ("arithmetic discounts by the next rank", "1 / math.log2(rank + 1)", "1 / math.log2(rank + 2)"),
+    ),
+    *edits_of(
+        f"{REPORT}/slices.py",
+        (f"{OF_REPORT}/test_slices.py",),
+        ("edges belong to the next slice", "(items > low) & (items <= high)", "(items >= low) & (items < high)"),
+    ),
+    *edits_of(
+        f"{REPORT}/tables.py",
+        (f"{OF_REPORT}/test_tables.py",),
+        (
+            "the worst row is bold",
+            "max(line.mean(ranking, m) for line in lines)",
+            "min(line.mean(ranking, m) for line in lines)",
+        ),
+        ("half of all gains are significant", "if value < 0.05 else text", "if value < 0.5 else text"),
+    ),
+    *edits_of(
+        f"{REPORT}/versus.py",
+        (f"{OF_REPORT}/test_versus.py",),
+        (
+            "two figures agree by the narrower measure",
+            "max(AGREEMENT * theirs, 2 * error)",
+            "min(AGREEMENT * theirs, 2 * error)",
+        ),
+        ("above is below", '"above" if ours > theirs else "below"', '"below" if ours > theirs else "above"'),
+    ),
+)
