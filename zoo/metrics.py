@@ -13,18 +13,19 @@ METRICS = ("hit_rate", "ndcg", "mrr")
 
 
 def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How many other candidates beat the positive, and how many tie with it.
+    """How many other candidates beat the positive, ``#{j: o_cj > s_c}``, and how many tie with it, ``#{j: o_cj = s_c}``.
 
-    A failing model must not win: a NaN score of the positive counts as minus infinity, a NaN score of another
-    candidate as plus infinity. Scores are counted, never sorted.
+    Scores are counted and never sorted: two comparisons of each score, where a sort takes a logarithm of the candidates more
+    and would break ties in some order that nobody chose. A failing model must not win: a NaN score of the positive counts as
+    minus infinity, one of another candidate as plus infinity.
 
     Args:
-        positive: Score of the held-out item, shape ``(cases,)``; higher is better.
-        others: Scores of the other candidates, shape ``(cases, candidates)``.
+        positive: Score ``s`` of the held-out item, shape ``(cases,)``; higher is better.
+        others: Scores ``o`` of the other candidates, shape ``(cases, candidates)``.
         valid: Which of the other candidates exist, shape ``(cases, candidates)``; all of them by default.
 
     Returns:
-        Two integer tensors of shape ``(cases,)``: candidates that score higher, and candidates that score the same.
+        Two integer tensors of shape ``(cases,)``.
     """
     target = positive.nan_to_num(-torch.inf, torch.inf, -torch.inf)[:, None]
     others = others.nan_to_num(torch.inf, torch.inf, -torch.inf)
@@ -34,14 +35,10 @@ def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -
     return higher.sum(1), equal.sum(1)
 
 
-def ranking_table(ks: Sequence[int], max_ties: int, max_higher: int) -> Tensor:
-    """Discounts by rank, summed: the lookup behind :func:`ranking_values`, shape ``(ranks + 1, 2)``.
-
-    Row ``t`` holds the sums over ranks ``1..t`` of ``1 / log2(rank + 1)`` and of ``1 / rank``.
-    """
-    size = min(max(ks), max_higher + max_ties + 1)
-    ranks = torch.arange(1, size + 1, dtype=torch.float64)
-    discounts = torch.stack([1 / torch.log2(ranks + 1), 1 / ranks], dim=1)
+def _summed_discounts(ranks: int) -> Tensor:
+    """In row ``t`` the sums of ``1 / log2(rank + 1)`` and of ``1 / rank`` over the first t ranks, shape ``(ranks + 1, 2)``."""
+    rank = torch.arange(1, ranks + 1, dtype=torch.float64)
+    discounts = torch.stack([1 / torch.log2(rank + 1), 1 / rank], dim=1)
     return torch.cat([torch.zeros(1, 2, dtype=torch.float64), discounts.cumsum(0)])
 
 
@@ -64,11 +61,12 @@ def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties 
     if ties == "pessimistic":
         higher, equal = higher + equal, torch.zeros_like(equal)
     span = equal.double() + 1
-    sums = ranking_table(ks, int(equal.max()) if len(equal) else 0, int(higher.max()) if len(higher) else 0)
-    sums = sums.to(higher.device)
-    last = len(sums) - 1
+    most = sum(int(counts.max()) if len(counts) else 0 for counts in (higher, equal))
+    last = min(max(ks), most + 1)  # no rank beyond it counts
+    sums = _summed_discounts(last).to(higher.device)
     values = []
     for k in ks:
+        # The mean over ranks a + 1 .. a + b + 1 that are at most k, as a difference of two sums.
         first = higher.clamp(max=min(k, last))
         until = (higher + equal + 1).clamp(max=min(k, last))
         ndcg, mrr = ((sums[until] - sums[first]) / span[:, None]).unbind(1)

@@ -151,13 +151,7 @@ class NeuMF(Recommender):
         self.head.bias.copy_(bias)
 
     def _read_pretrained(self, part: str, path: Path) -> dict[str, Tensor]:
-        """The weights of a run of one part.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ReleaseMismatchError: If it was trained on other data.
-            ValueError: If it holds another part, or one of other widths.
-        """
+        """The weights of a run of one part, refused unless it was trained on these data and has these widths."""
         if not path.is_file():
             raise FileNotFoundError(
                 f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part} first; it keeps "
