@@ -40,16 +40,6 @@ class RowAutoencoder(nn.Module):
         code: Tensor = self.encoder(self.dropout(rows))
         return code
 
-    def decode(self, codes: Tensor) -> Tensor:
-        """Rows decoded from codes (batch, dims[-1]), shape ``(batch, in_dim)``."""
-        rows: Tensor = self.decoder(codes)
-        return rows
-
-    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes and reconstructions of rows (batch, in_dim)."""
-        codes = self.encode(rows)
-        return codes, self.decode(codes)
-
 
 Rows = Mapping[str, tuple[Tensor, Tensor]]
 
@@ -87,17 +77,12 @@ class AlignedSources(nn.Module):
         for name, (source, present) in rows.items():
             autoencoder = self._autoencoder(name)
             codes[name] = autoencoder.encode(source) + shift
-            reconstruction = reconstruction + reconstruction_loss(autoencoder.decode(codes[name]), source, present)
+            reconstruction = reconstruction + reconstruction_loss(autoencoder.decoder(codes[name]), source, present)
             alignment = alignment + alignment_loss(codes[name], targets, present)
         return reconstruction, alignment, *self._mean(codes, rows, targets)
 
     def mean_code(self, rows: Rows, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean of a user's codes over the sources that have the user, and who has any.
-
-        Args:
-            rows: By source, rows (batch, width) and who has one (batch,).
-            like: Gives shape ``(batch, dim)``, type and device.
-        """
+        """Mean of the codes over the sources that have a user, of the shape of ``like`` (batch, dim), and who is in any."""
         codes = {name: self._autoencoder(name).encode(source) for name, (source, _) in rows.items()}
         return self._mean(codes, rows, like)
 
