@@ -165,6 +165,11 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     assert common == sorted(f"u{i}" for i in range(12, 20))
     path = write_users(common, tmp_path / "users.csv")
     assert files(users=str(path)).source("right").user_ids.tolist() == common
+    write_users([*common, "nobody"], tmp_path / "more.csv")
+    more = files(users=str(tmp_path / "more.csv")).source("right")
+    assert more.user_ids.tolist() == sorted([*common, "nobody"]), (
+        "whoever is agreed on has a row, rated anything or not"
+    )
     (tmp_path / "bad.csv").write_text("id\nu1\n")
     with pytest.raises(ValueError, match="needs a column user_id"):
         files(users=str(tmp_path / "bad.csv")).source("right")

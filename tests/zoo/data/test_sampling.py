@@ -127,6 +127,15 @@ def test_a_users_items_do_not_depend_on_the_other_users(order: list[int], left: 
     assert (alone == everyone[some, : alone.shape[1]]).all()
 
 
+def test_where_rejection_gives_up_does_not_depend_on_another_users_count() -> None:
+    # One item has all but 0.6 % of the weight: each user finds a few others before its own limit, and a few more after.
+    weights, counts = np.array([1e4, *[1.0] * 59]), np.array([10] * 20 + [25])
+    keys = hash_ids([f"u{row}" for row in range(21)])
+    together = distinct_items(keys, counts, 60, no_exclusions(21), seed=1, phase=0, weights=weights)
+    alone = distinct_items(keys[:20], 10, 60, no_exclusions(20), seed=1, phase=0, weights=weights)
+    assert (alone == together[:20, :10]).all()
+
+
 def test_a_pool_restricts_the_items() -> None:
     pool = np.array([3, 8, 9, 20, 31])
     drawn = distinct_items(hash_ids(["a", "b"]), 9, pool, excluded_lists([[8, 10], [1, 2]]), seed=1, phase="x")
