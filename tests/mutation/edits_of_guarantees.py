@@ -162,7 +162,7 @@ GUARANTEES = (
     ),
     *edits_of(
         "zoo/publisher.py",
-        ("tests/zoo/publishers/test_jlt.py", "tests/zoo/publishers/test_rows.py"),
+        ("tests/zoo/test_publisher.py",),
         ("any delta is private", "if delta >= 1 / self.num_users", "if delta >= 1"),
     ),
     *edits_of(

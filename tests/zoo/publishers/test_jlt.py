@@ -128,6 +128,9 @@ def test_ratings_beyond_the_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"lie in \[1, 5\], beyond \[0, 1\].*filters.threshold"):
         JLT(epsilon=1.0).publish(ratings, "book")
     assert JLT(epsilon=1.0, rating_range=5.0).publish(ratings, "book").record.sensitivity == 5.0
+    ratings.matrix.data[0] = 1.25
+    with pytest.raises(ValueError, match=r"lie in \[1, 1.25\], beyond \[0, 1\]"):
+        JLT(epsilon=1.0).publish(ratings, "book")
 
 
 def test_the_papers_form_states_what_it_gives_where_it_holds() -> None:
