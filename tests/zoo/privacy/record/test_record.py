@@ -250,3 +250,14 @@ def test_default_delta() -> None:
     assert default_delta(29_476) == pytest.approx(1 / 294_760)
     with pytest.raises(ValueError, match="num_users must be at least 1, got 0"):
         default_delta(0)
+
+
+@pytest.mark.parametrize("ledger", [[], [NoOpEvent()]])
+def test_a_guarantee_needs_a_release_in_its_ledger(ledger: list[Any]) -> None:
+    with pytest.raises(UnderstatedPrivacyError, match="its ledger knows of no release that has one"):
+        proved().check_against(ledger)
+
+
+def test_a_guarantee_for_whole_users_states_their_clip() -> None:
+    with pytest.raises(RecordError, match="must state the clip that bounds one user"):
+        proved(unit=Unit.USER, relation=Relation.ZERO_OUT_ONE_USER)
