@@ -88,7 +88,7 @@ RUNS = (
     ),
     *edits_of(
         f"{PRIVACY}/groups.py",
-        (f"{OF_PRIVACY}/test_command.py",),
+        (f"{OF_PRIVACY}/test_groups.py", f"{OF_PRIVACY}/test_command.py"),
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
         ("a guess forgets delta", "(1 + delta * math.exp(-epsilon))", "1.0"),
     ),
