@@ -1,7 +1,6 @@
 """Worst pairs of one-bit matrix completion, one sign flipped, most often of a matrix of one entry.
 
-Of a matrix of one entry the completion has a closed form, so each run is a whole completion. Published scales that do not
-hold are among them; these must be caught. The name of an audit is for a table.
+Of a matrix of one entry the completion has a closed form, so each run is a whole completion.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from scipy.special import logit
 
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.two_world import Audit, Residuals, Worlds
+from zoo.privacy.audits.two_world import Audit, Residuals, Worlds, worlds_of
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.mechanisms import (
     noisy_bits,
@@ -42,11 +41,14 @@ from zoo.privacy.one_bit.randomised_response import (
 )
 from zoo.privacy.randomness.noise import NoiseSource
 
+_Scored = Callable[[Floats, NoiseSource], Floats]
+"""Data of many runs and noise in, their scores ``(runs,)`` out; runs are independent."""
+
 _ALPHA = 4.0  # at which nearly all of a loss shows at the bound of the entry
 _PROBIT_ALPHA = 1.0
 _LARGEST_CLAIM = 4.0  # of published scales: a bound of 40 000 runs ends at about 7
 _CHUNK = 2**20  # noisy numbers in memory at a time
-_HALVINGS = 60
+_HALVINGS = 60  # of an interval of 2, down to the last bits
 
 _OBSERVED = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0]], dtype=bool)
 _SIGNS = np.array([[1, 1, -1], [1, 1, 0], [-1, 0, 0]], dtype=np.float64)  # of the observed, the corner flips
@@ -56,35 +58,31 @@ _RADIUS, _RIDGE, _STEPS, _STEP_SIZE = 2.0, 1.0, 3, 0.5
 def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """Audits of noise on signs, objective, gradients and output, and of the published scales that do not hold.
 
-    Args:
-        epsilon: The claim; of the probit objective more, by what its curvature costs, of published scales no more than 4.
-        delta: In (0, 1), of Gaussian noise.
+    The claim is epsilon; of the probit objective more, by what its curvature costs, of published scales no more than 4.
+    Gaussian noise alone has a delta.
     """
-    claim = min(epsilon, _LARGEST_CLAIM)
-    ternary = plan_ternary(epsilon)
-    probit = Probit()
+    logistic, probit = Logistic(), Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
-    gaussian = plan_objective(Logistic(), epsilon, noise="gaussian", delta=delta)
-    published = published_output(claim, 1.0)
+    ternary, claim = plan_ternary(epsilon), min(epsilon, _LARGEST_CLAIM)
     return [
         flips_audit("InP", plan_input(epsilon)),
         ternary_audit("InP, three symbols", ternary, presence=False),
         ternary_audit("InP, three symbols, presence", ternary, presence=True),
-        bits_audit("ObjP Laplace", plan_objective(Logistic(), epsilon)),
-        bits_audit("ObjP Gaussian", gaussian),
+        bits_audit("ObjP Laplace", plan_objective(logistic, epsilon)),
+        bits_audit("ObjP Gaussian", plan_objective(logistic, epsilon, noise="gaussian", delta=delta)),
         probit_audit("ObjP probit", plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
         gradient_audit("GraP Laplace, 2 steps", plan_gradient(epsilon, steps=2, noise="laplace")),
         gradient_audit("GraP Gaussian, 100 steps", plan_gradient(epsilon, steps=100, delta=delta)),
         output_audit("OutP Gaussian", epsilon, delta),
-        published_bits_audit("published ObjP", published_objective(Logistic(), claim, _ALPHA)),
-        *(published_output_audit(f"published OutP, d = {size}", published, size) for size in (2, 10)),
+        published_bits_audit("published ObjP", published_objective(logistic, claim, _ALPHA)),
+        *(published_output_audit(f"published OutP, d = {d}", published_output(claim, 1.0), d) for d in (2, 10)),
     ]
 
 
 def flips_audit(name: str, plan: SignResponsePlan) -> Audit:
-    """Audit of a flipped sign: the score is the report. The claim has no delta and is attained."""
+    """Audit of a flipped sign: the score is the report. The claim is attained."""
     worlds = _sign_worlds(lambda signs, noise: flipped_signs(signs, plan.p1, plan.p2, noise))
-    return _pure(name, plan, worlds, attained=plan.epsilon)
+    return _audit(name, plan, worlds, attained=plan.epsilon)
 
 
 def ternary_audit(name: str, plan: TernaryResponsePlan, *, presence: bool) -> Audit:
@@ -93,34 +91,28 @@ def ternary_audit(name: str, plan: TernaryResponsePlan, *, presence: bool) -> Au
     With `presence` the cell is not rated on one of the data sets; else its sign differs.
     """
 
-    def world(sign: float, runs: int, noise: NoiseSource) -> Floats:
-        # Each row is a run: a rating that stays, and the cell that differs.
-        users = np.arange(runs)
-        rows, columns = np.concatenate([users, users]), np.repeat([0, 1], runs)
+    def reported(sign: float, runs: int, noise: NoiseSource) -> Floats:
+        # Each row is a run: a rating that stays, the cell that differs, and one that nobody has rated.
         signs = np.repeat([1.0, sign], runs)
-        rated = signs != 0
-        shape = (runs, 3)
-        *cells, reported = ternary_signs(rows[rated], columns[rated], signs[rated], shape, plan, noise)
-        reports = np.zeros(shape)
-        reports[cells[0], cells[1]] = reported
+        rated = np.flatnonzero(signs)
+        rows, columns, symbols = ternary_signs(rated % runs, rated // runs, signs[rated], (runs, 3), plan, noise)
+        reports = np.zeros((runs, 3))
+        reports[rows, columns] = symbols
         return reports[:, 1]
 
-    other = 0.0 if presence else -1.0
-    return _pure(
-        name, plan, lambda runs, noise: (world(other, runs, noise), world(1.0, runs, noise)), attained=plan.epsilon
-    )
+    return _audit(name, plan, worlds_of(reported, 0.0 if presence else -1.0, 1.0), attained=plan.epsilon)
 
 
 def bits_audit(name: str, plan: OneBitPlan) -> Audit:
     """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
     worlds = _sign_worlds(lambda signs, noise: _completed(noisy_bits(signs, plan, noise)))
     if plan.noise == "laplace":
-        return _pure(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.scale))
-    return _gaussian(name, plan, worlds, lambda count, noise: noisy_bits(np.ones(count), plan, noise) - 1)
+        return _audit(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.scale))
+    return _audit(name, plan, worlds, residuals=lambda count, noise: noisy_bits(np.ones(count), plan, noise) - 1)
 
 
 def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
-    """Audit of the probit objective of one entry: the score is the minimiser, by bisection down to the last bits.
+    """Audit of the probit objective of one entry: the score is the minimiser, by bisection.
 
     The plan is that of `plan_objective` for this link, with entries bounded by 1 and no ridge.
     """
@@ -133,34 +125,31 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
             above, below = link.slopes(middle)
             falls = np.where(signs > 0, above, -below) + linear > 0  # the objective, towards larger entries
             low, high = np.where(falls, middle, low), np.where(falls, high, middle)
-        result: Floats = (low + high) / 2
-        return result
+        return np.asarray((low + high) / 2)
 
-    return _pure(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.scale))
+    return _audit(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.scale))
 
 
 def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
-    """Audit of noisy gradients at one entry, of all steps from the same matrix. Gradients go beyond the clamp.
+    """Audit of noisy gradients at one entry, of all steps from the same matrix: the score is the likelihood ratio's logarithm.
 
-    With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
+    Gradients go beyond the clamp. With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
     """
     bound = plan.clip or 0.0
 
     def summed(signs: Floats, noise: NoiseSource) -> Floats:
         total = np.zeros(len(signs))
         for _ in range(plan.compositions):
-            seen: Floats = noisy_gradient(-3 * bound * signs, plan, noise)
-            # The logarithm of the likelihood ratio, up to a factor.
-            total -= seen if plan.noise == "gaussian" else np.clip(seen, -bound, bound)
+            seen = noisy_gradient(-3 * bound * signs, plan, noise)
+            total -= seen if plan.noise == "gaussian" else np.clip(seen, -bound, bound)  # up to a factor
         return total
-
-    if plan.noise == "laplace":
-        return _pure(name, plan, _sign_worlds(summed), attained=plan.epsilon)
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
         return noisy_gradient(np.full(count, bound), plan, noise) - bound
 
-    return _gaussian(name, plan, _sign_worlds(summed), residuals)
+    if plan.noise == "laplace":
+        return _audit(name, plan, _sign_worlds(summed), attained=plan.epsilon)
+    return _audit(name, plan, _sign_worlds(summed), residuals=residuals)
 
 
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
@@ -173,18 +162,17 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
     plan = plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
     flipped = _SIGNS.copy()
     flipped[0, 0] = -1
-    clean = [completed(signs, _OBSERVED, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS)]
-    moved = clean[1] - clean[0]
+    negative, positive = (completed(signs, _OBSERVED, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS))
+    moved = positive - negative
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
-        along: Floats = np.einsum("rij,ij->r", noisy_output(copies, plan, noise), moved)
-        return along
+        return np.asarray(np.einsum("rij,ij->r", noisy_output(copies, plan, noise), moved))
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return noisy_output(_copies(clean[1], -(-count // moved.size)), plan, noise) - clean[1]
+        return noisy_output(_copies(positive, -(-count // moved.size)), plan, noise) - positive
 
-    attained = float(np.linalg.norm(moved)) / plan.scale
-    return _gaussian(name, plan, _matrix_worlds(clean[0], clean[1], score), residuals, attained=attained)
+    worlds = _matrix_worlds(negative, positive, score)
+    return _audit(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.scale, residuals=residuals)
 
 
 def completed(
@@ -215,13 +203,13 @@ def completed(
 
 
 def published_bits_audit(name: str, published: PublishedScale) -> Audit:
-    """Audit of the published noise in the logistic objective, of one entry; it must be caught."""
+    """Audit of the published noise in the logistic objective, of one entry."""
     worlds = _sign_worlds(lambda signs, noise: _completed(published_noise((1 + signs) / 2, published, noise)))
     return _refuted(name, published, worlds)
 
 
 def published_output_audit(name: str, published: PublishedScale, size: int) -> Audit:
-    """Audit of the published noise on a completed square matrix of so many rows; it must be caught.
+    """Audit of the published noise on a completed square matrix of so many rows.
 
     The score is the logarithm of the likelihood ratio, up to a factor.
     """
@@ -229,19 +217,15 @@ def published_output_audit(name: str, published: PublishedScale, size: int) -> A
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
         noisy = published_noise(copies, published, noise)
-        ratio: Floats = (np.abs(noisy - negative) - np.abs(noisy - positive)).sum(axis=(1, 2))
-        return ratio
+        return np.asarray((np.abs(noisy - negative) - np.abs(noisy - positive)).sum(axis=(1, 2)))
 
     return _refuted(name, published, _matrix_worlds(negative, positive, score))
 
 
-def _pure(name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float) -> Audit:
-    return Audit(name, plan.epsilon, 0.0, worlds, attained=attained, relation=plan.relation)
-
-
-def _gaussian(
-    name: str, plan: OneBitPlan, worlds: Worlds, residuals: Residuals, *, attained: float | None = None
+def _audit(
+    name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
 ) -> Audit:
+    """Audit of what a plan claims: with Laplace noise and flips no delta and no mu."""
     return Audit(
         name,
         plan.epsilon,
@@ -250,31 +234,26 @@ def _gaussian(
         mu=plan.mu,
         attained=attained,
         residuals=residuals,
-        sigma=plan.scale,
+        sigma=None if residuals is None else plan.scale,
         relation=plan.relation,
     )
 
 
 def _refuted(name: str, published: PublishedScale, worlds: Worlds) -> Audit:
-    """Audit of a published claim, of which about twice is there to see or more."""
+    """Audit of a published claim, of which about twice is there to see or more; it must be caught."""
     claim, relation = published.claimed_epsilon, Relation.CHANGE_ONE_RATING_VALUE
     return Audit(name, claim, 0.0, worlds, attained=2 * claim, holds=False, relation=relation)
 
 
-def _sign_worlds(mechanism: Callable[[Floats, NoiseSource], Floats]) -> Worlds:
-    """Runs that are one sign each, -1 or +1; the mechanism treats them independently."""
-    return lambda runs, noise: (mechanism(np.full(runs, -1.0), noise), mechanism(np.full(runs, 1.0), noise))
+def _sign_worlds(scored: _Scored) -> Worlds:
+    """Runs that are one sign each, -1 or +1."""
+    return worlds_of(lambda sign, runs, noise: scored(np.full(runs, sign), noise), -1.0, 1.0)
 
 
-def _matrix_worlds(matrix0: Floats, matrix1: Floats, score: Callable[[Floats, NoiseSource], Floats]) -> Worlds:
-    """Scores ``(runs,)`` of copies of two completed matrices, ``(runs, rows, columns)``, some at a time."""
-    chunk = max(1, _CHUNK // matrix0.size)
-
-    def world(matrix: Floats, runs: int, noise: NoiseSource) -> Floats:
-        counts = [min(chunk, runs - start) for start in range(0, runs, chunk)]
-        return np.concatenate([score(_copies(matrix, count), noise) for count in counts])
-
-    return lambda runs, noise: (world(matrix0, runs, noise), world(matrix1, runs, noise))
+def _matrix_worlds(matrix0: Floats, matrix1: Floats, scored: _Scored) -> Worlds:
+    """Runs that are copies of one of two completed matrices, ``(runs, rows, columns)``."""
+    at_once = max(1, _CHUNK // matrix0.size)
+    return worlds_of(lambda matrix, runs, noise: scored(_copies(matrix, runs), noise), matrix0, matrix1, at_once)
 
 
 def _copies(matrix: Floats, count: int) -> Floats:

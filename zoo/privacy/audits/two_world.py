@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+Data = TypeVar("Data")
 Worlds = Callable[[int, NoiseSource], tuple[Floats, Floats]]
 """Number of runs and noise in; the scores ``(runs,)`` of each world out, all from independent runs."""
 Residuals = Callable[[int, NoiseSource], Floats]
@@ -300,6 +301,18 @@ class Audit:
         _check_claim(self.epsilon, self.delta, self.mu)
         if (self.residuals is None) != (self.sigma is None):
             raise ValueError(f"Audit {self.name!r}: residuals and sigma go together, state both or neither.")
+
+
+def worlds_of(
+    scores: Callable[[Data, int, NoiseSource], Floats], data0: Data, data1: Data, at_once: int | None = None
+) -> Worlds:
+    """Worlds by what scores so many independent runs on one data set, ``(runs,)``; it is asked for at most `at_once`."""
+
+    def world(data: Data, runs: int, noise: NoiseSource) -> Floats:
+        step = at_once or runs
+        return np.concatenate([scores(data, min(step, runs - start), noise) for start in range(0, runs, step)])
+
+    return lambda runs, noise: (world(data0, runs, noise), world(data1, runs, noise))
 
 
 def worst(*verdicts: Verdict) -> Verdict:
