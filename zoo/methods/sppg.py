@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import Optimizer
@@ -13,21 +14,24 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from zoo.data.batches import Batch, UserBatch
 from zoo.data.ratings import Ratings
-from zoo.methods.private_adversarial import PrivateAdversarial
 from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import padded
 from zoo.nn.towers import check_training
+from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.audits.generator import generator_audits
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import Plain, PrivacyRecord
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
+from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
-from zoo.recommender import Outputs, Sizes
+from zoo.recommender import Outputs, Recommender, Sizes
 from zoo.release.release import Release
 
 
-class SPPG(PrivateAdversarial):
+class SPPG(Recommender):
     """Stable privacy-preserving generator: a conditional Wasserstein GAN over users' rating rows.
 
     A critic learns to tell a user's row from a generated one, a generator to make rows that it cannot tell. What reads
@@ -114,6 +118,7 @@ class SPPG(PrivateAdversarial):
         paper_faithful: bool = False,
     ) -> None:
         super().__init__()
+        self.automatic_optimization = False
         related = Relation(relation)
         self.privacy = GeneratorPrivacy(
             mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
@@ -155,6 +160,17 @@ class SPPG(PrivateAdversarial):
         self.critic_steps.begin(users, self.critic, self.critic.first, (self.critic.condition, self.critic.rest))
 
     # Training.
+
+    def setup(self, stage: str) -> None:
+        """Refuse several processes and half precision, under which the guarantee would not hold, then read the ratings."""
+        if self.trainer.world_size > 1:
+            raise ValueError(
+                f"SPPG takes its steps in one process; got {self.trainer.world_size}. Each would draw a sample and noise of "
+                "its own, which is not what is accounted for. Set trainer.devices to 1."
+            )
+        if (precision := self.trainer.precision) != "32-true":
+            raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set trainer.precision to 32-true.")
+        super().setup(stage)
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """Some critic steps, then one of the generator; the batch says that it is time for them and no more."""
@@ -230,19 +246,57 @@ class SPPG(PrivateAdversarial):
             torch.optim.RMSprop(self.generator.parameters(), lr=self.lr_generator),
         )
 
+    # What is spent, by the steps that were taken.
+
+    @property
+    def private_gradient(self) -> PrivateGradient | SanitisedGradient | None:
+        """What counts the noisy steps, for `PrivacyBudget`; None where nothing is claimed, and before `build`."""
+        return self.critic_steps.noisy
+
+    @property
+    def secret(self) -> frozenset[str]:
+        """Scores that no log may tell of, and ``critic`` where not even its gradients may."""
+        return self.privacy.secret
+
+    @property
+    def steps_left(self) -> int:
+        """Critic steps that there still may be."""
+        return self.critic_steps.left
+
+    @property
+    def training_batches(self) -> int:
+        """Batches until the steps are used up; what is in them does not matter."""
+        return self.privacy.generator_steps
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep how many steps are spent as well."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["zoo"]["spent"] = self.critic_steps.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on counting; what is spent is never forgotten, here or there."""
+        super().on_load_checkpoint(checkpoint)
+        only_looked_at = self.has_trainer and self.trainer.state.fn != TrainerFn.FITTING
+        self.critic_steps.load_state_dict(checkpoint["zoo"]["spent"], going_on=not only_looked_at)
+
     # Releasing.
+
+    def events(self, num_users: int) -> list[PrivacyEvent]:
+        """What the whole training would spend, from public settings alone."""
+        return self.privacy.events(num_users)
+
+    def audits(self) -> list[Audit]:
+        """White-box audits of the steps that the claim rests on; none where nothing is claimed."""
+        return generator_audits(self.privacy)
 
     def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
         """The record that a release would carry, from public settings alone."""
         return self.privacy.record(num_users, inputs=self._public_inputs(num_items))
 
     def release(self, source: Ratings, domain: str) -> Release:
-        """The generator, and never the critic, as it is after the steps taken so far.
+        """The generator, and never the critic, as it is after the steps taken so far; a RuntimeError if there was none.
 
         Of the ratings it was trained on only whose they are is used, and what was done to them before.
-
-        Raises:
-            RuntimeError: If no step was taken.
         """
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
@@ -251,18 +305,14 @@ class SPPG(PrivateAdversarial):
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
+        sizes: dict[str, Plain] = {"num_items": num_items, "condition_dim": self.condition_dim}
         dims = ", ".join(map(str, self.generator_dims)) or "none"
-        widths: dict[str, Plain] = {"condition_dim": self.condition_dim, "generator_dims": dims}
-        return {"num_items": num_items, **widths, "noise_dim": self.noise_dim}
+        return sizes | {"generator_dims": dims, "noise_dim": self.noise_dim}
 
     # Scoring.
 
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Logits of given items in the generated rows, shape ``(batch, candidates)``."""
-        return self.score_all(users).gather(1, items)
-
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of the generated rows, shape ``(batch, num_items)``."""
+        """Logits of the generated rows."""
         return torch.logit(self.scored(users), eps=1e-7)
 
     @property

@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from zoo.methods.one_bit_mc.norm_balls import Floats
 from zoo.methods.one_bit_mc.objective import Likelihood
 from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
-from zoo.methods.one_bit_mc.solvers import FixedSteps, Floats, Solver
+from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
 from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_gradient, plan_gradient
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
@@ -66,8 +67,8 @@ class GradientPerturbation(Perturbation):
 
     def plan(self, terms: Terms) -> OneBitPlan:
         """Noise of all steps together."""
-        delta = self._delta(terms)
-        return plan_gradient(self.epsilon, steps=self.steps, clamp=self.clamp, noise=self.noise, delta=delta)
+        noise, delta = self.noise, self._delta(terms)
+        return plan_gradient(self.epsilon, steps=self.steps, clamp=self.clamp, noise=noise, delta=delta)
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """So many steps against noisy gradients, whose sizes follow from nothing but these gradients."""
@@ -80,15 +81,11 @@ class GradientPerturbation(Perturbation):
 
 
 class NoisyGradients:
-    """Gradients of a likelihood, each with the next noise of a source: all that the steps get to see of the signs.
-
-    Attributes:
-        drawn: How many noises were drawn; that of step k is the k-th of the source, from 0.
-    """
+    """Gradients of a likelihood, each with the next noise of a source: all that the steps get to see of the signs."""
 
     def __init__(self, likelihood: Likelihood, plan: OneBitPlan, noise: NoiseSource) -> None:
         self.likelihood, self.plan, self.noise = likelihood, plan, noise
-        self.drawn = 0
+        self.drawn = 0  # noises so far; that of step k is the k-th of the source, from 0
 
     def __call__(self, entries: Floats, step: int) -> Floats:
         """The noisy gradient at the observed entries, from and to shape ``(n,)``."""

@@ -44,17 +44,14 @@ class NuclearBall:
     That those not computed are cut is checked each time (`shrinkage`); where it does not follow, more are computed. So the
     result is that of all singular values, whatever was remembered.
 
-    Attributes:
-        radius: The paper's tau.
-        rank: Of the last projection; the warm start of the next. It decides rounding errors, so an interrupted run keeps it.
-        truncated: Compute no more singular values than needed; false: always all, for comparison.
+    `radius` is the paper's tau. With `truncated` false all singular values are computed always, for comparison.
     """
 
     def __init__(self, radius: float, truncated: bool = True) -> None:
         if not (radius > 0 and math.isfinite(radius)):
             raise ValueError(f"The radius of the nuclear-norm ball (tau) must be positive and finite; got {radius!r}.")
         self.radius, self.truncated = radius, truncated
-        self.rank = 16
+        self.rank = 16  # of the last projection; decides rounding errors of the next, so an interrupted run keeps it
 
     def __call__(self, matrix: Floats) -> Floats:
         """The nearest matrix of the ball, of and to shape ``(rows, columns)``; rows and columns of zeros stay exactly that."""
@@ -62,14 +59,12 @@ class NuclearBall:
         return projected if projected is matrix else _with_zeros_of(matrix, projected)
 
     def _project(self, matrix: Floats) -> Floats:
-        smaller = min(matrix.shape)
-        if self.truncated and smaller > _SMALL:
-            count = self.rank + _SPARE
-            while count < smaller // 2:
-                projected = self._from_largest(matrix, count)
-                if projected is not None:
-                    return projected
-                count *= 2
+        smaller, count = min(matrix.shape), self.rank + _SPARE
+        while self.truncated and smaller > _SMALL and count < smaller // 2:
+            projected = self._from_largest(matrix, count)
+            if projected is not None:
+                return projected
+            count *= 2
         return self._from_all(matrix)
 
     def _from_largest(self, matrix: Floats, count: int) -> Floats | None:
@@ -155,11 +150,11 @@ class Intersection(Composition):
     tolerance, relative to its norm (to 1 below that).
     """
 
-    def __init__(
-        self, nuclear: NuclearBall, infinity: InfinityBall, tolerance: float = 1e-8, max_passes: int = 1000
-    ) -> None:
+    tolerance = 1e-8
+
+    def __init__(self, nuclear: NuclearBall, infinity: InfinityBall, max_passes: int = 1000) -> None:
         super().__init__(nuclear, infinity)
-        self.tolerance, self.max_passes = tolerance, max_passes
+        self.max_passes = max_passes
 
     def __call__(self, matrix: Floats) -> Floats:
         """The nearest matrix in both balls, up to the tolerance; its entries keep the bound exactly."""

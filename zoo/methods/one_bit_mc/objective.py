@@ -7,25 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from zoo.methods.one_bit_mc.norm_balls import Floats
 from zoo.privacy.one_bit.link_functions import Link
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Signs of some entries of a matrix.
-
-    Attributes:
-        shape: Rows and columns of the matrix.
-        cells: Which entries have a sign, as rising numbers row * columns + column, shape ``(n,)``. Public.
-        signs: +1 or -1, shape ``(n,)``, float64.
-    """
+    """Signs of some entries of a matrix."""
 
     shape: tuple[int, int]
-    cells: Integers
-    signs: Floats
+    cells: Integers  # which entries have a sign, as rising numbers row * columns + column, (n,); public
+    signs: Floats  # +1 or -1, (n,)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be learned from."""
@@ -49,22 +43,14 @@ class Likelihood:
 
     With bits ``b = (1 + sign)/2`` and no tilt it is equation 2 of the paper; with a tilt, its objective perturbation. For the
     logistic link bits need not be 0 or 1: a bit and a tilt enter as their sum alone.
-
-    Attributes:
-        link: h.
-        shape: Rows and columns of the matrix.
-        cells: Observed entries, shape ``(n,)``.
-        bits: Shape ``(n,)``.
-        tilt: Shape ``(n,)``, or 0.
-        ridge: Not negative.
     """
 
-    link: Link
+    link: Link  # h
     shape: tuple[int, int]
-    cells: Integers
-    bits: Floats
-    tilt: Floats | float = 0.0
-    ridge: float = 0.0
+    cells: Integers  # observed entries, (n,), as in `Observations`
+    bits: Floats  # (n,)
+    tilt: Floats | float = 0.0  # (n,), or 0
+    ridge: float = 0.0  # not negative
 
     @classmethod
     def of(cls, observations: Observations, link: Link, tilt: Floats | float = 0.0, ridge: float = 0.0) -> Likelihood:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from zoo.methods.one_bit_mc.norm_balls import Floats
 from zoo.methods.one_bit_mc.objective import Likelihood
-from zoo.methods.one_bit_mc.perturbation import Drawn, Floats, Perturbation, Problem, Terms
+from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge

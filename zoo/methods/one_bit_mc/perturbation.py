@@ -18,10 +18,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from zoo.methods.one_bit_mc.norm_balls import Composition, InfinityBall, Intersection, NuclearBall, Projection
+from zoo.methods.one_bit_mc.norm_balls import Composition, Floats, InfinityBall, Intersection, NuclearBall, Projection
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.solvers import Solver, SpectralProjectedGradient
 from zoo.privacy.one_bit.link_functions import Link
@@ -30,7 +27,6 @@ from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
 
-Floats = npt.NDArray[np.float64]
 Drawn = dict[str, Floats]
 
 NOT_PROTECTED = (
@@ -46,40 +42,24 @@ NOT_PROTECTED_WITH_PAIRS = (
 
 
 class Terms(NamedTuple):
-    """What noise is planned from, all of it public; known before data are opened but for the number of users.
+    """What noise is planned from, all of it public; known before data are opened but for the number of users."""
 
-    Attributes:
-        link: Probability of a +1, given the entry.
-        alpha: What entries are taken to be at most in absolute value, or None: nothing is said.
-        bounded: Whether entries are held to alpha.
-        num_users: Rows of the matrix, from which a null delta follows; 1 allows the largest.
-    """
-
-    link: Link
-    alpha: float | None = None
-    bounded: bool = False
-    num_users: int = 1
+    link: Link  # probability of a +1, given the entry
+    alpha: float | None = None  # what entries are taken to be at most in absolute value; None: nothing is said
+    bounded: bool = False  # whether entries are held to alpha
+    num_users: int = 1  # rows of the matrix, from which a null delta follows; 1 allows the largest
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One-bit matrix completion before any noise.
-
-    Attributes:
-        observations: Signs and where they are.
-        link: See `Terms`.
-        nuclear: The nuclear-norm ball (the paper's tau is its radius).
-        alpha: See `Terms`.
-        bounded: See `Terms`.
-        tolerance: Of the spectral projected gradient.
-    """
+    """One-bit matrix completion before any noise; `link`, `alpha` and `bounded` as in `Terms`."""
 
     observations: Observations
     link: Link
     nuclear: NuclearBall
     alpha: float | None = None
     bounded: bool = False
-    tolerance: float = 1e-3
+    tolerance: float = 1e-3  # of the spectral projected gradient
 
     @property
     def terms(self) -> Terms:
@@ -90,12 +70,7 @@ class Problem:
     def public(self) -> dict[str, Plain]:
         """What everybody may know of it; for a record."""
         rows, columns = self.observations.shape
-        facts: dict[str, Plain] = {
-            "link": self.link.name,
-            "tau": self.nuclear.radius,
-            "rows": rows,
-            "columns": columns,
-        }
+        facts: dict[str, Plain] = {"link": self.link.name, "tau": self.nuclear.radius, "rows": rows, "columns": columns}
         if self.alpha is not None:
             facts |= {"alpha": self.alpha, "entries are held to alpha": self.bounded}
         return facts
@@ -116,26 +91,16 @@ class Problem:
 
 
 class Perturbation(ABC):
-    """Where noise goes. Its constructor refuses bad settings, before data are opened.
+    """Where noise goes. Its constructor refuses bad settings, before data are opened."""
 
-    Attributes:
-        mechanism: What a record calls it.
-        assumes: What must be true for the guarantee beside what was done to the ratings.
-        noise: ``gaussian``, or anything else where the guarantee is pure.
-        delta: Asked for with Gaussian noise; None: `default_delta`.
-        steps: Exactly how many iterations there are, or None: until the solver has converged.
-        hide_pairs: Whether who rated what is protected too, so that nothing may be done by it but what is reported.
-        noise_seed: None: noise of the operating system.
-    """
+    mechanism: ClassVar[str] = "one-bit matrix completion"  # what a record calls it
+    assumes: ClassVar[tuple[str, ...]] = ()  # what the guarantee takes for true, beside what was done to the ratings
 
-    mechanism: ClassVar[str] = "one-bit matrix completion"
-    assumes: ClassVar[tuple[str, ...]] = ()
-
-    noise: str = "none"
-    delta: float | None = None
-    steps: int | None = None
-    hide_pairs: bool = False
-    noise_seed: int | None = None
+    noise: str = "none"  # "gaussian", or anything else where the guarantee is pure
+    delta: float | None = None  # asked for with Gaussian noise; None: `default_delta`
+    steps: int | None = None  # exactly how many iterations there are; None: until the solver has converged
+    hide_pairs: bool = False  # who rated what is protected too: nothing may be done by it but what is reported
+    noise_seed: int | None = None  # None: noise of the operating system
 
     @property
     def settings(self) -> dict[str, Plain | None]:
@@ -180,10 +145,8 @@ class Perturbation(ABC):
     @property
     def several(self) -> str:
         """What several ratings of one person cost together."""
-        if self.noise == "gaussian":
-            cost = "the root of k times the mu, which is more than that in epsilon"
-        else:
-            cost = "k times the epsilon"
+        gaussian = "the root of k times the mu, which is more than that in epsilon"
+        cost = gaussian if self.noise == "gaussian" else "k times the epsilon"
         return f"several ratings of one person: k of them have {cost}"
 
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
@@ -191,10 +154,7 @@ class Perturbation(ABC):
         return {}
 
     def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """What a run with this perturbation protects, from the plan and the public part of the problem alone.
-
-        Assumptions are what was done to the ratings before.
-        """
+        """What a run with this protects, from public facts alone; assumptions are what was done to the ratings before."""
         plan = self.plan(problem.terms)
         if isinstance(plan, OneBitPlan):
             return self._record_of(plan, problem, assumptions)
@@ -237,7 +197,7 @@ class Clear(Perturbation):
     """No noise: what the others are compared with. Protects nobody."""
 
     def shows_objective(self, link: Link) -> bool:
-        """Always: nothing is protected."""
+        """Always."""
         return True
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:

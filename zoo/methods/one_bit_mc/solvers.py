@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from zoo.methods.one_bit_mc.norm_balls import Projection
+from zoo.methods.one_bit_mc.norm_balls import Floats, Projection
 from zoo.methods.one_bit_mc.objective import Likelihood
 
-Floats = npt.NDArray[np.float64]
 State = dict[str, Floats | float]
 Gradient = Callable[[Floats, int], Floats]
 """Observed entries (n,) and the step's number from 0 in, what is taken for the gradient there (n,) out."""
@@ -27,22 +25,16 @@ _HALVINGS = 20
 
 
 class Solver(ABC):
-    """An iteration at a time towards a matrix.
+    """An iteration at a time towards a matrix that lowers the `likelihood` under the constraint that `project` is onto."""
 
-    Attributes:
-        kept: Names of the attributes that an interrupted run goes on with; those that are None are left out.
-        point: The matrix so far, shape ``(rows, columns)``, float64.
-        steps: Iterations so far.
-        solved: Whether there is nothing more to do; a further step does nothing.
-    """
-
+    #: Attributes that an interrupted run goes on with; those that are None are left out.
     kept: ClassVar[tuple[str, ...]] = ("point", "steps", "solved")
 
     def __init__(self, likelihood: Likelihood, project: Projection) -> None:
         self.likelihood, self.project = likelihood, project
-        self.point: Floats = np.zeros(likelihood.shape)
-        self.steps = 0
-        self.solved = False
+        self.point: Floats = np.zeros(likelihood.shape)  # the matrix so far
+        self.steps = 0  # iterations so far
+        self.solved = False  # nothing more to do: a further step does nothing
 
     @abstractmethod
     def step(self) -> None:
@@ -89,11 +81,8 @@ class SpectralProjectedGradient(Solver):
     objective's smoothness. No curvilinear search follows a failed line search: along a feasible descent direction of a
     smooth function it does not fail before rounding errors do.
 
-    Args:
-        likelihood: What is minimised.
-        project: Onto the constraint.
-        tolerance: Of the projected gradient, relative to the norm of the point (to 1 below that).
-        start: Where to begin; None: 0.
+    The `tolerance` is that of the projected gradient, relative to the norm of the point (to 1 below that). Without a `start`
+    it begins at 0.
     """
 
     kept = (*Solver.kept, "size", "best")
@@ -134,8 +123,8 @@ class SpectralProjectedGradient(Solver):
             self.solved = True
             return
         share = self._line_search(direction)
-        if share is None:
-            self.solved = True  # rounding errors: no lower value can be told apart
+        if share is None:  # rounding errors: no lower value can be told apart
+            self.solved = True
             return
         old = self.gradient
         self.point = self.point + share * direction
@@ -168,11 +157,11 @@ class SpectralProjectedGradient(Solver):
 
     @property
     def result(self) -> Floats:
-        """The best point so far, shape ``(rows, columns)``."""
+        """The best point so far."""
         return self.best
 
     def state(self) -> State:
-        """What another solver of the same problem needs to go on."""
+        """With the values that a step must undercut."""
         return super().state() | {f"value_{i}": value for i, value in enumerate(self.values)}
 
     def load_state(self, state: State) -> None:
@@ -197,11 +186,10 @@ class FixedSteps(Solver):
         likelihood: Says where entries are observed, and the ridge.
         project: Onto the constraint.
         count: How many steps.
-        size: Of each step.
+        size: Of each step; with `spectral` of the first, and the largest that later ones of Barzilai and Borwein may have.
         gradient: What is taken for the gradient; None: the likelihood's own.
         dual: From 0 against the sum of all gradients; without a ridge.
-        spectral: After the first step, sizes are those of Barzilai and Borwein, of the gradients that were given, up to the
-            size of the first.
+        spectral: Whether sizes follow from the gradients that were given.
     """
 
     kept = (*Solver.kept, "size", "sum", "entries_before", "gradient_before")
@@ -257,9 +245,9 @@ class FixedSteps(Solver):
 
 
 class MultiStart(Solver):
-    """A first solver, then another problem from what it found, then the same from 0; the result is the lower of these two.
+    """`first`, then `again` from what it found, then `again` from 0 (None); the result is the lower one of these two.
 
-    For an objective that is not convex (`again`, from a start or None for 0) and resembles one that is (`first`).
+    For an objective that is not convex and resembles one that is, which is solved first.
     """
 
     def __init__(
@@ -291,7 +279,7 @@ class MultiStart(Solver):
 
     @property
     def result(self) -> Floats:
-        """The better of what was found so far, shape ``(rows, columns)``."""
+        """The better of what was found so far."""
         if self.found is None or self.current.best_value < self.found.best_value:
             return self.current.result
         return self.found.result
