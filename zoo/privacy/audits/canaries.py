@@ -10,26 +10,21 @@ from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.two_world import COORDINATES
+from zoo.privacy.audits.two_world import COORDINATES, Floats
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_projection, release_chunks
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
-Floats = npt.NDArray[np.float64]
-
 _CANARIES, _ITEMS, _WIDTH = 1500, 600, 400
 _FEWEST_CANARIES, _FEWEST_ITEMS = 100, 64
 _NUMBERS = 2**23  # published numbers, and those of the matrix, that an audit makes unless its rows are very wide
 _DENSITY = 0.1  # of the ratings around the canaries
-_BEYOND = 3.0  # ratings in units of the range: a mechanism that forgets to bound them is caught
+_BEYOND = 3.0  # ratings in units of the range
 
 
 def canary_sizes(dim: int) -> tuple[int, int]:
-    """Canaries and items of an audit of published rows of width ``dim``: fewer where they are wide, never below 100 and 64.
-
-    1,500 and 600 up to a width of some thousands, so that audits take seconds and some 100 MiB at most.
-    """
+    """Canaries and items of an audit of rows of width ``dim``: fewer where they are wide, for it to take seconds and 100 MiB."""
     many = _NUMBERS // dim
     return min(_CANARIES, max(_FEWEST_CANARIES, many)), min(_ITEMS, max(_FEWEST_ITEMS, many))
 

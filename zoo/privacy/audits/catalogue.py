@@ -14,12 +14,9 @@ from zoo.privacy.audits.two_world import Audit
 
 
 def all_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit | OneRunAudit]:
-    """Audits of every mechanism at one epsilon; ``holds`` says which claims are published ones that do not.
+    """Audits of every mechanism with one claim; `holds` says which claims are published ones that do not.
 
-    Args:
-        epsilon: The claim that is audited. The paper's noise is asked for 200 times as much where it holds, or it would
-            hide everything.
-        delta: In (0, 1).
+    The paper's noise is asked for 200 times epsilon where it holds, or it would hide everything.
     """
     return [
         *projection_audits(epsilon, delta),

@@ -1,4 +1,4 @@
-"""Audits of PriCDR's publishing as printed, `zoo.privacy.rows.svd_lift`: which forms protect somebody, and which do not.
+"""Worst pairs of PriCDR's publishing as printed, `zoo.privacy.rows.svd_lift`: which forms protect somebody, and which do not.
 
 The published components of one release are independent and alike, so a release of a great width gives as many runs of a
 release of one component. What one component tells, the whole release tells too.
@@ -12,28 +12,26 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.audits.pairs import Score
-from zoo.privacy.audits.two_world import Audit, Worlds
+from zoo.privacy.audits.two_world import Audit, Floats, Worlds, worlds_of
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
 from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release
 
-Floats = npt.NDArray[np.float64]
 _Release = Callable[[Floats, ProjectionPlan, NoiseSource], Floats]
 
 _WIDTH = 400  # the paper's n', which its w is for
-_LARGEST_CLAIM = 4.0
+_LARGEST_CLAIM = 4.0  # a bound of 40 000 runs ends at about 7
 
 
 def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """The published forms: with at least as many items as users, with fewer, and sparse-aware.
 
     The first has a guarantee, far below what is asked for, so 200 times as much is asked for there. The others claim what
-    is asked for and must be caught; no more than 4 is, for a bound of 40 000 runs ends at about 7.
+    is asked for, no more than 4, and must be caught.
     """
     claim = min(epsilon, _LARGEST_CLAIM)
     plan = plan_projection(epsilon=claim, delta=delta, dim=_WIDTH, calibration="paper")
@@ -46,15 +44,14 @@ def full_lift_audit(plan: ProjectionPlan) -> Audit:
 
     Two users and two items; one rating differs. The score is the logarithm of the likelihood ratio of all components.
     """
-    pair = [_lifted(rows, plan, centre=True) for rows in ([[1, 0], [0, 0]], [[1, 0], [1, 0]])]
+    pair = [_lifted(rows, plan) for rows in ([[1, 0], [0, 0]], [[1, 0], [1, 0]])]
     # A component has the law N(0, R1^T R1), up to the scale 1/dim.
     forms = [np.linalg.inv(lifted.T @ lifted) for lifted in pair]
     difference = (forms[0] - forms[1]) * plan.dim / 2
 
     def score(components: Floats) -> Floats:
-        each: Floats = np.einsum("cu,uv,cv->c", components, difference, components)
-        ratio: Floats = each.reshape(-1, plan.dim).sum(axis=1)
-        return ratio
+        each = np.einsum("cu,uv,cv->c", components, difference, components)
+        return np.asarray(each.reshape(-1, plan.dim).sum(axis=1))
 
     worlds = _component_worlds(pair, plan, lifted_release, score)
     return Audit("published JLT, items >= users", plan.epsilon, plan.delta, worlds, relation=plan.relation)
@@ -66,13 +63,12 @@ def missing_lift_audit(epsilon: float, plan: ProjectionPlan) -> Audit:
     One item, rated by the first of three users or by the first two. The score is how near a component lies to the row
     space of the latter, relative to its length.
     """
-    pair = [_lifted(rows, plan, centre=True) for rows in ([[1], [0], [0]], [[1], [1], [0]])]
+    pair = [_lifted(rows, plan) for rows in ([[1], [0], [0]], [[1], [1], [0]])]
     space = np.linalg.svd(pair[1], full_matrices=False)[2]
 
     def score(components: Floats) -> Floats:
         outside = components - components @ space.T @ space
-        nearness: Floats = -np.linalg.norm(outside, axis=1) / np.maximum(np.linalg.norm(components, axis=1), 1e-300)
-        return nearness
+        return np.asarray(-np.linalg.norm(outside, axis=1) / np.maximum(np.linalg.norm(components, axis=1), 1e-300))
 
     worlds = _component_worlds(pair, replace(plan, dim=1), lifted_release, score)
     return Audit("published JLT, items < users", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
@@ -94,8 +90,7 @@ def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5
     def score(components: Floats) -> Floats:
         length = np.linalg.norm(components, axis=1)
         nearest = np.abs(components @ lines.T).max(axis=1)
-        on_a_line: Floats = ((length > 0) & (nearest >= length * (1 - 1e-12))).astype(np.float64)
-        return on_a_line
+        return np.asarray(((length > 0) & (nearest >= length * (1 - 1e-12))).astype(np.float64))
 
     def release(lifted: Floats, wide: ProjectionPlan, noise: NoiseSource) -> Floats:
         return sparse_lifted_release(lifted, wide, density, noise)
@@ -104,7 +99,7 @@ def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5
     return Audit("published SJLT", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
 
 
-def _lifted(rows: list[list[int]], plan: ProjectionPlan, *, centre: bool) -> Floats:
+def _lifted(rows: list[list[int]], plan: ProjectionPlan, *, centre: bool = True) -> Floats:
     """R1 of ratings ``(users, items)``, shape ``(items, users)``."""
     return lifted_ratings(csr_array(np.array(rows, dtype=np.float64)), plan, centre=centre)
 
@@ -112,8 +107,8 @@ def _lifted(rows: list[list[int]], plan: ProjectionPlan, *, centre: bool) -> Flo
 def _component_worlds(pair: list[Floats], plan: ProjectionPlan, release: _Release, score: Score) -> Worlds:
     """Runs of ``plan.dim`` components each; the score takes components ``(runs * dim, users)``."""
 
-    def world(lifted: Floats, runs: int, noise: NoiseSource) -> Floats:
+    def scores(lifted: Floats, runs: int, noise: NoiseSource) -> Floats:
         wide = replace(plan, dim=runs * plan.dim)
         return score(release(lifted, wide, noise).T * math.sqrt(runs))  # scaled as in a release of plan.dim
 
-    return lambda runs, noise: (world(pair[0], runs, noise), world(pair[1], runs, noise))
+    return worlds_of(scores, pair[0], pair[1])

@@ -1,7 +1,6 @@
-"""Worst pairs: for each mechanism two neighbouring data sets that are hardest to hide, and the score that tells them apart.
+"""Worst pairs of published rows, and of projections with noise: one rating that differs, or a user's row.
 
-All runs go through the mechanism's own functions. Many users with the same row give as many independent runs in one
-release, for noise is drawn user by user. Settings are small (few items, narrow rows): a Gaussian claim depends on none.
+Many users with the same row give as many independent runs in one release, for noise is drawn user by user.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ from zoo.privacy.accounting.accountant import mu_of
 from zoo.privacy.accounting.events import GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.audits.two_world import Audit, Residuals, Worlds
+from zoo.privacy.audits.two_world import Audit, Floats, Residuals, Worlds, worlds_of
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.projection import ProjectionPlan, plan_projection, release_rows
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
-Floats = npt.NDArray[np.float64]
 Mechanism = Callable[[csr_array, NoiseSource], Floats]
 """Rows ``(users, items)`` and noise in, the published rows ``(users, width)`` out, user by user independent."""
 Score = Callable[[Floats], Floats]
@@ -46,16 +44,13 @@ def same_rows(row: npt.ArrayLike, count: int) -> csr_array:
 def row_worlds(mechanism: Mechanism, row0: npt.ArrayLike, row1: npt.ArrayLike, score: Score, width: int) -> Worlds:
     """Worlds of a mechanism that treats users independently: many users with one row ``(items,)``, many with the other.
 
-    The mechanism must not compare users, so centring over users is left out. The width of a published row decides how many
-    users are published at a time.
+    The mechanism must not compare users, so centring over users is left out. ``width`` is that of a published row.
     """
-    chunk = max(1, _CHUNK // width)
 
-    def world(row: npt.ArrayLike, runs: int, noise: NoiseSource) -> Floats:
-        counts = [min(chunk, runs - start) for start in range(0, runs, chunk)]
-        return np.concatenate([score(mechanism(same_rows(row, count), noise)) for count in counts])
+    def scores(row: npt.ArrayLike, users: int, noise: NoiseSource) -> Floats:
+        return score(mechanism(same_rows(row, users), noise))
 
-    return lambda runs, noise: (world(row0, runs, noise), world(row1, runs, noise))
+    return worlds_of(scores, row0, row1, at_once=max(1, _CHUNK // width))
 
 
 def row_residuals(mechanism: Mechanism, row: npt.ArrayLike, clean: npt.ArrayLike) -> Residuals:
@@ -65,10 +60,9 @@ def row_residuals(mechanism: Mechanism, row: npt.ArrayLike, clean: npt.ArrayLike
 
 
 def worst_rows(plan: ProjectionPlan, item: int, num_items: int) -> tuple[Floats, Floats]:
-    """Two rows ``(items,)`` that differ by as much as the plan's relation allows, before its clipping or clamping.
+    """Two rows ``(items,)`` that differ by more than the plan's relation allows, before its clipping or clamping.
 
-    Values go beyond what the plan admits, so that a mechanism that forgets to bound them is caught. The rating of ``item``
-    changes; for users those of several items from there.
+    The rating of ``item`` changes; for users those of four items from there.
     """
     row0, row1 = np.zeros(num_items), np.zeros(num_items)
     if plan.relation.unit is not Unit.USER:
@@ -92,8 +86,7 @@ def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, i
     Given the matrix the release is Gaussian, and its event says with which mu: its own for the calibrations ``unit`` and
     ``max``; for a Gaussian matrix the length of what the matrix makes of the change, a unit vector here, over the noise
     multiplier. That mu is audited, with the plan's epsilon or else the one that this mu gives at the plan's delta. What a
-    plan claims over matrices is audited by `random_projection_audit`. The rating of ``item`` changes; for users those of four
-    items from there.
+    plan claims over matrices is audited by `random_projection_audit`. What changes is said in `worst_rows`.
     """
     row0, row1 = worst_rows(plan, item, matrix.num_items)
     columns = matrix.transposed()
@@ -143,16 +136,17 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
         moved = np.einsum("e,red->rd", change, matrix.transposed().reshape(runs, each, plan.dim))  # M c, (runs, dim)
         square = np.einsum("rd,rd->r", moved, moved)
         seen = np.einsum("rd,rd->r", published, moved) * math.sqrt(plan.dim)
-        result: Floats = (seen - offset * square) / plan.w**2
-        return result
+        return np.asarray((seen - offset * square) / plan.w**2)
 
     def worlds(runs: int, noise: NoiseSource) -> tuple[Floats, Floats]:
+        # Not by `worlds_of`: both worlds of some runs are published through the same matrix.
         chunk = max(1, _CHUNK // plan.dim // each)
-        parts: list[list[Floats]] = []
+        parts = []
         for start in range(0, runs, chunk):
             count, seed = min(chunk, runs - start), int(noise.integers(2**62, 1)[0])
             parts.append([scores(own, count, seed, noise) for own in rows])
-        return np.concatenate([one for one, _ in parts]), np.concatenate([other for _, other in parts])
+        scores0, scores1 = np.concatenate(parts, axis=1)
+        return scores0, scores1
 
     return Audit(name, plan.epsilon, plan.delta, worlds, relation=plan.relation)
 

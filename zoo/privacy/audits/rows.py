@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.audits.pairs import Mechanism, row_residuals, row_worlds
-from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.audits.pairs import row_residuals, row_worlds
+from zoo.privacy.audits.two_world import Audit, Floats
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.row_noise import (
     NoisePlan,
@@ -22,8 +22,6 @@ from zoo.privacy.rows.row_noise import (
     plan_noise,
     plan_randomised_response,
 )
-
-Floats = npt.NDArray[np.float64]
 
 _ITEMS = 6
 _CELL = 2  # the item whose rating differs; others are rated on both data sets
@@ -37,35 +35,38 @@ def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
     that is not above the threshold has no value, which counts as the least. Two clipped rows of ones are at most
     ``sqrt(2)`` clips apart, so of what replacing a user may move that share of a half is all there is to see.
     """
-    audit = partial(Audit, name, plan.epsilon, plan.delta, mu=plan.mu, relation=plan.relation)
-    if plan.relation.unit is Unit.USER:
+    (row0, row1), clean, attained = _rows_of_a_cell(), None, None
+    if per_user := plan.relation.unit is Unit.USER:
         if plan.threshold is not None or plan.clip is None:
             raise ValueError(f"Audit {name!r}: of users, all cells are audited. Plan without a threshold.")
-        row0, row1 = np.zeros(2 * _USER_ITEMS), np.zeros(2 * _USER_ITEMS)
-        row1[:_USER_ITEMS] = 1.0
-        attained = plan.mu
-        if plan.relation is Relation.REPLACE_ONE_USER:
-            row0[_USER_ITEMS:] = 1.0
-            attained = plan.mu / math.sqrt(2)
+        row0, row1 = np.zeros(2 * _USER_ITEMS), np.repeat([1.0, 0.0], _USER_ITEMS)
         clean = row1 * min(1.0, plan.clip / math.sqrt(_USER_ITEMS))
-        worlds = row_worlds(_noisy(plan), row0, row1, lambda published: published @ (row1 - row0), len(row0))
-        audit = partial(audit, attained=attained)
-    else:
-        row0, row1 = _rows_of_a_cell()
-        clean = row1
-        worlds = row_worlds(_cell_of(plan), row0, row1, lambda cell: cell[:, 0], _ITEMS)
-        if plan.threshold is not None:
-            return audit(worlds)
-    return audit(worlds, residuals=row_residuals(_noisy(plan), row1, clean), sigma=plan.noise_std)
+        if plan.relation is Relation.REPLACE_ONE_USER:
+            row0, attained = 1.0 - row1, plan.mu / math.sqrt(2)
+
+    def noisy(rows: csr_array, noise: NoiseSource) -> Floats:
+        if plan.threshold is None:
+            return noisy_rows(rows, plan, noise).astype(np.float64)
+        values = noisy_rows_above(rows, plan, noise).toarray()
+        return np.where(values > 0, values, -math.inf)
+
+    def score(published: Floats) -> Floats:
+        return published @ (row1 - row0) if per_user else published[:, _CELL]
+
+    worlds = row_worlds(noisy, row0, row1, score, len(row0))
+    audit = Audit(name, plan.epsilon, plan.delta, worlds, mu=plan.mu, attained=attained, relation=plan.relation)
+    if plan.threshold is not None:
+        return audit
+    return replace(audit, residuals=row_residuals(noisy, row1, row1 if clean is None else clean), sigma=plan.noise_std)
 
 
 def flipped_rows_audit(name: str, plan: RandomisedResponsePlan) -> Audit:
     """Audit of flipped cells: whether one cell is reported, and kept. The claim has no delta and is attained."""
 
-    def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
-        return flipped_rows(rows, plan, noise)[:, [_CELL]].toarray().astype(np.float64)
+    def flipped(rows: csr_array, noise: NoiseSource) -> Floats:
+        return flipped_rows(rows, plan, noise).toarray().astype(np.float64)
 
-    worlds = row_worlds(mechanism, *_rows_of_a_cell(), lambda cell: cell[:, 0], _ITEMS)
+    worlds = row_worlds(flipped, *_rows_of_a_cell(), lambda published: published[:, _CELL], _ITEMS)
     return Audit(name, plan.epsilon, 0.0, worlds, attained=plan.epsilon, relation=Relation.CHANGE_ONE_RATING)
 
 
@@ -88,20 +89,3 @@ def _rows_of_a_cell() -> tuple[Floats, Floats]:
     row1 = row0.copy()
     row1[_CELL] = 1.0
     return row0, row1
-
-
-def _noisy(plan: NoisePlan) -> Mechanism:
-    """All noisy cells."""
-    return lambda rows, noise: noisy_rows(rows, plan, noise).astype(np.float64)
-
-
-def _cell_of(plan: NoisePlan) -> Mechanism:
-    """The noisy value of the cell that differs, least where it was not kept; shape ``(users, 1)``."""
-
-    def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
-        if plan.threshold is None:
-            return noisy_rows(rows, plan, noise)[:, [_CELL]].astype(np.float64)
-        values = noisy_rows_above(rows, plan, noise)[:, [_CELL]].toarray()
-        return np.where(values > 0, values, -math.inf)
-
-    return mechanism
