@@ -14,15 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import binom
 
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.two_world import ScaleTest, Verdict, check_beta, scale_test, worst
+from zoo.privacy.audits.two_world import Floats, ScaleTest, Verdict, check_beta, scale_test, worst
 from zoo.privacy.randomness.noise import NoiseSource
 
-Floats = npt.NDArray[np.float64]
 GuessedRelease = Callable[[NoiseSource], tuple[int, Floats]]
 """Noise in; out, of one release, how many coins were guessed right, and coordinates of what the mechanism added."""
 
@@ -31,14 +29,7 @@ _LARGEST = 100.0  # epsilon beyond which no number of guesses refutes anything
 
 @dataclass(frozen=True)
 class OneRun:
-    """What the guesses of a one-run audit say; see `one_run`.
-
-    Attributes:
-        correct, guesses, canaries, epsilon, delta, beta: As they were given.
-        p_value: Largest probability of so many right guesses under the claim.
-        eps_lower: Largest epsilon that is refuted; 0 if none is.
-        reach: Largest epsilon that would be refuted had every guess been right: no audit of so few guesses sees beyond.
-    """
+    """What the guesses of a one-run audit say; see `one_run`."""
 
     correct: int
     guesses: int
@@ -46,9 +37,9 @@ class OneRun:
     epsilon: float
     delta: float
     beta: float
-    p_value: float
-    eps_lower: float
-    reach: float
+    p_value: float  # largest probability of so many right guesses under the claim
+    eps_lower: float  # largest epsilon that is refuted; 0 if none is
+    reach: float  # the same had every guess been right: no audit of so few guesses sees beyond
 
     @property
     def verdict(self) -> Verdict:
@@ -57,16 +48,11 @@ class OneRun:
 
 
 def one_run(correct: int, guesses: int, canaries: int, epsilon: float, delta: float, beta: float = 1e-3) -> OneRun:
-    """Bound of epsilon by the number of coins guessed right from one release.
+    """Bound of epsilon by the number of guesses that are correct, of coins of one release.
 
-    Args:
-        correct: Guesses that were right.
-        guesses: Guesses made; a number fixed before looking at the release.
-        canaries: Fair coins tossed, each deciding one unit of the data; at least as many as guesses.
-        epsilon: Claimed privacy loss.
-        delta: In [0, 1).
-        beta: Largest probability that a true claim is called a violation. Where a fifth of the coins is guessed,
-            nothing is ever refuted at less than about ``20 delta``.
+    Of the canaries, fair coins that decide one unit of the data each, as many are guessed as was fixed before looking at the
+    release. ``beta`` is the largest probability that a true claim is called a violation. Where a fifth of the coins is
+    guessed, nothing is ever refuted at less than about ``20 delta``.
     """
     check_epsilon(epsilon)
     if not 0 <= delta < 1:
@@ -94,9 +80,8 @@ def guessing_p_value(correct: int, guesses: int, canaries: int, epsilon: float, 
     """Largest probability that a private mechanism lets so many coins be guessed right, bounded from above.
 
     ``P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i`` over ``i >= 1``, where B counts the successes of r guesses of
-    probability ``e^epsilon/(1 + e^epsilon)`` (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
-
-    Here v is ``correct``, r ``guesses`` and m ``canaries``.
+    probability ``e^epsilon/(1 + e^epsilon)`` (Steinke, Nasr & Jagielski 2023, Theorem 5.2; v is ``correct``, r ``guesses``, m
+    ``canaries``).
     """
     _check_counts(correct, guesses, canaries)
     law = binom(guesses, 1 / (1 + math.exp(-epsilon)))
@@ -117,23 +102,15 @@ def _check_counts(correct: int, guesses: int, canaries: int) -> None:
 
 @dataclass(frozen=True)
 class OneRunAudit:
-    """A mechanism's claim, and how to put it to the test by one release.
-
-    Attributes:
-        name, epsilon, delta, relation, holds: As of `zoo.privacy.audits.two_world.Audit`.
-        canaries: Fair coins tossed, each deciding one unit of the data.
-        guesses: Coins that are guessed.
-        release: Tosses the coins, runs the mechanism once and guesses.
-        sigma: Claimed standard deviation of what the mechanism adds.
-    """
+    """A mechanism's claim, and how to put it to the test by one release; fields as of `Audit` and `one_run`."""
 
     name: str
     epsilon: float
     delta: float
     canaries: int
     guesses: int
-    release: GuessedRelease
-    sigma: float
+    release: GuessedRelease  # tosses the coins, runs the mechanism once and guesses
+    sigma: float  # claimed standard deviation of what the mechanism adds
     relation: Relation
     holds: bool = True
 
@@ -158,13 +135,7 @@ class OneRunResult:
 
 
 def run_once(audit: OneRunAudit, beta: float = 1e-3, noise: NoiseSource | None = None) -> OneRunResult:
-    """Run a one-run audit: one release, the guesses, and the test of the noise.
-
-    Args:
-        audit: What to audit.
-        beta: Largest probability of a false alarm of the guesses; the scale test has another 1e-3.
-        noise: Where the mechanism's noise and the coins come from; None: the operating system.
-    """
+    """Run a one-run audit: one release, the guesses, and the test of the noise; arguments as of `run_audit`."""
     correct, residuals = audit.release(NoiseSource.os() if noise is None else noise)
     found = one_run(correct, audit.guesses, audit.canaries, audit.epsilon, audit.delta, beta)
     return OneRunResult(audit, found, scale_test(residuals, audit.sigma))

@@ -4,7 +4,12 @@ A proof says what cannot happen; an audit catches code that differs from its pro
 the claim refutes it, a bound below proves nothing.
 
 `two_world` compares the scores of two neighbouring data sets; `scale_test` measures the noise; `run_audit` does both for
-an `Audit`, of which `zoo.privacy.audits.pairs` has one per mechanism. `zoo.privacy.audits.one_run` audits from one release.
+an `Audit`. `zoo.privacy.audits.one_run` audits from one release.
+
+The other files have the audits of the mechanisms, each with a worst pair: two neighbouring data sets that are hardest to
+hide, and the score that tells them apart, the likelihood ratio where it is known. Runs go through the mechanism's own
+functions, on values beyond what it admits, so that one that forgets to bound them is caught. Few items, rows and steps do,
+for what a mechanism gives away does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -43,24 +48,16 @@ _AGAIN = 4  # times as many runs for an audit that was blind
 
 @dataclass(frozen=True)
 class TwoWorld:
-    """What the scores of two neighbouring data sets say; see `two_world`.
-
-    Attributes:
-        epsilon, delta, mu, beta: As they were given.
-        runs: Runs in the smaller world.
-        eps_lower: Lower bound of the epsilon at delta; 0 if nothing was seen.
-        mu_lower: Lower bound of mu; None if no mu is claimed.
-        power: Share of what the two data sets attain that the bound reaches. None where nothing says what they attain, or
-            it is too small for this many runs.
-    """
+    """What the scores of two neighbouring data sets say; see `two_world`."""
 
     epsilon: float
     delta: float
     mu: float | None
     beta: float
-    runs: int
-    eps_lower: float
-    mu_lower: float | None
+    runs: int  # in the smaller world
+    eps_lower: float  # lower bound of the epsilon at delta; 0 if nothing was seen
+    mu_lower: float | None  # lower bound of mu; None if no mu is claimed
+    # Share of what the data sets attain that the bound reaches; None if that is unknown, or too little for this many runs.
     power: float | None
 
     @property
@@ -77,15 +74,10 @@ class TwoWorld:
 
 
 def clopper_pearson(successes: npt.ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
-    """Exact one-sided bounds of a probability, each wrong with probability at most ``level``.
+    """Exact one-sided bounds of a probability, lower and upper, each wrong with probability at most ``level`` in (0, 1/2].
 
-    Args:
-        successes: How often it happened, integers from 0 to ``trials``, any shape.
-        trials: In how many independent runs, at least 1.
-        level: In (0, 1/2].
-
-    Returns:
-        Lower and upper bounds, in the shape of ``successes``; together an interval of confidence ``1 - 2 level``.
+    Both have the shape of ``successes``, which says how often it happened in as many independent runs as ``trials``.
+    Together they are an interval of confidence ``1 - 2 level`` (Clopper & Pearson, Biometrika 1934).
     """
     count = np.asarray(successes, dtype=np.float64)
     if trials < 1 or (count.size and not (count.min() >= 0 and count.max() <= trials)):
@@ -111,19 +103,18 @@ def two_world(
     """Audit of a claim by the scores of independent runs on two neighbouring data sets.
 
     The first halves choose an event, that the score lies above or below one of 200 pooled quantiles, and which world
-    makes it likelier; the second halves, which nothing else reads, bound its two probabilities (Clopper & Pearson,
-    Biometrika 1934), each with error at most ``beta/4``. Then ``eps_lower = ln((TP - delta)/FP)`` and
+    makes it likelier; the second halves, which nothing else reads, bound its two probabilities (`clopper_pearson`), each
+    with error at most ``beta/4``. Then ``eps_lower = ln((TP - delta)/FP)`` and
     ``mu_lower = Phi^-1(1 - FP) - Phi^-1(1 - TP)``, each with its own event. So a true claim is called a violation with
-    probability at most ``beta``.
-
-    ``eps_lower`` cannot exceed about ``ln(runs/15)``. Beyond an epsilon of 8 rely on mu and on `scale_test`.
+    probability at most ``beta``. ``eps_lower`` cannot exceed about ``ln(runs/15)``: beyond an epsilon of 8 rely on mu and
+    on `scale_test`.
 
     The power check asks for 0.6 of what is attained, where that is known and large enough to be seen: 0.25 with 40 000
     runs at beta 0.001, in general `visible_claim`. A sound audit of so little fails it two or three times in a hundred,
     of twice as much hardly ever.
 
     Args:
-        scores0: A score per run on one data set, in the order of the runs, ``(runs,)``; infinite scores are allowed.
+        scores0: A score per run on one data set, in the order of the runs, ``(runs,)``, at least 200; some may be infinite.
         scores1: The same on the other data set.
         epsilon: Claimed privacy loss at delta.
         delta: In [0, 1); 0 for a pure claim.
@@ -131,9 +122,6 @@ def two_world(
         beta: Largest probability that a true claim is called a violation, in (0, 1).
         attained: What is really there to see on these data sets: of mu, or of epsilon where no mu is claimed, as the
             whole epsilon is of randomised response. None: the whole mu; without one, unknown.
-
-    Raises:
-        ValueError: If a claim is out of range, a score is NaN or there are fewer than 200 runs.
     """
     _check_claim(epsilon, delta, mu)
     check_beta(beta)
@@ -207,34 +195,23 @@ def _event_bounds(worlds: list[Floats], thresholds: Floats, level: float) -> tup
 
 def _eps_bound(likely: Floats, unlikely: Floats, delta: float) -> Floats:
     with np.errstate(divide="ignore"):
-        bound: Floats = np.log(np.maximum(likely - delta, 0.0)) - np.log(unlikely)
-    return bound
+        return np.asarray(np.log(np.maximum(likely - delta, 0.0)) - np.log(unlikely))
 
 
 def _mu_bound(likely: Floats, unlikely: Floats) -> Floats:
     # ndtri is -inf at 0 and inf at 1; an upper bound is never 0 and a lower one never 1, so nothing is undefined.
-    bound: Floats = ndtri(likely) - ndtri(unlikely)
-    return bound
+    return np.asarray(ndtri(likely) - ndtri(unlikely))
 
 
 @dataclass(frozen=True)
 class ScaleTest:
-    """Whether noise has the standard deviation that it should; see `scale_test`.
-
-    Attributes:
-        sigma: Claimed standard deviation.
-        measured: Root mean square of the coordinates.
-        low: Smallest measured value that the claim allows.
-        high: Largest one.
-        count: Coordinates read.
-        alpha: Probability that a true claim fails.
-    """
+    """Whether noise has the standard deviation that it should; see `scale_test`."""
 
     sigma: float
-    measured: float
-    low: float
+    measured: float  # root mean square of the coordinates
+    low: float  # smallest measured value that the claim allows
     high: float
-    count: int
+    count: int  # of coordinates
     alpha: float
 
     @property
@@ -249,12 +226,8 @@ def scale_test(noise: npt.ArrayLike, sigma: float, alpha: float = 1e-3) -> Scale
     """Test of the standard deviation of Gaussian noise by its chi-square interval.
 
     Sharper than a two-world audit: with 1e5 coordinates an error of 1 % in sigma is seen nine times in ten, one of
-    2 % all but surely.
-
-    Args:
-        noise: Output minus what it would be without noise, any shape; its mean should be 0, so a shift fails too.
-        sigma: Claimed standard deviation.
-        alpha: Probability that a true claim fails, in (0, 1); half of it on either side.
+    2 % all but surely. ``noise``, of any shape, is the output less what it would be without noise; its mean should be 0, so a
+    shift fails too. A true claim fails with probability ``alpha``, half of it on either side.
     """
     values = np.asarray(noise, dtype=np.float64).ravel()
     if not len(values) or not np.isfinite(values).all():
@@ -271,31 +244,18 @@ def scale_test(noise: npt.ArrayLike, sigma: float, alpha: float = 1e-3) -> Scale
 
 @dataclass(frozen=True)
 class Audit:
-    """A mechanism's claim, and how to put it to the test.
+    """A mechanism's claim, and how to put it to the test. Epsilon, delta, mu and what is attained are as of `two_world`."""
 
-    Attributes:
-        name: For a table.
-        epsilon: Claimed privacy loss at delta.
-        delta: In [0, 1).
-        worlds: Runs the mechanism on both of two neighbouring data sets and scores the outputs.
-        mu: Claimed mu of a Gaussian release.
-        attained: What the two data sets attain, see `two_world`.
-        holds: False for a published claim that does not hold: the audit must find the violation.
-        residuals: Noise of the mechanism on a fixed input, for `scale_test`.
-        sigma: Claimed standard deviation of the residuals; goes with them.
-        relation: Which two data sets the claim keeps alike, where it says so.
-    """
-
-    name: str
+    name: str  # for a table
     epsilon: float
     delta: float
-    worlds: Worlds
+    worlds: Worlds  # runs the mechanism on both of two neighbouring data sets and scores the outputs
     mu: float | None = None
     attained: float | None = None
-    holds: bool = True
-    residuals: Residuals | None = None
-    sigma: float | None = None
-    relation: Relation | None = None
+    holds: bool = True  # False for a published claim that does not hold: the audit must find the violation
+    residuals: Residuals | None = None  # noise of the mechanism on a fixed input, for `scale_test`
+    sigma: float | None = None  # claimed standard deviation of the residuals; goes with them
+    relation: Relation | None = None  # which two data sets the claim keeps alike, where it says so
 
     def __post_init__(self) -> None:
         _check_claim(self.epsilon, self.delta, self.mu)
@@ -341,16 +301,11 @@ class Result:
 
 
 def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSource | None = None) -> Result:
-    """Run an audit: both worlds, and the test of the noise if there is one.
+    """Run an audit: both worlds, with so many runs in each, and the test of the noise if there is one.
 
-    One that is blind is run once more, four times as large; whether it stays so is all that is taken from there.
-
-    Args:
-        audit: What to audit.
-        runs: Runs per world.
-        beta: Largest probability of a false alarm of the two worlds; the scale test has another 1e-3.
-        noise: Where the mechanism's noise comes from, one stream through all runs; None: the operating system. A seeded
-            stream makes the verdict repeat.
+    ``beta`` is the largest probability of a false alarm of the two worlds; the scale test has another 1e-3. Noise is one
+    stream through all runs, None that of the operating system; with a seeded one the verdict repeats. An audit that is blind
+    is run once more, four times as large; whether it stays so is all that is taken from there.
     """
     noise = NoiseSource.os() if noise is None else noise
 
