@@ -26,17 +26,11 @@ Tensors = Callable[[Ratings, str], Mapping[str, Tensor]]
 
 @dataclass(frozen=True)
 class PublicSizes:
-    """What everybody may know of ratings that nobody has opened; all that a guarantee may depend on.
-
-    Attributes:
-        num_users: Public number of users.
-        num_items: Public number of items.
-        applied: What was done to the ratings before; nothing is known of it before they are read.
-    """
+    """What everybody may know of ratings that nobody has opened; all that a guarantee may depend on."""
 
     num_users: int
     num_items: int
-    applied: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()  # what was done to the ratings before; nothing is known of it before they are read
 
     def delta(self, asked: float | None) -> float:
         """The delta that is asked for, or the default for so many users; refused unless below one over their number."""
@@ -56,16 +50,10 @@ class PublicSizes:
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """One release, settled but for the ratings: from public settings and sizes alone.
+    """One release, settled but for the ratings: from public settings and sizes alone."""
 
-    Attributes:
-        record: What it will say of itself.
-        events: What its ledger will hold.
-        make: Makes it.
-    """
-
-    record: PrivacyRecord
-    events: tuple[PrivacyEvent, ...]
+    record: PrivacyRecord  # what it will say of itself
+    events: tuple[PrivacyEvent, ...]  # what its ledger will hold
     make: Make
 
     @classmethod
@@ -111,25 +99,17 @@ class Publisher(ABC):
 
     A publisher is made at the source party alone: the target never instantiates one. Noise, clipping and sampling live
     in it and nowhere else, so leaving a callback out of a config can never cost a guarantee.
-
-    Attributes:
-        control: Whether others are compared with it, as it hands over nothing that could be learnt from.
-        seed_of_cell: Whether a benchmark repeats its public draw, the argument ``seed``, with each of its own seeds.
     """
 
-    control: ClassVar[bool] = False
-    seed_of_cell: ClassVar[bool] = False
+    control: ClassVar[bool] = False  # whether others are compared with it: it hands over nothing to be learnt from
+    seed_of_cell: ClassVar[bool] = False  # whether a benchmark repeats its draw, `seed`, with each of its own seeds
 
     @abstractmethod
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The next release of ratings of these sizes; opens no data. What is drawn once for each release is drawn here."""
 
     def publish(self, source: Ratings, domain: str) -> Release:
-        """The release of one source domain, whose ratings are as the datamodule's ``source`` gives them.
-
-        Raises:
-            ValueError: If settings, sizes and ratings do not go together.
-        """
+        """The release of one source domain, whose ratings are as the datamodule's ``source`` gives them."""
         return self.prepare(PublicSizes(source.num_users, source.num_items, source.applied)).make(source, domain)
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:

@@ -17,6 +17,7 @@ from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record
 from zoo.publisher import Make, PlannedRelease, PublicSizes, Publisher
+from zoo.release.layouts import compressed
 from zoo.release.release import Release
 
 #: Why controls guarantee nothing.
@@ -41,9 +42,8 @@ class Nothing(Publisher):
         return PlannedRelease(record, (NoOpEvent(),), partial(self._nobody, record))
 
     def _nobody(self, record: PrivacyRecord, source: Ratings, domain: str) -> Release:
-        ids = torch.zeros(0, dtype=torch.int64)
-        ratings = {"starts": ids.new_zeros(1), "items": ids, "weights": torch.zeros(0), "num_items": ids.new_ones(1)}
-        tensors = {"rows": torch.zeros(0, 1)} if self.kind == "rows" else ratings
+        nobody = csr_array(np.zeros((0, 1), np.float32))
+        tensors = {"rows": torch.zeros(0, 1)} if self.kind == "rows" else compressed(nobody)
         return Release(self.kind, domain, tensors, source.user_ids[:0], record, (NoOpEvent(),))
 
 

@@ -52,9 +52,6 @@ class GeneratorPublisher(TrainedPublisher):
         network: What is trained and released: `SPPG`, or another LightningModule with `release`.
         callbacks: Of its training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee rests on them.
         **training: As :class:`TrainedPublisher` takes it.
-
-    Raises:
-        TypeError: If the network has nothing to release.
     """
 
     def __init__(
@@ -77,11 +74,7 @@ class GeneratorPublisher(TrainedPublisher):
         return PlannedRelease(record, tuple(network.events(sizes.num_users)), self.publish)
 
     def publish(self, source: Ratings, domain: str) -> Release:
-        """Train on the source's ratings, then release.
-
-        Raises:
-            ValueError: If there is no rating, or one beyond [0, 1], or training ended before its steps were used up.
-        """
+        """Train on the source's ratings, in [0, 1] and at least one, then release; all steps of the training must be taken."""
         _check(source, domain)
         network = _releasable(self.trained(SourceRatings(source, _releasable(self.network).training_batches)))
         if network.steps_left:

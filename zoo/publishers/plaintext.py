@@ -1,12 +1,9 @@
 """Plaintext: the ratings themselves, as an upper bound and for methods that need them."""
 
-import torch
-from torch import Tensor
-
-from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
 from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.release.layouts import compressed
 
 
 class Plaintext(Publisher):
@@ -19,9 +16,6 @@ class Plaintext(Publisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The ratings, compressed by row; everything is spent."""
         record = unprotected_record("Plaintext", "the ratings are handed over as they are", sizes.applied)
-        return PlannedRelease.of_tensors(record, NonPrivateEvent(), _compressed, "ratings")
-
-
-def _compressed(source: Ratings, domain: str) -> dict[str, Tensor]:
-    starts, items, weights = source.compressed()
-    return {"starts": starts, "items": items, "weights": weights, "num_items": torch.tensor([source.num_items])}
+        return PlannedRelease.of_tensors(
+            record, NonPrivateEvent(), lambda source, _: compressed(source.matrix), "ratings"
+        )

@@ -42,12 +42,6 @@ EVALUATED = "held-out items of this domain, where they are used to evaluate"
 class Projected(Publisher):
     """Base of publishers of ``(M R + w N) / sqrt(n')``, M public, N Gaussian; see `JLT` and `SJLT` for what it protects.
 
-    With ``paper_faithful`` the rows are made as the paper prints it, by lifted singular values and a secret M. The record
-    then has the guarantee that this really gives, and where it gives none the release says so and warns once.
-
-    Attributes:
-        mechanism: Name in the record.
-
     Args:
         epsilon: Privacy loss.
         num_components: Width n' of the published rows.
@@ -64,10 +58,10 @@ class Projected(Publisher):
             it can subtract the noise: the record then says `guarantee: none`.
         paper_faithful: Whether to publish as the paper prints it, for comparison: ratings centred first, singular values
             lifted by the paper's w, a secret M. Slow, and in memory whole. The record states the epsilon that this really
-            gives, or says `guarantee: none`: JLT's with fewer items than users, and SJLT's always.
+            gives, or says `guarantee: none` and warns once: JLT's with fewer items than users, and SJLT's always.
     """
 
-    mechanism: ClassVar[str]
+    mechanism: ClassVar[str]  # its name in the record
 
     def __init__(
         self,

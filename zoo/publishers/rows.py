@@ -27,6 +27,7 @@ from zoo.privacy.rows.row_noise import (
     plan_randomised_response,
 )
 from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.release.layouts import compressed
 
 ALWAYS_OPEN = (
     "the sets of users and items: a user or an item that one rating alone brings in shows",
@@ -91,14 +92,14 @@ class NoisyRows(Publisher):
             )
         kept = {} if plan.threshold is None else {"threshold": plan.threshold}
         clipped = () if plan.clip is None else (f"rows are clipped to an L2 norm of {plan.clip:g} before the noise",)
-        group = ("several ratings of one user together: k of them cost sqrt(k) times mu",)
+        group = "several ratings of one user together: k of them cost sqrt(k) times mu"
 
         def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
             make = noisy_rows if small or plan.threshold is None else noisy_rows_above
             return make(matrix, plan, noise)
 
         drawn = {"sigma": plan.noise_std, "grid": lattice_spacing(plan.noise_std), **kept}
-        several = () if plan.relation.unit is Unit.USER else group
+        several = () if plan.relation.unit is Unit.USER else (group,)
         return _planned("NoisyRows", plan, self.noise_seed, sizes, rows, drawn, clipped, several)
 
     def audits(self) -> list[Audit]:
@@ -185,7 +186,8 @@ def _planned(
                 "filters.threshold (ratings then count as 1), or publish with JLT and its rating_range."
             )
         small = source.num_users * source.num_items <= _SMALL
-        return _tensors(rows(source.matrix, NoiseSource.of(noise_seed), small))
+        made = rows(source.matrix, NoiseSource.of(noise_seed), small)
+        return compressed(made) if isinstance(made, csr_array) else {"rows": torch.from_numpy(made)}
 
     sets = "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data"
     return PlannedRelease.of_plan(
@@ -197,15 +199,3 @@ def _planned(
         assumptions=("a rating counts as 1, its absence as 0", sets, *sizes.unaccounted, *bounds),
         not_protected=(*ALWAYS_OPEN, *several),
     )
-
-
-def _tensors(rows: Rows) -> dict[str, Tensor]:
-    """Rows as a release holds them, dense or compressed."""
-    if not isinstance(rows, csr_array):
-        return {"rows": torch.from_numpy(rows)}
-    return {
-        "starts": torch.from_numpy(rows.indptr).long(),
-        "items": torch.from_numpy(rows.indices).long(),
-        "weights": torch.from_numpy(rows.data),
-        "num_items": torch.tensor([rows.shape[1]]),
-    }

@@ -25,20 +25,15 @@ class Denoiser:
       out of the noise.
     * Ratings as they are, generators and a release of nobody stay what they are.
 
-    See `zoo.privacy.rows.denoising` for the estimates and their sources. The record and the ledger stay those of the release:
-    whatever is made of it afterwards costs nothing more.
+    See `zoo.privacy.rows.denoising` for the estimates and their sources. Record and ledger stay those of the release.
 
     Args:
-        max_components: Singular components that may refine the prior of cells, or be kept of projections; 0: none.
-
-    Raises:
-        ValueError: If ``max_components`` is negative.
+        max_components: Singular components, at least 0, that may refine the prior of cells, or be kept of projections.
     """
 
     max_components: int = 64
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         if self.max_components < 0:
             raise ValueError(
                 f"max_components must be at least 0, got {self.max_components}; 0 leaves activity and means."

@@ -112,26 +112,26 @@ def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]
 
 def _read_shards(folder: Path, shards: Sequence[Any], num_users: int) -> Tensor:
     """Rows of all files, one after the other in one tensor; nothing is allocated before every file's size fits."""
-    ranges = _check_shards(folder, shards, num_users)
-    paths = [folder / shard["file"] for shard in shards]
-    width = _shape(paths[0])[1]
-    for path, (start, stop) in zip(paths, ranges, strict=True):
+    _check_shards(folder, shards, num_users)
+    parts = [(folder / shard["file"], *shard["users"], shard["sha256"]) for shard in shards]
+    width = _shape(parts[0][0])[1]
+    for path, start, stop, _ in parts:
         if (shape := _shape(path)) != (stop - start, width):
             raise ReleaseError(
                 f"{path} holds rows of shape {shape}, where users {start} to {stop} of width {width} belong. Ask the source "
                 "party for the whole folder again."
             )
     rows = torch.empty(num_users, width)
-    for path, (start, stop), shard in zip(paths, ranges, shards, strict=True):
+    for path, start, stop, sha256 in parts:
         rows[start:stop] = _load(path)["rows"]
-        if shard["sha256"] != {"rows": tensor_digest(rows[start:stop])}:
+        if sha256 != {"rows": tensor_digest(rows[start:stop])}:
             raise _damaged(path)
     return rows
 
 
-def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> list[tuple[int, int]]:
-    """The users of each file: files are numbered, users follow one another and add up, and no file is there besides."""
-    path, ranges, done = folder / MANIFEST, [], 0
+def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
+    """Refuse what is not this: files are numbered, users follow one another and add up, and no file is there besides."""
+    path, names, done = folder / MANIFEST, [], 0
     for number, shard in enumerate(shards, 1):
         name = shard_name(number)
         if not isinstance(shard, dict) or shard.keys() != {"file", "users", "sha256"}:
@@ -147,15 +147,13 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> list[t
                 f"{users[1]}: shards may neither overlap nor leave anybody out."
             )
         done = users[1]
-        ranges.append((users[0], users[1]))
-    if not ranges or done != num_users:
+        names.append(name)
+    if not names or done != num_users:
         raise ReleaseError(f"{path}: the shards hold rows of {done} users, and {num_users} ids are named.")
-    names = [shard_name(number) for number in range(1, len(ranges) + 1)]
     for name in names:
         _must_exist(folder, name)
     if extra := sorted({file.name for file in folder.glob("*.safetensors")} - {*names}):
         raise ReleaseError(f"{folder} holds {extra}, which {MANIFEST} does not name. Ask for the whole folder again.")
-    return ranges
 
 
 def _shape(path: Path) -> tuple[int, int]:

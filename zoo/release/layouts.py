@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.nn.generator import GeneratedRows, generator_shapes
@@ -20,11 +21,7 @@ Kind = Literal["rows", "ratings", "generator"]
 
 
 class Layout(ABC):
-    """The tensors of a release. A new kind is one subclass, with its name in `Kind` and `LAYOUTS`.
-
-    Args:
-        tensors: By name.
-    """
+    """The tensors of a release, by name. A new kind is one subclass, with its name in `Kind` and `LAYOUTS`."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = tensors
@@ -58,15 +55,13 @@ class Layout(ABC):
 
 
 class Dense(Layout):
-    """``rows`` (users, width), float32."""
+    """``rows`` (users, width), float32. Of `LazyRows` the shape is known, and values are checked when they are made."""
 
     def check(self, num_users: int) -> None:
         """Of one matrix."""
-        self._expect({"rows": torch.float32})
-        self._check_shape(tuple(self.tensors["rows"].shape), num_users)
-
-    @staticmethod
-    def _check_shape(shape: tuple[int, ...], num_users: int) -> None:
+        if not isinstance(self.tensors, LazyRows):
+            self._expect({"rows": torch.float32})
+        shape = self._shape
         if len(shape) != 2 or shape[0] != num_users or not 1 <= shape[1] <= LARGEST_WIDTH:
             raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {shape}.")
 
@@ -78,20 +73,15 @@ class Dense(Layout):
         """The matrix."""
         return DenseRows(self.tensors["rows"])
 
-
-class Unmade(Dense):
-    """``rows`` that are made when somebody asks for them; their shape is known before."""
-
-    tensors: LazyRows
-
-    def check(self, num_users: int) -> None:
-        """Of the shape alone: values are checked when they are made."""
-        self._check_shape((self.tensors.num_users, self.width), num_users)
-
     @property
     def width(self) -> int:
-        """As announced."""
-        return self.tensors.width
+        """That of the matrix, which is not made for it."""
+        return self._shape[1]
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        rows = self.tensors
+        return (rows.num_users, rows.width) if isinstance(rows, LazyRows) else tuple(rows["rows"].shape)
 
 
 class Compressed(Layout):
@@ -155,14 +145,20 @@ class Generator(Layout):
         return GeneratedRows(self.tensors)
 
 
-#: How the tensors of each kind lie; ``rows`` may also be kept compressed, or not be made yet.
+def compressed(rows: csr_array) -> dict[str, Tensor]:
+    """Sparse float32 rows as tensors of the layout `Compressed`."""
+    return {
+        "starts": torch.from_numpy(rows.indptr).long(),
+        "items": torch.from_numpy(rows.indices).long(),
+        "weights": torch.from_numpy(rows.data),
+        "num_items": torch.tensor([rows.shape[1]]),
+    }
+
+
+#: How the tensors of each kind lie; ``rows`` may also be kept compressed.
 LAYOUTS: dict[Kind, type[Layout]] = {"rows": Dense, "ratings": Compressed, "generator": Generator}
 
 
 def layout_of(kind: Kind, tensors: Mapping[str, Tensor]) -> Layout:
     """The layout of a release's tensors."""
-    if isinstance(tensors, LazyRows):
-        return Unmade(tensors)
-    if kind == "rows" and "starts" in tensors:
-        return Compressed(tensors)
-    return LAYOUTS[kind](tensors)
+    return Compressed(tensors) if kind == "rows" and "starts" in tensors else LAYOUTS[kind](tensors)

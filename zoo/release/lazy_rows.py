@@ -31,18 +31,15 @@ Parts = Iterator[npt.NDArray[np.float32]]
 class LazyRows(Mapping[str, Tensor]):
     """The tensor ``rows`` of a release, not made yet; a mapping whose name costs nothing and whose tensor is made when read.
 
-    It is made once: into files by `write`, a part at a time, or into memory by `realise`, from where it can be read and
-    written as often as wanted. Making it draws noise, so a second time would be a second release, with privacy loss of its
-    own; it is refused.
+    It is made once: into files by `write`, a part at a time, or into memory when read, from where it can be read and written
+    as often as wanted. Making it draws noise, so a second time would be a second release, with privacy loss of its own; it
+    is refused.
 
     Args:
         num_users: Rows there will be.
         width: Of a row.
         chunks: Called once; yields the rows in order, some users at a time, ``(users, width)``.
         centre: Whether to subtract the mean row from all rows afterwards: in a second pass over what was made.
-
-    Raises:
-        ValueError: If there would be no number in it.
     """
 
     def __init__(self, num_users: int, width: int, chunks: Chunks, *, centre: bool = False) -> None:
@@ -55,9 +52,20 @@ class LazyRows(Mapping[str, Tensor]):
         self._digest: str | None = None
 
     def __getitem__(self, name: str) -> Tensor:
+        """All rows in memory, shape ``(users, width)``, float32; `ReleaseError` if they were made before and written."""
         if name != "rows":
             raise KeyError(name)
-        return self.realise()
+        if self._rows is None:
+            total, done = np.zeros(self.width), 0
+            parts = self._parts(total)
+            rows = torch.empty(self.num_users, self.width)
+            for part in parts:
+                rows[done : done + len(part)] = torch.from_numpy(part)
+                done += len(part)
+            if self.centre:
+                _centre(rows, total / self.num_users)
+            self._rows = rows
+        return self._rows
 
     def __iter__(self) -> Iterator[str]:
         return iter(("rows",))
@@ -75,11 +83,7 @@ class LazyRows(Mapping[str, Tensor]):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the rows; known once they were made.
-
-        Raises:
-            ReleaseError: If they were not.
-        """
+        """SHA-256 of the rows; `ReleaseError` before they were made."""
         if self._rows is not None:
             return tensor_digest(self._rows)
         if self._digest is None:
@@ -89,30 +93,8 @@ class LazyRows(Mapping[str, Tensor]):
             )
         return self._digest
 
-    def realise(self) -> Tensor:
-        """All rows in memory, shape ``(users, width)``, float32; made once.
-
-        Raises:
-            ReleaseError: If they were made before and written.
-        """
-        if self._rows is None:
-            total = np.zeros(self.width)
-            parts = self._parts(total)
-            rows, done = torch.empty(self.num_users, self.width), 0
-            for part in parts:
-                rows[done : done + len(part)] = torch.from_numpy(part)
-                done += len(part)
-            if self.centre:
-                _centre(rows, total / self.num_users)
-            self._rows = rows
-        return self._rows
-
     def write(self, folder: Path) -> list[dict[str, Any]]:
-        """Make the rows and write them into files of a folder; what the manifest says of each file.
-
-        Raises:
-            ReleaseError: If they were made before, or a value is not finite.
-        """
+        """Make the rows and write them into files of a folder; what the manifest says of each file."""
         total = np.zeros(self.width)
         parts = self._parts(total)
         digest, shards = hashlib.sha256(header(torch.float32, (self.num_users, self.width))), []
@@ -142,7 +124,7 @@ class LazyRows(Mapping[str, Tensor]):
         self._gone = f"It lies at {path}: read it with Release.load."
 
     def _parts(self, total: npt.NDArray[np.float64]) -> Parts:
-        """The rows as they are released, checked, for the only time; each is added to ``total`` (width,)."""
+        """The rows as they are released, checked, for the only time; they are added up in ``total`` (width,)."""
         if self._chunks is None:
             raise ReleaseError(
                 f"The rows of this release were made already, and making them again would be a second release with noise "
@@ -154,7 +136,14 @@ class LazyRows(Mapping[str, Tensor]):
     def _checked(self, chunks: Iterator[npt.NDArray[np.floating[Any]]], total: npt.NDArray[np.float64]) -> Parts:
         done = 0
         for chunk in chunks:
-            part = _part(chunk, self.width, self.num_users - done)
+            most = self.num_users - done
+            if chunk.ndim != 2 or chunk.shape[1] != self.width or len(chunk) > most:
+                shape = chunk.shape
+                raise ReleaseError(f"Rows of shape {shape} were made where at most ({most}, {self.width}) were due.")
+            with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused, in words
+                part = np.ascontiguousarray(chunk, dtype=np.float32)
+            if not all_finite(torch.from_numpy(part)):
+                raise ReleaseError("Tensor 'rows' holds NaN or infinite values; a release must be finite.")
             total += part.sum(axis=0, dtype=np.float64)
             done += len(part)
             yield part
@@ -163,10 +152,7 @@ class LazyRows(Mapping[str, Tensor]):
 
 
 def _blocks(parts: Parts, size: int, width: int) -> Parts:
-    """Rows that come in parts of any sizes, in blocks of one size, the last one smaller.
-
-    There is one buffer: a block is gone when the next is asked for.
-    """
+    """Rows that come in parts of any sizes, in blocks of one size but for the last; a block is gone when the next is asked for."""
     buffer, filled = np.empty((size, width), dtype=np.float32), 0
     for part in parts:
         while len(part):
@@ -178,17 +164,6 @@ def _blocks(parts: Parts, size: int, width: int) -> Parts:
                 filled = 0
     if filled:
         yield buffer[:filled]
-
-
-def _part(chunk: npt.NDArray[np.floating[Any]], width: int, most: int) -> npt.NDArray[np.float32]:
-    """A chunk as it is released, checked."""
-    if chunk.ndim != 2 or chunk.shape[1] != width or len(chunk) > most:
-        raise ReleaseError(f"Rows of shape {chunk.shape} were made where at most ({most}, {width}) were due.")
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below, in words
-        part = np.ascontiguousarray(chunk, dtype=np.float32)
-    if not all_finite(torch.from_numpy(part)):
-        raise ReleaseError("Tensor 'rows' holds NaN or infinite values; a release must be finite.")
-    return part
 
 
 def _centre(rows: Tensor, mean: npt.NDArray[np.float64]) -> None:
@@ -204,16 +179,14 @@ def late_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    begun, done, console = time.monotonic(), 0, Console(stderr=True)
+    begun, console = time.monotonic(), Console(stderr=True)
     bar = Progress(console=console, transient=True)
     task = bar.add_task(what, total=total)
 
     def advance(steps: int) -> None:
-        nonlocal done
-        done += steps
         if not bar.live.is_started and console.is_terminal and time.monotonic() - begun > _PATIENCE:
             bar.start()
-        bar.update(task, completed=done)
+        bar.update(task, advance=steps)
 
     try:
         yield advance

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from zoo.nn.generator import GeneratedRows
-from zoo.nn.rows import Bags, DenseRows, SparseRows
+from zoo.nn.rows import DenseRows, SparseRows
 from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
@@ -38,36 +38,24 @@ class Release:
     """What a source party hands over: tensors, whose they are, and what was protected.
 
     Kinds: ``rows``, noisy rows, dense or kept sparse; ``ratings``, rows as they are; ``generator``, a network that makes a
-    user's row. What the tensors of each are stands in `zoo.release.layouts`.
-
-    A file from another party is untrusted input: it is safetensors and JSON, never a pickle, and everything in it is
-    checked against its kind before it is used. Reading a release costs no privacy, whatever is done with it.
+    user's row. What the tensors of each are stands in `zoo.release.layouts`. A file from another party is untrusted input: it
+    is safetensors and JSON, never a pickle. Reading a release costs no privacy, whatever is done with it.
 
     A release too large to hold is lazy: its rows are made while `save` writes them, which can happen once (a second time
     would draw other noise). Whoever asks for its tensors instead has them made in memory, once.
 
-    Attributes:
-        kind: What the tensors are.
-        domain: Name of the source domain.
-        tensors: By name, on the CPU; `LazyRows` for rows that are not made yet.
-        user_ids: Whose row each is, shape ``(users,)``. The ids themselves say who is a user of the source.
-        record: What was protected, for whom, how strongly, and what was not.
-        ledger: The events that the record's epsilon is computed from.
-
-    Raises:
-        ReleaseError: If the parts do not go together, an id repeats or a value is not finite.
-        UnderstatedPrivacyError: If the record states less epsilon than the ledger gives.
+    Whether made here or read from a file, everything is checked: `ReleaseError` if the parts do not go together, an id repeats
+    or a value is not finite, `UnderstatedPrivacyError` if the record states less epsilon than the ledger gives.
     """
 
     kind: Kind
-    domain: str
-    tensors: Mapping[str, Tensor]
-    user_ids: npt.NDArray[np.str_]
-    record: PrivacyRecord
-    ledger: tuple[PrivacyEvent, ...]
+    domain: str  # name of the source domain
+    tensors: Mapping[str, Tensor]  # by name, on the CPU; `LazyRows` for rows that are not made yet
+    user_ids: npt.NDArray[np.str_]  # whose row each is, (users,); the ids themselves say who is a user of the source
+    record: PrivacyRecord  # what was protected, for whom, how strongly, and what was not
+    ledger: tuple[PrivacyEvent, ...]  # what the record's epsilon is computed from
 
     def __post_init__(self) -> None:
-        """Check everything, whether made here or read from a file."""
         if self.kind not in LAYOUTS:
             raise ReleaseError(f"Release kind must be one of {tuple(LAYOUTS)}, got {self.kind!r}.")
         if not self.domain or (self.user_ids == "").any():
@@ -114,14 +102,8 @@ class Release:
         return replace(self, tensors={"rows": self.tensors["rows"]}) if isinstance(self.tensors, LazyRows) else self
 
     def rows(self, index: Tensor) -> Tensor:
-        """Rows ``index`` (batch,) of the release, dense, shape ``(batch, width)``; fill one batch, not all users."""
+        """Rows ``index`` (batch,) of the release, dense, ``(batch, width)``: for one batch, not all users at once."""
         return self.device_rows().eval().dense(index)
-
-    def bags(self, index: Tensor) -> Bags:
-        """Rows ``index`` (batch,) for ``torch.nn.functional.embedding_bag``; `TypeError` if they are not kept sparse."""
-        if not isinstance(self._layout, Compressed):
-            raise TypeError("Dense rows have no sparse form; read them with rows().")
-        return self._layout.module().bags(index)
 
     def tensors_of(self, index: Tensor) -> dict[str, Tensor]:
         """The tensors of a release of the users ``index`` (users,) alone."""
@@ -138,10 +120,7 @@ class Release:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of tensors, ids and record, in one file or in several: the same for the same release.
-
-        `ReleaseError` if it is lazy and not saved yet.
-        """
+        """SHA-256 of tensors, ids and record, the same in one file or in several; `ReleaseError` if lazy and not saved yet."""
         return hashlib.sha256(json.dumps(self._manifest(), sort_keys=True).encode()).hexdigest()
 
     def _manifest(self, shards: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -162,11 +141,8 @@ class Release:
     def save(self, path: Path | str) -> Path:
         """Write the release as a folder, whole or not at all.
 
-        Rows that are not made yet are made now and written to several files, which `load` puts together again.
-
-        Raises:
-            FileExistsError: If there is something at ``path``; a release is never overwritten.
-            ReleaseError: If the rows were made and written before.
+        Rows that are not made yet are made now and written to several files, which `load` puts together again; `ReleaseError`
+        if they were made and written before.
         """
         path = Path(path)
         if path.exists():
@@ -195,12 +171,7 @@ class Release:
 
     @classmethod
     def load(cls, path: Path | str) -> Release:
-        """Read a release and check all of it. In memory there are never more than its tensors and one file besides.
-
-        Raises:
-            ReleaseError: If it is missing, truncated, of a newer schema, or not what its kind promises.
-            UnderstatedPrivacyError: If its record states less epsilon than its ledger gives.
-        """
+        """Read a release and check all of it. In memory there are never more than its tensors and one file besides."""
         path = Path(path)
         manifest = read_manifest(path)
         tensors = read_tensors(path, manifest)

@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.samples import binary
 from zoo import Plaintext, Release
 from zoo.nn.generator import RowGenerator
-from zoo.release.layouts import Compressed, Dense, Generator, Kind, Unmade, layout_of
+from zoo.release.layouts import Compressed, Dense, Generator, Kind, layout_of
 from zoo.release.lazy_rows import LazyRows
 from zoo.release.release import ReleaseError
 
@@ -35,7 +35,7 @@ def by_hand(tensors: Mapping[str, Tensor]) -> np.ndarray:
 
 FORMS: dict[str, tuple[Kind, type]] = {
     "dense": ("rows", Dense),
-    "unmade": ("rows", Unmade),
+    "unmade": ("rows", Dense),
     "kept sparse": ("rows", Compressed),
     "ratings": ("ratings", Compressed),
     "generator": ("generator", Generator),

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from tests.samples import binary
 from zoo import JLT, Plaintext, Release
+from zoo.nn.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.release.files import tensor_digest
 from zoo.release.release import MANIFEST, TENSORS, ReleaseError
@@ -57,11 +58,11 @@ def test_rows_and_bags_agree() -> None:
     index = torch.tensor([2, 0, 2])
     dense = torch.from_numpy(ratings.matrix.toarray())[index]
     assert torch.equal(release.rows(index), dense)
-    items, offsets, weights = release.bags(index)
+    sparse = release.device_rows()
+    assert isinstance(sparse, SparseRows)
+    items, offsets, weights = sparse.bags(index)
     summed = torch.nn.functional.embedding_bag(items, torch.eye(7), offsets, mode="sum", per_sample_weights=weights)
     assert torch.equal(summed, dense)
-    with pytest.raises(TypeError, match="no sparse form"):
-        JLT(epsilon=1.0, num_components=2).publish(ratings, "book").bags(index)
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,9 @@ _LEAST_OF_MARGINS = 0.1  # how far components may take a prior below activity ti
 
 @dataclass(frozen=True)
 class GaussianCells:
-    """Cells released with Gaussian noise, every one of them. What each model of cells has is said here.
+    """Cells released with Gaussian noise, every one of them. What each model of cells has is said here."""
 
-    Attributes:
-        sigma: Standard deviation of the noise.
-    """
-
-    sigma: float
+    sigma: float  # standard deviation of the noise
 
     @property
     def line(self) -> tuple[float, float]:
@@ -63,22 +59,14 @@ class GaussianCells:
 
 @dataclass(frozen=True)
 class KeptCells:
-    """Cells of which some are kept, ones oftener than zeros; what is not kept reads as 0.
+    """Cells of which some are kept, ones oftener than zeros; what is not kept reads as 0."""
 
-    Attributes:
-        one: Probability that a one is kept.
-        zero: Probability that a zero is kept, below that.
-        sigma: Standard deviation of the noise of the values kept; None where they are all 1.
-        absent: Log-likelihood ratio of a cell that is not kept.
-    """
-
-    one: float
-    zero: float
-    sigma: float | None
-    absent: float
+    one: float  # probability that a one is kept
+    zero: float  # probability that a zero is kept, below that
+    sigma: float | None  # standard deviation of the noise of the values kept; None where they are all 1
+    absent: float  # log-likelihood ratio of a cell that is not kept
 
     def __post_init__(self) -> None:
-        """Refuse probabilities that nothing can be told from."""
         if not (0 <= self.zero <= 1 and 0 <= self.one <= 1 and self.one - self.zero >= _DIFFERENCE):
             raise ValueError(
                 f"A one is kept with probability {self.one:.6g} and a zero with {self.zero:.6g}, so what is kept says nothing "
@@ -169,8 +157,7 @@ def posterior_kept(rows: csr_array, cells: KeptCells, max_components: int) -> cs
     """How much likelier each kept cell is to be a one than it would be had it not been kept; arguments as of `estimate_prior`.
 
     Posterior means of all cells would be dense. They differ from those of a release that kept nothing at the kept cells
-    alone, and these differences of probabilities are what is given, float32: the rows but for the part that says nothing of
-    what was kept. What is not stored was not kept.
+    alone, and these differences of probabilities are what is given, float32. What is not stored was not kept.
     """
     prior = estimate_prior(rows, cells, max_components)
     weights = np.empty(rows.nnz, dtype=np.float32)
@@ -209,12 +196,9 @@ def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
     2. Residual: ``(x_ui - a_u m_i) / (s_u t_i)``, whose noise has variance 1. A cell that is a one with probability p has
        ``Var(x) = v0 + (1 + v1 - v0) p`` to first order in p; ``s_u^2`` is that at user u's mean, ``t_i^2`` that at item i's,
        relative to the mean of all.
-    3. Refinement: the residual's singular components that stand out of noise, scaled back.
+    3. Refinement: the residual's singular components that stand out of noise, at most ``max_components``, scaled back.
 
-    Args:
-        rows: As released, shape ``(users, items)``.
-        cells: How they were drawn.
-        max_components: Singular components that may refine the margins; 0: none.
+    ``rows`` are as released, shape ``(users, items)``, and ``cells`` says how they were drawn.
     """
     num_users, num_items = rows.shape
     slope, intercept = cells.line
@@ -265,10 +249,10 @@ class _Residual:
 
     matrix: Rows | csc_array
     scale: float
-    left: Floats
-    right: Floats
-    of_rows: Floats
-    of_columns: Floats
+    left: Floats  # (users, rank)
+    right: Floats  # (rank, width)
+    of_rows: Floats  # (users,)
+    of_columns: Floats  # (width,)
 
     @property
     def transposed(self) -> _Residual:

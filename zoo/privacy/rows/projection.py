@@ -1,12 +1,10 @@
 """Random projection with noise: what PriCDR's Johnson-Lindenstrauss publishing amounts to, for every shape of data.
 
-PriCDR (Chen et al., WWW 2022, Algorithm 1) lifts the singular values of the items x users matrix to
-``sqrt(S^2 + w^2)`` and multiplies by a Gaussian M. With at least as many items as users each published row then follows
-``N(0, R^T R + w^2 I)``, which is the law of a row of ``M R + w N`` with Gaussian N. With fewer items than users the
-lift misses directions and protects nobody. So ``M R + w N`` is what is released here: no decomposition, every shape,
-and a guarantee that holds although M is public.
-
-Arrays are users x items here, so a release is ``(R M^T + w N) / sqrt(dim)`` with M of shape ``(dim, items)``.
+PriCDR (Chen et al., WWW 2022, Algorithm 1) lifts the singular values of the items x users matrix to ``sqrt(S^2 + w^2)`` and
+multiplies by a Gaussian M. With at least as many items as users each published row then follows ``N(0, R^T R + w^2 I)``,
+which is the law of a row of ``M R + w N`` with Gaussian N. With fewer items than users the lift misses directions and
+protects nobody. So ``M R + w N`` is what is released here: no decomposition, every shape, and a guarantee that holds although
+M is public. Arrays are users x items here, so a release is ``(R M^T + w N) / sqrt(dim)`` with M of shape ``(dim, items)``.
 """
 
 from __future__ import annotations
@@ -38,21 +36,13 @@ _LARGE_CHUNK = 2**26  # the same where M is computed anew for each chunk
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectionPlan(RowsPlan):
-    """Projection with noise; see `plan_projection`.
+    """Projection with noise; see `plan_projection`."""
 
-    Attributes:
-        calibration: How w was chosen.
-        dim: Width of the published rows.
-        w: Standard deviation of the noise on ``R M^T``; on each published number it is ``w / sqrt(dim)``.
-        rating_range: Largest rating (unit rating); ratings are clamped to ``[0, rating_range]``. None for unit user.
-        largest_norm: Largest column norm of M that w is enough for; None where M is Gaussian and unbounded.
-    """
-
-    calibration: Calibration
-    dim: int
-    w: float
-    rating_range: float | None
-    largest_norm: float | None
+    calibration: Calibration  # how w was chosen
+    dim: int  # width of the published rows
+    w: float  # standard deviation of the noise on R M^T; on each published number it is w / sqrt(dim)
+    rating_range: float | None  # ratings are clamped to [0, rating_range] (unit rating); None for unit user
+    largest_norm: float | None  # of a column of M, up to which w is enough; None where M is Gaussian and unbounded
 
 
 def plan_projection(
@@ -92,8 +82,7 @@ def plan_projection(
             "user's row may lie in a direction that M stretches far more. Use calibration 'gaussian'."
         )
     sensitivity = l2_sensitivity(relation, rating_range, clip)
-    mu: float | None = None
-    requested: float | None = None
+    mu = requested = None
     event: PrivacyEvent
     if calibration in ("unit", "max"):
         # Given M, a rating moves R M^T by its item's column: at most largest_norm x sensitivity, under noise of w.
@@ -142,10 +131,8 @@ def release_chunks(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, 
     Protects what ``plan.relation`` says, with the L2 sensitivity ``plan.sensitivity`` before projection. Whatever is
     done with the rows is post-processing; centring them over users is too. Taken to the end it is one release. Going
     through it draws the noise: twice is two releases. N is drawn user by user, so neither the chunks' size nor M's blocks
-    change it. What comes is ``(some users, dim)``, float64, rounded to the public lattice of its noise.
-
-    Raises:
-        ValueError: If M has another width or longer columns than the plan allows for, or, later, a value is not finite.
+    change it. What comes is ``(some users, dim)``, float64, rounded to the public lattice of its noise. An M of another width or
+    with longer columns than the plan allows for is refused, and later what is not finite.
     """
     if rows.shape[1] != matrix.num_items:
         raise ValueError(

@@ -29,8 +29,7 @@ def ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
 
 def column_norms(columns: Floats) -> Floats:
     """L2 norms ``(items,)`` of columns of M, given item by item, ``(items, dim)``."""
-    norms: Floats = np.sqrt(np.einsum("id,id->i", columns, columns))
-    return norms
+    return np.asarray(np.sqrt(np.einsum("id,id->i", columns, columns)))
 
 
 def rescale(columns: Floats, norms: Floats, dim: int) -> None:

@@ -37,9 +37,8 @@ _FALSE_ONES = 2**23  # zeros that randomised response reports as ones, on averag
 class NoisePlan(RowsPlan):
     """Gaussian noise on rows; see `plan_noise`.
 
-    Attributes:
-        threshold: Cells whose noisy value is not above it are left out; None keeps all. Half-way between two points of
-            the lattice that values are rounded to, so that rounding changes nothing about what is kept.
+    Cells whose noisy value is not above the threshold are left out; None keeps all. It lies half-way between two points of
+    the lattice that values are rounded to, so that rounding changes nothing about what is kept.
     """
 
     mu: float
@@ -48,15 +47,10 @@ class NoisePlan(RowsPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomisedResponsePlan(RowsPlan):
-    """Flips of cells, which cost epsilon with no delta; see `plan_randomised_response`.
+    """Flips of cells, which cost epsilon with no delta; see `plan_randomised_response`."""
 
-    Attributes:
-        flip_probability: Of each cell to be reported wrongly; a multiple of 2^-53.
-        keep: Probability of each reported one to be kept.
-    """
-
-    flip_probability: float
-    keep: float
+    flip_probability: float  # of each cell to be reported wrongly; a multiple of 2^-53
+    keep: float  # probability of each reported one to be kept
 
 
 def plan_noise(

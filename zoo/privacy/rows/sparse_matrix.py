@@ -1,8 +1,8 @@
 """The sparse-aware Johnson-Lindenstrauss matrix ``M = P H D``: sparse Gaussian, Walsh-Hadamard, random signs.
 
-PriCDR (Chen et al., WWW 2022, Definition 3.7) publishes ``P H D R1`` with lifted singular values and no noise, which
-protects nobody: given the non-zeros of P a published row lies in a subspace that moves when a rating moves. Here M is a
-public matrix like any other. What protects is the noise of `zoo.privacy.rows.projection`, calibrated to M's column norms.
+PriCDR (Chen et al., WWW 2022, Definition 3.7) publishes ``P H D R1`` with lifted singular values and no noise, which protects
+nobody (`zoo.privacy.rows.svd_lift`). Here M is a public matrix like any other. What protects is the noise of
+`zoo.privacy.rows.projection`, calibrated to M's column norms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ATTEMPTS = 100
 
 
 def check_density(density: float) -> None:
-    """Raise ValueError for a share of non-zeros outside (0, 1]."""
+    """Refuse a share of non-zeros outside (0, 1]."""
     if not 0 < density <= 1:
         raise ValueError(
             f"density must lie in (0, 1], got {density!r}. It is the share of non-zeros of the sparse matrix, e.g. 0.5."

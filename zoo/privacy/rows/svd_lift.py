@@ -5,7 +5,8 @@ For comparison with what this project releases instead, `zoo.privacy.rows.projec
 
 * Fewer items than users: the lift misses the directions outside R's row space. What is published always lies in that
   space, which shows it: no guarantee, whatever w is.
-* With the sparse-aware M a published row lies in the span of some rows of ``H D R1``: no guarantee either.
+* With the sparse-aware M a published row lies, given the non-zeros of P, in the span of some rows of ``H D R1``, which moves
+  when a rating moves: no guarantee either.
 """
 
 from __future__ import annotations
