@@ -20,7 +20,7 @@ from zoo.nn.item_sum import padded
 from zoo.nn.towers import check_training
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.generator import generator_audits
+from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import Plain, PrivacyRecord
 from zoo.privacy.training.critic_steps import CriticSteps

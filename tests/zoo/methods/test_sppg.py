@@ -17,7 +17,7 @@ from tests.zoo.methods.sppg_runs import SIZES, SMALL, Run, fitted, gradients, sa
 from zoo import SPPG
 from zoo.data.batches import UserBatch
 from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
-from zoo.privacy.audits.generator import generator_audits
+from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND
 from zoo.privacy.training.noisy_steps import BudgetSpentError

@@ -8,7 +8,6 @@ from zoo.privacy.audits.one_bit import one_bit_audits
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.pairs import projection_audits
 from zoo.privacy.audits.rows import row_noise_audits
-from zoo.privacy.audits.sanitised import sanitised_audits
 from zoo.privacy.audits.training import training_audits
 from zoo.privacy.audits.two_world import Audit
 
@@ -24,6 +23,5 @@ def all_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit | OneRun
         *row_noise_audits(epsilon, delta),
         *lift_audits(epsilon, delta),
         *training_audits(epsilon, delta),
-        *sanitised_audits(epsilon, delta),
         *one_bit_audits(epsilon, delta),
     ]
