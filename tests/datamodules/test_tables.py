@@ -124,6 +124,15 @@ def test_unusable_rows_are_refused(tmp_path: Path, rows: list[str], message: str
         read_table(csv(tmp_path / "x.csv", *rows))
 
 
+def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> pl.DataFrame:
+        raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
+
+    monkeypatch.setattr(pl, "read_parquet", broken)
+    with pytest.raises(ValueError, match=r"cannot be read as \.parquet: not a parquet file$"):
+        read_table(write(tmp_path / "x.parquet", ""))
+
+
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is empty: it needs a header line"):
         read_table(write(tmp_path / "x.csv.gz", ""))

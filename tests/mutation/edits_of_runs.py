@@ -87,8 +87,8 @@ RUNS = (
         ("one process too many", "len(running) < processes", "len(running) <= processes"),
     ),
     *edits_of(
-        f"{PRIVACY}/groups.py",
-        (f"{OF_PRIVACY}/test_groups.py", f"{OF_PRIVACY}/test_command.py"),
+        f"{PRIVACY}/show.py",
+        (f"{OF_PRIVACY}/test_show.py", f"{OF_PRIVACY}/test_command.py"),
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
         ("a guess forgets delta", "(1 + delta * math.exp(-epsilon))", "1.0"),
     ),
@@ -154,11 +154,6 @@ RUNS = (
         ("arithmetic discounts by the next rank", "1 / math.log2(rank + 1)", "1 / math.log2(rank + 2)"),
     ),
     *edits_of(
-        f"{REPORT}/slices.py",
-        (f"{OF_REPORT}/test_slices.py",),
-        ("edges belong to the next slice", "(items > low) & (items <= high)", "(items >= low) & (items < high)"),
-    ),
-    *edits_of(
         f"{REPORT}/tables.py",
         (f"{OF_REPORT}/test_tables.py",),
         (
@@ -167,10 +162,11 @@ RUNS = (
             "min(line.mean(ranking, m) for line in lines)",
         ),
         ("half of all gains are significant", "if value < 0.05 else text", "if value < 0.5 else text"),
+        ("edges belong to the next slice", "(items > low) & (items <= high)", "(items >= low) & (items < high)"),
     ),
     *edits_of(
-        f"{REPORT}/versus.py",
-        (f"{OF_REPORT}/test_versus.py",),
+        f"{REPORT}/papers.py",
+        (f"{OF_REPORT}/test_papers.py",),
         (
             "two figures agree by the narrower measure",
             "max(AGREEMENT * theirs, 2 * error)",

@@ -27,10 +27,9 @@ def parser() -> argparse.ArgumentParser:
         "(results.csv, gains.csv), figures (SVG) and one self-contained HTML page (report.html).",
         epilog=f"What stands in {NOTES} of the output folder is put at the top of the page.",
     )
-    made.add_argument(
-        "runs", type=Path, metavar="RUNS", help="folder of a benchmark's runs, such as runs/benchmarks/smoke"
-    )
-    made.add_argument("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
+    option = made.add_argument
+    option("runs", type=Path, metavar="RUNS", help="folder of a benchmark's runs, such as runs/benchmarks/smoke")
+    option("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
     return made
 
 

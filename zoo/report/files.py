@@ -48,29 +48,26 @@ def _result(line: Line) -> dict[str, object]:
 
 def gains_csv(found: Sequence[Gain]) -> str:
     """One line per row, control and figure: the difference and both tests, corrected and not."""
-    rows = []
-    for gain in found:
-        users, seeds = gain.users, gain.seeds
-        rows.append(
-            {
-                "task": gain.task,
-                "row": gain.line.name,
-                "against": gain.against,
-                "figure": f"{gain.ranking}/{gain.measure}",
-                "difference": _number(users.difference),
-                "low": _number(users.low),
-                "high": _number(users.high),
-                "users": users.pairs,
-                "users_better": users.better,
-                "p_users": f"{users.p_value:.3g}",
-                "p_users_holm": f"{gain.users_holm:.3g}",
-                "seeds": seeds.pairs if seeds else "",
-                "seeds_better": seeds.better if seeds else "",
-                "p_seeds": f"{seeds.p_value:.3g}" if seeds else "",
-                "p_seeds_holm": "" if gain.seeds_holm is None else f"{gain.seeds_holm:.3g}",
-            }
-        )
-    return _csv(rows)
+    return _csv([_difference(gain) for gain in found])
+
+
+def _difference(gain: Gain) -> dict[str, object]:
+    users, seeds = gain.users, gain.seeds
+    return {
+        "task": gain.task,
+        "row": gain.line.name,
+        "against": gain.against,
+        "figure": f"{gain.ranking}/{gain.measure}",
+        **{name: _number(getattr(users, name)) for name in ("difference", "low", "high")},
+        "users": users.pairs,
+        "users_better": users.better,
+        "p_users": f"{users.p_value:.3g}",
+        "p_users_holm": f"{gain.users_holm:.3g}",
+        "seeds": seeds.pairs if seeds else "",
+        "seeds_better": seeds.better if seeds else "",
+        "p_seeds": f"{seeds.p_value:.3g}" if seeds else "",
+        "p_seeds_holm": "" if gain.seeds_holm is None else f"{gain.seeds_holm:.3g}",
+    }
 
 
 def _number(value: float) -> str:

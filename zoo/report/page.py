@@ -15,9 +15,9 @@ from zoo.commands.benchmark.grid import slug
 from zoo.report import tables
 from zoo.report.figures import curves
 from zoo.report.gains import Gain
+from zoo.report.papers import versus
 from zoo.report.results import DECIDING, RANKINGS, Line, Results
 from zoo.report.tables import Table
-from zoo.report.versus import versus
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,11 @@ class Chapter:
 
 def chapters(results: Results, found: Sequence[Gain]) -> list[Chapter]:
     """The report, task by task."""
-    beside = versus(results)
     made = []
     for task, lines in results.lines.items():
         own = [gain for gain in found if gain.task == task]
         compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
-        papers = [tables.versus_table(beside[task])] if task in beside else []
+        beside = versus(results, task)
         sections = [
             *(
                 Section(f"{ranking.title()} ranking ({words})", tables.figure_tables(results, task, ranking))
@@ -57,7 +56,7 @@ def chapters(results: Results, found: Sequence[Gain]) -> list[Chapter]:
             ),
             Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
             Section("Slices", tables.slice_tables(lines)),
-            Section("Beside the papers", papers),
+            Section("Beside the papers", [tables.versus_table(beside)] if beside else []),
             Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]),
             Section("Cost", [tables.cost_table(lines)]),
         ]
@@ -108,9 +107,7 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 def cell(text: str) -> Markup:
     """A cell of a table for HTML: escaped, a figure between ``**`` in bold."""
-    if match := re.match(r"\*\*([-+<.\d]+)\*\*(.*)", text, flags=re.DOTALL):
-        return Markup(f"<b>{html.escape(match[1])}</b>{html.escape(match[2])}")
-    return Markup(html.escape(text))
+    return Markup(re.sub(r"^\*\*((?:&lt;)?[-+.\d]+)\*\*", r"<b>\1</b>", html.escape(text)))
 
 
 def prose(text: str) -> Markup:

@@ -1,4 +1,4 @@
-"""Figures that papers print, to stand beside ours; they are not targets.
+"""Figures that papers print, and ours beside them; they are not targets.
 
 ``papers.csv`` holds them in long form, by these keys:
 
@@ -13,11 +13,18 @@ Many rows break the arithmetic that binds their metrics; :attr:`Published.incons
 """
 
 import csv
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from zoo.report.arithmetic import violations
+from zoo.report.results import DECIDING, Line, Results
+
+Status = Literal["reproduced", "above", "below", "paper inconsistent"]
+#: Two figures agree within this share of the paper's, or within two standard errors of our mean, whichever is wider.
+AGREEMENT = 0.05
 
 
 @dataclass(frozen=True)
@@ -55,3 +62,35 @@ def all_published() -> tuple[Published, ...]:
         Published(paper, int(table), dataset, source, target, method, figures)
         for (paper, table, dataset, source, target, method), figures in rows.items()
     )
+
+
+@dataclass(frozen=True)
+class Versus:
+    """One of our rows beside a row of a paper."""
+
+    line: Line
+    paper: Published
+    status: Status  # by NDCG@10 among 1 + 99 candidates; a paper's row that breaks the arithmetic is no target
+    reason: str  # why the two may differ, and what is wrong with the paper's row
+
+
+def versus(results: Results, task: str) -> list[Versus]:
+    """Every row of ours on a task that a paper has too; papers' rows that are not ours yet are left out."""
+    where = results.benchmark["tasks"][task]["published"]
+    theirs = published(**where) if where else []
+    # Papers rank among 1 + 99 candidates: a row that ranked among all items alone has nothing to compare.
+    ours = [line for line in results.lines[task] if not math.isnan(line.mean("sampled", DECIDING))]
+    return [_compared(line, paper) for line in ours for paper in theirs if paper.method == line.row.published_as]
+
+
+def _compared(line: Line, paper: Published) -> Versus:
+    ours, theirs = line.mean("sampled", DECIDING), paper.figures[DECIDING]
+    spread = line.sd("sampled", DECIDING)
+    error = 0.0 if math.isnan(spread) else spread / math.sqrt(len(line.runs))
+    tolerance = max(AGREEMENT * theirs, 2 * error)
+    status: Status = "reproduced" if abs(ours - theirs) <= tolerance else "above" if ours > theirs else "below"
+    reasons = [" ".join(line.row.reason.split())] if line.row.reason else []
+    if wrong := paper.inconsistencies:
+        reasons = [f"in the paper {wrong[0]}; beside it ours is {status}", *reasons]
+        status = "paper inconsistent"
+    return Versus(line, paper, status, "; ".join(reasons))

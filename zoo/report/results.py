@@ -78,8 +78,9 @@ class Run:
         try:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
         except (OSError, pl.exceptions.PolarsError) as error:
+            what = str(error).split("\n", 1)[0]  # polars may go on for many lines
             raise ResultsError(
-                f"{path} cannot be read ({error}). Remove its folder and run the benchmark again."
+                f"{path} cannot be read ({what}). Remove its folder and run the benchmark again."
             ) from error
 
 
@@ -104,17 +105,13 @@ class Line:
         """Whether some users were ranked by item counts, as the method means nothing for them."""
         return any(run.report["ranked_by_item_counts"] for run in self.runs)
 
-    def figures(self, ranking: str, measure: str) -> list[float]:
-        """A figure of every seed."""
-        return [run.figure(ranking, measure) for run in self.runs]
-
     def mean(self, ranking: str, measure: str) -> float:
         """Mean of a figure over seeds."""
-        return statistics.mean(self.figures(ranking, measure))
+        return self.average(lambda run: run.figure(ranking, measure))
 
     def sd(self, ranking: str, measure: str) -> float:
         """Sample standard deviation of a figure over seeds; NaN for one seed, or where the figure is."""
-        found = self.figures(ranking, measure)
+        found = [run.figure(ranking, measure) for run in self.runs]
         return math.nan if len(found) < 2 or math.isnan(sum(found)) else statistics.stdev(found)
 
     def average(self, value: Callable[[Run], float]) -> float:

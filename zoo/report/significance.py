@@ -99,11 +99,9 @@ def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
 def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison | None:
     """Paired test over seeds: does the difference of the means hold when training is repeated?
 
-    Each seed gives one pair, the two means over the users that both frames have under it.
-
-    Returns:
-        None with fewer than two common seeds, and when neither mean changes with the seed: two recommenders without
-        randomness give one observation, however often it is repeated.
+    Each seed gives one pair, the two means over the users that both frames have under it. None with fewer than two common
+    seeds, and when neither mean changes with the seed: two recommenders without randomness give one observation, however
+    often it is repeated.
     """
     seeds = common_cases(ours, theirs, metric).group_by("seed").agg(pl.col("ours", "theirs").mean()).sort("seed")
     means = seeds.select("ours", "theirs").to_numpy()
@@ -129,8 +127,7 @@ def _cases(frame: pl.DataFrame, metric: str, name: str) -> pl.DataFrame:
         raise ValueError(f"{name} must have the columns seed, user_id and {metric}; it lacks {', '.join(missing)}.")
     # null becomes NaN, because a mean would pass over it in silence
     cases = frame.select("seed", "user_id", pl.col(metric).cast(pl.Float64).fill_null(float("nan")).alias(name))
-    twice = int(cases.select("seed", "user_id").is_duplicated().sum())
-    if twice:
+    if twice := int(cases.select("seed", "user_id").is_duplicated().sum()):
         raise ValueError(
             f"{name} must have one row per seed and user, got {twice} rows that share theirs; drop repeats."
         )

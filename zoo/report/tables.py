@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
+
+import polars as pl
 
 from zoo.privacy.record.record import rounded_up
 from zoo.report.arithmetic import violations
 from zoo.report.gains import CONTROLS, Gain
-from zoo.report.papers import published
+from zoo.report.papers import Versus, published
 from zoo.report.results import DECIDING, MEASURES, RANKINGS, GuaranteeKind, Line, Results
-from zoo.report.slices import Slices, item_slices, overlap_slices, sliced
-from zoo.report.versus import Versus
 from zoo.run_folder import METRIC_NAMES
+
+#: Upper ends of the groups of training items; the last is open.
+EDGES = (0, 5, 10, 20, 50)
+#: What slices are called, and which cases are in each.
+Slices = dict[str, pl.Expr]
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,8 @@ def _figure_table(guarantee: GuaranteeKind | None, lines: Sequence[Line], rankin
     rows = []
     for line in lines:
         cells = [line.name + (" †" if line.counted else "")]
-        cells += [] if guarantee is None else [_epsilon(line.epsilon)]
+        if line.epsilon is not None:
+            cells.append(rounded_up(line.epsilon))
         for measure in MEASURES:
             mean, sd = line.mean(ranking, measure), line.sd(ranking, measure)
             text = f"**{mean:.4f}**" if mean == best[measure] else f"{mean:.4f}"
@@ -59,30 +65,27 @@ def _figure_table(guarantee: GuaranteeKind | None, lines: Sequence[Line], rankin
         rows.append([*cells, str(len(line.runs))])
     title = "No release, or a release that guarantees nothing" if guarantee is None else f"Guarantee for {guarantee}"
     columns = ["row", *([] if guarantee is None else ["epsilon"]), *map(metric, MEASURES), "seeds"]
-    notes = []
-    if any(line.counted for line in lines):
-        notes.append("† ranks some users by item counts, because its scores mean nothing for them.")
-    return Table(title, columns, rows, notes)
+    note = "† ranks some users by item counts, because its scores mean nothing for them."
+    return Table(title, columns, rows, [note] if any(line.counted for line in lines) else [])
 
 
 def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
     """A figure of every row less that of its controls, the rows in the order given."""
-    gains: dict[tuple[int, str], Gain] = {
-        (id(gain.line), gain.against): gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)
-    }
+    chosen = [gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)]
+    gains = {(gain.line, gain.against): gain for gain in chosen}
     rows = []
     for line in ordered:
-        own = [gains.get((id(line), control)) for control in CONTROLS]
+        own = [gains.get((line, control)) for control in CONTROLS]
         if any(own):
             rows.append([line.name, *(cell for gain in own for cell in _gain_cells(gain))])
     columns = ["row", *(name for control in CONTROLS for name in (f"less {control}", "p over users", "p over seeds"))]
-    notes = [
+    note = (
         "Difference of the means, with a 95 % interval over users. p-values are two-sided, of paired t-tests over users (each "
         "averaged over its seeds) and over seeds, after Holm's correction for the rows of this table and control; bold below "
         "0.05. Over users tells whether these trained models differ on people like these, over seeds whether training again "
         "does."
-    ]
-    return Table(f"{metric(measure)}, {RANKINGS[ranking]}", columns, rows, notes)
+    )
+    return Table(f"{metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note])
 
 
 def _gain_cells(gain: Gain | None) -> list[str]:
@@ -105,8 +108,27 @@ def _p_value(value: float) -> str:
     return f"**{text}**" if value < 0.05 else text
 
 
-def _epsilon(value: float | None) -> str:
-    return "-" if value is None else rounded_up(value)
+def item_slices() -> Slices:
+    """By the number of training items: none (cold start), 1 to 5, and so on."""
+    items = pl.col("train_items")
+    made = {"no training item": items == 0}
+    made |= {f"{low + 1} to {high}": (items > low) & (items <= high) for low, high in pairwise(EDGES)}
+    return made | {f"more than {EDGES[-1]}": items > EDGES[-1]}
+
+
+def overlap_slices() -> Slices:
+    """By whether the release has a row of the user."""
+    return {"in the release": pl.col("linked"), "not in the release": ~pl.col("linked")}
+
+
+def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, float]]:
+    """Mean of a figure in each slice and cases per seed; None where a slice has no case."""
+    found = []
+    for where in slices.values():
+        values = line.cases.filter(where)[figure].cast(pl.Float64)
+        mean = values.mean()
+        found.append((mean if isinstance(mean, float) else None, len(values) / len(line.runs)))
+    return found
 
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
@@ -130,8 +152,7 @@ def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str
     for line, row in zip(lines, cells, strict=True):
         shown = [("-" if value is None else f"{value:.4f}") + f" ({count:.0f})" for value, count in row]
         rows.append([line.name, *(shown[i] for i in used)])
-    names = [*slices]
-    columns = ["row", *(names[i] for i in used)]
+    columns = ["row", *(name for i, name in enumerate(slices) if i in used)]
     return Table(f"{title}: {metric(DECIDING)}, {RANKINGS[ranking]}", columns, rows, ["In brackets: cases per seed."])
 
 
@@ -155,12 +176,9 @@ def guarantee_table(lines: Sequence[Line]) -> Table:
     """What the release of each row guarantees, and why where it is nothing."""
     rows = []
     for line in lines:
-        if line.guarantee is not None:
-            said = f"{line.guarantee}, epsilon {_epsilon(line.epsilon)}: proved"
-        elif line.row.release:
-            said = f"none ({'; '.join(line.reasons)})"
-        else:
-            said = "no release"
+        said = f"none ({'; '.join(line.reasons)})" if line.row.release else "no release"
+        if line.epsilon is not None:
+            said = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: proved"
         rows.append([line.name, said])
     return Table("What the releases guarantee", ["row", "guarantee"], rows, words=2)
 
@@ -176,11 +194,11 @@ def versus_table(rows: Sequence[Versus]) -> Table:
         ]
         cells.append([line.name, f"{paper.method} ({paper.paper})", *figures, row.status, row.reason or "-"])
     columns = ["ours", "paper's", *map(metric, MEASURES), "status", "reason"]
-    notes = [
+    note = (
         "Ours, and the paper's in brackets, among 1 + 99 candidates. Reproduced: NDCG@10 within 5 % of the paper's or within two "
         "standard errors of our mean. A row of a paper whose figures cannot all be true is no target, whatever ours is."
-    ]
-    return Table("Beside the papers", columns, cells, notes, words=2)
+    )
+    return Table("Beside the papers", columns, cells, [note], words=2)
 
 
 def arithmetic_table(results: Results, task: str) -> Table:

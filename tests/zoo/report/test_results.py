@@ -81,7 +81,7 @@ def test_figures_are_those_of_the_files(results: Results, runs: Path) -> None:
                 json.loads((cell_folder(runs, line, seed) / "metrics.json").read_text())["metrics"] for seed in SEEDS
             ]
             expected = [metrics[f"test/{ranking}/{measure}"] for metrics in kept]
-            assert line.figures(ranking, measure) == expected
+            assert [run.figure(ranking, measure) for run in line.runs] == expected
             assert line.mean(ranking, measure) == pytest.approx(sum(expected) / 3)
             spread = math.sqrt(sum((x - sum(expected) / 3) ** 2 for x in expected) / 2)
             assert line.sd(ranking, measure) == pytest.approx(spread)
@@ -218,6 +218,19 @@ def test_a_run_of_an_older_form_is_refused(tmp_path: Path, key: str) -> None:
         read_results(root)
 
 
+def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = next(iter(read_results(small(tmp_path)).lines.values()))[0]
+
+    def broken(path: Path) -> pl.DataFrame:
+        raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
+
+    monkeypatch.setattr(pl, "read_parquet", broken)
+    with pytest.raises(
+        ResultsError, match=r"test_cases\.parquet cannot be read \(not a parquet file\)\. Remove its folder"
+    ):
+        _ = line.cases
+
+
 OLDER: dict[str, Callable[[dict[str, Any]], object]] = {
     "no tasks": lambda kept: kept.pop("tasks"),
     "no rows": lambda kept: kept.pop("rows"),
@@ -311,5 +324,5 @@ def test_a_delta_is_never_shown_lower(delta: float) -> None:
 
 def test_means_are_plain(results: Results) -> None:
     line = line_of(results, TASK, "DMF")
-    assert line.mean("full", "mrr@5") == statistics.mean(line.figures("full", "mrr@5"))
+    assert line.mean("full", "mrr@5") == statistics.mean(run.figure("full", "mrr@5") for run in line.runs)
     assert line.average(lambda run: run.seed) == 1
