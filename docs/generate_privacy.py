@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tables import read, table
 
-from zoo.commands.privacy.groups import best_guess, share
+from zoo.commands.privacy.show import best_guess, share
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,

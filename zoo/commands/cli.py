@@ -106,8 +106,7 @@ class ZooCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:  # noqa: ANN401  LightningCLI's own
         """Parse, and remember what was asked for: a checkpoint's hyperparameters are about to take its place."""
         super().parse_arguments(parser, args)
-        self.asked = self.settings().get("model")
-        self.asked = self.asked.clone() if self.asked is not None else None
+        self.asked = plain(self.settings().get("model"))
 
     def before_instantiate_classes(self) -> None:
         """Refuse a checkpoint that would change what a guarantee rests on; name other changes."""
@@ -117,7 +116,7 @@ class ZooCLI(LightningCLI):
         kept = settings.get("model")
         if not settings.get("ckpt_path") or self.asked is None or kept is None:
             return
-        asked, kept = flat(plain(self.asked)), flat(plain(kept))
+        asked, kept = flat(self.asked), flat(plain(kept))
         kept = {key.replace("dict_kwargs.", "init_args."): value for key, value in kept.items()}
         changed = {key: (asked[key], kept[key]) for key in asked.keys() & kept.keys() if asked[key] != kept[key]}
         if not changed:
@@ -170,8 +169,14 @@ class ZooCLI(LightningCLI):
     # What a run reads.
 
     def before_fit(self) -> None:
-        """Find the inputs, or publish them here."""
-        self._refuse_stopping_on_nothing()
+        """Find the inputs, or publish them here; what cannot be trained is refused before."""
+        evaluation = self.datamodule.evaluation
+        watched = [str(c.monitor) for c in self.trainer.early_stopping_callbacks if str(c.monitor).startswith("val/")]
+        if watched and not evaluation.has_validation:
+            raise UsageError(
+                f"EarlyStopping watches {watched[0]}, and the split {evaluation.split!r} has no validation set. "
+                "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
+            )
         if self.model.reads and not self.datamodule.sources:
             raise UsageError(
                 f"{type(self.model).__name__} learns from releases, and this experiment names no source: --data.sources [NAME]. "
@@ -198,16 +203,6 @@ class ZooCLI(LightningCLI):
         settings.data.init_args.releases = inputs.plain()["paths"] or None
         settings.data.init_args.users = inputs.users
 
-    def _refuse_stopping_on_nothing(self) -> None:
-        """Before anything is published: a protocol without validation set cannot stop early."""
-        evaluation = self.datamodule.evaluation
-        watched = [str(c.monitor) for c in self.trainer.early_stopping_callbacks if str(c.monitor).startswith("val/")]
-        if watched and not evaluation.has_validation:
-            raise UsageError(
-                f"EarlyStopping watches {watched[0]}, and the split {evaluation.split!r} has no validation set. "
-                "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
-            )
-
     # What a command ends with, and what it says.
 
     def validate(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
@@ -225,10 +220,8 @@ class ZooCLI(LightningCLI):
         if dry or self.trainer.interrupted or not len(self.datamodule.test.users):
             return
         (kept,) = (c for c in self.trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint))
-        best = kept.best_model_path
-        self.trainer.test(
-            self.model, datamodule=self.datamodule, ckpt_path=best or None, weights_only=True, verbose=False
-        )
+        best = kept.best_model_path or None
+        self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, weights_only=True, verbose=False)
         folder = self.trainer.log_dir  # asks every process, so not inside the branch below
         if self.trainer.is_global_zero and self.trainer.loggers:
             print(f"Run folder: {folder}")
@@ -241,10 +234,7 @@ def import_names() -> None:
 
 
 def main() -> None:
-    """Run the command that ``sys.argv`` holds; a refusal ends with its message and no traceback.
-
-    Set ``ZOO_TRACEBACK=1`` to see where it comes from.
-    """
+    """Run the command that ``sys.argv`` holds; a refusal ends with its message, and with ``ZOO_TRACEBACK=1`` its traceback."""
     import_names()
     # Hardware that is not there and products that are not used; warnings and errors stay.
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)

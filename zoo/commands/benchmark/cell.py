@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import zoo
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, Row, slug
 from zoo.run_folder import write_json
 
@@ -75,7 +76,9 @@ class Cell:
 
     def run(self, keep_checkpoints: bool = False) -> None:
         """Run it; :meth:`begin` was called before."""
-        from zoo.commands.benchmark.fit import tested  # torch and all: whoever lists or reads cells does without
+        import torch  # and all that needs it: whoever lists or reads cells does without
+
+        from zoo.commands.benchmark.fit import tested
         from zoo.commands.benchmark.search import best_settings
 
         began = time.perf_counter()
@@ -91,7 +94,7 @@ class Cell:
             "settings": self.settings(),
             "seconds": round(time.perf_counter() - began, 3),
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "versions": versions(),
+            "versions": {"zoo": zoo.__version__, "torch": str(torch.__version__), "python": platform.python_version()},
         }
         write_json(self.folder / CELL, report)
 
@@ -123,12 +126,3 @@ def cells_of(benchmark: Benchmark, root: Path) -> list[Cell]:
     if shared := sorted(name for name, count in Counter(cell.name for cell in cells).items() if count > 1):
         raise BenchmarkError(f"Several cells share a folder: {shared}.")
     return sorted(cells, key=lambda cell: benchmark.seeds_of(cell.row).index(cell.seed))
-
-
-def versions() -> dict[str, str]:
-    """What the figures were made with."""
-    import torch
-
-    import zoo
-
-    return {"zoo": zoo.__version__, "torch": str(torch.__version__), "python": platform.python_version()}

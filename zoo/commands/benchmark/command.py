@@ -33,22 +33,14 @@ def parser() -> argparse.ArgumentParser:
         "in a folder of its own. Finished cells are never run again: after a kill, give the same command.",
         epilog="Then: python -m zoo report RUNS --out report/",
     )
-    made.add_argument("--config", type=Path, required=True, help="the grid, such as configs/benchmarks/smoke.yaml")
-    made.add_argument("--runs", type=Path, help="folder of the runs (default: runs/benchmarks/<name of the config>)")
-    made.add_argument(
-        "--processes",
-        type=int,
-        default=os.cpu_count() or 1,
-        help="cells at a time (default: one for each core, %(default)s)",
-    )
-    made.add_argument(
-        "--only",
-        default="*",
-        metavar="PATTERN",
-        help="run only cells whose name matches, such as 'music/pricdr*/seed-0'",
-    )
-    made.add_argument("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
-    made.add_argument("--dry-run", action="store_true", help="list the cells and the time they may take; run nothing")
+    option, cores = made.add_argument, os.cpu_count() or 1
+    option("--config", type=Path, required=True, help="the grid, such as configs/benchmarks/smoke.yaml")
+    option("--runs", type=Path, help="folder of the runs (default: runs/benchmarks/<name of the config>)")
+    option("--processes", type=int, default=cores, help="cells at a time (default: one for each core, %(default)s)")
+    matching = "run only cells whose name matches, such as 'music/pricdr*/seed-0'"
+    option("--only", default="*", metavar="PATTERN", help=matching)
+    option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
+    option("--dry-run", action="store_true", help="list the cells and the time they may take; run nothing")
     return made
 
 

@@ -11,18 +11,15 @@ from zoo.commands.benchmark.cell import Cell
 
 #: Where the figures of the shipped benchmarks lie, seconds among them.
 SHIPPED = Path("docs/results")
+#: Task, system and release of a cell, and the seconds that it took.
+Known = tuple[tuple[str, str, str], float]
 
 
 class Estimate:
-    """Seconds of a cell: of finished ones of its row, else of its system; else of those shipped; else of any.
-
-    Args:
-        cells: All cells of the benchmark; the finished ones are read.
-        name: Of the benchmark, whose shipped figures stand in where nothing is finished.
-    """
+    """Seconds of a cell: of finished ones of its row, else of its system; else of the benchmark as shipped; else of any."""
 
     def __init__(self, cells: Iterable[Cell], name: str) -> None:
-        self._known: list[tuple[tuple[str, str, str], float]] = []
+        self._known: list[Known] = []
         for cell in cells:
             if (kept := cell.finished()) is not None:
                 self.add(cell, kept["seconds"])
@@ -35,27 +32,23 @@ class Estimate:
     def of(self, cell: Cell) -> float | None:
         """Seconds that a cell may take; None if nothing is known of any."""
         key = (cell.row.task, cell.row.system, cell.row.release)
-        for known in (self._known, self._shipped):
-            for length in (3, 2):
-                if found := [seconds for other, seconds in known if other[:length] == key[:length]]:
-                    return statistics.mean(found)
-        anything = [seconds for _, seconds in (*self._known, *self._shipped)]
-        return statistics.mean(anything) if anything else None
+        alike = [(known, length) for known in (self._known, self._shipped) for length in (3, 2)]
+        for known, length in [*alike, ([*self._known, *self._shipped], 0)]:
+            if found := [seconds for other, seconds in known if other[:length] == key[:length]]:
+                return statistics.mean(found)
+        return None
 
     def total(self, cells: Sequence[Cell], processes: int) -> float | None:
         """Seconds that cells may take together, so many at a time; None if nothing is known."""
-        each = [self.of(cell) for cell in cells]
-        known = [seconds for seconds in each if seconds is not None]
-        return sum(known) / max(1, min(processes, len(cells))) if len(known) == len(each) else None
+        known = [seconds for cell in cells if (seconds := self.of(cell)) is not None]
+        return sum(known) / max(1, min(processes, len(cells))) if len(known) == len(cells) else None
 
 
-def _shipped(path: Path) -> list[tuple[tuple[str, str, str], float]]:
+def _shipped(path: Path) -> list[Known]:
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    found = {(row["task"], row["system"], row["release"]): float(row["cell_seconds"]) for row in rows}
-    return list(found.items())
+        return [((r["task"], r["system"], r["release"]), float(r["cell_seconds"])) for r in csv.DictReader(file)]
 
 
 def duration(seconds: float | None) -> str:

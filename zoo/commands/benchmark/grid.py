@@ -118,12 +118,10 @@ class Range:
     def __post_init__(self) -> None:
         """Refuse a range that says nothing."""
         low, high = self.low, self.high
-        if self.choices:
-            sound = low is None and high is None and not self.log and not self.integer
-        elif low is None or high is None:
-            sound = False
+        if low is None or high is None:
+            sound = bool(self.choices) and low is None and high is None and not self.log and not self.integer
         else:
-            sound = math.isfinite(low) and math.isfinite(high) and low < high
+            sound = math.isfinite(low) and math.isfinite(high) and low < high and not self.choices
             sound &= low > 0 or not self.log
             sound &= (low.is_integer() and high.is_integer()) or not self.integer
         if not sound:
@@ -304,11 +302,7 @@ class _Once(yaml.SafeLoader):
 
 
 def read_benchmark(path: Path) -> Benchmark:
-    """The benchmark of a YAML file.
-
-    Raises:
-        BenchmarkError: If the file is missing, no YAML, or says something that a benchmark does not know.
-    """
+    """The benchmark of a YAML file; one that is missing, no YAML, or says what a benchmark does not know is refused."""
     if not path.is_file():
         raise BenchmarkError(f"No benchmark at {path}. Those that are shipped lie in configs/benchmarks.")
     try:

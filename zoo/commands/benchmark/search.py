@@ -45,8 +45,7 @@ def best_settings(search: Search, arguments: list[str], folder: Path, seed: int)
     given = shared or _counted(folder, best.number, search.trials)
     tried = [{"settings": t.user_attrs["settings"], "val/ndcg@10": t.value} for t in study.trials]
     published = 0 if not given else search.trials if search.touches_source else 1
-    report = {"chosen": chosen, "trials_that_published": published, "trials": tried}
-    write_json(folder / TRIALS, report)
+    write_json(folder / TRIALS, {"chosen": chosen, "trials_that_published": published, "trials": tried})
     return [*settings(chosen), *given]
 
 
@@ -62,9 +61,7 @@ def suggest(trial: optuna.Trial, name: str, values: Range) -> Any:  # noqa: ANN4
 
 def any_settings(search: Search) -> list[str]:
     """One value of every searched setting, as arguments: to check that they can be set."""
-    return settings(
-        {name: values.choices[0] if values.choices else values.low for name, values in search.parameters.items()}
-    )
+    return settings({name: (values.choices or [values.low])[0] for name, values in search.parameters.items()})
 
 
 def settings(chosen: dict[str, Any]) -> list[str]:

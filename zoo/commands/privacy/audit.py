@@ -18,13 +18,7 @@ COLOURS = {"pass": "green", "violation": "bold red", "blind": "bold red", "over-
 
 
 def audited(audit: Audit | OneRunAudit, runs: int, beta: float) -> Result | OneRunResult:
-    """Run an audit with noise of the operating system.
-
-    Args:
-        audit: Of two worlds, or of one run.
-        runs: Runs in each of two worlds.
-        beta: Largest probability of a false alarm.
-    """
+    """Run an audit of two worlds, with so many runs in each, or of one run; beta is the largest chance of a false alarm."""
     return run_once(audit, beta) if isinstance(audit, OneRunAudit) else run_audit(audit, runs, beta)
 
 

@@ -75,8 +75,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.commands.privacy.experiment import read_experiment
-    from zoo.commands.privacy.plan import USERS, paper_table, plan_table, planned_releases
+    from zoo.commands.privacy.plan import USERS, paper_table, plan_table, planned_releases, read_experiment
 
     for name in ("users", "items"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
@@ -127,7 +126,7 @@ def _chosen_audits(options: argparse.Namespace, overrides: list[str]) -> Sequenc
         from zoo.privacy.audits.catalogue import all_audits
 
         return all_audits(options.epsilon)
-    from zoo.commands.privacy.experiment import read_experiment
+    from zoo.commands.privacy.plan import read_experiment
 
     publisher = read_experiment(options.config, overrides).publisher
     audits = publisher.audits()
@@ -145,8 +144,7 @@ def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> Non
         release = Release.load(path)
         ledgers[f"{release.domain} ({release.record.mechanism})"] = (release.ledger, release.record.relation)
     if options.config is not None:
-        from zoo.commands.privacy.experiment import read_experiment
-        from zoo.commands.privacy.plan import planned_releases
+        from zoo.commands.privacy.plan import planned_releases, read_experiment
 
         for planned in planned_releases(read_experiment(options.config, overrides), None, None):
             name = f"{planned.source} ({planned.record.mechanism}, planned)"

@@ -1,14 +1,19 @@
-"""What publishing would cost, before any data are opened."""
+"""What an experiment's file says of publishing, and what that would cost; opens no data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from pytorch_lightning.cli import LightningArgumentParser
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
-from zoo.commands.privacy.experiment import Experiment
+from datamodules.users import COMMON, OWN, read_catalogue, read_users
+from zoo.commands.cli import ZooCLI, import_names
+from zoo.commands.inputs import UsageError, make_publisher
 from zoo.commands.privacy.show import guaranteed
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
@@ -16,9 +21,51 @@ from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
 from zoo.privacy.rows.projection import plan_projection
+from zoo.publisher import Publisher
 
 #: Where nobody says how many users there are, a delta is planned that is good for this many.
 USERS = 10_000
+
+
+class _Parsed(ZooCLI):
+    """The parser of every command, and nothing made of what it reads."""
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:  # noqa: ANN401  LightningCLI's own
+        """Parse what is given, whatever stands on the command line."""
+        self.config = parser.parse_args(args)
+
+    def instantiate_classes(self) -> None:
+        """Nothing: the publisher is made when it is asked for."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What planning needs of an experiment."""
+
+    publisher: Publisher
+    sources: tuple[str, ...]  # each gets a release of its own
+    users: int | None  # number of users on the list that the file names, if it names one
+    items: dict[str, int]  # number of items of each source's catalogue, where the file names one
+
+
+def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
+    """Read an experiment's file as every command does, with overrides such as ``--publisher.epsilon 4``.
+
+    Lists of users and catalogues are public and are counted; no rating is read. A file that names no publisher is refused.
+    """
+    if not config.is_file():
+        raise FileNotFoundError(f"No config at {config}. Those that are shipped lie in configs/; python -m zoo list.")
+    import_names()
+    parsed = _Parsed(args=["--config", str(config), *overrides], run=False, seed_everything_default=False)
+    data = parsed.settings().get("data")
+    if data is None:
+        raise UsageError(f"{config} has no section `data`, so it names no source domain.")
+    settings = data.init_args
+    listed = settings.get("users", OWN)
+    users = None if listed in (OWN, COMMON) else len(read_users(Path(listed)))
+    catalogues = settings.get("catalogues") or {}
+    items = {name: len(read_catalogue(Path(path))) for name, path in catalogues.items()}
+    return Experiment(make_publisher(parsed.settings()), tuple(settings.get("sources") or ()), users, items)
 
 
 @dataclass(frozen=True)
@@ -64,22 +111,16 @@ def total(releases: Sequence[Planned]) -> tuple[float, float] | None:
 FACTS = ("unit", "neighbours", "sensitivity", "noise scale", "uses of the data", "epsilon", "delta")
 
 
-def _cells(record: PrivacyRecord) -> list[str]:
-    """What a release's column says, line by line."""
-    said = guaranteed(record)
-    facts = [said.get(name, "-") for name in FACTS]
-    return [record.mechanism, *facts, "proved" if said else f"none ({record.reason})"]
-
-
 def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
     """What each release will guarantee, and at which noise."""
-    table = Table(title="Planned releases; no data were opened")
-    table.add_column("")
-    for release in releases:
-        table.add_column(escape(release.source), overflow="fold")
-    columns = [("mechanism", *FACTS, "guarantee"), *(_cells(release.record) for release in releases)]
-    for name, *cells in zip(*columns, strict=True):
-        table.add_row(name, *map(escape, cells))
+    sources = (Column(escape(release.source), overflow="fold") for release in releases)
+    table = Table("", *sources, title="Planned releases; no data were opened")
+    said = [guaranteed(release.record) for release in releases]
+    table.add_row("mechanism", *(escape(release.record.mechanism) for release in releases))
+    for name in FACTS:
+        table.add_row(name, *(escape(facts.get(name, "-")) for facts in said))
+    why = (escape(f"none ({release.record.reason})") for release in releases)
+    table.add_row("guarantee", *("proved" if facts else none for facts, none in zip(said, why, strict=True)))
     spent = total(releases)
     together = f"Together: epsilon {rounded_up(spent[0])} at delta {spent[1]:.3g}. " if spent else ""
     table.caption = f"{together}Planned for {num_users}."
@@ -92,9 +133,8 @@ def paper_table(record: PrivacyRecord) -> Table | None:
     one_rating = record.relation is Relation.CHANGE_ONE_RATING
     if not isinstance(dim, int) or epsilon is None or delta is None or not one_rating:
         return None
-    table = Table(title="The same epsilon in the calibration that the paper prints")
-    for column in ("calibration", "w", "epsilon that it really gives"):
-        table.add_column(column, justify="left" if column == "calibration" else "right")
+    numbers = (Column(name, justify="right") for name in ("w", "epsilon that it really gives"))
+    table = Table("calibration", *numbers, title="The same epsilon in the calibration that the paper prints")
     own = float(record.public_inputs["w"])
     asked = record.requested_epsilon or epsilon
     really = plan_projection(epsilon=asked, delta=delta, dim=dim, calibration="paper")

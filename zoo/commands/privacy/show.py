@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import html
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zoo.commands.privacy.groups import GROUPS, best_guess, group_epsilon, share
-from zoo.privacy.accounting.events import event_to_dict
+from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of
+from zoo.privacy.accounting.events import (
+    GaussianEvent,
+    GaussianProjectionEvent,
+    NoOpEvent,
+    PrivacyEvent,
+    RandomisedResponseEvent,
+    SelfComposedEvent,
+    event_to_dict,
+)
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import FLOATING_POINT, Guarantee, PrivacyRecord, rounded_up, shown_delta
 from zoo.release.release import Release
@@ -17,10 +27,20 @@ UNITS = {
     Unit.RATING_VALUE: "the value of one rating; that it is there is public",
     Unit.USER: "all ratings of one user; that they are a user is public",
 }
+#: Ratings of one person that a page tells of.
+GROUPS = (1, 2, 5, 10, 50)
+#: Mechanisms whose cells have noise of their own: k cells move k coordinates by 1 each.
+OWN_NOISE = frozenset({"NoisyRows"})
 SEVERAL = (
     "The guarantee is for one rating. Who looks for several ratings of one person at once, or for anything that they "
     "have in common, faces the larger epsilon below; at some tens of ratings it may mean nothing any more."
 )
+#: What reading a release has checked, and what more where it has a guarantee.
+CHECKED = (
+    "the tensors are those that the manifest names (SHA-256), of the shapes that the kind has, and finite",
+    "the record contradicts itself nowhere",
+)
+RECOMPUTED = "epsilon was computed anew from the ledger, and the record does not state less"
 
 
 @dataclass(frozen=True)
@@ -35,6 +55,7 @@ class Part:
 def parts(release: Release, path: Path) -> list[Part]:
     """The page of a release; reading it has checked the files and recomputed epsilon from the ledger."""
     record = release.record
+    proved = record.guarantee is Guarantee.PROVED
     facts = [
         ("folder", str(path)),
         ("domain", release.domain),
@@ -42,14 +63,14 @@ def parts(release: Release, path: Path) -> list[Part]:
         ("mechanism", record.mechanism),
         ("SHA-256", release.digest),
     ]
-    made = [Part("Release", rows=facts), Part("In short", in_short(release))]
-    if record.guarantee is Guarantee.PROVED:
+    made = [Part("Release", rows=facts), Part("In short", in_short(record))]
+    if proved:
         made.append(Part("What is guaranteed", rows=[*guaranteed(record).items()]))
         if record.unit is Unit.RATING:
             made.append(Part("Several ratings of one person", [SEVERAL], _groups(release)))
     made += [
-        Part("Checked here, on this machine", _checked(release)),
-        Part("Proved, if the source party ran the published code as it is", _proved(release)),
+        Part("Checked here, on this machine", [*CHECKED, RECOMPUTED] if proved else [*CHECKED]),
+        Part("Proved, if the source party ran the published code as it is", _proved(record)),
         Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
         Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
         Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
@@ -59,9 +80,8 @@ def parts(release: Release, path: Path) -> list[Part]:
     return made
 
 
-def in_short(release: Release) -> list[str]:
+def in_short(record: PrivacyRecord) -> list[str]:
     """One paragraph without jargon."""
-    record = release.record
     if record.guarantee is Guarantee.NONE or record.epsilon is None or record.delta is None or record.unit is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it as if it were the ratings themselves."]
     guess = best_guess(record.epsilon, record.delta)
@@ -104,18 +124,7 @@ def _groups(release: Release) -> list[tuple[str, str]]:
     return found
 
 
-def _checked(release: Release) -> list[str]:
-    said = [
-        "the tensors are those that the manifest names (SHA-256), of the shapes that the kind has, and finite",
-        "the record contradicts itself nowhere",
-    ]
-    if release.record.guarantee is Guarantee.PROVED:
-        said.append("epsilon was computed anew from the ledger, and the record does not state less")
-    return said
-
-
-def _proved(release: Release) -> list[str]:
-    record = release.record
+def _proved(record: PrivacyRecord) -> list[str]:
     if record.guarantee is Guarantee.NONE:
         return [f"nothing: {record.reason}"]
     return [
@@ -123,6 +132,43 @@ def _proved(release: Release) -> list[str]:
         "sensitivity, clip and noise scale are those of the code that ran; an audit looks for errors in it",
         f"accountant: {record.accountant}",
     ]
+
+
+def group_epsilon(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int) -> float | None:
+    """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known.
+
+    The shift of a Gaussian release grows with the number of ratings at worst, and with its square root where every
+    rating moves a coordinate of its own, or a Gaussian matrix that the data do not depend on: it stretches a change of one
+    person's row by a norm of the same law, whichever cells it is in.
+    """
+    if record.delta is None:
+        return None
+    factor = math.sqrt(ratings) if record.mechanism in OWN_NOISE else float(ratings)
+    grown: list[PrivacyEvent] = []
+    for event in ledger:
+        if isinstance(event, RandomisedResponseEvent) and len(ledger) == 1:
+            return epsilon_of([SelfComposedEvent(event, ratings)], record.delta)
+        if isinstance(event, GaussianEvent):
+            grown.append(GaussianEvent(event.noise_multiplier / factor))
+        elif isinstance(event, GaussianProjectionEvent):
+            grown.append(GaussianProjectionEvent(event.noise_multiplier / math.sqrt(ratings), event.dim))
+        elif not isinstance(event, NoOpEvent):
+            return None
+    try:
+        return epsilon_of(grown, record.delta)
+    except UnsupportedEventError:
+        return None
+
+
+def best_guess(epsilon: float, delta: float) -> float:
+    """How often a yes-or-no fact with even odds can be guessed at most by whoever sees the release."""
+    return min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+
+
+def share(probability: float) -> str:
+    """A probability in words that never make it smaller than it is."""
+    percent = math.ceil(probability * 10_000) / 100
+    return "all" if percent >= 100 else f"{percent:.2f} %"
 
 
 def as_text(page: list[Part]) -> str:

@@ -10,7 +10,7 @@ from scipy.stats import chi2, norm
 
 from tests.samples import binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext
-from zoo.commands.privacy.groups import best_guess, group_epsilon, share
+from zoo.commands.privacy.show import best_guess, group_epsilon, share
 
 
 def test_groups_cost_what_independent_formulas_give() -> None:
