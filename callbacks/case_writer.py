@@ -55,12 +55,10 @@ class CaseWriter(Callback):
         """Gather what the processes have and write the file, whole or not at all."""
         if self._folder is None:
             return
-        parts: list[list[pl.DataFrame]] = [self._parts]
+        parts = [self._parts] * trainer.world_size
         if trainer.world_size > 1:
-            parts = [[] for _ in range(trainer.world_size)]
             dist.all_gather_object(parts, self._parts)
         tables = [table for part in parts for table in part]
         if trainer.is_global_zero and tables:
             with whole(self._folder / CASES) as temporary:
                 pl.concat(tables).sort("user_id", "item_id").write_parquet(temporary)
-        self._parts = []

@@ -33,9 +33,6 @@ class GANStabilizer(Callback):
 
     Args:
         tau: Strength; the paper's sweep is best at 2. 0 adds nothing to the loss: what is left is the log.
-
-    Raises:
-        TypeError: In ``setup``, if the method does not expose scores.
     """
 
     def __init__(self, tau: float = 2.0) -> None:
@@ -46,7 +43,7 @@ class GANStabilizer(Callback):
         self._before: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Add the penalty to the critic's loss."""
+        """Add the penalty to the critic's loss; a method that does not expose scores is refused."""
         exposed: frozenset[str] = getattr(pl_module, "exposes", frozenset())
         if not {REAL, FAKE} <= exposed:
             raise TypeError(

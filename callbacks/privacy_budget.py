@@ -34,10 +34,6 @@ class PrivacyBudget(Callback):
     Args:
         epsilon: The budget; null: the epsilon of the plan. More than that changes nothing.
         every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch has one anyway.
-
-    Raises:
-        ValueError: Before training, if budget or checkpoint do not allow it.
-        TypeError: Before training, if the module takes no private steps.
     """
 
     def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
@@ -59,7 +55,7 @@ class PrivacyBudget(Callback):
         self._promised = [self.state_dict()] if self._spender is not None else []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Set the limit, once the networks are there and a checkpoint is read."""
+        """Set the limit, once the networks are there and a checkpoint is read; a module without private steps is refused."""
         spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
             raise TypeError(
@@ -142,8 +138,9 @@ class PrivacyBudget(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Budget, steps taken, and the settings that the guarantee rests on; empty before a training."""
-        spender, kept = self._spender, {"epsilon": self.epsilon, "settings": self._settings}
-        return {} if spender is None else kept | {"steps_taken": spender.steps_taken}
+        if self._spender is None:
+            return {}
+        return {"epsilon": self.epsilon, "settings": self._settings, "steps_taken": self._spender.steps_taken}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep what was promised until the module has read its own part of the checkpoint."""

@@ -13,7 +13,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up, shown_delta
 from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, write_json
@@ -78,7 +78,10 @@ class RunReport(Callback):
             "ranked_by_item_counts": by_counts,
             "metrics": figures,
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
-            "release_bytes": {name: folder_bytes(data.release_paths[name]) for name in data.releases},
+            "release_bytes": {
+                name: sum(path.stat().st_size for path in data.release_paths[name].iterdir() if path.is_file())
+                for name in data.releases  # what crosses the border when a release is handed over
+            },
             "privacy": {name: record.summary() for name, record in protected.items()},
         }
         self._write(trainer, file, report)
@@ -103,17 +106,12 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     return found if own is None else found | {type(method).__name__: own}
 
 
-def folder_bytes(folder: Path) -> int:
-    """Bytes of the files of a folder: what crosses the border when a release is handed over."""
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-
-
 def data_table(summary: dict[str, Any]) -> Table:
     """The data of a run, for the terminal."""
     target = summary["target"]
-    table = Table(title=f"Data: target {target['domain']}, split {summary['split']}, seed {summary['seed']}")
-    for column in ("", "users", "items or width", "ratings", "density", "overlap"):
-        table.add_column(column, justify="left" if not column else "right")
+    numbers = ("users", "items or width", "ratings", "density", "overlap")
+    table = Table("", *(Column(name, justify="right") for name in numbers))
+    table.title = f"Data: target {target['domain']}, split {summary['split']}, seed {summary['seed']}"
     counts = [f"{target[name]:,}" for name in ("users", "items", "ratings")]
     table.add_row(f"target {target['domain']}", *counts, f"{target['density']:.2%}", "")
     for name, release in summary["releases"].items():
@@ -131,13 +129,10 @@ def result_table(
     method: str, stage: str, figures: dict[str, float], ks: tuple[int, ...], protected: dict[str, PrivacyRecord]
 ) -> Table:
     """Accuracy and, beside it, what every release, or the training itself, guarantees."""
-    table = Table(title=f"{method}: {'test' if stage == 'test' else 'validation'}", box=box.SIMPLE)
     kinds = [kind for kind in ("sampled", "full") if any(key.startswith(f"{stage}/{kind}/") for key in figures)]
-    table.add_column("")
-    for kind in kinds:
-        table.add_column(kind, justify="right")
-    for column in ("release", "unit", "epsilon", "delta", "guarantee"):
-        table.add_column(column)
+    accuracy = (Column(kind, justify="right") for kind in kinds)
+    table = Table("", *accuracy, "release", "unit", "epsilon", "delta", "guarantee", box=box.SIMPLE)
+    table.title = f"{method}: {'test' if stage == 'test' else 'validation'}"
     for key in (key for key in figures if key.count("/") == 1 and "@" not in key):  # of signs, or of a known matrix
         table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}", *[""] * (len(kinds) + 4))
     measures = [(measure, k) for k in ks for measure in METRIC_NAMES]
