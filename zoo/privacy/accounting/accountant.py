@@ -63,9 +63,6 @@ class Accountant:
         relation: Neighbouring relation that the events' sensitivities were measured under; None leaves it unchecked, and
             a sampled step then costs what it does under ``replace_one_user``, which is the most.
         ledger: Events to begin with, in any order.
-
-    Raises:
-        UnsupportedEventError: If an event of the ledger is unknown or means nothing under the relation.
     """
 
     def __init__(self, relation: Relation | None = None, ledger: Iterable[PrivacyEvent] = ()) -> None:
@@ -84,9 +81,8 @@ class Accountant:
     def compose(self, event: PrivacyEvent, count: int = 1) -> Self:
         """Add an event, ``count`` times with fresh noise.
 
-        Raises:
-            UnsupportedEventError: If it, or an event inside it, is unknown or means nothing under the relation. Then
-                nothing of it is added.
+        `UnsupportedEventError` if it, or an event inside it, is unknown or means nothing under the relation; then nothing of it
+        is added.
         """
         if type(count) is not int or count < 1:
             raise ValueError(f"count must be an integer of at least 1, got {count!r}.")
@@ -101,9 +97,8 @@ class Accountant:
     def mu(self) -> float:
         """The mu of one Gaussian release that equals all events together; infinite after a non-private one.
 
-        Raises:
-            UnsupportedEventError: If there was a release that no single mu describes: through a Gaussian matrix, on a
-                sample, or without Gaussian noise.
+        `UnsupportedEventError` after a release that no single mu describes: through a Gaussian matrix, on a sample, or
+        without Gaussian noise.
         """
         if not self._private:
             return math.inf
@@ -117,10 +112,9 @@ class Accountant:
         return math.sqrt(self._square)
 
     def epsilon(self, delta: float) -> float:
-        """Epsilon of all events together, rounded up: 0.0 for nothing, infinite after a non-private event.
+        """Epsilon of all events together at a delta in [0, 1), rounded up: 0.0 for nothing.
 
-        Args:
-            delta: In [0, 1); at 0 every Gaussian release costs infinity.
+        Infinite after a non-private event, and at delta 0 after a Gaussian one.
         """
         if not 0 <= delta < 1:
             raise ValueError(f"delta must lie in [0, 1), got {delta!r}. Choose it, e.g., 1e-5.")

@@ -27,13 +27,9 @@ class EventError(ValueError):
 
 @dataclass(frozen=True)
 class PrivacyEvent:
-    """Base of all events.
+    """Base of all events."""
 
-    Attributes:
-        relations: Neighbouring relations under which the event means something; an accountant refuses the others.
-    """
-
-    relations: ClassVar[frozenset[Relation]] = frozenset(Relation)
+    relations: ClassVar[frozenset[Relation]] = frozenset(Relation)  # under which it means something; others are refused
 
 
 @dataclass(frozen=True)
@@ -48,13 +44,9 @@ class NonPrivateEvent(PrivacyEvent):
 
 @dataclass(frozen=True)
 class GaussianEvent(PrivacyEvent):
-    """One release of a vector with independent Gaussian noise on every coordinate.
+    """One release of a vector with independent Gaussian noise on every coordinate."""
 
-    Attributes:
-        noise_multiplier: Standard deviation of the noise over the L2 sensitivity; dimensionless. Its inverse is mu.
-    """
-
-    noise_multiplier: float
+    noise_multiplier: float  # standard deviation of the noise over the L2 sensitivity; dimensionless; its inverse is mu
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -67,14 +59,10 @@ class GaussianProjectionEvent(PrivacyEvent):
     What a change of x moves is itself random: its squared norm is that of the change times a chi-square variable with
     ``dim`` degrees of freedom. Requires that the data do not depend on M. M may be shared with other events: the accountant
     assumes nothing of how the matrices of several events depend on each other.
-
-    Attributes:
-        noise_multiplier: w divided by the L2 sensitivity of x, before projection; dimensionless.
-        dim: Rows of M.
     """
 
-    noise_multiplier: float
-    dim: int
+    noise_multiplier: float  # w divided by the L2 sensitivity of x, before projection; dimensionless
+    dim: int  # rows of M
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -88,18 +76,15 @@ class PoissonSampledGaussianEvent(PrivacyEvent):
     """One step of DP-SGD: a sum over users, each in it independently with probability ``rate``, with Gaussian noise.
 
     Who was in the sum stays secret. Means something for whole users alone: of a zeroed-out user nothing is in the sum,
-    a replaced one may move it by twice the clip norm. The accountant counts that, so the event is the same under both.
-
-    Attributes:
-        noise_multiplier: Standard deviation of the noise over the L2 norm that one user's part of the sum is clipped to
-            (not over the sensitivity, which is twice that under ``replace_one_user``); dimensionless.
-        rate: Probability of each user to be in the sum, independent of all others.
+    a replaced one may move it by twice the clip norm. The accountant counts that, so the event is the same under both: its
+    noise multiplier is the standard deviation of the noise over the L2 norm that one user's part of the sum is clipped to,
+    not over the sensitivity, which is twice that under ``replace_one_user``; dimensionless.
     """
 
     relations: ClassVar[frozenset[Relation]] = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
 
     noise_multiplier: float
-    rate: float
+    rate: float  # probability of each user to be in the sum, independent of all others
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -112,12 +97,9 @@ class RandomisedResponseEvent(PrivacyEvent):
     """One bit, reported wrongly with a known probability whatever it is; the change at hand moves this bit alone.
 
     A change that moves k bits is this event k times. Costs ``ln((1 - p)/p)`` with no delta, and that is tight.
-
-    Attributes:
-        flip_probability: Of a wrong report; more than 0, less than 1/2.
     """
 
-    flip_probability: float
+    flip_probability: float  # of a wrong report; more than 0, less than 1/2
 
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.flip_probability < 0.5:
@@ -131,14 +113,10 @@ class RandomisedResponseEvent(PrivacyEvent):
 class LaplaceEvent(PrivacyEvent):
     """One release of a vector with independent Laplace noise on every coordinate.
 
-    Costs the inverse of the multiplier, with no delta.
-
-    Attributes:
-        noise_multiplier: Scale of the noise over the L1 sensitivity; dimensionless. The scale is the standard deviation
-            over the square root of 2.
+    Costs the inverse of the multiplier, with no delta. The scale is the standard deviation over the square root of 2.
     """
 
-    noise_multiplier: float
+    noise_multiplier: float  # scale of the noise over the L1 sensitivity; dimensionless
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -146,13 +124,9 @@ class LaplaceEvent(PrivacyEvent):
 
 @dataclass(frozen=True)
 class PureEvent(PrivacyEvent):
-    """One release of which no more is known than that it costs epsilon, with no delta, under the relation at hand.
+    """One release of which no more is known than that it costs epsilon, with no delta, under the relation at hand."""
 
-    Attributes:
-        epsilon: What it costs at most.
-    """
-
-    epsilon: float
+    epsilon: float  # what it costs at most
 
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.epsilon <= _LARGEST:
@@ -164,15 +138,10 @@ class PureEvent(PrivacyEvent):
 
 @dataclass(frozen=True)
 class SelfComposedEvent(PrivacyEvent):
-    """The same event several times, with fresh noise each time.
-
-    Attributes:
-        event: What happened.
-        count: How often, at least once.
-    """
+    """The same event several times, with fresh noise each time."""
 
     event: PrivacyEvent
-    count: int
+    count: int  # at least 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, PrivacyEvent):
@@ -212,11 +181,7 @@ _EVENTS: dict[str, type[PrivacyEvent]] = {
 
 
 def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
-    """An event as plain JSON values: its class name under ``type``, and its fields.
-
-    Raises:
-        EventError: If `event_from_dict` does not know its class.
-    """
+    """An event as plain JSON values: its class name under ``type``, and its fields."""
     name = type(event).__name__
     if _EVENTS.get(name) is not type(event):
         raise EventError(f"{name} cannot be written; the known events are {sorted(_EVENTS)}.")
@@ -224,14 +189,9 @@ def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
 
 
 def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
-    """The event that `event_to_dict` wrote. The values may come from another party: everything is checked.
+    """The event that `event_to_dict` wrote, ``depth`` deep in others. The values may come from another party: all is checked.
 
-    Args:
-        values: Plain JSON.
-        depth: In how many events this one is nested.
-
-    Raises:
-        EventError: If the class is unknown, a field is missing, unknown or of another type, or a value is out of range.
+    An `EventError` says which class or field is unknown, which field is missing or of another type, or which value out of range.
     """
     if depth > _MAX_DEPTH:
         raise EventError(f"Events may be nested at most {_MAX_DEPTH} deep.")

@@ -59,11 +59,9 @@ def check_curve(epsilon: float, name: str, shift: float) -> None:
 
 
 def gauss_delta(epsilon: float, mu: float) -> float:
-    """Delta of one Gaussian release at a given epsilon, exactly; see `gauss_curve`.
+    """Delta of one Gaussian release at an epsilon of at least 0, exactly; see `gauss_curve`.
 
-    Args:
-        epsilon: At least 0.
-        mu: L2 sensitivity divided by the standard deviation of the noise; dimensionless.
+    Mu is the L2 sensitivity divided by the standard deviation of the noise; dimensionless.
     """
     check_curve(epsilon, "mu", mu)
     return float(gauss_curve(epsilon, np.array([float(mu)]))[0])

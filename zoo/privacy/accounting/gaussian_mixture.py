@@ -97,13 +97,9 @@ def mix_epsilon(delta: float, s: float, dim: int) -> float:
 
 
 def mix_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Standard deviation of the noise that makes a release through a public Gaussian matrix private, rounded up.
+    """Standard deviation of the noise that makes a release through a public Gaussian matrix of ``dim`` rows private, rounded up.
 
-    Args:
-        dim: Rows of the matrix.
-        epsilon: Positive.
-        delta: In (0, 1).
-        sensitivity: L2 norm of the change before projection.
+    The sensitivity is the L2 norm of the change before projection.
     """
     check_dim(dim)
     check_epsilon(epsilon)

@@ -23,21 +23,14 @@ MOST_TIMES = 1e7
 
 @dataclass(frozen=True)
 class Losses:
-    """Events whose privacy loss distributions can be composed: what they are, and how often they happened.
+    """Events whose privacy loss distributions can be composed: what they are, and how often they happened."""
 
-    Attributes:
-        bits: Randomised responses, or what is at worst one: ``(epsilon, count)``.
-        laplace: Laplace noises: ``(noise multiplier, count)``.
-        sampled: Gaussian sums over Poisson samples: ``((noise over sensitivity, rate), count)``.
-        square: mu^2 of all Gaussian releases together.
-        zeroed_out: Whether a user is zeroed out, or replaced, in the sampled sums.
-    """
-
-    bits: tuple[tuple[float, float], ...]
-    laplace: tuple[tuple[float, float], ...]
+    bits: tuple[tuple[float, float], ...]  # randomised responses, or what is at worst one: (epsilon, count)
+    laplace: tuple[tuple[float, float], ...]  # Laplace noises: (noise multiplier, count)
+    # Gaussian sums over Poisson samples: ((noise over sensitivity, rate), count).
     sampled: tuple[tuple[tuple[float, float], float], ...]
-    square: float
-    zeroed_out: bool
+    square: float  # mu^2 of all Gaussian releases together
+    zeroed_out: bool  # whether a user is zeroed out, or replaced, in the sampled sums
 
     @property
     def kinds(self) -> int:

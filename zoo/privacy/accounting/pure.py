@@ -23,9 +23,6 @@ def flip_probability(epsilon: float) -> float:
     Protects one bit: the two neighbours differ in it. Its report is epsilon-private with no delta, and tightly so; of
     all mechanisms that are, and of all that are (epsilon, delta)-private up to a mass delta, the report can be turned
     into any other (Kairouz, Oh & Viswanath, ICML 2015). Beyond an epsilon of 36.7 the result stays at 2^-53.
-
-    Args:
-        epsilon: Positive, at least about 1e-15.
     """
     check_epsilon(epsilon)
     small = math.exp(-epsilon * (1 - CALIBRATION_MARGIN))
@@ -43,14 +40,8 @@ def flips_epsilon(p1: float, p2: float) -> float:
 
     The largest of all four log-ratios: either report, either way round. The one-sided condition of *One-Bit Matrix
     Completion with Differential Privacy*, Theorem 1, misses two of them: at ``p1 = 0, p2 = 1/2`` it gives ln 2, and the
-    report "unset" has probability 0 from a set bit.
-
-    Args:
-        p1: In [0, 1].
-        p2: In [0, 1].
-
-    Returns:
-        Infinite if one of the reports can come from one bit alone; 0 if the report does not depend on the bit.
+    report "unset" has probability 0 from a set bit. Infinite if one of the reports can come from one bit alone; 0 if the
+    report does not depend on the bit. Both probabilities lie in [0, 1].
     """
     for name, value in (("p1", p1), ("p2", p2)):
         if not 0 <= value <= 1:
@@ -90,9 +81,7 @@ def ternary_keep(epsilon: float) -> float:
 def laplace_scale(epsilon: float, l1_sensitivity: float) -> float:
     """Scale of the Laplace noise that makes a vector epsilon-private: ``l1_sensitivity / epsilon``, rounded up.
 
-    Args:
-        epsilon: Positive.
-        l1_sensitivity: How far one change under the relation at hand moves the vector, in the L1 norm.
+    The sensitivity is how far one change under the relation at hand moves the vector, in the L1 norm.
     """
     check_epsilon(epsilon)
     check_sensitivity(l1_sensitivity)
@@ -105,11 +94,6 @@ def repeated_epsilon(epsilon: float, count: int, delta: float = 0.0) -> float:
     At delta 0 their sum. Else the exact cost of ``count`` flipped bits, which no other such mechanisms exceed (Kairouz,
     Oh & Viswanath, ICML 2015, Theorem 3.3): delta is the largest ``P(A) - e^epsilon Q(A)``, and the best events A are
     "at most j bits were flipped". For very many the sum.
-
-    Args:
-        epsilon: Of one, at least 0.
-        count: How many, at least 1.
-        delta: In [0, 1).
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be at least 0, got {epsilon!r}.")

@@ -115,7 +115,6 @@ class Probit(ConvexLink):
     name = "probit"
 
     def __post_init__(self) -> None:
-        """Refuse a scale that is out of range."""
         if not (self.scale > 0 and math.isfinite(self.scale)):
             raise ValueError(
                 f"scale must be a positive finite number, got {self.scale!r}. It is the standard deviation of the noise "
@@ -161,19 +160,13 @@ class Flipped(Link):
     Its likelihood is that of the reported signs, so what is fitted with it estimates the entries behind the true ones.
     ``-log c`` is not convex where a flip explains a sign better than the entry does. Nothing is calibrated for it: flips
     are private by themselves, and what is fitted to flipped signs is post-processing.
-
-    Attributes:
-        link: Of the true signs.
-        p1: Probability that a +1 is reported as -1, in [0, 1/2).
-        p2: Probability that a -1 is reported as +1, in [0, 1/2).
     """
 
-    link: Link
-    p1: float
-    p2: float
+    link: Link  # of the true signs
+    p1: float  # probability that a +1 is reported as -1, in [0, 1/2)
+    p2: float  # probability that a -1 is reported as +1, in [0, 1/2)
 
     def __post_init__(self) -> None:
-        """Refuse probabilities that are out of range."""
         if isinstance(self.link, Flipped):
             raise TypeError("link must be that of the true signs, got one of flipped signs. Flip once.")
         for name in ("p1", "p2"):

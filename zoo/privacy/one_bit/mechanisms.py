@@ -144,15 +144,10 @@ def plan_gradient(
 
     Afterwards anything may be done with noisy gradients: projections, momentum, step sizes that follow from them. No step
     may read the signs in any other way: no objective, no line search, no stopping rule. A ridge's gradient is public and
-    is added after the noise.
+    is added after the noise. Epsilon is of all steps, of which there will be at most ``steps``, fixed in advance.
 
-    Args:
-        epsilon: Of all steps.
-        steps: How many there will be at most, fixed in advance.
-        clamp: Entries of the gradient are clamped to plus and minus this before the noise. A logistic gradient lies
-            between -1 and 1 and moves by 1 without any clamp, so more than 1/2 only adds noise.
-        noise: ``gaussian``, or ``laplace`` (no delta).
-        delta: For Gaussian noise.
+    Entries of the gradient are clamped to plus and minus ``clamp`` before the noise. A logistic gradient lies between -1 and 1
+    and moves by 1 without any clamp, so more than 1/2 only adds noise.
     """
     check_steps(steps)
     if not (clamp > 0 and math.isfinite(clamp)):

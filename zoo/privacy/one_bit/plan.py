@@ -22,35 +22,20 @@ Noise = Literal["laplace", "gaussian"]
 
 @dataclass(frozen=True, kw_only=True)
 class OneBitPlan:
-    """Noise and what it spends, computed from public settings alone: what a record and its ledger need.
+    """Noise and what it spends, computed from public settings alone: what a record and its ledger need."""
 
-    Attributes:
-        noise: ``flips`` (of signs), ``ternary`` (of cells), ``laplace`` or ``gaussian``.
-        scale: Of the noise on each number: Laplace scale, Gaussian standard deviation, or that of a report.
-        sensitivity: How far one change under the relation moves what is noised, each time.
-        sensitivity_norm: ``L1`` or ``L2``.
-        compositions: How many times the data are used.
-        epsilon: Proved privacy loss at delta.
-        delta: Probability beyond which nothing is promised; 0 without Gaussian noise.
-        mu: Of the Gaussian release that this equals, else None.
-        event: What the ledger gets, for all uses together.
-        relation: Neighbouring relation of the guarantee.
-        clip: What entries of a gradient are clamped to, else None.
-        exact_minimiser: Whether the guarantee is that of the exact minimiser alone, and void for any other output.
-    """
-
-    noise: Literal["flips", "ternary", "laplace", "gaussian"]
-    scale: float
-    sensitivity: float
+    noise: Literal["flips", "ternary", "laplace", "gaussian"]  # flips are of signs, ternary is of cells
+    scale: float  # of the noise on each number: Laplace scale, Gaussian standard deviation, or that of a report
+    sensitivity: float  # how far one change under the relation moves what is noised, each time
     sensitivity_norm: Literal["L1", "L2"]
-    compositions: int = 1
-    epsilon: float
-    delta: float = 0.0
-    mu: float | None = None
-    event: PrivacyEvent
-    relation: Relation = Relation.CHANGE_ONE_RATING_VALUE
-    clip: float | None = None
-    exact_minimiser: bool = False
+    compositions: int = 1  # how many times the data are used
+    epsilon: float  # proved privacy loss at delta
+    delta: float = 0.0  # probability beyond which nothing is promised; 0 without Gaussian noise
+    mu: float | None = None  # of the Gaussian release that this equals
+    event: PrivacyEvent  # what the ledger gets, for all uses together
+    relation: Relation = Relation.CHANGE_ONE_RATING_VALUE  # neighbouring relation of the guarantee
+    clip: float | None = None  # what entries of a gradient are clamped to
+    exact_minimiser: bool = False  # whether the guarantee is that of the exact minimiser, and void for any other output
 
 
 def vector_plan(

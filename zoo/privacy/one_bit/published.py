@@ -20,17 +20,11 @@ from zoo.privacy.randomness.noise import NoiseSource, laplace_noise, round_to_la
 
 @dataclass(frozen=True)
 class PublishedScale:
-    """Laplace noise as printed, which protects less than it says.
+    """Laplace noise as printed, which protects less than it says."""
 
-    Attributes:
-        scale: Of the Laplace noise, in the units of what the project adds noise to.
-        claimed_epsilon: What the paper says it costs.
-        reason: Why there is no guarantee; for a record.
-    """
-
-    scale: float
-    claimed_epsilon: float
-    reason: str
+    scale: float  # of the Laplace noise, in the units of what the project adds noise to
+    claimed_epsilon: float  # what the paper says it costs
+    reason: str  # why there is no guarantee; for a record
 
 
 def paper_sensitivity(link: Link, alpha: float) -> float:
@@ -90,23 +84,21 @@ def _check_claim(epsilon: float, alpha: float) -> None:
 
 
 def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
-    """What one-bit matrix completion makes of two neighbours that the published output noise cannot hide.
+    """The completed matrices ``(size, size)`` of two neighbours that the published output noise cannot hide; size at least 2.
 
     Observed are the first row and column of a square matrix, all +1 but for the corner: that is +1 in the one data set
     and -1 in the other. Entries are bounded by alpha and the nuclear norm by ``2 alpha sqrt(size - 1)``. No observed sign
     is more likely than at alpha, and exactly one matrix within the bounds has them all there: its other entries are
-    ``alpha/(size - 1)``, or minus that.
-
-    Returns:
-        The completed matrices for the corner +1 and -1, ``(size, size)``; the size is at least 2.
+    ``alpha/(size - 1)``, or minus that. The matrix of the corner +1 is given first.
     """
-    solutions = []
-    for corner in (alpha, -alpha):
+
+    def completed(corner: float) -> Floats:
         matrix = np.full((size, size), corner / (size - 1))
         matrix[0], matrix[:, 0] = alpha, alpha
         matrix[0, 0] = corner
-        solutions.append(matrix)
-    return solutions[0], solutions[1]
+        return matrix
+
+    return completed(alpha), completed(-alpha)
 
 
 def published_noise(values: Floats, published: PublishedScale, noise: NoiseSource) -> Floats:

@@ -33,15 +33,10 @@ Sign = TypeVar("Sign", np.float64, np.int8, np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class SignResponsePlan(OneBitPlan):
-    """Randomised response of signs; see `plan_input` and `plan_uneven_input`.
+    """Randomised response of signs; see `plan_input` and `plan_uneven_input`."""
 
-    Attributes:
-        p1: Probability that a +1 is reported as -1.
-        p2: Probability that a -1 is reported as +1.
-    """
-
-    p1: float
-    p2: float
+    p1: float  # probability that a +1 is reported as -1
+    p2: float  # probability that a -1 is reported as +1
 
     def link(self, link: Link) -> Flipped:
         """The link of the reported signs, given that of the true ones."""
@@ -50,13 +45,9 @@ class SignResponsePlan(OneBitPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class TernaryResponsePlan(OneBitPlan):
-    """Randomised response of every cell, rated or not; see `plan_ternary`.
+    """Randomised response of every cell, rated or not; see `plan_ternary`."""
 
-    Attributes:
-        keep: Probability that a cell is reported as it is; else it is reported as either of the two other symbols.
-    """
-
-    keep: float
+    keep: float  # probability that a cell is reported as it is, else as either of the two other symbols
 
     def expected_reports(self, ratings: int, cells: int) -> tuple[float, float, float]:
         """How many ratings are reported on average: as they are, with the wrong sign, and where there is none.
@@ -112,13 +103,9 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
     """Signs, each flipped at random with exactly the given probability; no floating point in it.
 
     Protects the value of one rating: neighbours differ in one sign, L1 sensitivity of its bit 1. Costs
-    ``flips_epsilon(p1, p2)``, with no delta. Afterwards anything may be done with the reports.
-
-    Args:
-        signs: +1 or -1, shape ``(n,)``; the reports have their type.
-        p1: Probability that a +1 is reported as -1, in [0, 1].
-        p2: Probability that a -1 is reported as +1, in [0, 1].
-        noise: Where the draws come from, as many for either sign.
+    ``flips_epsilon(p1, p2)``, with no delta. Afterwards anything may be done with the reports. Signs are +1 or -1, shape
+    ``(n,)``; the reports have their type. p1 and p2, in [0, 1], are as in `SignResponsePlan`. There are as many draws for
+    either sign.
     """
     check_signs(signs)
     flips = bernoulli(p1, len(signs), noise)

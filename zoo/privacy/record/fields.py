@@ -47,15 +47,10 @@ def write_field(value: Any) -> Any:  # noqa: ANN401  each field has a type of it
 
 
 def read_field(name: str, kind: str, value: object) -> Any:  # noqa: ANN401  each field has a type of its own
-    """The value of a field from plain JSON of another party. Its range, and the other fields, the record checks itself.
+    """The value of a field from plain JSON of another party; ``kind`` is its type as the record's class states it.
 
-    Args:
-        name: Of the field.
-        kind: Its type, as the record's class states it.
-        value: What JSON has there.
-
-    Raises:
-        RecordError: If the value is of another type, or not one of those that the field knows.
+    `RecordError` if the value is of another type, or not one of those that the field knows. Its range, and the other fields,
+    the record checks itself.
     """
     if value is None and kind.endswith(" | None"):
         return None

@@ -46,52 +46,31 @@ class PrivacyRecord:
     """What one release protected, for whom, how strongly, and what it did not protect.
 
     A record without a guarantee states no epsilon, delta or mu anywhere: the events in the release's ledger are the
-    only trace of what would hold if, say, the noise were secret.
-
-    Attributes:
-        mechanism: What made the release.
-        guarantee: Whether the epsilon is proved; without, there is none.
-        unit: Who is protected; goes with ``relation``.
-        relation: Which two data sets are kept alike.
-        epsilon: Proved privacy loss at ``delta``.
-        delta: Probability beyond which nothing is promised.
-        mu: Of the Gaussian release that equals this one, where there is one.
-        sensitivity: How far one change under ``relation`` moves the query, before noise and before any projection.
-        sensitivity_norm: Norm in which it is measured: ``L1`` or ``L2``.
-        clip: Bound that the data were clipped to, if they were.
-        noise_scale: Standard deviation (or scale) of the noise on each released number, in the units of the release.
-        compositions: How many times the data were used.
-        accountant: What computed epsilon, with its version.
-        public_inputs: Settings and public knowledge that the release depends on, among them public seeds.
-        assumptions: What must be true of the data for the guarantee to hold.
-        noise_source: ``os entropy``, ``seeded noise`` or ``none``.
-        not_protected: What the guarantee does not cover.
-        requested_epsilon: The epsilon asked for, where it is not what is proved (the calibration of the paper).
-        reason: Why there is no guarantee; only without one.
-
-    Raises:
-        RecordError: If fields contradict each other or a value is out of range.
+    only trace of what would hold if, say, the noise were secret. `RecordError` if fields contradict each other or a value is
+    out of range.
     """
 
-    mechanism: str
-    guarantee: Guarantee
-    noise_source: str
-    unit: Unit | None = None
-    relation: Relation | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    mu: float | None = None
-    sensitivity: float | None = None
-    sensitivity_norm: str | None = None
-    clip: float | None = None
-    noise_scale: float | None = None
-    compositions: int = 1
-    accountant: str = ACCOUNTANT
-    public_inputs: Mapping[str, Plain] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    not_protected: tuple[str, ...] = ()
-    requested_epsilon: float | None = None
-    reason: str | None = None
+    mechanism: str  # what made the release
+    guarantee: Guarantee  # whether the epsilon is proved; without, there is none
+    noise_source: str  # "os entropy", "seeded noise" or "none"
+    unit: Unit | None = None  # who is protected; goes with the relation
+    relation: Relation | None = None  # which two data sets are kept alike
+    epsilon: float | None = None  # proved privacy loss at delta
+    delta: float | None = None  # probability beyond which nothing is promised
+    mu: float | None = None  # of the Gaussian release that equals this one, where there is one
+    sensitivity: float | None = None  # how far one change moves the query, before noise and before any projection
+    sensitivity_norm: str | None = None  # in which it is measured: "L1" or "L2"
+    clip: float | None = None  # bound that the data were clipped to, if they were
+    noise_scale: float | None = (
+        None  # standard deviation (or scale) of the noise on each number, in the release's units
+    )
+    compositions: int = 1  # how many times the data were used
+    accountant: str = ACCOUNTANT  # what computed epsilon, with its version
+    public_inputs: Mapping[str, Plain] = field(default_factory=dict)  # settings and public knowledge, public seeds too
+    assumptions: tuple[str, ...] = ()  # what must be true of the data for the guarantee to hold
+    not_protected: tuple[str, ...] = ()  # what the guarantee does not cover
+    requested_epsilon: float | None = None  # asked for, where it is not what is proved (the calibration of the paper)
+    reason: str | None = None  # why there is no guarantee; only without one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "public_inputs", dict(self.public_inputs))
@@ -195,11 +174,8 @@ class PrivacyRecord:
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
         """Compare what is stated with what the ledger gives, computed anew under the stated relation and delta.
 
-        A record without a guarantee states nothing and is not compared.
-
-        Raises:
-            UnderstatedPrivacyError: If epsilon or mu is stated lower than the ledger gives.
-            UnsupportedEventError: If the accountant does not know an event.
+        `UnderstatedPrivacyError` if epsilon or mu is stated lower than that, `UnsupportedEventError` if the accountant does not
+        know an event. A record without a guarantee states nothing and is not compared.
         """
         if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None:
             return
@@ -228,12 +204,7 @@ class PrivacyRecord:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyRecord:
-        """The record that `to_dict` wrote. The values may come from another party: everything is checked.
-
-        Raises:
-            RecordError: If the schema is newer, a field is missing, unknown or of another type, or the fields
-                contradict each other.
-        """
+        """The record that `to_dict` wrote. The values may come from another party: everything is checked."""
         if not isinstance(values, Mapping):
             raise RecordError(f"A record must be a mapping, got {type(values).__name__}.")
         schema = values.get("schema")

@@ -21,18 +21,9 @@ def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
     """Record and ledger of a release that was chosen among several of the same data by looking at results.
 
     The choice depends on all of the releases, so it is accounted for as if all of them were handed over (Liu & Talwar,
-    STOC 2019, give less for a random number of trials, which a search with a fixed number is not).
-
-    Args:
-        chosen: The release that is used.
-        others: Those that were tried and not used.
-
-    Returns:
-        A record whose epsilon is that of the joined ledger, at the largest delta of the releases; without a guarantee
-        where one of them has none.
-
-    Raises:
-        RecordError: If the releases protect different things: their losses do not add up.
+    STOC 2019, give less for a random number of trials, which a search with a fixed number is not). The record's epsilon is
+    that of the joined ledger, at the largest delta of the releases; it is without a guarantee where one of them has none.
+    `RecordError` if the releases protect different things: their losses do not add up.
     """
     if not others:
         return chosen
