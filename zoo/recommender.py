@@ -40,37 +40,30 @@ class Recommender(LightningModule, ABC):
     A method stores its arguments in the constructor, makes its networks in :meth:`build` from the sizes of the data,
     and says in :meth:`step` what one batch costs. Nothing is built from data before ``setup``, so both parties can
     make every object.
-
-    Attributes:
-        batches: What one training batch holds. ``users``: users whose whole rows are read; ``pairs``: user, item and
-            label; ``triples``: user, observed and unobserved item; ``once``: all users in one batch, one batch an
-            epoch (closed forms); ``steps``: all users in every batch, ``steps_per_epoch`` of them an epoch (solvers).
-        num_negatives: Sampled items for each observed one, where ``batches`` is ``pairs``.
-        steps_per_epoch: How many batches an epoch has, where ``batches`` is ``steps``.
-        reads: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
-        scores_cold_users: Whether ``score`` means something for a user without target history. If not, such users are
-            ranked by the item counts of the training ratings.
-        reads_signs: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
-        exposes: Names of the tensors that ``step`` returns beside the loss, for penalties.
-        not_saved: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
-        guarantee_bearing: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
-        lr: Step size of Adam; None for a closed form.
-        weight_decay: L2 weight in Adam.
-        kept: What ``prepare_scoring`` worked out for the evaluation or prediction epoch at hand; empty at other times.
     """
 
+    #: What one training batch holds. ``users``: users whose whole rows are read; ``pairs``: user, item and label; ``triples``:
+    #: user, observed and unobserved item; ``once``: all users in one batch, one batch an epoch (closed forms); ``steps``: all
+    #: users in every batch, ``steps_per_epoch`` of them an epoch (solvers).
     batches: Literal["users", "pairs", "triples", "once", "steps"] = "users"
-    num_negatives: int = 1
-    steps_per_epoch: int = 1
+    num_negatives: int = 1  # sampled items for each observed one, where `batches` is ``pairs``
+    steps_per_epoch: int = 1  # where `batches` is ``steps``
+    #: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
     reads: ClassVar[frozenset[str]] = frozenset()
+    #: Whether scores mean something for a user without target history. If not, such users are ranked by the item counts of
+    #: the training ratings.
     scores_cold_users: ClassVar[bool] = False
+    #: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
     reads_signs: ClassVar[bool] = False
+    #: Names of the tensors that ``step`` returns beside the loss, for penalties.
     exposes: ClassVar[frozenset[str]] = frozenset()
+    #: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
     not_saved: ClassVar[tuple[str, ...]] = ()
+    #: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
     guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
 
-    lr: float | None = None
-    weight_decay: float = 0.0
+    lr: float | None = None  # step size of Adam; None for a closed form
+    weight_decay: float = 0.0  # L2 weight in Adam
 
     target_rows: SparseRows
     target_columns: SparseRows
@@ -82,6 +75,7 @@ class Recommender(LightningModule, ABC):
         self.save_hyperparameters(ignore=self.not_saved)
         self.sizes: Sizes | None = None
         self.sources = nn.ModuleDict()
+        #: What `prepare_scoring` worked out for the evaluation or prediction epoch at hand; empty at other times.
         self.kept: dict[str, Tensor] = {}
         self._penalties: dict[str, dict[str, Penalty]] = {}
         self._rng: list[Tensor] | None = None
@@ -155,10 +149,7 @@ class Recommender(LightningModule, ABC):
         self.read_data(self.data)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep what scoring needs beside the weights as non-persistent buffers.
-
-        Called by ``setup``; call it by hand after ``load_from_checkpoint`` to score without a trainer.
-        """
+        """Keep what scoring needs beside the weights as non-persistent buffers; without a trainer, call it by hand."""
         self.target_rows = SparseRows.of(data.train)
         self.target_columns = SparseRows.of(data.train.transpose())
         counts = torch.bincount(self.target_rows.items, minlength=data.train.num_items)
@@ -225,12 +216,10 @@ class Recommender(LightningModule, ABC):
         return None
 
     def add_penalty(self, name: str, fn: Penalty, to: str = "loss") -> None:
-        """Add a term to a loss of the method; a callback calls this in its ``setup``.
+        """Add a term to a loss of the method (one loss is called ``loss``); a callback calls this in its ``setup``.
 
-        Args:
-            name: Name in the log; a second penalty of that name takes the place of the first.
-            fn: From the outputs of ``step`` to a scalar, or to one value per row where the loss is per user.
-            to: Which loss; a method with one loss calls it ``loss``.
+        It goes from the outputs of ``step`` to a scalar, or to one value per row where the loss is per user. A second penalty of
+        a name takes the place of the first.
         """
         self._penalties.setdefault(to, {})[name] = fn
 
@@ -259,8 +248,7 @@ class Recommender(LightningModule, ABC):
     def can_score(self, users: Tensor) -> Tensor:
         """For which users (batch,) the method's scores mean something, as a mask.
 
-        Users with target history; where ``scores_cold_users``, also those with a row in some release, or everybody if
-        the method reads no release.
+        Those with target history; where `scores_cold_users`, also with a row in some release, or all if it reads no release.
         """
         if self.scores_cold_users and not self.reads:
             return torch.ones_like(users, dtype=torch.bool)
@@ -291,6 +279,7 @@ class Recommender(LightningModule, ABC):
         return ranking.cases_of(counts) if stage == "test" else {}
 
     def _log_ranking(self, stage: str) -> None:
+        self.kept = {}
         figures = {f"{stage}/{name}": value for name, value in self._ranking(stage).compute().items()}
         if stage == "val":
             kind = "sampled" if self.data.sampled_ranking else "full"
@@ -315,12 +304,10 @@ class Recommender(LightningModule, ABC):
 
     def on_validation_epoch_end(self) -> None:
         """Log the ranking figures of the validation items."""
-        self.kept = {}
         self._log_ranking("val")
 
     def on_test_epoch_end(self) -> None:
         """Log the ranking figures of the test items."""
-        self.kept = {}
         self._log_ranking("test")
 
     def on_predict_epoch_end(self) -> None:

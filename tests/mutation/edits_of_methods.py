@@ -86,7 +86,7 @@ METHODS = (
         (
             "rows begin one entry late",
             "torch.repeat_interleave(begin - offsets, lengths)",
-            "torch.repeat_interleave(begin - offsets + 1, lengths).clamp(max=len(items) - 1)",
+            "torch.repeat_interleave(begin - offsets + 1, lengths).clamp(max=len(self.items) - 1)",
         ),
     ),
     *edits_of(

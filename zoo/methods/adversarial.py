@@ -59,7 +59,8 @@ class Adversarial(Recommender):
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """One step of the discriminator, then one of the generator, on the same users."""
-        discriminator, generator = self._optimizers()
+        optimizers: Any = self.optimizers()
+        discriminator, generator = optimizers
         outputs = self.discriminator_step(batch)
         self._learn(discriminator, outputs["loss"] + self.penalties(outputs, to="critic").mean())
         self._log("train/discriminator_loss", outputs["loss"], batch)
@@ -77,10 +78,6 @@ class Adversarial(Recommender):
 
     def _log(self, name: str, loss: Tensor, batch: Batch, prog_bar: bool = False) -> None:
         self.log(name, loss.detach(), prog_bar=prog_bar, on_step=False, on_epoch=True, batch_size=len(batch.users))
-
-    def _optimizers(self) -> tuple[Optimizer, Optimizer]:
-        optimizers: Any = self.optimizers()
-        return optimizers[0], optimizers[1]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam for each network, the discriminator's first."""

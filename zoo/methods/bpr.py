@@ -30,9 +30,6 @@ class BPR(Recommender):
         num_factors: Width of a user's and of an item's factor.
         l2: The paper's lambda: half of it times the squared factors of a triple is added to the triple's loss.
         lr: Step size of Adam.
-
-    Raises:
-        ValueError: If the width or the step size is not positive, or l2 is negative.
     """
 
     batches = "triples"

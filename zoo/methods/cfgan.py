@@ -55,15 +55,11 @@ class CFGAN(Adversarial):
         lr_discriminator: Step size of the discriminator's.
         weight_decay_generator: L2 weight in the generator's Adam.
         weight_decay_discriminator: L2 weight in the discriminator's.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     generator: RowPerceptron
     discriminator: RowPerceptron
 
-    batches = "users"
     exposes = frozenset({"real_scores", "fake_scores"})
 
     def __init__(

@@ -8,8 +8,7 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch, PairBatch
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.losses import all_items_loss
-from zoo.nn.towers import TwoTowers, check_training
-from zoo.recommender import Outputs, Sizes
+from zoo.recommender import Outputs
 
 
 class DMF(TwoTowerRecommender):
@@ -33,9 +32,6 @@ class DMF(TwoTowerRecommender):
         input_dropout: Probability of leaving out an entry of the user's input row while training.
         lr: Step size of Adam.
         weight_decay: L2 weight in Adam.
-
-    Raises:
-        ValueError: If a width, the scale or the step size is not positive, or a dropout is outside [0, 1).
     """
 
     def __init__(
@@ -48,20 +44,9 @@ class DMF(TwoTowerRecommender):
         lr: float = 1e-3,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__()
-        if not dims or min(dims) < 1 or scale <= 0:
-            raise ValueError(
-                f"dims must be widths of at least 1 and scale positive; got dims {list(dims)}, scale {scale}."
-            )
-        check_training(lr=lr, weight_decay=weight_decay, input_dropout=input_dropout)
-        self.dims, self.scale, self.loss, self.input_dropout = tuple(dims), scale, loss, input_dropout
+        super().__init__(dims, scale, lr, weight_decay, input_dropout=input_dropout)
         self.batches = "users" if loss == "all_items" else "pairs"
         self.num_negatives = num_negatives
-        self.lr, self.weight_decay = lr, weight_decay
-
-    def build(self, sizes: Sizes) -> None:
-        """Make the towers."""
-        self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, self.input_dropout)
 
     def step(self, batch: Batch) -> Outputs:
         """Binary cross-entropy over all items of the users, or over the pairs; summed."""

@@ -23,9 +23,6 @@ class EASE(Recommender):
     Args:
         l2: Weight of the squared norm; larger for sparser data.
         max_items: Refuse catalogues larger than this before memory runs out.
-
-    Raises:
-        ValueError: If ``l2`` is not positive.
     """
 
     batches = "once"

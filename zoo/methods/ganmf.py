@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from zoo.data.batches import Batch
 from zoo.methods.adversarial import Adversarial
+from zoo.nn.autoencoder import LinearAutoencoder
 from zoo.nn.factors import FactorTables
-from zoo.nn.linear_autoencoder import LinearAutoencoder
 from zoo.recommender import Outputs, Sizes
 
 
@@ -40,15 +40,11 @@ class GANMF(Adversarial):
         lr_discriminator: Step size of the discriminator's.
         weight_decay_generator: L2 weight in the generator's Adam.
         weight_decay_discriminator: L2 weight in the discriminator's.
-
-    Raises:
-        ValueError: If a width or a step size is not positive, the margin is not positive, or a weight is out of range.
     """
 
     generator: FactorTables
     discriminator: LinearAutoencoder
 
-    batches = "users"
     exposes = frozenset({"user_factors", "item_factors"})
 
     def __init__(

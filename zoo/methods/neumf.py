@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, PairBatch
-from zoo.nn.neural_cf import GMF, PairMLP
+from zoo.nn.factors import GMF, PairMLP
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes
 
@@ -39,8 +39,7 @@ class NeuMF(Recommender):
     Departures: layers of the perceptron are Glorot uniform and the head LeCun uniform, as in the released code; the paper's
     N(0, 0.01) is kept for the tables, and would leave a deep perceptron silent for epochs. A batch holds observed pairs and all
     their negatives, so ``data.batch_size`` counts the former. Logits are ranked, never their sigmoids, which tie. Negatives
-    are never in the user's training row. The
-    best epoch is chosen on validation, not on the test.
+    are never in the user's training row. The best epoch is chosen on validation, not on the test.
 
     Args:
         parts: `both`, `gmf` or `mlp`.
@@ -53,9 +52,6 @@ class NeuMF(Recommender):
         pretrained_gmf: Checkpoint of a run with `parts: gmf`; with `parts: both` only, and together with the other.
         pretrained_mlp: Checkpoint of a run with `parts: mlp`.
         pretrained_weight: The paper's alpha: weight of the pre-trained head of GMF; that of MLP has the rest.
-
-    Raises:
-        ValueError: If an argument is out of range, or one pre-trained part comes without the other.
     """
 
     batches = "pairs"

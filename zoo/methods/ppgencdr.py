@@ -9,7 +9,6 @@ from zoo.data.batches import Batch
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
-from zoo.nn.towers import TwoTowers, check_training
 from zoo.recommender import Outputs, Sizes
 
 
@@ -41,9 +40,6 @@ class PPGenCDR(TwoTowerRecommender):
         item_dropout: The same for an item's column.
         lr: Step size of Adam.
         weight_decay: L2 weight in Adam.
-
-    Raises:
-        ValueError: If a width, the scale or the step size is not positive, a weight is negative, or a share is out of range.
     """
 
     reads = frozenset({"generator", "rows", "ratings"})
@@ -62,7 +58,6 @@ class PPGenCDR(TwoTowerRecommender):
         lr: float = 1e-3,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__()
         if not dims or min(*dims, *encoder_dims, 1) < 1 or scale <= 0:
             raise ValueError(
                 f"Widths must be at least 1 and scale positive; got dims {list(dims)}, encoder_dims {list(encoder_dims)}, "
@@ -74,19 +69,19 @@ class PPGenCDR(TwoTowerRecommender):
                 f"{source_share}."
             )
         dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout, "item_dropout": item_dropout}
-        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
-        self.dims, self.encoder_dims = tuple(dims), tuple(encoder_dims)
-        self.source_share, self.scale = source_share, scale
-        self.alignment_weight = alignment_weight
-        self.source_dropout, self.input_dropout, self.item_dropout = source_dropout, input_dropout, item_dropout
-        self.lr, self.weight_decay = lr, weight_decay
+        super().__init__(dims, scale, lr, weight_decay, **dropouts)
+        self.encoder_dims, self.source_share, self.alignment_weight = (
+            tuple(encoder_dims),
+            source_share,
+            alignment_weight,
+        )
 
     def build(self, sizes: Sizes) -> None:
         """Make the towers, and one autoencoder per source."""
         widths = {name: source["width"] for name, source in sizes["sources"].items()}
-        self.source_side = AlignedSources(widths, (*self.encoder_dims, self.dims[-1]), self.source_dropout)
-        dropouts = self.input_dropout, self.item_dropout
-        self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, *dropouts)
+        dims = (*self.encoder_dims, self.dims[-1])
+        self.source_side = AlignedSources(widths, dims, self.dropouts["source_dropout"])
+        super().build(sizes)
 
     def step(self, batch: Batch) -> Outputs:
         """Reconstruction, prediction and alignment; each summed over the batch."""

@@ -9,7 +9,6 @@ from zoo.data.batches import Batch
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
-from zoo.nn.towers import TwoTowers, check_training
 from zoo.recommender import Outputs, Sizes
 
 
@@ -40,9 +39,6 @@ class PriCDR(TwoTowerRecommender):
         input_dropout: Probability of leaving out an entry of a target row while training.
         lr: Step size of Adam.
         weight_decay: L2 weight in Adam.
-
-    Raises:
-        ValueError: If a width, the scale or the step size is not positive, a weight is negative, or a dropout is outside [0, 1).
     """
 
     reads = frozenset({"rows", "ratings"})
@@ -59,25 +55,16 @@ class PriCDR(TwoTowerRecommender):
         lr: float = 1e-3,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__()
-        if not dims or min(dims) < 1 or scale <= 0:
-            raise ValueError(
-                f"dims must be widths of at least 1 and scale positive; got dims {list(dims)}, scale {scale}."
-            )
+        super().__init__(dims, scale, lr, weight_decay, source_dropout=source_dropout, input_dropout=input_dropout)
         if min(alignment_weight, transfer_weight) < 0:
             raise ValueError(f"Weights must not be negative; got {alignment_weight} and {transfer_weight}.")
-        dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout}
-        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
-        self.dims, self.scale = tuple(dims), scale
         self.alignment_weight, self.transfer_weight = alignment_weight, transfer_weight
-        self.source_dropout, self.input_dropout = source_dropout, input_dropout
-        self.lr, self.weight_decay = lr, weight_decay
 
     def build(self, sizes: Sizes) -> None:
         """Make the towers, and one autoencoder per source."""
         widths = {name: source["width"] for name, source in sizes["sources"].items()}
-        self.source_side = AlignedSources(widths, self.dims, self.source_dropout)
-        self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, self.input_dropout)
+        self.source_side = AlignedSources(widths, self.dims, self.dropouts["source_dropout"])
+        super().build(sizes)
 
     def step(self, batch: Batch) -> Outputs:
         """Reconstruction, prediction, alignment and transfer; each summed over the batch."""

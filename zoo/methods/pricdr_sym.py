@@ -34,9 +34,6 @@ class PriCDRSym(Recommender):
         input_dropout: Probability of leaving out an entry of a target row while training.
         lr: Step size of Adam.
         weight_decay: L2 weight in Adam.
-
-    Raises:
-        ValueError: If a width or the step size is not positive, a weight is negative, or a dropout is outside [0, 1).
     """
 
     reads = frozenset({"rows", "ratings"})

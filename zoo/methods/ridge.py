@@ -46,9 +46,6 @@ class Ridge(Recommender):
         unit_rows: Whether target rows are scaled to unit length.
         max_size: Refuse more users and columns than this, both at a time, before memory runs out.
         chunk_size: Users at a time.
-
-    Raises:
-        ValueError: If the penalty is not positive, or a size below 1.
     """
 
     batches = "once"
@@ -143,17 +140,11 @@ class Ridge(Recommender):
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular value decomposition of centred rows, without the directions in which they do not spread.
+    """Singular value decomposition of centred rows, without the directions in which they do not spread."""
 
-    Attributes:
-        energies: Squared singular values, shape ``(rank,)``.
-        left: Rows in the basis of the right singular vectors, shape ``(users, rank)``.
-        right: Right singular vectors, shape ``(width, rank)``.
-    """
-
-    energies: Floats
-    left: Floats
-    right: Floats
+    energies: Floats  # squared singular values, (rank,)
+    left: Floats  # rows in the basis of the right singular vectors, (users, rank)
+    right: Floats  # right singular vectors, (width, rank)
 
     def best_penalty(self, targets: csr_array, penalties: tuple[float, ...], chunk_size: int) -> float:
         """The penalty with the least squared error on users left out, by the closed form of their residuals.

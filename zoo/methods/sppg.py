@@ -86,7 +86,6 @@ class SPPG(Recommender):
         paper_faithful: Allow the readings of the paper that protect nobody.
     """
 
-    batches = "users"
     exposes = frozenset({"real_scores", "fake_scores"})
     guarantee_bearing = frozenset(
         {"mechanism", "epsilon", "delta", "relation", "clip", "steps", "sample_size", "n_critic", "noise_seed"}

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from zoo.nn.towers import TwoTowers
-from zoo.recommender import Recommender
+from zoo.nn.towers import TwoTowers, check_training
+from zoo.recommender import Recommender, Sizes
 
 
 class TwoTowerRecommender(Recommender):
     """Scores are scaled cosines of user with item factors; those of all items are worked out once an evaluation.
 
-    A method makes ``towers`` in ``build``, and overrides :meth:`user_factors` if they read more than the user's own row.
+    A method passes on what it trains its towers with, dropouts by their names, and overrides :meth:`user_factors` if they read
+    more than the user's own row.
     """
 
     exposes = frozenset({"user_factors", "item_factors"})
 
-    towers: TwoTowers
+    def __init__(self, dims: Sequence[int], scale: float, lr: float, weight_decay: float, **dropouts: float) -> None:
+        super().__init__()
+        if not dims or min(dims) < 1 or scale <= 0:
+            raise ValueError(
+                f"dims must be widths of at least 1 and scale positive; got dims {list(dims)}, scale {scale}."
+            )
+        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
+        self.dims, self.scale, self.dropouts = tuple(dims), scale, dropouts
+        self.lr, self.weight_decay = lr, weight_decay
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the towers."""
+        dropouts = self.dropouts["input_dropout"], self.dropouts.get("item_dropout", 0.0)
+        self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, *dropouts)
 
     def user_factors(self, users: Tensor) -> Tensor:
         """Factors of users (batch,), shape ``(batch, dim)``."""
@@ -27,11 +43,11 @@ class TwoTowerRecommender(Recommender):
         self.kept["items"] = self.towers.items(self.target_columns)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Scaled cosines with given items, shape ``(batch, candidates)``."""
+        """Scaled cosines with given items."""
         return self.towers.paired_logits(self.user_factors(users), self._item_factors()[items])
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Scaled cosines with all items, shape ``(batch, num_items)``."""
+        """Scaled cosines with all items."""
         return self.towers.logits(self.user_factors(users), self._item_factors())
 
     def _item_factors(self) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.data.batches import Batch
 from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
@@ -37,9 +36,6 @@ class UserKNN(Recommender):
         popularity_weight: Added to every ``K(u, v)``, after the neighbours are chosen.
         centre: Whether to take the release's mean row off its rows first; changes nothing for rows that have none.
         chunk_size: Users scored at a time.
-
-    Raises:
-        ValueError: If a weight is negative, or a number of users below 1.
     """
 
     batches = "once"
@@ -98,20 +94,16 @@ class UserKNN(Recommender):
     def score_all(self, users: Tensor) -> Tensor:
         """The neighbours' rows, summed by kernel, and the item counts; shape ``(batch, num_items)``."""
         voters = self.target_columns
-        votes = [_times(voters, self.kernel(chunk)).T for chunk in torch.split(users, self.chunk_size)]
+        votes = [voters.times(self.kernel(chunk)).T for chunk in torch.split(users, self.chunk_size)]
         return torch.cat(votes) + self.popularity_weight * self.item_counts
 
 
 class Cosine(nn.Module):
     """Cosine of the rows of some users with those of all, a batch at a time; 0 for a row that is absent or zero.
 
-    Rows stay as they are, sparse or dense; beside them are kept the inverse norm of each user's row and the mean row.
-
-    Args:
-        linked: The rows, read by the target's user index.
-        centre: Whether to subtract the mean of all rows, those of strangers included. A row of zeros stays one: nothing is
-            known of its user.
-        chunk_size: Rows made dense at a time.
+    Rows stay as they are, sparse or dense; beside them are kept the inverse norm of each user's row and the mean row. With
+    ``centre`` the mean of all rows, those of strangers included, is subtracted. A row of zeros stays one: nothing is known of
+    its user. ``chunk_size`` rows are made dense at a time.
     """
 
     inverse_norms: Tensor
@@ -122,7 +114,7 @@ class Cosine(nn.Module):
         self.linked = linked
         assert isinstance(linked.rows, SparseRows | DenseRows)  # what `reads` lets in
         self.rows: SparseRows | DenseRows = linked.rows
-        mean = _mean(self.rows) if centre else torch.zeros(self.rows.width, device=linked.links.device)
+        mean = self.rows.mean() if centre else torch.zeros(self.rows.width, device=linked.links.device)
         self.register_buffer("mean", mean, persistent=False)
         everybody = torch.arange(len(linked.links), device=linked.links.device)
         norms = torch.cat([self._centred(users).norm(dim=1) for users in torch.split(everybody, chunk_size)])
@@ -137,22 +129,5 @@ class Cosine(nn.Module):
     def forward(self, users: Tensor) -> Tensor:
         """Cosines with the users (batch,), shape ``(num_users, batch)``."""
         directions = (self._centred(users) * self.inverse_norms[users, None]).T
-        products = _times(self.rows, directions) - self.mean @ directions
+        products = self.rows.times(directions) - self.mean @ directions
         return products[self.linked.links.clamp(min=0)] * self.inverse_norms[:, None]
-
-
-def _times(rows: SparseRows | DenseRows, matrix: Tensor) -> Tensor:
-    """All rows times a dense matrix (width, batch), shape ``(rows, batch)``."""
-    if isinstance(rows, DenseRows):
-        return rows.rows @ matrix
-    matrix = matrix.contiguous()
-    return F.embedding_bag(rows.items, matrix, rows.starts[:-1], mode="sum", per_sample_weights=rows.weights)
-
-
-def _mean(rows: SparseRows | DenseRows) -> Tensor:
-    """Mean row, shape ``(width,)``; sparse rows without an entry are left out."""
-    if isinstance(rows, DenseRows):
-        return rows.rows.double().mean(0).float()
-    total = torch.zeros(rows.width, dtype=torch.float64, device=rows.weights.device)
-    total.index_add_(0, rows.items, rows.weights.double())
-    return (total / (rows.counts() > 0).sum().clamp(min=1)).float()

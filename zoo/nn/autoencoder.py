@@ -1,32 +1,25 @@
-"""Autoencoders over published rows."""
+"""Autoencoders: of published rows, aligned with the target's factors, and a linear one whose error is an energy."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from zoo.nn.losses import alignment_loss, reconstruction_loss
+from zoo.nn.rows import Bags
+from zoo.nn.towers import SparseLinear, relu_layers
 
 
 def perceptron(dims: Sequence[int]) -> nn.Sequential:
     """Linear layers of the given widths with ReLU between them and none after the last."""
-    layers: list[nn.Module] = []
-    for width, next_width in pairwise(dims):
-        layers += [nn.Linear(width, next_width), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    return nn.Sequential(nn.Linear(dims[0], dims[1]), *relu_layers(dims[1:]))
 
 
 class RowAutoencoder(nn.Module):
     """Encodes a row, decodes the rectified code with the mirrored widths.
 
     Reference: Chen et al., PriCDR (WWW 2022), section 4.2.1. The code is returned before its rectification: that is
-    what is aligned with the target's factors, which can be negative.
-
-    Args:
-        in_dim: Width of a row.
-        dims: Widths of the encoder's layers; the last is that of the code.
-        dropout: Probability of leaving out an input while training.
+    what is aligned with the target's factors, which can be negative. ``dropout`` leaves out numbers of a row while training.
     """
 
     def __init__(self, in_dim: int, dims: Sequence[int], dropout: float = 0.0) -> None:
@@ -42,35 +35,27 @@ class RowAutoencoder(nn.Module):
 
 
 Rows = Mapping[str, tuple[Tensor, Tensor]]
+"""By source, rows (batch, width) of some users, and who has one (batch,)."""
 
 
 class AlignedSources(nn.Module):
     """One autoencoder per source domain, whose codes are aligned with the target's user factors.
 
-    Reference: Chen et al., PriCDR (WWW 2022), equations 4 and 7; several sources are summed.
+    ``widths`` are those of each source's rows, by name; the last of ``dims`` is that of the target's factors.
 
-    Args:
-        widths: Width of each source's rows, by name.
-        dims: Widths of the encoders' layers; the last is that of the target's factors.
-        dropout: Probability of leaving out an input while training.
+    Reference: Chen et al., PriCDR (WWW 2022), equations 4 and 7; several sources are summed.
     """
 
     def __init__(self, widths: Mapping[str, int], dims: Sequence[int], dropout: float) -> None:
         super().__init__()
-        self.autoencoders = nn.ModuleDict(
-            {name: RowAutoencoder(width, dims, dropout) for name, width in widths.items()}
-        )
+        made = {name: RowAutoencoder(width, dims, dropout) for name, width in widths.items()}
+        self.autoencoders = nn.ModuleDict(made)
 
     def losses(self, rows: Rows, targets: Tensor, shift: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Reconstruction and alignment of a batch of users.
+        """Reconstruction and alignment loss of a batch of users, and what :meth:`mean_code` gives.
 
-        Args:
-            rows: By source, rows (batch, width) and who has one (batch,).
-            targets: The same users' target factors, shape ``(batch, dim)``.
-            shift: Added to the codes before they are decoded and aligned, shape ``(batch, dim)``.
-
-        Returns:
-            Reconstruction loss, alignment loss, and what :meth:`mean_code` gives.
+        Targets (batch, dim) are the same users' target factors; the shift (batch, dim) is added to the codes before they are
+        decoded and aligned.
         """
         reconstruction = alignment = targets.new_zeros(())
         codes = {}
@@ -98,3 +83,28 @@ class AlignedSources(nn.Module):
             present = rows[name][1][:, None]
             total, count = total + code * present, count + present
         return total / count.clamp(min=1), count.squeeze(1) > 0
+
+
+class LinearAutoencoder(nn.Module):
+    """Two affine maps, to a code and back, without an activation; Glorot uniform, biases zero."""
+
+    def __init__(self, num_items: int, code_dim: int) -> None:
+        super().__init__()
+        self.encoder = SparseLinear(num_items, code_dim)
+        self.decoder = nn.Linear(code_dim, num_items)
+        nn.init.xavier_uniform_(self.decoder.weight)
+        nn.init.zeros_(self.decoder.bias)
+
+    def encode_sparse(self, rows: Bags) -> Tensor:
+        """Codes of sparse rows, shape ``(batch, code_dim)``."""
+        codes: Tensor = self.encoder(rows)
+        return codes
+
+    def encode(self, rows: Tensor) -> Tensor:
+        """Codes of dense rows (batch, num_items), shape ``(batch, code_dim)``."""
+        return rows @ self.encoder.weight + self.encoder.bias
+
+    def errors(self, codes: Tensor, rows: Tensor) -> Tensor:
+        """Mean squared error of each row (batch, num_items) decoded from its code (batch, code_dim), shape ``(batch,)``."""
+        decoded: Tensor = self.decoder(codes)
+        return (decoded - rows).square().mean(1)

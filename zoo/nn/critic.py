@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from zoo.nn.item_sum import ItemSum
+from zoo.nn.towers import relu_layers
 
 Conditioning = Literal["product", "sum"]
 
@@ -26,14 +26,8 @@ class Critic(nn.Module):
       Discriminator*, ICLR 2018). Such a critic can tell rows by their means under each condition and by nothing else: not
       by a real row's being 0 and 1 where a generated one is between.
 
-    No part of it looks at more than one user, so a user's gradient is well defined.
-
-    Args:
-        num_items: Length of a row.
-        condition_dim: Width of the condition.
-        dims: Widths of the layers.
-        dropout: Probability of leaving out a number of the condition while training.
-        conditioning: How the condition meets the row.
+    No part of it looks at more than one user, so a user's gradient is well defined. ``dropout`` leaves out numbers of the
+    condition while training.
     """
 
     def __init__(
@@ -50,10 +44,7 @@ class Critic(nn.Module):
         # With a bias a product also compares the means of all rows; in a sum it would repeat the first layer's.
         self.condition = nn.Linear(condition_dim, dims[0], bias=conditioning == "product")
         self.dropout = nn.Dropout(dropout)
-        layers: list[nn.Module] = []
-        for width, next_width in pairwise(dims):
-            layers += [nn.ReLU(), nn.Linear(width, next_width)]
-        self.rest = nn.Sequential(*layers)
+        self.rest = relu_layers(dims)
 
     def forward(self, items: Tensor, weights: Tensor, conditions: Tensor) -> Tensor:
         """Scores (batch,) of `padded` rows, (batch, longest) both, for conditions (batch, condition_dim)."""
@@ -65,11 +56,9 @@ class Critic(nn.Module):
 
     def _score(self, hidden: Tensor, conditions: Tensor) -> Tensor:
         condition = self.condition(self.dropout(conditions))
-        if self.conditioning == "sum":
-            out: Tensor = self.rest(hidden + condition)
-            return out.mean(dim=1)
-        out = self.rest(hidden * condition)
-        return out.sum(dim=1)
+        together = hidden + condition if self.conditioning == "sum" else hidden * condition
+        out: Tensor = self.rest(together)
+        return out.mean(dim=1) if self.conditioning == "sum" else out.sum(dim=1)
 
     @torch.no_grad()
     def bound(self, largest: float) -> None:

@@ -1,20 +1,18 @@
-"""A table of user factors and one of item factors."""
+"""Tables of user and item factors, and what neural collaborative filtering makes of two factors: a product, a perceptron."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 class FactorTables(nn.Module):
-    """A factor for each user and one for each item; their inner product is the score of matrix factorisation.
+    """A factor of width ``dim`` for each user and for each item; their inner product is the score of matrix factorisation.
 
-    Args:
-        num_users: Rows of the user table.
-        num_items: Rows of the item table.
-        dim: Width of a factor.
-        init: Fills a table, in place.
+    ``init`` fills a table, in place.
     """
 
     def __init__(self, num_users: int, num_items: int, dim: int, init: Callable[[Tensor], Tensor]) -> None:
@@ -32,3 +30,52 @@ class FactorTables(nn.Module):
         """Inner products of users (batch,) with all items, shape ``(batch, num_items)``."""
         scores: Tensor = self.users(users) @ self.items.weight.T
         return scores
+
+
+def _small_normal(table: Tensor) -> Tensor:
+    return nn.init.normal_(table, std=0.01)  # the paper's N(0, 0.01)
+
+
+class GMF(FactorTables):
+    """Generalised matrix factorisation: user and item factor multiplied number by number.
+
+    Reference: He et al., WWW 2017, section 3.2, equation 8; the weights of equation 9 are the caller's.
+    """
+
+    def __init__(self, num_users: int, num_items: int, dim: int) -> None:
+        super().__init__(num_users, num_items, dim, _small_normal)
+        self.width = dim
+
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
+        """Features of users and items whose shapes broadcast, shape ``(*shape, width)``."""
+        product: Tensor = self.users(users) * self.items(items)
+        return product
+
+
+class PairMLP(FactorTables):
+    """A tower of ReLU layers on user and item factor side by side.
+
+    Reference: He et al., WWW 2017, section 3.3, equation 10. The first layer is worked out for users and for items alone and
+    added up, which equals one layer on both and costs no more than users plus items when all pairs are scored.
+
+    ``dims`` are the widths from the input on: the first is that of two factors. ``dropout`` leaves out numbers of a factor
+    while training.
+    """
+
+    def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float = 0.0) -> None:
+        super().__init__(num_users, num_items, dims[0] // 2, _small_normal)
+        self.width, self.factor_dim = dims[-1], dims[0] // 2
+        self.dropout = nn.Dropout(dropout)
+        self.first = nn.Linear(dims[0], dims[1])
+        layers = [nn.Linear(width, next_width) for width, next_width in pairwise(dims[1:])]
+        for layer in [self.first, *layers]:
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.rest = nn.Sequential(nn.ReLU(), *(part for layer in layers for part in (layer, nn.ReLU())))
+
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
+        """Features of users and items whose shapes broadcast, shape ``(*shape, width)``."""
+        of_user = F.linear(self.dropout(self.users(users)), self.first.weight[:, : self.factor_dim])
+        of_item = F.linear(self.dropout(self.items(items)), self.first.weight[:, self.factor_dim :], self.first.bias)
+        features: Tensor = self.rest(of_user + of_item)
+        return features

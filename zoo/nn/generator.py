@@ -18,16 +18,9 @@ class RowGenerator(nn.Module):
     """From a user, and noise if it is given any, to a row of probabilities.
 
     The generator of PPGenCDR (Liao et al., AAAI 2023): a user's embedding is its condition; the main text adds a noise
-    vector, the appendix leaves it out.
-
-    Args:
-        num_users: Users it knows.
-        width: Length of a row.
-        condition_dim: Width of a user's embedding.
-        dims: Widths of the hidden layers.
-        noise_dim: Width of the noise; 0: none.
-        dropout: Probability of leaving out a number of the condition while training.
-        density: What a number of a row is before any training, about: a guess, not read from the data.
+    vector, the appendix leaves it out (``noise_dim`` 0). ``dims`` are the widths of the hidden layers; ``dropout`` leaves out
+    numbers of the condition while training; ``density`` is what a number of a row is before any training, about: a guess, not
+    read from the data.
     """
 
     def __init__(
@@ -68,10 +61,8 @@ class RowGenerator(nn.Module):
 class GeneratedRows(nn.Module):
     """Rows of a released generator, made a batch at a time; with the readers of `zoo.nn.rows.DenseRows`. Nothing is trained.
 
-    With noise a row is another one at every reading while a model trains, and that of no noise otherwise.
-
-    Args:
-        tensors: As `RowGenerator.tensors` gives them; a ValueError if they do not make a generator.
+    With noise a row is another one at every reading while a model trains, and that of no noise otherwise. The tensors are
+    those of `RowGenerator.tensors`; a ValueError if they do not make a generator.
     """
 
     embedding: Tensor

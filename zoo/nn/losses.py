@@ -11,11 +11,8 @@ def all_items_loss(logits: Tensor, observed: Bags) -> Tensor:
     """Binary cross-entropy of every item of every user in the batch, summed, without sampled negatives.
 
     With logits ``x`` and targets ``y``, both (users, items), a cell costs ``softplus(x) - x y``. The second term is 0 wherever
-    nothing was observed, so it is summed over the observed entries alone and the dense ``y`` is never made.
-
-    Args:
-        logits: Shape ``(users, items)``.
-        observed: The same users' rows; weights are targets in [0, 1].
+    nothing was observed, so it is summed over the observed entries alone, whose weights are targets in [0, 1], and the dense
+    ``y`` is never made.
     """
     return F.softplus(logits).sum() - (logits[observed.rows, observed.items] * observed.weights).sum()
 
@@ -35,17 +32,11 @@ def alignment_loss(source: Tensor, target: Tensor, present: Tensor) -> Tensor:
 
 
 def correlations(factors: Tensor) -> Tensor:
-    """Correlations of the columns of a matrix over its rows, shape ``(dim, dim)``.
+    """Correlations of the columns of a finite matrix (rows, dim) over its rows, shape ``(dim, dim)``.
 
     What is left of a constant column, centred, is rounding: a column whose spread is below a few units in the last place
     of its largest entry counts as constant. Its correlations are 0, that with itself included, and so are its gradients.
-    With one row every column is constant. Half precision is worked out in single.
-
-    Args:
-        factors: Shape ``(rows, dim)``; finite.
-
-    Raises:
-        ValueError: If it is no matrix, or has no row.
+    With one row every column is constant. Half precision is worked out in single. A ValueError without a row.
     """
     if factors.ndim != 2 or not len(factors):
         raise ValueError(f"Columns are correlated over the rows of a matrix; got the shape {tuple(factors.shape)}.")
@@ -60,7 +51,7 @@ def correlations(factors: Tensor) -> Tensor:
 
 
 def decorrelation_loss(factors: Tensor) -> Tensor:
-    """Mean squared correlation of two different columns, over the rows of a matrix: 0 uncorrelated, 1 all proportional.
+    """Mean squared correlation of two different columns of a matrix (rows, dim): 0 uncorrelated, 1 all proportional.
 
     The squared Frobenius distance of the correlation matrix C to the identity, over the ``K (K - 1)`` entries off the
     diagonal for K columns; on the diagonal C is 1 whatever the factors are. Pairs with a constant column count as
@@ -72,9 +63,6 @@ def decorrelation_loss(factors: Tensor) -> Tensor:
     Independent columns over B independent rows give ``1 / (B - 1)`` in expectation, at any K.
 
     Reference: Liao et al., *PPGenCDR* (AAAI 2023), either term of equation 11, there summed.
-
-    Args:
-        factors: Shape ``(rows, dim)``.
     """
     correlation = correlations(factors)
     dim = len(correlation)

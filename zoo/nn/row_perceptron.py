@@ -30,14 +30,8 @@ class RowPerceptron(nn.Module):
     The row is sparse. A discriminator reads a second, dense row beside it, as if both were one vector of twice the length:
     they share one table and one bias, whose bounds are those of that length.
 
-    Weights are Glorot uniform, biases uniform in [-0.01, 0.01].
-
-    Args:
-        num_items: Length of a row.
-        dims: Widths of the hidden layers; at least one.
-        out_dim: Width of the output.
-        activation: After each hidden layer.
-        reads_second: Whether there is a second row.
+    Weights are Glorot uniform, biases uniform in [-0.01, 0.01]. ``dims`` are the widths of the hidden layers, at least one,
+    each followed by the activation.
     """
 
     def __init__(
@@ -52,12 +46,7 @@ class RowPerceptron(nn.Module):
             nn.init.uniform_(layer.bias, -0.01, 0.01)
 
     def forward(self, rows: Bags, second: Tensor | None = None) -> Tensor:
-        """Outputs, shape ``(batch, out_dim)``.
-
-        Args:
-            rows: Sparse rows of the batch.
-            second: Dense rows (batch, num_items), if the network reads any.
-        """
+        """Outputs, shape ``(batch, out_dim)``, of sparse rows and, if the network reads them, dense ones (batch, num_items)."""
         hidden: Tensor = self.first(rows)
         if second is not None:
             hidden = hidden + second @ self.first.weight[self.num_items :]

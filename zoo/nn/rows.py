@@ -10,17 +10,11 @@ from torch.nn import functional as F
 
 
 class Bags(NamedTuple):
-    """A batch of sparse rows in the form that ``torch.nn.functional.embedding_bag`` takes.
+    """A batch of sparse rows in the form that ``torch.nn.functional.embedding_bag`` takes."""
 
-    Attributes:
-        items: Column of each entry, row after row, shape ``(entries,)``.
-        offsets: Where each row begins, shape ``(batch,)``.
-        weights: Value of each entry, shape ``(entries,)``.
-    """
-
-    items: Tensor
-    offsets: Tensor
-    weights: Tensor
+    items: Tensor  # column of each entry, row after row, (entries,)
+    offsets: Tensor  # where each row begins, (batch,)
+    weights: Tensor  # value of each entry, (entries,)
 
     @property
     def lengths(self) -> Tensor:
@@ -43,26 +37,6 @@ class Bags(NamedTuple):
         return dense.index_put_((self.rows, self.items), self.weights, accumulate=True)
 
 
-def gather_bags(starts: Tensor, items: Tensor, weights: Tensor, index: Tensor) -> Bags:
-    """Rows ``index`` of a compressed matrix, without a loop over rows.
-
-    Entry ``e`` of the batch, of its row ``r``, is entry ``starts[index[r]] + (e - offsets[r])`` of the matrix. Every batch of
-    every method is read so: a loop over rows in Python would cost more than the networks.
-
-    Args:
-        starts: Row pointers, shape ``(rows + 1,)``.
-        items: Columns, shape ``(entries,)``.
-        weights: Values, shape ``(entries,)``.
-        index: Rows wanted, in any order and as often as wanted, shape ``(batch,)``.
-    """
-    begin = starts[index]  # (batch,)
-    lengths = starts[index + 1] - begin
-    offsets = lengths.cumsum(0) - lengths
-    shift = torch.repeat_interleave(begin - offsets, lengths)  # (entries of the batch,)
-    position = shift + torch.arange(len(shift), device=shift.device)
-    return Bags(items[position], offsets, weights[position])
-
-
 class Compressed(Protocol):
     """What :class:`SparseRows` is made from; ``zoo.data.ratings.Ratings`` is one."""
 
@@ -75,18 +49,11 @@ class Compressed(Protocol):
 
 
 class SparseRows(nn.Module):
-    """Compressed rows as non-persistent buffers: they follow the module's device and stay out of checkpoints.
+    """Compressed rows as non-persistent buffers: they follow the module's device and stay out of checkpoints."""
 
-    Args:
-        starts: Row pointers, shape ``(rows + 1,)``.
-        items: Columns, shape ``(entries,)``.
-        weights: Values, shape ``(entries,)``.
-        width: Number of columns.
-    """
-
-    starts: Tensor
-    items: Tensor
-    weights: Tensor
+    starts: Tensor  # row pointers, (rows + 1,)
+    items: Tensor  # columns, (entries,)
+    weights: Tensor  # values, (entries,)
 
     def __init__(self, starts: Tensor, items: Tensor, weights: Tensor, width: int) -> None:
         super().__init__()
@@ -109,20 +76,35 @@ class SparseRows(nn.Module):
         return self.starts.diff()
 
     def bags(self, index: Tensor) -> Bags:
-        """Rows ``index`` (batch,) for ``embedding_bag``."""
-        return gather_bags(self.starts, self.items, self.weights, index)
+        """Rows ``index`` (batch,), in any order and as often as wanted.
+
+        Entry ``e`` of the batch, of its row ``r``, is entry ``starts[index[r]] + (e - offsets[r])`` of the matrix. Every batch
+        of every method is read so: a loop over rows in Python would cost more than the networks.
+        """
+        begin = self.starts[index]  # (batch,)
+        lengths = self.starts[index + 1] - begin
+        offsets = lengths.cumsum(0) - lengths
+        shift = torch.repeat_interleave(begin - offsets, lengths)  # (entries of the batch,)
+        position = shift + torch.arange(len(shift), device=shift.device)
+        return Bags(self.items[position], offsets, self.weights[position])
 
     def dense(self, index: Tensor) -> Tensor:
         """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
         return self.bags(index).dense(self.width)
 
+    def times(self, table: Tensor) -> Tensor:
+        """All rows times a table (width, columns), shape ``(rows, columns)``."""
+        return Bags(self.items, self.starts[:-1], self.weights).times(table.contiguous())
+
+    def mean(self) -> Tensor:
+        """Mean of the rows that have an entry, shape ``(width,)``."""
+        total = torch.zeros(self.width, dtype=torch.float64, device=self.weights.device)
+        total.index_add_(0, self.items, self.weights.double())
+        return (total / (self.counts() > 0).sum().clamp(min=1)).float()
+
 
 class DenseRows(nn.Module):
-    """Dense rows as a non-persistent buffer.
-
-    Args:
-        rows: Shape ``(rows, width)``.
-    """
+    """Dense rows, shape ``(rows, width)``, as a non-persistent buffer."""
 
     rows: Tensor
 
@@ -140,6 +122,14 @@ class DenseRows(nn.Module):
         """Rows ``index`` (batch,), shape ``(batch, width)``."""
         return self.rows[index]
 
+    def times(self, table: Tensor) -> Tensor:
+        """All rows times a table (width, columns), shape ``(rows, columns)``."""
+        return self.rows @ table
+
+    def mean(self) -> Tensor:
+        """Mean row, shape ``(width,)``."""
+        return self.rows.double().mean(0).float()
+
 
 class ReadableRows(Protocol):
     """Rows of a release: :class:`SparseRows`, :class:`DenseRows`, or what makes them when they are read."""
@@ -155,14 +145,9 @@ class ReadableRows(Protocol):
 
 
 class LinkedRows(nn.Module):
-    """Rows of another party's release, read by the target's own user index.
+    """Rows of another party's release, read by the target's own user index."""
 
-    Args:
-        rows: The release's rows.
-        links: Row of each target user in the release, -1 where there is none, shape ``(users,)``.
-    """
-
-    links: Tensor
+    links: Tensor  # row of each target user in the release, -1 where there is none, (users,)
     rows: ReadableRows
 
     def __init__(self, rows: ReadableRows, links: Tensor) -> None:

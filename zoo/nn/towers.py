@@ -23,14 +23,18 @@ def check_training(*, lr: float, weight_decay: float = 0.0, **dropouts: float) -
             raise ValueError(f"{name} must lie in [0, 1), got {value}; 0 leaves nothing out.")
 
 
+def relu_layers(dims: Sequence[int]) -> nn.Sequential:
+    """From each width to the next a linear layer behind a ReLU."""
+    layers: list[nn.Module] = []
+    for width, next_width in pairwise(dims):
+        layers += [nn.ReLU(), nn.Linear(width, next_width)]
+    return nn.Sequential(*layers)
+
+
 class SparseLinear(nn.Module):
     """``Linear`` on a sparse row: ``sum_i weight_i W_i + b``, at the cost of the entries that are there.
 
     Equal to ``torch.nn.Linear`` on the dense row. The table is stored as ``(in, out)``, as ``embedding_bag`` wants it.
-
-    Args:
-        in_dim: Number of columns of the rows.
-        out_dim: Width of the output.
     """
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
@@ -50,22 +54,14 @@ class SparseTower(nn.Module):
     """A multilayer perceptron on sparse rows, ReLU between its layers and none after the last.
 
     The tower of deep matrix factorisation (Xue et al., IJCAI 2017, section 3.2), whose first layer reads a user's row
-    or an item's column of the rating matrix.
-
-    Args:
-        in_dim: Number of columns of the rows.
-        dims: Widths of the layers, for example ``(500, 200)``.
-        dropout: Probability of leaving out an entry of the input row while training.
+    or an item's column of the rating matrix, of length ``in_dim``. ``dropout`` leaves out entries of it while training.
     """
 
     def __init__(self, in_dim: int, dims: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout = dropout
         self.first = SparseLinear(in_dim, dims[0])
-        layers: list[nn.Module] = []
-        for width, next_width in pairwise(dims):
-            layers += [nn.ReLU(), nn.Linear(width, next_width)]
-        self.rest = nn.Sequential(*layers)
+        self.rest = relu_layers(dims)
 
     def forward(self, bags: Bags) -> Tensor:
         """Factors, shape ``(batch, dims[-1])``."""
@@ -78,15 +74,10 @@ class SparseTower(nn.Module):
 class TwoTowers(nn.Module):
     """Deep matrix factorisation: a tower over users' rows, a tower over items' columns, a scaled cosine between them.
 
-    Reference: Xue et al., IJCAI 2017, sections 3.2 and 3.3, equations 6 to 8.
+    ``scale`` is the range of the logit: a bare cosine (1) cannot leave ``[-1, 1]``, whose sigmoids lie in [.27, .73].
+    ``input_dropout`` leaves out entries of users' rows while training, ``item_dropout`` entries of items' columns.
 
-    Args:
-        num_users: Length of a column.
-        num_items: Length of a row.
-        dims: Widths of both towers' layers.
-        scale: Range of the logit; a bare cosine (1) cannot leave ``[-1, 1]``, whose sigmoids lie in [.27, .73].
-        input_dropout: Probability of leaving out an entry of a user's row while training.
-        item_dropout: The same for an item's column.
+    Reference: Xue et al., IJCAI 2017, sections 3.2 and 3.3, equations 6 to 8.
     """
 
     def __init__(

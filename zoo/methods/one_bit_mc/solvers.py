@@ -178,18 +178,13 @@ class FixedSteps(Solver):
     What a mechanism needs whose guarantee counts steps: neither length nor number of the steps depends on the data but
     through the gradients that it is given.
 
-    A step goes from the last point against the gradient there; with `dual`, from 0 against the sum of all gradients so far
-    (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009). Noise of several gradients
-    averages out, projections of it do not.
+    A step goes from the last point against the gradient there; with `dual` (and no ridge), from 0 against the sum of all
+    gradients so far (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009). Noise of several
+    gradients averages out, projections of it do not.
 
-    Args:
-        likelihood: Says where entries are observed, and the ridge.
-        project: Onto the constraint.
-        count: How many steps.
-        size: Of each step; with `spectral` of the first, and the largest that later ones of Barzilai and Borwein may have.
-        gradient: What is taken for the gradient; None: the likelihood's own.
-        dual: From 0 against the sum of all gradients; without a ridge.
-        spectral: Whether sizes follow from the gradients that were given.
+    `size` is that of each step; with `spectral` that of the first, and the largest that those of Barzilai and Borwein, of the
+    gradients that were given, may have. Without a `gradient` the likelihood's own is taken; else of the likelihood only
+    where entries are observed, and the ridge.
     """
 
     kept = (*Solver.kept, "size", "sum", "entries_before", "gradient_before")
