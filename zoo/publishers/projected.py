@@ -14,9 +14,8 @@ from torch import Tensor
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.audits.canaries import canary_audit, canary_sizes
 from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.pairs import projection_audit, random_projection_audit
+from zoo.privacy.audits.projection import canary_audit, canary_sizes, projection_audit, random_projection_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain, unprotected_record, warn_once

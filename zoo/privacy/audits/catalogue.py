@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from zoo.privacy.audits.canaries import canary_audits
 from zoo.privacy.audits.lift import lift_audits
 from zoo.privacy.audits.one_bit import one_bit_audits
 from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.pairs import projection_audits
+from zoo.privacy.audits.projection import canary_audits, projection_audits
 from zoo.privacy.audits.rows import row_noise_audits
 from zoo.privacy.audits.training import training_audits
 from zoo.privacy.audits.two_world import Audit

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from zoo.privacy.audits.pairs import Score
+from zoo.privacy.audits.rows import Score
 from zoo.privacy.audits.two_world import Audit, Floats, Worlds, worlds_of
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size

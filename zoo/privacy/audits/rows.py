@@ -1,17 +1,21 @@
-"""Worst pairs of rows without projection, `zoo.privacy.rows.row_noise`: one cell that is 0 or 1, or a whole user's row."""
+"""Worst pairs of published rows: one cell that is 0 or 1, or a whole user's row.
+
+Many users with the same row give as many independent runs in one release, for noise is drawn user by user.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.audits.pairs import row_residuals, row_worlds
-from zoo.privacy.audits.two_world import Audit, Floats
+from zoo.privacy.audits.two_world import Audit, Floats, Residuals, Worlds, worlds_of
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.row_noise import (
     NoisePlan,
@@ -23,9 +27,43 @@ from zoo.privacy.rows.row_noise import (
     plan_randomised_response,
 )
 
+Mechanism = Callable[[csr_array, NoiseSource], Floats]
+"""Rows ``(users, items)`` and noise in, the published rows ``(users, width)`` out, user by user independent."""
+Score = Callable[[Floats], Floats]
+"""Published rows ``(users, width)`` in, a score per user ``(users,)`` out."""
+
+CHUNK = 2**20
+"""Published numbers in memory at a time."""
+
 _ITEMS = 6
 _CELL = 2  # the item whose rating differs; others are rated on both data sets
 _USER_ITEMS = 4  # of a user who is changed: twice as long as the clip of 1 allows
+
+
+def same_rows(row: npt.ArrayLike, count: int) -> csr_array:
+    """A row ``(items,)`` as ``count`` users, shape ``(count, items)``."""
+    values = np.asarray(row, dtype=np.float64)
+    items = np.flatnonzero(values)
+    pointers = np.arange(count + 1) * len(items)
+    return csr_array((np.tile(values[items], count), np.tile(items, count), pointers), shape=(count, len(values)))
+
+
+def row_worlds(mechanism: Mechanism, row0: npt.ArrayLike, row1: npt.ArrayLike, score: Score, width: int) -> Worlds:
+    """Worlds of a mechanism that treats users independently: many users with one row ``(items,)``, many with the other.
+
+    The mechanism must not compare users, so centring over users is left out. ``width`` is that of a published row.
+    """
+
+    def scores(row: npt.ArrayLike, users: int, noise: NoiseSource) -> Floats:
+        return score(mechanism(same_rows(row, users), noise))
+
+    return worlds_of(scores, row0, row1, at_once=max(1, CHUNK // width))
+
+
+def row_residuals(mechanism: Mechanism, row: npt.ArrayLike, clean: npt.ArrayLike) -> Residuals:
+    """What a mechanism adds to a user's row ``(items,)``, of which it would publish ``clean`` ``(width,)`` without noise."""
+    expected = np.asarray(clean, dtype=np.float64)
+    return lambda count, noise: mechanism(same_rows(row, -(-count // len(expected))), noise) - expected
 
 
 def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:

@@ -10,8 +10,7 @@ import zoo.privacy.rows.row_noise as row_noise
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.pairs import same_rows
-from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
+from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit, same_rows
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.row_noise import NoisePlan, RandomisedResponsePlan, plan_noise, plan_randomised_response
@@ -32,6 +31,12 @@ def noisy(threshold: float | None = None) -> NoisePlan:
 
 def flips(epsilon: float = 2.0, keep: float = 1.0) -> RandomisedResponsePlan:
     return plan_randomised_response(epsilon=epsilon, num_users=1, num_items=6, keep=keep)
+
+
+def test_same_rows_are_the_same() -> None:
+    row = np.array([0.0, 2.0, 0.0, -1.0])
+    assert (same_rows(row, 3).toarray() == row).all()
+    assert same_rows(0 * row, 2).toarray().shape == (2, 4)
 
 
 # Implementations that differ from the proof.

@@ -1,0 +1,223 @@
+"""Worst pairs and canaries of projections with noise: one rating that differs, or a user's row; ratings that coins decide."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from zoo.privacy.accounting.accountant import mu_of
+from zoo.privacy.accounting.events import GaussianProjectionEvent
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.audits.one_run import OneRunAudit
+from zoo.privacy.audits.rows import CHUNK, row_residuals, row_worlds
+from zoo.privacy.audits.two_world import COORDINATES, Audit, Floats
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_projection, release_chunks, release_rows
+from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
+from zoo.privacy.rows.sparse_matrix import SparseMatrix
+
+_DIM, _ITEMS = 16, 40  # of two worlds
+_USER_ITEMS = 4  # items of the user who is changed
+_BEYOND = 3.0  # ratings in units of the range, rows in clips
+
+_CANARIES, _CANARY_ITEMS, _WIDTH = 1500, 600, 400
+_FEWEST_CANARIES, _FEWEST_ITEMS = 100, 64
+_NUMBERS = 2**23  # published numbers, and those of the matrix, that an audit makes unless its rows are very wide
+_DENSITY = 0.1  # of the ratings around the canaries
+
+
+def projection_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
+    """Audits of the projection with noise under every matrix, calibration and relation.
+
+    Where columns are bounded, the rating that changes is that of the item whose column is the longest before they are.
+    The paper's formula is asked for 200 times the epsilon, or its noise would hide everything.
+    """
+    planned = partial(plan_projection, delta=delta, dim=_DIM)
+    gaussian, sparse = GaussianMatrix(_DIM, _ITEMS, 0), SparseMatrix(_DIM, _ITEMS, 0, unit=False)
+    longest, longest_sparse = (int(np.argmax(matrix.column_norms())) for matrix in (gaussian, sparse))
+    largest = float(gaussian.column_norms().max())
+    unit, most = planned(epsilon=epsilon), planned(epsilon=epsilon, calibration="max", largest_norm=largest)
+    audits = [
+        projection_audit("JLT unit", unit, GaussianMatrix(_DIM, _ITEMS, 0, unit=True), item=longest),
+        projection_audit("SJLT unit", unit, SparseMatrix(_DIM, _ITEMS, 0), item=longest_sparse),
+        projection_audit("JLT max", most, gaussian, item=longest),
+    ]
+    plans = {
+        "JLT gaussian": planned(epsilon=epsilon, calibration="gaussian"),
+        "JLT paper": planned(epsilon=200 * epsilon, calibration="paper"),
+    }
+    for relation in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER):
+        name = f"JLT gaussian, {relation.value.replace('_', ' ')}"
+        plans[name] = planned(epsilon=epsilon, calibration="gaussian", relation=relation, clip=2.0)
+    for name, plan in plans.items():
+        audits.append(random_projection_audit(name, plan))
+        audits.append(projection_audit(f"{name}, matrix fixed", plan, gaussian))
+    return audits
+
+
+def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit]:
+    """One-run audits of the projection with noise at the width that PriCDR publishes, 400, for one rating."""
+    unit = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH)
+    gaussian = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH, calibration="gaussian")
+    return [
+        canary_audit("JLT unit, one run", unit, GaussianMatrix(_WIDTH, _CANARY_ITEMS, 0, unit=True)),
+        canary_audit("SJLT unit, one run", unit, SparseMatrix(_WIDTH, _CANARY_ITEMS, 0)),
+        canary_audit("JLT gaussian, one run", gaussian, GaussianMatrix(_WIDTH, _CANARY_ITEMS, 0)),
+    ]
+
+
+def worst_rows(plan: ProjectionPlan, item: int, num_items: int) -> tuple[Floats, Floats]:
+    """Two rows ``(items,)`` that differ by more than the plan's relation allows, before its clipping or clamping.
+
+    The rating of ``item`` changes; for users those of four items from there.
+    """
+    row0, row1 = np.zeros(num_items), np.zeros(num_items)
+    if plan.relation.unit is not Unit.USER:
+        row1[item] = _BEYOND * (plan.rating_range or 0.0)
+        return row0, row1
+    row1[item : item + _USER_ITEMS] = _BEYOND * (plan.clip or 0.0)
+    return (-row1 if plan.relation is Relation.REPLACE_ONE_USER else row0), row1
+
+
+def _admitted(plan: ProjectionPlan, row: Floats) -> Floats:
+    """A row ``(items,)`` as the plan admits it; computed apart from the mechanism, whose bounds are what is audited."""
+    if plan.clip is not None:
+        length = float(np.linalg.norm(row))
+        return row * (plan.clip / length) if length > plan.clip else row
+    return np.clip(row, 0.0, plan.rating_range)
+
+
+def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, item: int = 0) -> Audit:
+    """Audit of a projection with noise, the public matrix fixed.
+
+    Given the matrix the release is Gaussian, and its event says with which mu: its own for the calibrations ``unit`` and
+    ``max``; for a Gaussian matrix the length of what the matrix makes of the change, a unit vector here, over the noise
+    multiplier. That mu is audited, with the plan's epsilon or else the one that this mu gives at the plan's delta. What a
+    plan claims over matrices is audited by `random_projection_audit`. What changes is said in `worst_rows`.
+    """
+    row0, row1 = worst_rows(plan, item, matrix.num_items)
+    columns = matrix.transposed()
+    change = _admitted(plan, row1) - _admitted(plan, row0)
+    direction = (change / np.linalg.norm(change)) @ columns
+    if isinstance(plan.event, GaussianProjectionEvent):
+        mu = float(np.linalg.norm(direction)) / plan.event.noise_multiplier
+        epsilon = gauss_epsilon(plan.delta, mu)
+    else:
+        mu, epsilon = mu_of([plan.event]), plan.epsilon
+
+    def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
+        return release_rows(rows, plan, matrix, noise)
+
+    return Audit(
+        name,
+        epsilon,
+        plan.delta,
+        row_worlds(mechanism, row0, row1, lambda published: published @ direction, plan.dim),
+        mu=mu,
+        residuals=row_residuals(mechanism, row1, _admitted(plan, row1) @ columns / math.sqrt(plan.dim)),
+        sigma=plan.noise_std,
+        relation=plan.relation,
+    )
+
+
+def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
+    """Audit of what a projection through a Gaussian matrix claims over matrices: the plan's epsilon.
+
+    Every user has items of their own, whose columns are independent, so one release gives many runs, each with a matrix
+    of its own that the score reads: it is the logarithm of the likelihood ratio given the matrix, for worlds centred at
+    0 and M c ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes such a release, and a bound
+    of epsilon alone sees errors of a factor of three in w: use it beside `projection_audit`.
+    """
+    if plan.mu is not None:
+        raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")
+    each = 1 if plan.relation.unit is not Unit.USER else _USER_ITEMS
+    rows = worst_rows(plan, 0, each)
+    change = _admitted(plan, rows[1]) - _admitted(plan, rows[0])
+    # Half of what the squares of the two worlds' means differ by, in units of |M c|^2.
+    offset = 0.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.5
+
+    def scores(own: Floats, runs: int, seed: int, noise: NoiseSource) -> Floats:
+        parts = (np.tile(own, runs), np.arange(runs * each), np.arange(runs + 1) * each)
+        matrix = GaussianMatrix(plan.dim, runs * each, seed)
+        published = release_rows(csr_array(parts, shape=(runs, runs * each)), plan, matrix, noise)
+        moved = np.einsum("e,red->rd", change, matrix.transposed().reshape(runs, each, plan.dim))  # M c, (runs, dim)
+        square = np.einsum("rd,rd->r", moved, moved)
+        seen = np.einsum("rd,rd->r", published, moved) * math.sqrt(plan.dim)
+        return np.asarray((seen - offset * square) / plan.w**2)
+
+    def worlds(runs: int, noise: NoiseSource) -> tuple[Floats, Floats]:
+        # Not by `worlds_of`: both worlds of some runs are published through the same matrix.
+        chunk = max(1, CHUNK // plan.dim // each)
+        parts = []
+        for start in range(0, runs, chunk):
+            count, seed = min(chunk, runs - start), int(noise.integers(2**62, 1)[0])
+            parts.append([scores(own, count, seed, noise) for own in rows])
+        scores0, scores1 = np.concatenate(parts, axis=1)
+        return scores0, scores1
+
+    return Audit(name, plan.epsilon, plan.delta, worlds, relation=plan.relation)
+
+
+def canary_sizes(dim: int) -> tuple[int, int]:
+    """Canaries and items of an audit of rows of width ``dim``: fewer where they are wide, for it to take seconds and 100 MiB."""
+    many = _NUMBERS // dim
+    return min(_CANARIES, max(_FEWEST_CANARIES, many)), min(_CANARY_ITEMS, max(_FEWEST_ITEMS, many))
+
+
+def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries: int = _CANARIES) -> OneRunAudit:
+    """One-run audit of a projection with noise, by one release of as many users as there are canaries.
+
+    One cell in each user's row is set to 0 or to the largest rating by a fair coin, among other ratings. A coin is
+    guessed from ``<M_i, x> / |M_i|^2 - 1/2``, what the release says of the cell in units of the largest rating, where x
+    is the user's published row less what it would be with the cell at 0; the fifth of the scores that is largest in
+    absolute value is guessed, by their signs.
+    """
+    if plan.rating_range is None or plan.relation.unit is Unit.USER:
+        raise ValueError(f"The canaries are ratings, the plan protects {plan.relation.unit.value!r}: plan for ratings.")
+    if canaries < 1:
+        raise ValueError(f"canaries must be at least 1, got {canaries!r}. A fifth of them is guessed.")
+    guesses = max(1, canaries // 5)
+
+    def release(noise: NoiseSource) -> tuple[int, Floats]:
+        items = noise.integers(matrix.num_items, canaries)
+        coins = noise.integers(2, canaries)
+        scores, residuals = _released(items, coins, plan, matrix, noise)
+        chosen = np.argsort(-np.abs(scores), kind="stable")[:guesses]
+        return int(((scores > 0) == (coins == 1))[chosen].sum()), residuals
+
+    return OneRunAudit(name, plan.epsilon, plan.delta, canaries, guesses, release, plan.noise_std, plan.relation)
+
+
+def _released(
+    items: npt.NDArray[np.int64],
+    coins: npt.NDArray[np.int64],
+    plan: ProjectionPlan,
+    matrix: PublicMatrix,
+    noise: NoiseSource,
+) -> tuple[Floats, Floats]:
+    """Publishes once; a score per canary ``(canaries,)``, and coordinates of the noise, enough for a scale test.
+
+    With b the canary's coin, a user's row times ``sqrt(dim)``, less the product of the row without it, is ``b range M_i + w N``.
+    """
+    largest, users = plan.rating_range or 0.0, np.arange(len(items))
+    ratings = _BEYOND * largest * (noise.uniform((len(items), matrix.num_items)) < _DENSITY)
+    ratings[users, items] = 0.0
+    without = bounded_rows(csr_array(ratings), plan)
+    ratings[users, items] = _BEYOND * largest * coins
+    scores: list[Floats] = []
+    residuals: list[Floats] = []
+    start, wanted = 0, COORDINATES
+    for published in release_chunks(csr_array(ratings), plan, matrix, noise):
+        chunk = slice(start, start + len(published))
+        columns = largest * matrix.transposed()[items[chunk]]
+        moved = published * math.sqrt(plan.dim) - matrix.times(without[chunk])
+        scores.append(np.einsum("cd,cd->c", moved, columns) / np.einsum("cd,cd->c", columns, columns) - 0.5)
+        added = (moved - coins[chunk, None] * columns) / math.sqrt(plan.dim)
+        residuals.append(added.ravel()[:wanted])
+        start, wanted = chunk.stop, wanted - len(residuals[-1])
+    return np.concatenate(scores), np.concatenate(residuals)
