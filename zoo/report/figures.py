@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Sequence
 from itertools import cycle
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -86,19 +87,10 @@ def _errorbar(
         for at, line in zip(where, lines, strict=True)
     )
     x, y, sd = zip(*points, strict=True)
-    axes.errorbar(
-        x,
-        y,
-        [0.0 if math.isnan(s) else s for s in sd],
-        color=colour,
-        marker="x" if faint else "o",
-        markersize=4,
-        linewidth=1,
-        linestyle=":" if faint else "-",
-        alpha=0.6 if faint else 1.0,
-        capsize=2,
-        label=_shown(label),
-    )
+    marker, linestyle, alpha = ("x", ":", 0.6) if faint else ("o", "-", 1.0)
+    style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": linestyle, "alpha": alpha}
+    bars = np.nan_to_num(sd)  # one seed has no spread
+    axes.errorbar(x, y, bars, label=_shown(label), markersize=4, linewidth=1, capsize=2, **style)
 
 
 def _shown(label: str) -> str:

@@ -26,10 +26,8 @@ def _result(line: Line) -> dict[str, object]:
         "method": line.runs[0].report["method"],
         "published_as": line.row.published_as,
         "guarantee": "proved" if guarantee else "none" if line.row.release else "no release",
-        "unit": guarantee.unit if guarantee else "",
-        "relation": guarantee.relation if guarantee else "",
-        "delta": guarantee.delta if guarantee else "",
-        "epsilon": line.epsilon if guarantee else "",
+        **{name: getattr(guarantee, name, "") for name in ("unit", "relation", "delta")},
+        "epsilon": line.epsilon,
         "seeds": len(line.runs),
         "cases": round(line.average(lambda r: len(r.cases))),
     }

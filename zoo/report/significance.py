@@ -35,9 +35,7 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
     p-value is 1. Otherwise it is that of the sign-flip test, ``2 ** (1 - pairs)``, the smallest that this many pairs can give
     without a model of their spread; formally it would be 0, a certainty that no five numbers give.
 
-    Args:
-        ours: Our figures, shape ``(pairs,)``, at least two and finite.
-        theirs: The other's figures, same shape and order.
+    Both have the shape ``(pairs,)``, at least two of them, finite and in one order.
     """
     x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:

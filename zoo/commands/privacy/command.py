@@ -42,16 +42,13 @@ def parser() -> argparse.ArgumentParser:
     show.set_defaults(run=_show)
 
     audit = commands.add_parser("audit", help="try to break the claim; exit code 1 if it does not hold")
-    audit.add_argument("--config", type=Path, help="an experiment whose publisher is audited")
-    audit.add_argument("--all", action="store_true", help="audit every mechanism, and published ones that do not hold")
-    audit.add_argument("--epsilon", type=float, default=1.0, help="claim that --all audits (default: %(default)s)")
-    audit.add_argument("--runs", type=int, default=40_000, help="runs per world (default: %(default)s)")
-    audit.add_argument(
-        "--beta", type=float, default=1e-3, help="largest chance of a false alarm (default: %(default)s)"
-    )
-    audit.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the table to a file of CSV as well, in a folder that exists"
-    )
+    option = audit.add_argument
+    option("--config", type=Path, help="an experiment whose publisher is audited")
+    option("--all", action="store_true", help="audit every mechanism, and published ones that do not hold")
+    option("--epsilon", type=float, default=1.0, help="claim that --all audits (default: %(default)s)")
+    option("--runs", type=int, default=40_000, help="runs per world (default: %(default)s)")
+    option("--beta", type=float, default=1e-3, help="largest chance of a false alarm (default: %(default)s)")
+    option("--out", type=Path, metavar="FILE", help="write the table to a file of CSV as well, in a folder that exists")
     audit.set_defaults(run=_audit)
 
     curve = commands.add_parser("curve", help="a PNG of delta against epsilon, and of utility where there are results")

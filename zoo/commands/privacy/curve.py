@@ -24,10 +24,8 @@ def draw_curve(
 ) -> Path:
     """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of the rows of a report.
 
-    Args:
-        ledgers: By name: events, and the relation that they were measured under. One without guarantee is refused.
-        results: ``results.csv`` of a report, with a private row; None: no second panel.
-        out: The file to write, whole or not at all.
+    A ledger has its events and the relation that they were measured under; one without guarantee is refused. The report
+    is given by its ``results.csv``, with a private row; without it there is no second panel.
     """
     figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
     panels = figure.subplots(1, 1 if results is None else 2, squeeze=False)[0]
