@@ -16,7 +16,8 @@ from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord, default_delta
 from zoo.privacy.rows.plan import RowsPlan
-from zoo.release.release import Kind, Release
+from zoo.release.layouts import Kind
+from zoo.release.release import Release
 
 Make = Callable[[Ratings, str], Release]
 """Ratings and the name of their domain in, their release out. Noise is drawn here, so each call is another release."""

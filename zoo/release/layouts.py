@@ -57,20 +57,17 @@ class Layout(ABC):
 class Dense(Layout):
     """``rows`` (users, width), float32. Of `LazyRows` the shape is known, and values are checked when they are made."""
 
-    def check(self, num_users: int) -> None:
-        """Of one matrix."""
+    def check(self, num_users: int) -> None:  # noqa: D102  as in the base
         if not isinstance(self.tensors, LazyRows):
             self._expect({"rows": torch.float32})
         shape = self._shape
         if len(shape) != 2 or shape[0] != num_users or not 1 <= shape[1] <= LARGEST_WIDTH:
             raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {shape}.")
 
-    def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """Rows of the matrix."""
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:  # noqa: D102
         return {"rows": self.tensors["rows"][index]}
 
-    def module(self) -> DenseRows:
-        """The matrix."""
+    def module(self) -> DenseRows:  # noqa: D102
         return DenseRows(self.tensors["rows"])
 
     @property
@@ -105,14 +102,12 @@ class Compressed(Layout):
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) < int(width):
             raise ReleaseError(f"Tensor 'items' must lie in [0, {int(width)}).")
 
-    def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """Compressed rows again."""
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:  # noqa: D102
         items, offsets, weights = self.module().bags(index)
         starts = torch.cat([offsets, torch.tensor([len(items)])])
         return {"starts": starts, "items": items, "weights": weights, "num_items": self.tensors["num_items"]}
 
-    def module(self) -> SparseRows:
-        """Compressed rows."""
+    def module(self) -> SparseRows:  # noqa: D102
         starts, items, weights, width = (self.tensors[name] for name in self._NAMES)
         return SparseRows(starts, items, weights, int(width))
 
@@ -140,8 +135,7 @@ class Generator(Layout):
         """The same network with these users' embeddings."""
         return {**self.tensors, "embedding": self.tensors["embedding"][index]}
 
-    def module(self) -> GeneratedRows:
-        """The network."""
+    def module(self) -> GeneratedRows:  # noqa: D102
         return GeneratedRows(self.tensors)
 
 

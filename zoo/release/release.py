@@ -24,12 +24,8 @@ from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
 from zoo.privacy.record.selection import chosen_among
-from zoo.release.files import MANIFEST as MANIFEST
-from zoo.release.files import TENSORS as TENSORS
-from zoo.release.files import ReleaseError as ReleaseError
-from zoo.release.files import read_manifest, read_tensors, tensor_digest
-from zoo.release.layouts import LAYOUTS, Compressed, Layout, layout_of
-from zoo.release.layouts import Kind as Kind
+from zoo.release.files import MANIFEST, TENSORS, ReleaseError, read_manifest, read_tensors, tensor_digest
+from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
 from zoo.release.lazy_rows import LazyRows
 
 

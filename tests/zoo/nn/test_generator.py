@@ -14,7 +14,8 @@ from zoo.nn.generator import GeneratedRows, RowGenerator, generator_shapes
 from zoo.nn.rows import LinkedRows
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
-from zoo.release.release import Release, ReleaseError
+from zoo.release.files import ReleaseError
+from zoo.release.release import Release
 
 
 def generator(noise_dim: int = 0) -> RowGenerator:

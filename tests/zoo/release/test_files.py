@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.samples import binary
 from zoo import JLT, Release
-from zoo.release.files import all_finite, shard_name, tensor_digest
-from zoo.release.release import MANIFEST, TENSORS, ReleaseError
+from zoo.release.files import MANIFEST, TENSORS, ReleaseError, all_finite, shard_name, tensor_digest
 
 Manifest = dict[str, Any]
 

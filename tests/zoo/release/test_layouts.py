@@ -10,9 +10,9 @@ from torch import Tensor
 from tests.samples import binary
 from zoo import Plaintext, Release
 from zoo.nn.generator import RowGenerator
+from zoo.release.files import ReleaseError
 from zoo.release.layouts import Compressed, Dense, Generator, Kind, layout_of
 from zoo.release.lazy_rows import LazyRows
-from zoo.release.release import ReleaseError
 
 ROWS = np.random.default_rng(0).normal(size=(9, 7)).astype(np.float32)
 

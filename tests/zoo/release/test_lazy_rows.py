@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from tests.samples import binary
 from zoo import JLT, Release
-from zoo.release.files import tensor_digest
+from zoo.release.files import MANIFEST, ReleaseError, tensor_digest
 from zoo.release.lazy_rows import LazyRows, late_progress
-from zoo.release.release import MANIFEST, ReleaseError
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,8 +15,7 @@ from tests.samples import binary
 from zoo import JLT, Plaintext, Release
 from zoo.nn.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
-from zoo.release.files import tensor_digest
-from zoo.release.release import MANIFEST, TENSORS, ReleaseError
+from zoo.release.files import MANIFEST, TENSORS, ReleaseError, tensor_digest
 
 
 @pytest.fixture
