@@ -13,16 +13,8 @@ from scipy.special import logit
 
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit, Residuals, Worlds, worlds_of
+from zoo.privacy.one_bit import mechanisms, randomised_response
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
-from zoo.privacy.one_bit.mechanisms import (
-    noisy_bits,
-    noisy_gradient,
-    noisy_output,
-    objective_noise,
-    plan_gradient,
-    plan_objective,
-    plan_output,
-)
 from zoo.privacy.one_bit.plan import Floats, OneBitPlan
 from zoo.privacy.one_bit.published import (
     PublishedScale,
@@ -30,14 +22,6 @@ from zoo.privacy.one_bit.published import (
     published_noise,
     published_objective,
     published_output,
-)
-from zoo.privacy.one_bit.randomised_response import (
-    SignResponsePlan,
-    TernaryResponsePlan,
-    flipped_signs,
-    plan_input,
-    plan_ternary,
-    ternary_signs,
 )
 from zoo.privacy.randomness.noise import NoiseSource
 
@@ -50,8 +34,7 @@ _LARGEST_CLAIM = 4.0  # of published scales: a bound of 40 000 runs ends at abou
 _CHUNK = 2**20  # noisy numbers in memory at a time
 _HALVINGS = 60  # of an interval of 2, down to the last bits
 
-_OBSERVED = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0]], dtype=bool)
-_SIGNS = np.array([[1, 1, -1], [1, 1, 0], [-1, 0, 0]], dtype=np.float64)  # of the observed, the corner flips
+_SIGNS = np.array([[1, 1, -1], [1, 1, 0], [-1, 0, 0]], dtype=np.float64)  # 0: not observed; the corner flips
 _RADIUS, _RIDGE, _STEPS, _STEP_SIZE = 2.0, 1.0, 3, 0.5
 
 
@@ -63,29 +46,29 @@ def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """
     logistic, probit = Logistic(), Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
-    ternary, claim = plan_ternary(epsilon), min(epsilon, _LARGEST_CLAIM)
+    ternary, claim = randomised_response.plan_ternary(epsilon), min(epsilon, _LARGEST_CLAIM)
     return [
-        flips_audit("InP", plan_input(epsilon)),
+        flips_audit("InP", randomised_response.plan_input(epsilon)),
         ternary_audit("InP, three symbols", ternary, presence=False),
         ternary_audit("InP, three symbols, presence", ternary, presence=True),
-        bits_audit("ObjP Laplace", plan_objective(logistic, epsilon)),
-        bits_audit("ObjP Gaussian", plan_objective(logistic, epsilon, noise="gaussian", delta=delta)),
-        probit_audit("ObjP probit", plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
-        gradient_audit("GraP Laplace, 2 steps", plan_gradient(epsilon, steps=2, noise="laplace")),
-        gradient_audit("GraP Gaussian, 100 steps", plan_gradient(epsilon, steps=100, delta=delta)),
+        bits_audit("ObjP Laplace", mechanisms.plan_objective(logistic, epsilon)),
+        bits_audit("ObjP Gaussian", mechanisms.plan_objective(logistic, epsilon, noise="gaussian", delta=delta)),
+        probit_audit("ObjP probit", mechanisms.plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
+        gradient_audit("GraP Laplace, 2 steps", mechanisms.plan_gradient(epsilon, steps=2, noise="laplace")),
+        gradient_audit("GraP Gaussian, 100 steps", mechanisms.plan_gradient(epsilon, steps=100, delta=delta)),
         output_audit("OutP Gaussian", epsilon, delta),
         published_bits_audit("published ObjP", published_objective(logistic, claim, _ALPHA)),
         *(published_output_audit(f"published OutP, d = {d}", published_output(claim, 1.0), d) for d in (2, 10)),
     ]
 
 
-def flips_audit(name: str, plan: SignResponsePlan) -> Audit:
+def flips_audit(name: str, plan: randomised_response.SignResponsePlan) -> Audit:
     """Audit of a flipped sign: the score is the report. The claim is attained."""
-    worlds = _sign_worlds(lambda signs, noise: flipped_signs(signs, plan.p1, plan.p2, noise))
+    worlds = _sign_worlds(lambda signs, noise: randomised_response.flipped_signs(signs, plan.p1, plan.p2, noise))
     return _audit(name, plan, worlds, attained=plan.epsilon)
 
 
-def ternary_audit(name: str, plan: TernaryResponsePlan, *, presence: bool) -> Audit:
+def ternary_audit(name: str, plan: randomised_response.TernaryResponsePlan, *, presence: bool) -> Audit:
     """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
 
     With `presence` the cell is not rated on one of the data sets; else its sign differs.
@@ -93,10 +76,10 @@ def ternary_audit(name: str, plan: TernaryResponsePlan, *, presence: bool) -> Au
 
     def reported(sign: float, runs: int, noise: NoiseSource) -> Floats:
         # Each row is a run: a rating that stays, the cell that differs, and one that nobody has rated.
-        signs = np.repeat([1.0, sign], runs)
+        signs, reports = np.repeat([1.0, sign], runs), np.zeros((runs, 3))
         rated = np.flatnonzero(signs)
-        rows, columns, symbols = ternary_signs(rated % runs, rated // runs, signs[rated], (runs, 3), plan, noise)
-        reports = np.zeros((runs, 3))
+        cells = rated % runs, rated // runs
+        rows, columns, symbols = randomised_response.ternary_signs(*cells, signs[rated], reports.shape, plan, noise)
         reports[rows, columns] = symbols
         return reports[:, 1]
 
@@ -105,10 +88,14 @@ def ternary_audit(name: str, plan: TernaryResponsePlan, *, presence: bool) -> Au
 
 def bits_audit(name: str, plan: OneBitPlan) -> Audit:
     """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
-    worlds = _sign_worlds(lambda signs, noise: _completed(noisy_bits(signs, plan, noise)))
+    worlds = _sign_worlds(lambda signs, noise: _completed(mechanisms.noisy_bits(signs, plan, noise)))
     if plan.noise == "laplace":
         return _audit(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.scale))
-    return _audit(name, plan, worlds, residuals=lambda count, noise: noisy_bits(np.ones(count), plan, noise) - 1)
+
+    def residuals(count: int, noise: NoiseSource) -> Floats:
+        return mechanisms.noisy_bits(np.ones(count), plan, noise) - 1
+
+    return _audit(name, plan, worlds, residuals=residuals)
 
 
 def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
@@ -118,7 +105,7 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
     """
 
     def minimiser(signs: Floats, noise: NoiseSource) -> Floats:
-        linear = objective_noise(len(signs), plan, noise)
+        linear = mechanisms.objective_noise(len(signs), plan, noise)
         low, high = np.full(len(signs), -_PROBIT_ALPHA), np.full(len(signs), _PROBIT_ALPHA)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -140,12 +127,12 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
     def summed(signs: Floats, noise: NoiseSource) -> Floats:
         total = np.zeros(len(signs))
         for _ in range(plan.compositions):
-            seen = noisy_gradient(-3 * bound * signs, plan, noise)
+            seen = mechanisms.noisy_gradient(-3 * bound * signs, plan, noise)
             total -= seen if plan.noise == "gaussian" else np.clip(seen, -bound, bound)  # up to a factor
         return total
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return noisy_gradient(np.full(count, bound), plan, noise) - bound
+        return mechanisms.noisy_gradient(np.full(count, bound), plan, noise) - bound
 
     if plan.noise == "laplace":
         return _audit(name, plan, _sign_worlds(summed), attained=plan.epsilon)
@@ -159,17 +146,17 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
     likelihood's curvature and of the projection.
     """
     link = Logistic()
-    plan = plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
-    flipped = _SIGNS.copy()
+    plan = mechanisms.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
+    observed, flipped = _SIGNS != 0, _SIGNS.copy()
     flipped[0, 0] = -1
-    negative, positive = (completed(signs, _OBSERVED, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS))
+    negative, positive = (completed(signs, observed, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS))
     moved = positive - negative
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
-        return np.asarray(np.einsum("rij,ij->r", noisy_output(copies, plan, noise), moved))
+        return np.asarray(np.einsum("rij,ij->r", mechanisms.noisy_output(copies, plan, noise), moved))
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return noisy_output(_copies(positive, -(-count // moved.size)), plan, noise) - positive
+        return mechanisms.noisy_output(np.tile(positive, (-(-count // moved.size), 1, 1)), plan, noise) - positive
 
     worlds = _matrix_worlds(negative, positive, score)
     return _audit(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.scale, residuals=residuals)
@@ -202,13 +189,13 @@ def completed(
     return matrix
 
 
-def published_bits_audit(name: str, published: PublishedScale) -> Audit:
+def published_bits_audit(name: str, scale: PublishedScale) -> Audit:
     """Audit of the published noise in the logistic objective, of one entry."""
-    worlds = _sign_worlds(lambda signs, noise: _completed(published_noise((1 + signs) / 2, published, noise)))
-    return _refuted(name, published, worlds)
+    worlds = _sign_worlds(lambda signs, noise: _completed(published_noise((1 + signs) / 2, scale, noise)))
+    return _refuted(name, scale, worlds)
 
 
-def published_output_audit(name: str, published: PublishedScale, size: int) -> Audit:
+def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit:
     """Audit of the published noise on a completed square matrix of so many rows.
 
     The score is the logarithm of the likelihood ratio, up to a factor.
@@ -216,10 +203,10 @@ def published_output_audit(name: str, published: PublishedScale, size: int) -> A
     positive, negative = cross_solutions(size, 1.0)
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
-        noisy = published_noise(copies, published, noise)
+        noisy = published_noise(copies, scale, noise)
         return np.asarray((np.abs(noisy - negative) - np.abs(noisy - positive)).sum(axis=(1, 2)))
 
-    return _refuted(name, published, _matrix_worlds(negative, positive, score))
+    return _refuted(name, scale, _matrix_worlds(negative, positive, score))
 
 
 def _audit(
@@ -239,9 +226,9 @@ def _audit(
     )
 
 
-def _refuted(name: str, published: PublishedScale, worlds: Worlds) -> Audit:
+def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
     """Audit of a published claim, of which about twice is there to see or more; it must be caught."""
-    claim, relation = published.claimed_epsilon, Relation.CHANGE_ONE_RATING_VALUE
+    claim, relation = scale.claimed_epsilon, Relation.CHANGE_ONE_RATING_VALUE
     return Audit(name, claim, 0.0, worlds, attained=2 * claim, holds=False, relation=relation)
 
 
@@ -252,12 +239,8 @@ def _sign_worlds(scored: _Scored) -> Worlds:
 
 def _matrix_worlds(matrix0: Floats, matrix1: Floats, scored: _Scored) -> Worlds:
     """Runs that are copies of one of two completed matrices, ``(runs, rows, columns)``."""
-    at_once = max(1, _CHUNK // matrix0.size)
-    return worlds_of(lambda matrix, runs, noise: scored(_copies(matrix, runs), noise), matrix0, matrix1, at_once)
-
-
-def _copies(matrix: Floats, count: int) -> Floats:
-    return np.tile(matrix, (count, 1, 1))
+    chunk = max(1, _CHUNK // matrix0.size)
+    return worlds_of(lambda one, runs, noise: scored(np.tile(one, (runs, 1, 1)), noise), matrix0, matrix1, chunk)
 
 
 def _completed(bits: Floats) -> Floats:

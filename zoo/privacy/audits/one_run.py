@@ -2,9 +2,7 @@
 
 Many cells are set by fair coins, the release is made once, and the coins are guessed from it (Steinke, Nasr & Jagielski,
 *Privacy Auditing with One (1) Training Run*, NeurIPS 2023). Weaker than two worlds, but it runs the mechanism as used.
-
 `one_run` judges the guesses; `run_once` does so for a `OneRunAudit` and tests the release's noise as well.
-`zoo.privacy.audits.canaries` has the audits of projections.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import math
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.accountant import mu_of
@@ -130,8 +129,8 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
 
     Every user has items of their own, whose columns are independent, so one release gives many runs, each with a matrix
     of its own that the score reads: it is the logarithm of the likelihood ratio given the matrix, for worlds centred at
-    0 and M c ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes such a release, and a bound
-    of epsilon alone sees errors of a factor of three in w: use it beside `projection_audit`.
+    0 and M c ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes such a release, and a bound of epsilon alone sees
+    errors of a factor of three in w: use it beside `projection_audit`.
     """
     if plan.mu is not None:
         raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")
@@ -184,40 +183,33 @@ def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries
     guesses = max(1, canaries // 5)
 
     def release(noise: NoiseSource) -> tuple[int, Floats]:
-        items = noise.integers(matrix.num_items, canaries)
-        coins = noise.integers(2, canaries)
-        scores, residuals = _released(items, coins, plan, matrix, noise)
+        scores, coins, residuals = _released(canaries, plan, matrix, noise)
         chosen = np.argsort(-np.abs(scores), kind="stable")[:guesses]
         return int(((scores > 0) == (coins == 1))[chosen].sum()), residuals
 
     return OneRunAudit(name, plan.epsilon, plan.delta, canaries, guesses, release, plan.noise_std, plan.relation)
 
 
-def _released(
-    items: npt.NDArray[np.int64],
-    coins: npt.NDArray[np.int64],
-    plan: ProjectionPlan,
-    matrix: PublicMatrix,
-    noise: NoiseSource,
-) -> tuple[Floats, Floats]:
-    """Publishes once; a score per canary ``(canaries,)``, and coordinates of the noise, enough for a scale test.
+def _released(canaries: int, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> tuple[Floats, ...]:
+    """Tosses and publishes once; scores and coins ``(canaries,)``, and coordinates of the noise, enough for a scale test.
 
     With b the canary's coin, a user's row times ``sqrt(dim)``, less the product of the row without it, is ``b range M_i + w N``.
     """
-    largest, users = plan.rating_range or 0.0, np.arange(len(items))
-    ratings = _BEYOND * largest * (noise.uniform((len(items), matrix.num_items)) < _DENSITY)
+    items = noise.integers(matrix.num_items, canaries)
+    coins = noise.integers(2, canaries)
+    largest, users = plan.rating_range or 0.0, np.arange(canaries)
+    ratings = _BEYOND * largest * (noise.uniform((canaries, matrix.num_items)) < _DENSITY)
     ratings[users, items] = 0.0
     without = bounded_rows(csr_array(ratings), plan)
     ratings[users, items] = _BEYOND * largest * coins
     scores: list[Floats] = []
     residuals: list[Floats] = []
-    start, wanted = 0, COORDINATES
+    start = 0
     for published in release_chunks(csr_array(ratings), plan, matrix, noise):
         chunk = slice(start, start + len(published))
         columns = largest * matrix.transposed()[items[chunk]]
         moved = published * math.sqrt(plan.dim) - matrix.times(without[chunk])
         scores.append(np.einsum("cd,cd->c", moved, columns) / np.einsum("cd,cd->c", columns, columns) - 0.5)
-        added = (moved - coins[chunk, None] * columns) / math.sqrt(plan.dim)
-        residuals.append(added.ravel()[:wanted])
-        start, wanted = chunk.stop, wanted - len(residuals[-1])
-    return np.concatenate(scores), np.concatenate(residuals)
+        residuals.append((moved - coins[chunk, None] * columns).ravel() / math.sqrt(plan.dim))
+        start = chunk.stop
+    return np.concatenate(scores), coins.astype(np.float64), np.concatenate(residuals)[:COORDINATES]

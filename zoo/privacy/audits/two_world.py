@@ -27,7 +27,6 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 Data = TypeVar("Data")
 Worlds = Callable[[int, NoiseSource], tuple[Floats, Floats]]
 """Number of runs and noise in; the scores ``(runs,)`` of each world out, all from independent runs."""
@@ -186,8 +185,8 @@ def _event_bounds(worlds: list[Floats], thresholds: Floats, level: float) -> tup
     """
     bounds = []
     for scores in worlds:
-        above: Counts = len(scores) - np.searchsorted(scores, thresholds, side="right")
-        below: Counts = np.searchsorted(scores, thresholds, side="left")
+        above = len(scores) - np.searchsorted(scores, thresholds, side="right")
+        below = np.searchsorted(scores, thresholds, side="left")
         bounds.append(clopper_pearson(np.concatenate([above, below]), len(scores), level))
     (lower0, upper0), (lower1, upper1) = bounds
     return np.concatenate([lower1, lower0]), np.concatenate([upper0, upper1])
@@ -313,10 +312,10 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
         worlds = audit.worlds(runs, noise)
         return two_world(*worlds, audit.epsilon, audit.delta, mu=audit.mu, beta=beta, attained=audit.attained)
 
-    comparison = compared(runs)
+    comparison, scale = compared(runs), None
     if comparison.verdict == "blind":
         # Sound audits of little noise are so at times, larger ones hardly ever. Bounds of both would be two false alarms.
         comparison = replace(comparison, power=compared(_AGAIN * runs).power)
-    if audit.residuals is None or audit.sigma is None:
-        return Result(audit, comparison, None)
-    return Result(audit, comparison, scale_test(audit.residuals(COORDINATES, noise), audit.sigma))
+    if audit.residuals is not None and audit.sigma is not None:
+        scale = scale_test(audit.residuals(COORDINATES, noise), audit.sigma)
+    return Result(audit, comparison, scale)

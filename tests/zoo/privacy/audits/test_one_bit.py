@@ -5,6 +5,7 @@ import numpy.typing as npt
 import pytest
 
 import zoo.privacy.audits.one_bit as audits
+import zoo.privacy.one_bit.mechanisms as mechanisms
 import zoo.privacy.one_bit.randomised_response as randomised_response
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_bit import (
@@ -108,7 +109,7 @@ def test_noise_before_the_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
     audit = gradient_audit("unclamped", GRADIENT)
     assert audited(audit, 4).verdict == "pass"
-    monkeypatch.setattr(audits, "noisy_gradient", unclamped)
+    monkeypatch.setattr(mechanisms, "noisy_gradient", unclamped)
     assert audited(audit, 4).verdict == "violation"
 
 
@@ -119,14 +120,14 @@ def test_steps_that_are_not_counted_are_caught() -> None:
 
 
 def test_gaussian_noise_on_the_output_for_one_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = audits.plan_output
+    honest = mechanisms.plan_output
 
     def for_one_entry(*arguments: object, **settings: object) -> OneBitPlan:
         plan = honest(*arguments, **settings)  # type: ignore[arg-type]
         return louder(plan, 0.25)
 
     assert audited(output_audit("sound", 2.0, 1e-5), 6).verdict == "pass"
-    monkeypatch.setattr(audits, "plan_output", for_one_entry)
+    monkeypatch.setattr(mechanisms, "plan_output", for_one_entry)
     assert audited(output_audit("quarter", 2.0, 1e-5), 6).verdict == "violation"
 
 
@@ -164,7 +165,7 @@ def test_a_bit_of_the_objective_is_never_told_better_than_by_a_flip() -> None:
     # At epsilon 1: the share of ones that a threshold of Laplace bits tells, at as many false ones as flips make.
     plan = plan_input(1.0)
     runs, noise = 200_000, NoiseSource.seeded(9)
-    bits = [audits.noisy_bits(np.full(runs, sign), plan_objective(Logistic(), 1.0), noise) for sign in (-1.0, 1.0)]
+    bits = [mechanisms.noisy_bits(np.full(runs, sign), plan_objective(Logistic(), 1.0), noise) for sign in (-1.0, 1.0)]
     threshold = float(np.quantile(bits[0], 1 - plan.p1))
     flips = flipped_signs(np.ones(runs), plan.p1, plan.p2, noise)
     told, flipped = float((bits[1] > threshold).mean()), float((flips > 0).mean())
