@@ -1,7 +1,5 @@
 """Recommender: what every method shares. Ceremony only; no science lives here."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal

@@ -15,35 +15,21 @@ Sizes = dict[str, Any]
 
 
 class TargetData(Protocol):
-    """What a datamodule gives a recommender after its ``setup``, and all that a recommender asks of one.
+    """What a datamodule gives a recommender after its ``setup``, and all that a recommender asks of one."""
 
-    Attributes:
-        sizes: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source
-            ``sources[name]["width"]``.
-        digests: What the data and each release were, by domain; a checkpoint is refused where they differ.
-        train: The ratings to learn from.
-        releases: What each source released, by domain.
-        links: Row of each user of ``train`` in a release, -1 for none, by domain, each of shape ``(num_users,)``.
-        release_paths: Where the releases lay.
-        users: The list of users that the parties agreed on, as it was set.
-        ks: Cut-offs of the ranking metrics; like ``ties`` and ``top_k`` not asked for where nothing is ranked.
-        ties: How ties are treated.
-        full_ranking: Whether held-out items are ranked among all items.
-        sampled_ranking: Whether they are ranked among sampled candidates.
-        top_k: How many items ``predict`` recommends.
-        signs: Whether ratings are signs, +1 and -1.
-    """
-
+    #: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source ``sources[name]["width"]``.
     sizes: Sizes
+    #: What the data and each release were, by domain; a checkpoint is refused where they differ.
     digests: dict[str, str]
-    train: Ratings
-    releases: dict[str, Release]
-    links: dict[str, Tensor]
-    release_paths: Mapping[str, Any]
-    users: str
+    train: Ratings  # to learn from
+    releases: dict[str, Release]  # what each source released, by domain
+    links: dict[str, Tensor]  # row of each user of `train` in a release, -1 for none, by domain, each (num_users,)
+    release_paths: Mapping[str, Any]  # where the releases lay
+    users: str  # the list of users that the parties agreed on, as it was set
+    #: Cut-offs of the ranking metrics; like ``ties`` and ``top_k`` not asked for where nothing is ranked.
     ks: tuple[int, ...]
-    ties: Ties
-    full_ranking: bool
-    sampled_ranking: bool
-    top_k: int
-    signs: bool
+    ties: Ties  # how ties are treated
+    full_ranking: bool  # whether held-out items are ranked among all items
+    sampled_ranking: bool  # whether they are ranked among sampled candidates
+    top_k: int  # how many items ``predict`` recommends
+    signs: bool  # whether ratings are signs, +1 and -1

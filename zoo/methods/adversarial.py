@@ -1,7 +1,5 @@
 """Adversarial: what methods of two networks that learn against each other share. Ceremony only, as in the base."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """BPR: matrix factorisation that learns to rank what a user has above what the user has not."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """CFGAN: a generator of whole purchase vectors, against a discriminator that sees them where purchases are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -85,12 +83,11 @@ class CFGAN(Adversarial):
                 raise ValueError(f"{name} must lie in [0, 1], got {ratio}; it is a share of a user's zeros.")
         if not 0 <= zr_weight < math.inf:
             raise ValueError(f"zr_weight must be finite and not negative, got {zr_weight}.")
-        for dims in (generator_dims, discriminator_dims):
-            if not dims or min(dims) < 1:
-                raise ValueError(
-                    "generator_dims and discriminator_dims must be widths of at least 1, at least one each; got "
-                    f"{list(generator_dims)} and {list(discriminator_dims)}."
-                )
+        if not (generator_dims and discriminator_dims) or min(*generator_dims, *discriminator_dims) < 1:
+            raise ValueError(
+                "generator_dims and discriminator_dims must be widths of at least 1, at least one each; got "
+                f"{list(generator_dims)} and {list(discriminator_dims)}."
+            )
         for activation in (generator_activation, discriminator_activation):
             if activation not in ACTIVATIONS:
                 raise ValueError(f"An activation must be one of {list(ACTIVATIONS)}, got {activation!r}.")

@@ -1,7 +1,5 @@
 """GANMF: matrix factorisation as the generator of a game against a linear autoencoder."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """NeuMF: a product of factors and a perceptron on factors, under one head."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

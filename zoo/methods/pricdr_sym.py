@@ -54,8 +54,7 @@ class PriCDRSym(Recommender):
             raise ValueError(
                 f"dims must be widths of at least 1 and alignment_weight not negative; got {list(dims)}, {alignment_weight}."
             )
-        dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout}
-        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
+        check_training(lr=lr, weight_decay=weight_decay, source_dropout=source_dropout, input_dropout=input_dropout)
         self.dims, self.alignment_weight = tuple(dims), alignment_weight
         self.source_dropout, self.input_dropout = source_dropout, input_dropout
         self.lr, self.weight_decay = lr, weight_decay

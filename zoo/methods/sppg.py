@@ -1,7 +1,5 @@
 """SPPG: a generator of a source domain's rating rows, trained so that it may be released."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """TwoTowerRecommender: how methods of two towers score. Ceremony only; the mathematics is in `zoo.nn.towers`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """UserKNN: a user's neighbours, by the target's rows and by the release's; the simplest transfer there is."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

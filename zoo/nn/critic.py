@@ -1,7 +1,5 @@
 """A critic of rating rows: how real a row looks for a user."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Tables of user and item factors, and what neural collaborative filtering makes of two factors: a product, a perceptron."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 

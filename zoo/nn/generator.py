@@ -1,7 +1,5 @@
 """A generator of rating rows, and the rows that a released one makes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """ItemSum: the first layer of a network on rating rows whose gradient is wanted user by user."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

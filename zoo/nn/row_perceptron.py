@@ -1,7 +1,5 @@
 """A perceptron that reads a sparse rating row, and a dense one beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal

@@ -1,7 +1,5 @@
 """Towers that turn a sparse rating row into a factor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -86,8 +84,8 @@ class TwoTowers(nn.Module):
         num_items: int,
         dims: Sequence[int],
         scale: float,
-        input_dropout: float = 0.0,
-        item_dropout: float = 0.0,
+        input_dropout: float,
+        item_dropout: float,
     ) -> None:
         super().__init__()
         self.scale = scale

@@ -40,7 +40,7 @@ def test_dropout_only_while_training() -> None:
 
 
 def test_logits_are_scaled_cosines() -> None:
-    towers = TwoTowers(9, 7, (5, 3), scale=10.0)
+    towers = TwoTowers(9, 7, (5, 3), scale=10.0, input_dropout=0.0, item_dropout=0.0)
     assert towers.user_tower.first.weight.shape == (7, 5)  # a user's row is as long as there are items
     assert towers.item_tower.first.weight.shape == (9, 5)
     users, items = torch.randn(4, 3), torch.randn(6, 3)

@@ -1,7 +1,5 @@
 """GradientPerturbation: noise on the gradient of every step."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """InputPerturbation: the signs themselves are flipped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

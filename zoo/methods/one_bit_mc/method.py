@@ -1,7 +1,5 @@
 """OneBitMC: one-bit matrix completion, with the value of each rating protected or not."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal

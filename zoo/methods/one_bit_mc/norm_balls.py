@@ -4,8 +4,6 @@ Each gives the nearest matrix of the set in the Frobenius norm. Those onto balls
 stability of a fixed number of projected steps rests on.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

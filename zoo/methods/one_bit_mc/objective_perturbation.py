@@ -1,7 +1,5 @@
 """ObjectivePerturbation: a random linear term in the objective."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """OutputPerturbation: noise on the completed matrix."""
 
-from __future__ import annotations
-
 import math
 
 from zoo.methods.one_bit_mc.norm_balls import Floats

@@ -12,8 +12,6 @@ Reference: *One-Bit Matrix Completion with Differential Privacy*, section 4. Whe
 sound form is the default and the published one is there as `paper_faithful`, without an epsilon.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

@@ -3,8 +3,6 @@
 Both go one iteration at a time, so that a trainer can show, interrupt and resume them, and hold their state as arrays.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
