@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import logit
 
 from zoo.privacy.accounting.relation import Relation
@@ -164,7 +165,7 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
 
 def completed(
     signs: Floats,
-    observed: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+    observed: npt.NDArray[np.bool_],
     link: Link,
     *,
     radius: float,

@@ -56,7 +56,6 @@ def one_run(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta!r}.")
     check_beta(beta)
-    _check_counts(correct, guesses, canaries)
     p_value = guessing_p_value(correct, guesses, canaries, epsilon, delta)
     seen, reach = (_refuted(count, guesses, canaries, delta, beta) for count in (correct, guesses))
     return OneRun(correct, guesses, canaries, epsilon, delta, beta, p_value, seen, reach)

@@ -60,16 +60,14 @@ class TwoWorld:
     power: float | None
 
     @property
-    def blind(self) -> bool:
-        """Whether the audit fails its power check: the wrong score, the wrong neighbour or a wrong claim."""
-        return self.power is not None and self.power < _REACH
-
-    @property
     def verdict(self) -> Verdict:
-        """``violation`` if a bound exceeds its claim, else ``blind`` if the power check fails, else ``pass``."""
+        """``violation`` if a bound exceeds its claim, else ``blind`` if the power check fails, else ``pass``.
+
+        What is blind has the wrong score, the wrong neighbour or a wrong claim.
+        """
         if self.eps_lower > self.epsilon or (self.mu is not None and (self.mu_lower or 0.0) > self.mu):
             return "violation"
-        return "blind" if self.blind else "pass"
+        return "blind" if self.power is not None and self.power < _REACH else "pass"
 
 
 def clopper_pearson(successes: npt.ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
@@ -99,7 +97,11 @@ def two_world(
     beta: float = 1e-3,
     attained: float | None = None,
 ) -> TwoWorld:
-    """Audit of a claim by the scores of independent runs on two neighbouring data sets.
+    """Audit of a claim by the scores of independent runs on two neighbouring data sets, ``(runs,)`` in the order of the runs.
+
+    There must be 200 runs of each at least; scores may be infinite. The claim is epsilon at delta, 0 for a pure one, and mu
+    for Gaussian releases. ``attained`` is what is really there to see on these data sets: of mu, or of epsilon where no mu is
+    claimed, as the whole epsilon is of randomised response. None: the whole mu; without one, unknown.
 
     The first halves choose an event, that the score lies above or below one of 200 pooled quantiles, and which world
     makes it likelier; the second halves, which nothing else reads, bound its two probabilities (`clopper_pearson`), each
@@ -111,16 +113,6 @@ def two_world(
     The power check asks for 0.6 of what is attained, where that is known and large enough to be seen: 0.25 with 40 000
     runs at beta 0.001, in general `visible_claim`. A sound audit of so little fails it two or three times in a hundred,
     of twice as much hardly ever.
-
-    Args:
-        scores0: A score per run on one data set, in the order of the runs, ``(runs,)``, at least 200; some may be infinite.
-        scores1: The same on the other data set.
-        epsilon: Claimed privacy loss at delta.
-        delta: In [0, 1); 0 for a pure claim.
-        mu: Claimed mu, for Gaussian releases.
-        beta: Largest probability that a true claim is called a violation, in (0, 1).
-        attained: What is really there to see on these data sets: of mu, or of epsilon where no mu is claimed, as the
-            whole epsilon is of randomised response. None: the whole mu; without one, unknown.
     """
     _check_claim(epsilon, delta, mu)
     check_beta(beta)
