@@ -22,7 +22,7 @@ from zoo.privacy.record.record import Plain, unprotected_record, warn_once
 from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.svd_lift import Floats, lifted_ratings
-from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publisher import EVALUATED, SETS_OPEN, PlannedRelease, PublicSizes, Publisher
 from zoo.release.lazy_rows import LazyRows
 
 LAZY_BYTES = 2**28
@@ -31,11 +31,7 @@ LAZY_BYTES = 2**28
 AUDITED = PublicSizes(1000, 64)
 """Sizes that an audited claim is for: the default delta follows the users; what one rating moves depends on no number of items."""
 
-ALWAYS_OPEN = (
-    "the sets of users and items: a user or an item that one rating alone brings in shows",
-    "item means, if they are known from elsewhere",
-)
-EVALUATED = "held-out items of this domain, where they are used to evaluate"
+ITEM_MEANS = "item means, if they are known from elsewhere"
 
 
 class Projected(Publisher):
@@ -137,7 +133,7 @@ class Projected(Publisher):
             tensors,
             public_inputs=inputs,
             assumptions=(*self._assumptions(plan), *sizes.unaccounted),
-            not_protected=(*ALWAYS_OPEN, *(() if plan.relation.unit is Unit.USER else (group,)), EVALUATED),
+            not_protected=(SETS_OPEN, ITEM_MEANS, *(() if plan.relation.unit is Unit.USER else (group,)), EVALUATED),
         )
 
     def _inputs(self, plan: ProjectionPlan, matrix: PublicMatrix, sizes: PublicSizes) -> dict[str, Plain]:

@@ -26,13 +26,8 @@ from zoo.privacy.rows.row_noise import (
     plan_noise,
     plan_randomised_response,
 )
-from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publisher import EVALUATED, SETS_OPEN, PlannedRelease, PublicSizes, Publisher
 from zoo.release.layouts import compressed
-
-ALWAYS_OPEN = (
-    "the sets of users and items: a user or an item that one rating alone brings in shows",
-    "held-out items of this domain, where they are used to evaluate",
-)
 
 Rows = npt.NDArray[np.float32] | csr_array
 
@@ -197,5 +192,5 @@ def _planned(
         tensors,
         public_inputs={"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items},
         assumptions=("a rating counts as 1, its absence as 0", sets, *sizes.unaccounted, *bounds),
-        not_protected=(*ALWAYS_OPEN, *several),
+        not_protected=(SETS_OPEN, EVALUATED, *several),
     )

@@ -20,16 +20,11 @@ from zoo.publisher import Publisher
 
 
 class SourceRatings(LightningDataModule):
-    """A source's ratings as a method reads them that trains on them.
+    """A source's ratings as a method reads them that trains on them: nothing is held out or ranked, and no release is read.
 
-    Nothing is held out or ranked, and no release is read.
-
-    Args:
-        ratings: The source's.
-        num_batches: So many batches without anybody in them, for a method that takes its own samples; null: an epoch of
-            batches of the form that the method wants.
-        batch_size: Examples in such a batch.
-        seed: Of their order and negatives.
+    With ``num_batches`` there are so many batches without anybody in them, for a method that takes its own samples; without,
+    an epoch of batches of the form that the method wants, of ``batch_size`` examples each, their order and negatives from the
+    seed.
     """
 
     signs = full_ranking = sampled_ranking = False

@@ -35,11 +35,8 @@ class LazyRows(Mapping[str, Tensor]):
     as often as wanted. Making it draws noise, so a second time would be a second release, with privacy loss of its own; it
     is refused.
 
-    Args:
-        num_users: Rows there will be.
-        width: Of a row.
-        chunks: Called once; yields the rows in order, some users at a time, ``(users, width)``.
-        centre: Whether to subtract the mean row from all rows afterwards: in a second pass over what was made.
+    ``chunks`` is called once and yields the rows in order, some users at a time, ``(users, width)``. With ``centre`` the mean
+    row is subtracted from all rows afterwards: in a second pass over what was made.
     """
 
     def __init__(self, num_users: int, width: int, chunks: Chunks, *, centre: bool = False) -> None:

@@ -51,12 +51,9 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
     x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave after, so its tangent there is that
     convex function's second branch. Adding up Renyi divergences would need independent matrices.
 
-    Args:
-        epsilon: At least 0.
-        mu: Of all releases with a fixed sensitivity together.
-        projections: Sum of s^2 over the projections of each width, ``{dim: sum of s^2}``; s is the L2 norm of the change
-            before projection, divided by the standard deviation of the noise added to the product.
-        coupled: Whether more than one projection is accounted for.
+    Mu is that of all releases with a fixed sensitivity together; ``projections`` are ``{dim: sum of s^2}``, over those of each
+    width, where s is the L2 norm of the change before projection, divided by the standard deviation of the noise added to the
+    product; ``coupled`` says whether there is more than one.
     """
     nodes, weights = _normal_nodes()
     # All Q rise together with one standard normal z: the mean over all of them is one integral over z.

@@ -36,15 +36,10 @@ def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
         compositions=sum(record.compositions for record in records),
     )
     unproved = next((record for record in records if record.guarantee is Guarantee.NONE), None)
-    if unproved is None:
-        return _with_cost(record, records, ledger), ledger
-    if record.guarantee is Guarantee.PROVED:
-        record = record.without_guarantee(f"chosen among releases without guarantee ({unproved.reason})")
-    return record, ledger
-
-
-def _with_cost(record: PrivacyRecord, records: Sequence[PrivacyRecord], ledger: Ledger) -> PrivacyRecord:
-    """The record with the claims that the ledger of all these proved releases gives."""
+    if unproved is not None:
+        if record.guarantee is Guarantee.PROVED:
+            record = record.without_guarantee(f"chosen among releases without guarantee ({unproved.reason})")
+        return record, ledger
     relations = {other.relation for other in records}
     if len(relations) > 1:
         raise RecordError(
@@ -53,10 +48,6 @@ def _with_cost(record: PrivacyRecord, records: Sequence[PrivacyRecord], ledger: 
         )
     together = Accountant(record.relation, ledger)
     delta = max(float(other.delta or 0) for other in records)
-    return replace(
-        record,
-        epsilon=together.epsilon(delta),
-        delta=delta,
-        mu=together.mu if all(other.mu is not None for other in records) else None,
-        requested_epsilon=None,  # nobody asked for this one
-    )
+    mu = together.mu if all(other.mu is not None for other in records) else None
+    # Nobody asked for this epsilon.
+    return replace(record, epsilon=together.epsilon(delta), delta=delta, mu=mu, requested_epsilon=None), ledger

@@ -100,8 +100,7 @@ class KeptCells:
 
     def seen(self, values: Floats) -> Floats:
         """Whether a cell is kept."""
-        kept: Floats = (values != 0).astype(np.float32)
-        return kept
+        return np.asarray(values != 0, dtype=np.float32)
 
     def evidence(self, values: Floats) -> Floats:
         """That of the value where a cell is kept, else ``absent``."""
@@ -140,8 +139,7 @@ class Prior:
 def _inside(margins: Floats, refinement: Floats) -> Floats:
     """Their sum as probabilities: nothing is certain, and no refinement takes away more than nine tenths."""
     margins = np.clip(margins, _LEAST, _MOST)
-    refined: Floats = np.clip(margins + refinement, _LEAST_OF_MARGINS * margins, _MOST)
-    return refined
+    return np.asarray(np.clip(margins + refinement, _LEAST_OF_MARGINS * margins, _MOST))
 
 
 def posterior_rows(rows: Floats, cells: Cells, max_components: int) -> npt.NDArray[np.float32]:
@@ -236,8 +234,7 @@ def _shrunk(totals: Floats, noise_variance: float, least: float, most: int) -> F
     mean = max(float(totals.mean()), 1e-6 * most)
     spread = max(float(totals.var()) - noise_variance, 0.0)
     share = spread / (spread + noise_variance) if noise_variance else 1.0
-    shrunk: Floats = np.clip(mean + share * (totals - mean), least * mean, None)
-    return shrunk
+    return np.asarray(np.clip(mean + share * (totals - mean), least * mean, None))
 
 
 @dataclass(frozen=True)

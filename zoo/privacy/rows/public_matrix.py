@@ -46,15 +46,9 @@ class PublicMatrix(ABC):
     """A matrix ``(dim, items)`` that everybody may know. It depends on public settings alone and protects nobody.
 
     Held item by item, ``(items, dim)``: the product with a user's ratings adds up the columns of the rated items, each of
-    which then lies in one piece of memory.
-
-    Args:
-        dim: Rows.
-        num_items: Columns.
-        seed: Public; chosen without looking at the data.
-        unit: Whether columns are rescaled to norm ``sqrt(dim)``.
-        matrix_bytes: Up to this size it is held whole; beyond, it is computed in blocks of about this size or less.
-        settings: What else it depends on, for a record.
+    which then lies in one piece of memory. Up to the size ``matrix_bytes`` it is held whole; beyond, it is computed in blocks
+    of about this size or less. The seed is public and chosen without looking at the data; with ``unit`` columns are rescaled
+    to norm ``sqrt(dim)``; ``settings`` are what else it depends on, for a record.
     """
 
     def __init__(self, dim: int, num_items: int, seed: int, unit: bool, matrix_bytes: int, **settings: float) -> None:

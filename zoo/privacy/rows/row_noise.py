@@ -139,8 +139,7 @@ def noisy_rows(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> Singles:
 
 def kept_probability(value: float | Floats, threshold: float, sigma: float) -> Floats:
     """Probability that a cell with this value is above the threshold after noise: ``Phi((value - threshold)/sigma)``."""
-    share: Floats = np.asarray(ndtr((np.asarray(value) - threshold) / sigma))
-    return share
+    return np.asarray(ndtr((np.asarray(value) - threshold) / sigma))
 
 
 def noisy_rows_above(rows: csr_array, plan: NoisePlan, noise: NoiseSource) -> csr_array:

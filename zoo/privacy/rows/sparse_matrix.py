@@ -48,10 +48,9 @@ class SparseMatrix(PublicMatrix):
 
     Items are padded with zeros to a power of two, where H is orthogonal, and the columns of the padding are left out.
     P is made and transformed a few rows at a time, ``dim`` transforms in all; neither P nor H is ever held whole. A
-    product in blocks is computed a few components at a time, and is bit for bit that with the whole matrix.
-
-    A column is zero only if P is (it is P times a vector without zeros): then P is drawn anew, whatever the data are. Of P,
-    the share ``density`` in (0, 1] is not zero.
+    product in blocks is computed a few components at a time, and is bit for bit that with the whole matrix. Of P, the share
+    ``density`` in (0, 1] is not zero. A column of M is zero only if P is (it is P times a vector without zeros): then P is
+    drawn anew, whatever the data are.
     """
 
     def __init__(
