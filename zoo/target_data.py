@@ -1,7 +1,5 @@
 """TargetData: what a recommender reads, whoever holds it: a datamodule at the target, or a source that trains."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol
 

@@ -111,7 +111,7 @@ class OneBitMC(Recommender):
         self.register_buffer("matrix", torch.zeros(shape))
 
     def read_data(self, data: TargetData) -> None:
-        """Keep what scoring needs, and how well signs and a known matrix are met."""
+        """Keep what scoring needs, and how well signs are met."""
         super().read_data(data)
         self.signs = torch.nn.ModuleDict({stage: SignAccuracy() for stage in ("val", "test")})
 
@@ -164,11 +164,8 @@ class OneBitMC(Recommender):
     def _finish(self) -> None:
         assert self.solver is not None
         if not self.solver.solved:
-            logger.warning(
-                "OneBitMC stops after %d iterations without having converged to a tolerance of %g; raise max_iterations.",
-                self.solver.steps,
-                self.tolerance,
-            )
+            unsolved = "OneBitMC stops after %d iterations without having converged to a tolerance of %g; raise max_iterations."
+            logger.warning(unsolved, self.solver.steps, self.tolerance)
         problem = self.problem()
         found = self.perturbation.finish(self.solver.result, problem, self.noise)
         self.matrix.copy_(torch.from_numpy(found if self.rank is None else truncated(found, self.rank)))

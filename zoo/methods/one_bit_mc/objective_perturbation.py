@@ -76,10 +76,8 @@ class ObjectivePerturbation(Perturbation):
         if self.paper_faithful:
             # With the logistic link alone alpha may be missing (see `check`), and there the scale does not depend on it.
             return published_objective(terms.link, self.epsilon, 1.0 if terms.alpha is None else terms.alpha)
-        delta = self._delta(terms)
-        return plan_objective(
-            terms.link, self.epsilon, noise=self.noise, delta=delta, alpha=terms.alpha, ridge=self.ridge
-        )
+        noise, delta = self.noise, self._delta(terms)
+        return plan_objective(terms.link, self.epsilon, noise=noise, delta=delta, alpha=terms.alpha, ridge=self.ridge)
 
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """The ridge."""

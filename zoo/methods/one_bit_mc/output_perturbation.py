@@ -77,15 +77,8 @@ class OutputPerturbation(Perturbation):
             assert alpha is not None  # see `check`
             return published_output(self.epsilon, alpha)
         bound = math.inf if alpha is None or not bounded else alpha
-        return plan_output(
-            link,
-            self.epsilon,
-            self._delta(terms),
-            alpha=bound,
-            ridge=self.ridge,
-            steps=self.steps,
-            step_size=self._size(link),
-        )
+        delta, size = self._delta(terms), self._size(link)
+        return plan_output(link, self.epsilon, delta, alpha=bound, ridge=self.ridge, steps=self.steps, step_size=size)
 
     def _size(self, link: Link) -> float:
         return longest_step(link, self.ridge) if self.step_size is None else self.step_size

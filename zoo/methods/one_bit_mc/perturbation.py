@@ -160,13 +160,8 @@ class Perturbation(ABC):
             return unprotected_record(self.mechanism, "no noise", assumptions, public_inputs=problem.public)
         mechanism = f"{self.mechanism}, as published"
         warn_once(f"{mechanism}: the published noise does not protect as it says; see docs/privacy.md.")
-        return unprotected_record(
-            mechanism,
-            plan.reason,
-            assumptions,
-            noise_source=NoiseSource.of(self.noise_seed).label,
-            public_inputs=problem.public | {"scale of the noise": plan.scale},
-        )
+        source, public = NoiseSource.of(self.noise_seed).label, problem.public | {"scale of the noise": plan.scale}
+        return unprotected_record(mechanism, plan.reason, assumptions, noise_source=source, public_inputs=public)
 
     def _record_of(self, plan: OneBitPlan, problem: Problem, assumptions: tuple[str, ...]) -> PrivacyRecord:
         pairs: dict[str, Plain] = {} if self.hide_pairs else {"rated pairs": "all of them"}
