@@ -6,8 +6,7 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import SaveConfigCallback
 
-from zoo.run_folder import folder_of_run, whole
-from zoo.settings import plain
+from zoo.run_folder import folder_of_run, plain, whole
 
 #: Words of one command, which are no part of an experiment.
 COMMAND_WORDS = ("ckpt_path", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")

@@ -11,7 +11,6 @@ FRONT = {"zoo"}  # the list of exports, which imports nothing by itself
 
 # Every room, lowest first, with all the rooms that it may import from.
 ROOMS: dict[str, set[str]] = {
-    "zoo.settings": set(),
     "zoo.run_folder": set(),
     "zoo.metrics": set(),
     "zoo.nn": set(),
@@ -45,7 +44,6 @@ ROOMS: dict[str, set[str]] = {
         "zoo.ranking",
         "zoo.recommender",
         "zoo.run_folder",
-        "zoo.settings",
     },
     "zoo.commands": {
         *FRONT,
@@ -56,7 +54,6 @@ ROOMS: dict[str, set[str]] = {
         "zoo.recommender",
         "zoo.release",
         "zoo.run_folder",
-        "zoo.settings",
     },
     "zoo.report": {
         "zoo.commands.benchmark.cell",
@@ -76,7 +73,6 @@ COMMANDS: dict[str, set[str]] = {
 # What a guarantee is computed from is read by people who know no torch; only training needs it.
 NO_TORCH = [f"zoo.privacy.{room}" for room in ("accounting", "randomness", "record", "rows", "one_bit")]
 NO_LIGHTNING = (
-    "zoo.settings",
     "zoo.run_folder",
     "zoo.metrics",
     "zoo.ranking",

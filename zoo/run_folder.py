@@ -1,10 +1,13 @@
-"""The run folder: names of files that one room writes and another reads; each is there whole or not at all."""
+"""The run folder: files that one room writes and another reads, whole or not at all, and settings as plain values."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from jsonargparse import Namespace
 
 #: Figures of every held-out case of the test.
 CASES = "test_cases.parquet"
@@ -32,3 +35,36 @@ def write_json(path: Path, value: object) -> None:
     """Write plain values, whole or not at all."""
     with whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  any parsed value
+    """The same as plain dictionaries, lists, strings and numbers."""
+    if isinstance(value, Namespace):
+        value = value.as_dict()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        value = value.value
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401  any plain value
+    """Dotted keys of nested dictionaries."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {k: v for key, item in value.items() for k, v in flat(item, f"{prefix}.{key}".lstrip(".")).items()}
+
+
+def differing(ours: Any, theirs: Any) -> list[str]:  # noqa: ANN401  any plain value
+    """Dotted keys in which two plain settings differ."""
+    ours, theirs = flat(ours), flat(theirs)
+    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+
+
+def refusal(error: BaseException) -> str:
+    """What the class itself said of its settings, without the parser's account of its attempts."""
+    while error.__cause__ is not None and str(error).startswith("Does not validate"):
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"

@@ -23,7 +23,7 @@ from datamodules import CrossDomainDataModule
 from zoo.commands.inputs import HANDOVER, UsageError, make_publisher, resolve
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
-from zoo.settings import flat, plain, refusal
+from zoo.run_folder import flat, plain, refusal
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (

@@ -20,8 +20,7 @@ from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
 from zoo.release.release import Release
-from zoo.run_folder import folder_of_run, write_json
-from zoo.settings import differing, plain
+from zoo.run_folder import differing, folder_of_run, plain, write_json
 
 #: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
 HANDOVER = "ZOO_HANDOVER"

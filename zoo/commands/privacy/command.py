@@ -15,8 +15,7 @@ from jsonargparse import ArgumentError
 from rich.console import Console
 from rich.markup import escape
 
-from zoo.run_folder import whole
-from zoo.settings import refusal
+from zoo.run_folder import refusal, whole
 
 if TYPE_CHECKING:
     from zoo.privacy.audits.one_run import OneRunAudit
