@@ -82,19 +82,12 @@ def clipped_sum(
     for the norms ``|g_u|``, from each layer's inputs and the gradients of its outputs, and a second one of the losses
     weighted by these factors. So no loss may depend on another user's data. ``.grad`` is not touched, and no hook stays.
 
-    Not private: the sum must not leave without noise.
+    Not private: the sum, a tensor for each trained parameter by name, must not leave without noise.
 
-    Args:
-        module: A module that `check_module` lets pass.
-        losses: Runs the module forward, once, and gives the loss of each user; each user must be a row of its own, and the
-            same one, in every layer.
-        users: The users, at least one of them, shape ``(batch,)``.
-        clip: Positive.
-        check: Whether to see to it that no loss depends on what the layers make of other users, and that the longest of
-            the users' gradients, computed by itself, has the norm that was found. Two further passes back.
-
-    Returns:
-        A tensor for each trained parameter, by name.
+    The module is one that `check_module` lets pass. ``losses`` runs it forward, once, and gives the loss of each of at least
+    one user ``(batch,)``, who must be a row of its own, and the same one, in every layer. With ``check`` it is seen to that no
+    loss depends on what the layers make of other users, and that the longest of the users' gradients, computed by itself, has
+    the norm that was found: two further passes back.
 
     Raises:
         ValueError: If losses have another shape or no gradient, or a parameter gets none.

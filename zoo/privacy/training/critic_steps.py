@@ -21,37 +21,23 @@ CriticStep = Callable[[Tensor, Losses], None]
 
 
 class CriticSteps:
-    """Draws the users of each step, fills the critic's gradients, and counts.
+    """Draws the users of each step, fills the critic's gradients, and counts."""
 
-    Attributes:
-        taken: Steps so far, over all runs that this one resumed.
-        noisy: What has the noise and counts it, once `begin` was called; None where nothing is claimed.
-        gradient: Takes a step, once `begin` was called. A `PrivateGradient` alone protects somebody.
-        sampler: Of the users of a step; as of then, too.
-
-    Args:
-        privacy: How the generator is trained.
-    """
-
+    # Both are there once `begin` was called. A `PrivateGradient` alone protects somebody.
     gradient: CriticStep
-    sampler: PoissonSampler
+    sampler: PoissonSampler  # of the users of a step
 
     def __init__(self, privacy: GeneratorPrivacy) -> None:
         self.privacy = privacy
-        self.taken = 0
+        self.taken = 0  # steps so far, over all runs that this one resumed
+        # What has the noise and counts it, once `begin` was called; None where nothing is claimed.
         self.noisy: PrivateGradient | SanitisedGradient | None = None
 
     def begin(self, num_users: int, critic: nn.Module, first: nn.Module, others: Sequence[nn.Module]) -> None:
         """Compute the noise; with ``first_layer_only`` freeze the other parts as they were drawn.
 
-        Args:
-            num_users: Public.
-            critic: What is trained.
-            first: Its layer that reads rows.
-            others: All its other parts.
-
-        Raises:
-            ValueError: If the settings do not fit the number of users.
+        ``first`` is the critic's layer that reads rows, ``others`` are all its other parts. The number of users is public; a
+        ValueError if the settings do not fit it.
         """
         self._noise = NoiseSource.of(self.privacy.noise_seed)
         self.sampler = PoissonSampler(num_users, self.privacy.rate(num_users), self._noise)
@@ -81,10 +67,8 @@ class CriticSteps:
         """Steps that there still may be."""
         if isinstance(self.noisy, PrivateGradient):
             return self.noisy.steps_left
-        if (
-            self.noisy is not None and self.noisy.steps_left < 1
-        ):  # the generator's, after which there is nothing to train for
-            return 0
+        if self.noisy is not None and self.noisy.steps_left < 1:
+            return 0  # of the generator's, so there is nothing to train for
         return self.privacy.steps - self.taken
 
     def sample(self) -> Tensor:

@@ -26,12 +26,9 @@ class TrainingPlan(StepPlan):
 
     A noise multiplier of 0, which no guarantee comes of and `plan_training` never gives, is for tests of the arithmetic:
     epsilon is infinite then.
-
-    Attributes:
-        rate: Probability of each user to be in a step, independent of all others.
     """
 
-    rate: float
+    rate: float  # probability of each user to be in a step, independent of all others
 
     noise_is_on = "each sum of users' clipped gradients"
     assumptions = ("which users were in a step stays secret",)
@@ -71,10 +68,8 @@ def plan_training(
     By the privacy loss distribution of all steps, rounded up (`accounting.accountant`); the multiplier itself is found to
     one part in a thousand and rounded up. The sample must be drawn by `poisson`, and be secret: batches of a fixed size, or
     shuffled ones, are not what is accounted for. Arguments are those of `TrainingPlan`, all public, and the epsilon asked
-    for; empty samples count as steps, and ``replace_one_user`` costs more than ``zero_out_one_user``.
-
-    Raises:
-        ValueError: If an argument is out of range, or no noise is enough.
+    for; empty samples count as steps, and ``replace_one_user`` costs more than ``zero_out_one_user``. A ValueError if no noise
+    is enough.
     """
     check_epsilon(epsilon)
     # The most noise there is, which refuses the other settings before anything is searched for.

@@ -141,11 +141,8 @@ class GeneratorPrivacy:
     ) -> PrivacyRecord:
         """The record of the generator's release.
 
-        Args:
-            num_users: Public.
-            applied: What was done to the data before.
-            inputs: Other public settings that the release depends on.
-            steps_taken: Noisy steps, where they were fewer than planned.
+        ``applied`` says what was done to the data before, ``inputs`` are other public settings that the release depends on,
+        and ``steps_taken`` are the noisy steps, where they were fewer than planned.
         """
         name, noise, plan = f"SPPG, {self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
         public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}

@@ -23,9 +23,7 @@ class BudgetSpentError(RuntimeError):
 class NoisySteps(Generic[Plan]):
     """Counts noisy steps, over all runs that resumed one another, and refuses more than were planned.
 
-    Args:
-        plan: How many, with how much noise.
-        noise: Where the noise comes from; a seeded source is for tests and leaves no guarantee.
+    A seeded source of noise is for tests and leaves no guarantee.
     """
 
     def __init__(self, plan: Plan, noise: NoiseSource) -> None:
@@ -74,11 +72,9 @@ class NoisySteps(Generic[Plan]):
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Go on counting where another run stopped. The count never falls, and noise with a seed is never forgotten.
 
-        Steps that the other run took after this state are not in it: what they released must be discarded.
-
-        Raises:
-            ValueError: If it is of another form (None, as of a training without noise) or other settings, or has fewer
-                steps than were taken here, or too many.
+        Steps that the other run took after this state are not in it: what they released must be discarded. A ValueError if it
+        is of another form (None, as of a training without noise) or other settings, or has fewer steps than were taken here,
+        or too many.
         """
         found = state if isinstance(state, Mapping) else {}
         taken, private, settings = found.get("steps_taken"), found.get("private"), found.get("settings")

@@ -22,10 +22,8 @@ class PoissonSampler:
     Hides which users a step read, for any neighbouring relation that keeps the set of users; protects nobody on its own.
     A sample must not be logged, stored or shown, nor its size: whoever knows who took part gets no amplification.
 
-    Args:
-        num_users: Users to draw among, with or without data; public.
-        rate: Probability of each, in (0, 1]; public.
-        source: Where the random integers come from. The samples are secret if they are the operating system's.
+    Users to draw among are those with or without data; their number and the rate are public. Samples are secret if the source
+    is the operating system's.
     """
 
     def __init__(self, num_users: int, rate: float, source: NoiseSource) -> None:

@@ -36,11 +36,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
     Every call makes a generator of noise anew, so neither the global random state nor a checkpoint ever holds any of it. The
     guarantee is proved for exact real arithmetic; it is not proved against floating-point or timing attacks.
 
-    Args:
-        module: What is trained; one that `check_module` lets pass.
-        plan: From `plan_training`.
-        expected_size: Rate times number of users, `PoissonSampler.expected_size`; public. Never a sample's own size.
-        noise: Where noise comes from.
+    The module is one that `check_module` lets pass. The expected size is rate times number of users,
+    `PoissonSampler.expected_size`, and public: never a sample's own size.
     """
 
     def __init__(self, module: nn.Module, plan: TrainingPlan, expected_size: float, noise: NoiseSource) -> None:
@@ -56,11 +53,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
     def __call__(self, users: Tensor, losses: Losses) -> None:
         """Take one step: fill ``.grad`` of all trained parameters, in place of what was there.
 
-        The step counts from here on, also if losses fail: an error may tell something of the data too.
-
-        Args:
-            users: The sample, rising and without repetition, shape ``(sampled,)``; may be empty.
-            losses: As of `clipped_sum`; not called for an empty sample.
+        The step counts from here on, also if losses fail: an error may tell something of the data too. The users are the
+        sample, rising and without repetition, shape ``(sampled,)``; it may be empty, then losses (`clipped_sum`) are not called.
 
         Raises:
             BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.

@@ -22,11 +22,8 @@ class FirstLayerNoise:
     """Noise on the gradient of the layers that read the row, none on that of the others. No guarantee.
 
     The others learn from the ratings as they are, and the gradient that the generator sees passes through them: with a second
-    layer that stays 0 as long as all rows are empty, one rating shows with certainty, whatever the noise.
-
-    Args:
-        others: The critic's parameters that take no noise.
-        noisy: Takes the step of the rest.
+    layer that stays 0 as long as all rows are empty, one rating shows with certainty, whatever the noise. ``noisy`` takes the
+    step of the rest.
     """
 
     def __init__(self, others: Sequence[nn.Parameter], noisy: PrivateGradient) -> None:

@@ -20,12 +20,9 @@ class SanitisationPlan(StepPlan):
     """Steps of a generator whose gradients are sanitised; made by `plan_sanitisation`.
 
     No step is amplified by sampling: there is one critic, and everybody is in it.
-
-    Attributes:
-        rows: Generated rows in a step.
     """
 
-    rows: int
+    rows: int  # generated in a step
 
     noise_is_on = "the gradient of each generated row"
 

@@ -28,10 +28,6 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
 
     The loss of a step must be a mean over its rows. The guarantee is proved for exact real arithmetic; it is not proved
     against floating-point or timing attacks.
-
-    Args:
-        plan: From `plan_sanitisation`.
-        noise: Where noise comes from.
     """
 
     def __init__(self, plan: SanitisationPlan, noise: NoiseSource) -> None:

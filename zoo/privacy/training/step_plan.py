@@ -16,21 +16,13 @@ from zoo.privacy.accounting.relation import Relation, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class StepPlan(ABC):
-    """A private training as it will be; what is trained from its noisy steps alone may be used and published without limit.
+    """A private training as it will be; what is trained from its noisy steps alone may be used and published without limit."""
 
-    Attributes:
-        noise_multiplier: Standard deviation of the noise over ``clip``.
-        clip: L2 norm that each part of a step's gradient is clipped to.
-        steps: Noisy steps, at most.
-        relation: Neighbouring relation of the guarantee, between whole users.
-        delta: Probability beyond which nothing is promised.
-    """
-
-    noise_multiplier: float
-    clip: float
-    steps: int
-    relation: Relation
-    delta: float
+    noise_multiplier: float  # standard deviation of the noise over the clip
+    clip: float  # L2 norm that each part of a step's gradient is clipped to
+    steps: int  # at most
+    relation: Relation  # neighbouring relation of the guarantee, between whole users
+    delta: float  # probability beyond which nothing is promised
 
     noise_is_on: ClassVar[str]  # in words, for the record
     assumptions: ClassVar[tuple[str, ...]] = ()

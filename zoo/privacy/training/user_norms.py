@@ -31,12 +31,10 @@ def has_user_norms(layer: nn.Module) -> bool:
 
 
 def user_norms(layer: nn.Module, inputs: Sequence[Tensor], gradients: Tensor) -> Mapping[nn.Parameter, Tensor]:
-    """L2 norm of each user's gradient, by parameter, shape ``(batch,)``.
+    """L2 norm of each user's gradient, by parameter, shape ``(batch,)``, of a layer that `has_user_norms`.
 
-    Args:
-        layer: One that `has_user_norms`.
-        inputs: What its ``forward`` was given, each ``(batch, ...)``.
-        gradients: Of each user's loss with respect to the user's own output, shape ``(batch, ...)``.
+    Inputs are what its ``forward`` was given, each ``(batch, ...)``; gradients are of each user's loss with respect to the
+    user's own output, ``(batch, ...)``.
     """
     if isinstance(layer, UserwiseLayer):
         return layer.user_norms(inputs, gradients)
