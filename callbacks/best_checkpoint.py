@@ -7,7 +7,7 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from zoo.ranking import SELECTION_METRIC
+from zoo.metrics import SELECTION_METRIC
 
 
 class BestCheckpoint(ModelCheckpoint):

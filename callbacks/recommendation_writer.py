@@ -7,7 +7,7 @@ import polars as pl
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from zoo.ranking import Recommendations
+from zoo.metrics import Recommendations
 from zoo.run_folder import whole
 
 SCHEMA = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32}

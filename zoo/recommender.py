@@ -1,8 +1,8 @@
 """Recommender: what every method shares. Ceremony only; no science lives here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from pytorch_lightning import LightningModule
@@ -10,22 +10,45 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
-from zoo.nn.rows import LinkedRows, SparseRows
-from zoo.privacy.record.record import PrivacyRecord
-from zoo.ranking import (
+from zoo.data.ratings import Ratings
+from zoo.metrics import (
     SELECTION_METRIC,
     PhaseRanking,
     Recommendations,
+    Ties,
     best_unseen,
     full_counts,
     listed_items,
     sampled_counts,
 )
-from zoo.target_data import Sizes as Sizes
-from zoo.target_data import TargetData as TargetData
+from zoo.nn.rows import LinkedRows, SparseRows
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.release.release import Release
 
+Sizes = dict[str, Any]
 Outputs = dict[str, Tensor]
 Penalty = Callable[[Outputs], Tensor]
+
+
+class TargetData(Protocol):
+    """What a datamodule gives a recommender after its ``setup``, and all that a recommender asks of one."""
+
+    #: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source ``sources[name]["width"]``.
+    sizes: Sizes
+    #: What the data and each release were, by domain; a checkpoint is refused where they differ.
+    digests: dict[str, str]
+    train: Ratings  # to learn from
+    releases: dict[str, Release]  # what each source released, by domain
+    links: dict[str, Tensor]  # row of each user of `train` in a release, -1 for none, by domain, each (num_users,)
+    release_paths: Mapping[str, Any]  # where the releases lay
+    users: str  # the list of users that the parties agreed on, as it was set
+    #: Cut-offs of the ranking metrics; like ``ties`` and ``top_k`` not asked for where nothing is ranked.
+    ks: tuple[int, ...]
+    ties: Ties  # how ties are treated
+    full_ranking: bool  # whether held-out items are ranked among all items
+    sampled_ranking: bool  # whether they are ranked among sampled candidates
+    top_k: int  # how many items ``predict`` recommends
+    signs: bool  # whether ratings are signs, +1 and -1
 
 
 class ReleaseMismatchError(RuntimeError):

@@ -8,8 +8,8 @@ ONE_BIT_MC, OF_ONE_BIT_MC = f"{METHODS_ROOM}/one_bit_mc", f"{OF_METHODS}/one_bit
 
 METHODS = (
     *edits_of(
-        "zoo/ranking.py",
-        ("tests/zoo/test_ranking.py",),
+        "zoo/metrics.py",
+        ("tests/zoo/test_metrics_ranking.py",),
         (
             "the positive competes with itself",
             "competes.scatter_(1, positives, False)",
@@ -27,7 +27,7 @@ METHODS = (
     ),
     *edits_of(
         "zoo/recommender.py",
-        ("tests/zoo/test_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
+        ("tests/zoo/test_metrics_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
         (
             "a user needs history and a release",
             "return known | self.has_row(users) if self.scores_cold_users",

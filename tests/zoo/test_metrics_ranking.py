@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.data.batches import PredictBatch, RankingBatch
-from zoo.ranking import PhaseRanking, best_unseen, full_counts, listed_items, sampled_counts
+from zoo.metrics import PhaseRanking, best_unseen, full_counts, listed_items, sampled_counts
 
 NUM_ITEMS = 8
 
