@@ -33,14 +33,6 @@ class CrossDomainDataModule(LightningDataModule):
     Both parties build it: it stores its arguments and opens nothing. ``setup`` reads the target and the releases, never
     a source; :meth:`source` reads one source domain and is for the party that owns it.
 
-    Attributes (after ``setup``):
-        train: Training ratings, users x items.
-        releases: By source.
-        links: By source: row of each target user in the release, shape ``(num_users,)``, -1 for none.
-        sizes: Plain numbers that networks are built from.
-        digests: Of the target's split and of each release, to tell whether a checkpoint belongs to them.
-        summary: Plain numbers for people.
-
     Args:
         target: Domain to recommend in.
         sources: Domains to learn from, one release each.
@@ -59,6 +51,7 @@ class CrossDomainDataModule(LightningDataModule):
         denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
     """
 
+    # There after `setup`.
     train: Ratings
     validation: HeldOutCases
     test: HeldOutCases
@@ -96,10 +89,11 @@ class CrossDomainDataModule(LightningDataModule):
         self.seed, self.denoiser = seed, denoiser
         self.users_worked_out = False  # whether the list of users comes from private ratings, in this very process
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
+        # By source, after `setup`.
         self.releases: dict[str, Release] = {}
         self._release_digests: dict[str, str] = {}
-        self.links: dict[str, Tensor] = {}
-        self.summary: dict[str, Any] = {}
+        self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
+        self.summary: dict[str, Any] = {}  # plain numbers for people
         if unknown := sorted(self.release_paths.keys() - set(self.sources)):
             raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
         if unknown := sorted(self.catalogues.keys() - {target, *self.sources}):
@@ -134,11 +128,8 @@ class CrossDomainDataModule(LightningDataModule):
     def source(self, name: str) -> Ratings:
         """Ratings of a source domain, read now, as its publisher takes them.
 
-        Items that the protocol holds out of this domain are taken out, so that a release never knows them.
-
-        Raises:
-            ValueError: If this is no source, or nothing is left of it.
-            FileNotFoundError: If this party does not have the domain.
+        Items that the protocol holds out of this domain are taken out, so that a release never knows them. A
+        `FileNotFoundError` where this party does not have the domain.
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
@@ -175,13 +166,10 @@ class CrossDomainDataModule(LightningDataModule):
     def _filtered(self, name: str) -> tuple[pl.DataFrame, list[str]]:
         filters = self.filters
         whole, catalogue = self._binarised(name), self._catalogue(name)
-        table = filter_counts(
-            whole if catalogue is None else whole.filter(pl.col("item_id").is_in(catalogue)),
-            filters.min_user_ratings,
-            filters.min_item_ratings,
-            agreed_users(self.users),
-            filters.iterated,
-        )
+        if catalogue is not None:
+            whole = whole.filter(pl.col("item_id").is_in(catalogue))
+        least = filters.min_user_ratings, filters.min_item_ratings
+        table = filter_counts(whole, *least, agreed_users(self.users), filters.iterated)
         return table, [*filters.in_words, *lists_in_words(self.users, self.users_worked_out, catalogue is not None)]
 
     def _catalogue(self, name: str) -> list[str] | None:
@@ -221,9 +209,7 @@ class CrossDomainDataModule(LightningDataModule):
     def read_target(self) -> None:
         """Read the target, hold out and draw candidates; what `setup` does first, and once.
 
-        Raises:
-            FileNotFoundError: If this party does not have the target.
-            ValueError: If its files, the filters or the split leave nothing to train on or to test.
+        A `FileNotFoundError` where this party does not have the target.
         """
         if self.summary:
             return
@@ -297,8 +283,8 @@ class CrossDomainDataModule(LightningDataModule):
     def digests(self) -> dict[str, str]:
         """SHA-256 of the target's training ratings and held-out pairs, and of each release as it came and what denoises it.
 
-        Of signs the pairs alone count: a checkpoint holds digests, and the signs may be secret. Candidate lists do not
-        count: a checkpoint may be ranked among others.
+        They tell whether a checkpoint belongs to them. Of signs the pairs alone count: a checkpoint holds digests, and the
+        signs may be secret. Candidate lists do not count: a checkpoint may be ranked among others.
         """
         own = hashlib.sha256(self.train.digest(values=not self.signs).encode())
         for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):

@@ -29,23 +29,15 @@ class Cases(NamedTuple):
 def candidates(
     train: Ratings, split: Split, evaluation: Evaluation, seed: int, negatives: pl.DataFrame | None = None
 ) -> Cases:
-    """Gives the held-out cases of a split, each with its list of negatives.
+    """Gives the held-out cases of a split, each with its list of negatives. The ids of `train` cover all parts of the split.
 
     A user's negatives are drawn without replacement from the items that occur in train, outside all the user's own items
     (train, validation, test and hidden), uniformly or with chances proportional to their counts in train; they depend on
     the seed, the user's id and the phase. A user with several held-out items has one list for all of them. Fewer than
     wanted available: all, and it is logged. Where no list is ranked, one negative is drawn all the same.
 
-    Args:
-        train: the training ratings; its ids cover all parts of the split.
-        split: where the rows went.
-        evaluation: how many negatives, whether of both phases alike, and whether by popularity.
-        seed: of the draw.
-        negatives: user_id and item_id of lists that ship with the data: nothing is drawn, both phases use them.
-
-    Raises:
-        ValueError: an id of the split that `train` lacks, or given negatives that are unknown, repeated, the user's own
-            items, or lacking for a user with a held-out item.
+    `negatives`, user_id and item_id of lists that ship with the data, take the place of both phases' draws. They are refused
+    if they are repeated, the user's own items, or lacking for a user with a held-out item.
     """
     held = {name: _index(train, getattr(split, name), name) for name in ("validation", "test", "hidden")}
     keys = {name: users * train.num_items + items for name, (users, items) in held.items()}

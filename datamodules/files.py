@@ -57,11 +57,7 @@ class Files(CrossDomainDataModule):
         return Path(self.root or Path(os.environ.get("ZOO_DATA", "data")) / self.name)
 
     def read(self, domain: str) -> pl.DataFrame:
-        """All interactions of one domain.
-
-        Raises:
-            FileNotFoundError: If there is no file of it; says where it was looked for and where to get it.
-        """
+        """All interactions of one domain; without a file of it, the error says where it was looked for and where to get it."""
         try:
             return self._read(domain)
         except FileNotFoundError as error:

@@ -13,15 +13,10 @@ from zoo.data.ratings import as_ids
 
 
 def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, signs: bool = False) -> pl.DataFrame:
-    """Gives the rows rated at least `threshold` (None: all rows), each with a rating of 1.
+    """Gives the rows rated at least `threshold` (`mean`: of the table; None: all rows), each with a rating of 1.
 
-    Args:
-        table: the interactions.
-        threshold: the least rating that counts; `mean`: that of the table.
-        signs: the rows below the threshold are kept, with a rating of -1.
-
-    Raises:
-        ValueError: the threshold is not a finite number, or no row reaches it; with signs, all rows are on one side of it.
+    With `signs` the others are kept, with a rating of -1. Refused where no row reaches the threshold or, with signs, all rows
+    are on one side of it.
     """
     if threshold is None:
         return table.with_columns(rating=pl.lit(1.0))
@@ -46,11 +41,7 @@ def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, sig
 
 
 def keep_frequent(table: pl.DataFrame, column: str, minimum: int) -> pl.DataFrame:
-    """Gives the rows of the users (column user_id) or items (item_id) who have at least `minimum` rows.
-
-    Raises:
-        ValueError: `minimum` is below 1.
-    """
+    """Gives the rows of the users (column user_id) or items (item_id) who have at least `minimum` rows, 1 or more."""
     if minimum < 1:
         what = column.removesuffix("_id")
         raise ValueError(f"The fewest rows of one {what} are 1 or more, got {minimum}; 1 keeps every {what}.")
@@ -68,10 +59,8 @@ def filter_counts(
 
     One pass has three steps, in this order: users with `min_user` rows; of these the given `users`; items with
     `min_item` rows among them. The last step may leave a user with fewer rows than `min_user`; with `iterated` all steps
-    are repeated until nothing changes, which leaves the largest part of the table that meets both minimums.
-
-    Raises:
-        ValueError: a minimum below 1, or nothing is left.
+    are repeated until nothing changes, which leaves the largest part of the table that meets both minimums. Nothing left is
+    an error.
     """
     listed = None if users is None else as_ids(users).tolist()
     rows, again = table, True
@@ -92,11 +81,7 @@ def filter_counts(
 
 
 def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[str]:
-    """Gives, sorted, the users who have at least `min_user` rows in every domain.
-
-    Raises:
-        ValueError: a minimum below 1, or no such user.
-    """
+    """Gives, sorted, the users who have at least `min_user` rows in every domain; nobody is an error."""
     passing = {name: set(keep_frequent(table, "user_id", min_user)["user_id"]) for name, table in tables.items()}
     both = set.intersection(*passing.values())
     if not both:

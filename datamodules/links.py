@@ -20,10 +20,7 @@ def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is
     """Row of each target user in a release, shape ``(users,)``, -1 for none.
 
     Users of the release whom the target does not know are of no account. A release of nobody (the control that releases
-    nothing) links nobody, whatever is asked of missing users. In errors the release is called ``path``.
-
-    Raises:
-        UserMismatchError: If it is not of the source ``name``, of other users, or, where that is an error, lacks a user.
+    nothing) links nobody, whatever is asked of missing users. In errors the release, of the source ``name``, is called ``path``.
     """
     if release.domain != name:
         raise UserMismatchError(

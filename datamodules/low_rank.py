@@ -27,9 +27,6 @@ class LowRank(CrossDomainDataModule):
     Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1. Departure: there M is divided by its
     largest entry, not by the largest in absolute value, and then exceeds the bound that the method relies on.
 
-    Attributes (after ``setup``):
-        truth: M, shape ``(num_users, num_items)``.
-
     Args:
         num_users: Rows of M.
         num_items: Columns of M.
@@ -43,9 +40,6 @@ class LowRank(CrossDomainDataModule):
         filters: Who and what counts; ratings are signs.
         evaluation: How the test is ranked; what is held out is given.
         **settings: As :class:`CrossDomainDataModule` takes them; there is no source.
-
-    Raises:
-        ValueError: If a size, the bound, the scale or the share is out of range, or the link unknown.
     """
 
     def __init__(

@@ -20,25 +20,14 @@ def planted_domains(
 ) -> dict[str, pl.DataFrame]:
     """Gives implicit interactions of several domains whose users share their tastes to an adjustable degree.
 
-    A user's taste in a domain is `link` times a taste common to all domains plus `sqrt(1 - link^2)` times one of its
-    own, so with `link` 1 the domains know the same about a person and with 0 nothing of each other. The user takes
-    `ratings_per_user` items without replacement, with odds that rise with taste times item and with the item's popularity.
+    A user's taste in a domain, of `dim` dimensions, is `link`, in [0, 1], times a taste common to all domains plus
+    `sqrt(1 - link^2)` times one of its own, so with `link` 1 the domains know the same about a person and with 0 nothing of
+    each other; between two domains tastes have the correlation `link^2`. A share `overlap` of a domain's users is in every
+    domain, the others in this one alone. The user takes `ratings_per_user` items without replacement, with odds that rise
+    with taste times item and with the item's popularity; `contrast` says how much tastes count, 0 leaves popularity alone.
 
-    Args:
-        num_items: Items of each domain, by its name.
-        num_users: Users of each domain.
-        link: Correlation of a user's taste between domains, in [0, 1].
-        overlap: Share of a domain's users who are in every domain, in [0, 1]; the others are in this one alone.
-        seed: Of everything.
-        ratings_per_user: Items of each user.
-        dim: Dimensions of taste.
-        contrast: How much tastes count; 0 leaves popularity alone.
-
-    Returns:
-        By domain, user_id, item_id, rating (1) and timestamp (the order in which a user took the items).
-
-    Raises:
-        ValueError: If an argument is out of range.
+    `num_items` is by domain, and so is the result: user_id, item_id, rating (1) and timestamp (the order in which a user took
+    the items).
     """
     if not 0 <= link <= 1 or not 0 <= overlap <= 1:
         raise ValueError(f"link and overlap must lie in [0, 1]; got {link} and {overlap}.")

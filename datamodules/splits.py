@@ -22,19 +22,12 @@ _OF_USER = pl.len().over("user_id").cast(pl.Int64)
 
 
 class Split(NamedTuple):
-    """What is learned from, what is held out, and what nobody may see; no pair is in two of them.
+    """What is learned from, what is held out, and what nobody may see; no pair is in two of them."""
 
-    Attributes:
-        train: rows to learn from.
-        validation: held-out rows to choose by; each row is one evaluation case.
-        test: held-out rows to report; each row is one evaluation case.
-        hidden: rows neither learned from nor evaluated, but never to be taken for negatives (`cold_start`).
-    """
-
-    train: pl.DataFrame
-    validation: pl.DataFrame
-    test: pl.DataFrame
-    hidden: pl.DataFrame
+    train: pl.DataFrame  # to learn from
+    validation: pl.DataFrame  # to choose by; each row is one evaluation case
+    test: pl.DataFrame  # to report; each row is one evaluation case
+    hidden: pl.DataFrame  # neither learned from nor evaluated, but never to be taken for negatives (`cold_start`)
 
 
 def hold_out(
@@ -46,10 +39,7 @@ def hold_out(
 ) -> Split:
     """Holds out what the settings say of the interactions of a domain, whose name is for an error.
 
-    `shipped`, for `given`, are validation rows, if any, and test rows that ship with the data.
-
-    Raises:
-        ValueError: `given` without such rows, or what the split itself refuses.
+    `shipped`, which `given` needs, are validation rows, if any, and test rows that ship with the data.
     """
     match evaluation.split:
         case "random1" | "random2":
@@ -82,10 +72,8 @@ def leave_out_latest(table: pl.DataFrame, number: int) -> Split:
     """Holds out the latest item of each user for the test and, of two, the one before it for validation.
 
     Ties in time go by row order, as does everything where no row has a time. A repeated pair counts once, at its latest
-    row, so no earlier row of the test item stays in train. Users with one or two items are as in `leave_out_random`.
-
-    Raises:
-        ValueError: some rows have a time and some have none.
+    row, so no earlier row of the test item stays in train. Users with one or two items are as in `leave_out_random`. Times on
+    some rows only are refused.
     """
     return _leave_out(_place_by_time(table), number)
 
@@ -93,19 +81,12 @@ def leave_out_latest(table: pl.DataFrame, number: int) -> Split:
 def ratio(
     table: pl.DataFrame, shares: tuple[float, float, float] = (0.8, 0.1, 0.1), seed: int = 0, temporal: bool = False
 ) -> Split:
-    """Holds out a share of each user's items, at random or the latest ones.
+    """Holds out a share of each user's items: random ones or, with `temporal`, the latest for the test, then validation.
 
-    A held-out part gets its share of the user's items rounded down, but at least one; train keeps at least one, and the
-    test is served before validation. So a user can have several held-out items: each is an evaluation case of its own.
-
-    Args:
-        table: the interactions; a repeated pair counts once, at its latest row where times matter.
-        shares: of train, validation and test.
-        seed: for random shares; of no account with `temporal`.
-        temporal: the latest items are the test, those before them validation.
-
-    Raises:
-        ValueError: shares that are no shares, or, with `temporal`, times on some rows only.
+    Shares are of train, validation and test. A held-out part gets its share of the user's items rounded down, but at least
+    one; train keeps at least one, and the test is served before validation. So a user can have several held-out items: each
+    is an evaluation case of its own. A repeated pair counts once, at its latest row where times matter; times on some rows
+    only are refused then.
     """
     if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
         raise ValueError(
@@ -126,14 +107,8 @@ def ratio(
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
     """Holds out rows that ship with the data; those that a filter has dropped from the table are of no account.
 
-    Args:
-        table: all rows, the held-out ones too; a repeated pair counts once.
-        validation: user_id and item_id of the validation rows; None: one random item of each user who has two left.
-        test: user_id and item_id of the test rows.
-        seed: for the random validation items.
-
-    Raises:
-        ValueError: a row is in both held-out tables.
+    The table has all rows, the held-out ones too; a repeated pair counts once. Of the others user_id and item_id are read; no
+    row may be in both. Validation None: one random item, by the seed, of each user who has two left.
     """
     rows = _distinct(table)
     left, tested = _apart(rows, test)
@@ -149,15 +124,8 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     """Hides the whole history of a share of the users: half of them are for validation, half for the test.
 
     One item of each hidden user, drawn at random, is the held-out row; the others are in `hidden`. The number of users
-    is the share rounded to the nearest, so who is drawn depends on the set of users (but not on the order of the rows).
-
-    Args:
-        table: the interactions; a repeated pair counts once.
-        share: of the users, above 0 and below 1.
-        seed: of both draws.
-
-    Raises:
-        ValueError: the share is not between 0 and 1, or it leaves no user for validation, test or train.
+    is the share rounded to the nearest, so who is drawn depends on the set of users (but not on the order of the rows). A
+    repeated pair counts once. The seed is that of both draws.
     """
     if not 0 < share < 1:
         raise ValueError(f"The share of cold users lies above 0 and below 1, got {share}.")

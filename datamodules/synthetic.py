@@ -19,7 +19,7 @@ class Synthetic(CrossDomainDataModule):
         sources: Domains to learn from, one release each.
         num_users: Users of each domain.
         num_items: Items of each domain.
-        link: Correlation of a user's taste between domains; 0: a source says nothing about anybody.
+        link: Correlation of a user's taste in a domain with the one common to all; 0: a source says nothing about anybody.
         overlap: Share of a domain's users who are in every domain. Below 1, set `missing_users` or `users`.
         ratings_per_user: Items of each user.
         data_seed: Of the interactions, apart from the run's seed.

@@ -18,11 +18,7 @@ ENDINGS = (".csv.gz", ".csv", ".tsv", ".tsv.gz", ".inter", ".inter.gz", ".parque
 
 
 def find_table(folder: str | Path, domain: str) -> Path:
-    """Gives the file of a domain: `<domain>` with the first of the known endings that is there.
-
-    Raises:
-        FileNotFoundError: none of them is.
-    """
+    """Gives the file of a domain: `<domain>` with the first of the known endings that is there."""
     for ending in ENDINGS:
         path = Path(folder) / f"{domain}{ending}"
         if path.is_file():
@@ -41,24 +37,13 @@ def read_table(
     rating_column: str | None = "rating",
     timestamp_column: str | None = "timestamp",
 ) -> pl.DataFrame:
-    """Gives the interactions of one file, checked.
+    """Gives the interactions of one file, checked: the columns of `SCHEMA`, rows in the file's order.
 
     Files are .csv, .tsv, RecBole's .inter (tabs; a header such as `user_id:token`), each plain or .gz, and .parquet.
     A repeated (user, item) counts once: with the rating and time of its last row, at the place of its first.
 
-    Args:
-        path: the file.
-        user_column: where the user's id is; for .inter without the type after the colon, here and below.
-        item_column: where the item's id is.
-        rating_column: where the rating is; None: every row is a rating of 1.
-        timestamp_column: where the time is; None, or a column that is not there: no times.
-
-    Returns:
-        The columns of `SCHEMA`, rows in the file's order.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: an unknown ending, a missing column, an empty id, an unusable rating or time, or no rows.
+    Columns of .inter are named without the type after the colon. `rating_column` None: every row is a rating of 1;
+    `timestamp_column` None, or one that is not there: no times.
     """
     path = Path(path)
     raw = _read(path, [user_column, item_column, *([] if rating_column is None else [rating_column])], timestamp_column)
@@ -75,12 +60,7 @@ def read_table(
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:
-    """Gives the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: an unknown ending, a missing column, an empty id, or no rows.
-    """
+    """Gives the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
     raw = _read(Path(path), [user_column, item_column])
     return raw.select(user_id=_ids(raw[user_column], Path(path)), item_id=_ids(raw[item_column], Path(path)))
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import polars as pl
 
+from zoo.run_folder import whole
+
 #: The two words that the argument `users` knows beside a path.
 OWN, COMMON = "own", "common"
 
@@ -33,12 +35,7 @@ def _read_list(path: Path, column: str, allowed: str) -> list[str]:
 
 
 def agreed_users(users: str) -> list[str] | None:
-    """Ids that the parties agreed on, from the argument `users`; None where each domain has its own.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is `common`, or the file is no list of users.
-    """
+    """Ids that the parties agreed on, from the argument `users`; None where each domain has its own. `common` is refused."""
     if users == OWN:
         return None
     if users == COMMON:
@@ -50,13 +47,7 @@ def agreed_users(users: str) -> list[str] | None:
 
 
 def lists_in_words(users: str, worked_out: bool, catalogue: bool) -> tuple[str, str]:
-    """What a domain's users and items are, as a release's record says it.
-
-    Args:
-        users: The argument of that name.
-        worked_out: Whether the list of users was worked out from the ratings of all domains.
-        catalogue: Whether the domain has a list of items.
-    """
+    """What a domain's users and items are, as a release's record says it: a list of users ``worked_out`` of all ratings or not."""
     if users == OWN:
         whose = "users are those that the ratings themselves name"
     elif worked_out:
@@ -70,6 +61,6 @@ def lists_in_words(users: str, worked_out: bool, catalogue: bool) -> tuple[str, 
 def write_users(users: Sequence[str], path: Path) -> Path:
     """Write a list of users as such a file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    pl.DataFrame({"user_id": list(users)}).write_csv(temporary)
-    return temporary.rename(path)
+    with whole(path) as temporary:
+        pl.DataFrame({"user_id": list(users)}).write_csv(temporary)
+    return path

@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.publisher": {"zoo.data", "zoo.privacy", "zoo.release"},
     "zoo.publishers": {"zoo.data", "zoo.privacy", "zoo.publisher", "zoo.release"},
     "zoo.methods": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.recommender", "zoo.release"},
-    "datamodules": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.release"},
+    "datamodules": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.release", "zoo.run_folder"},
     "callbacks": {
         *FRONT,
         "zoo.metrics",

@@ -104,7 +104,7 @@ GUARANTEES = (
         f"{RANDOMNESS}/bernoulli.py",
         ("tests/zoo/privacy/randomness/test_bernoulli.py",),
         ("cells beyond the last", "return cells[cells < num_cells]", "return cells"),
-        ("ones are reported in the place of zeros", "cells[~_among(", "cells[_among("),
+        ("ones are reported in the place of zeros", "cells[~np.isin(", "cells[np.isin("),
         ("the last block is never sampled", "-(-num_cells // block)", "num_cells // block"),
         ("the odds of a binomial number", "(number + 1) * failure", "(number + 1) * total"),
     ),

@@ -28,37 +28,22 @@ class TripleBatch(NamedTuple):
 
 
 class RankingBatch(NamedTuple):
-    """Held-out cases to be ranked among their candidates and among all items.
+    """Held-out cases to be ranked among their candidates and among all items."""
 
-    Attributes:
-        users: Shape ``(cases,)``.
-        positives: The held-out item of each case, shape ``(cases,)``.
-        candidates: Sampled negatives, shape ``(cases, candidates)``, padded with -1.
-        seen_rows: Which case of the batch an item is left out for in full ranking, shape ``(entries,)``.
-        seen_items: That item, shape ``(entries,)``. A case's own positive is never among them.
-        ratings: What the held-out pair was rated, shape ``(cases,)``: 1, or a sign where ratings are signs.
-    """
-
-    users: Tensor
-    positives: Tensor
-    candidates: Tensor
-    seen_rows: Tensor
-    seen_items: Tensor
-    ratings: Tensor
+    users: Tensor  # (cases,)
+    positives: Tensor  # the held-out item of each case, (cases,)
+    candidates: Tensor  # sampled negatives, (cases, candidates), padded with -1
+    seen_rows: Tensor  # which case of the batch an item is left out for in full ranking, (entries,)
+    seen_items: Tensor  # that item, (entries,); a case's own positive is never among them
+    ratings: Tensor  # what the held-out pair was rated, (cases,): 1, or a sign where ratings are signs
 
 
 class PredictBatch(NamedTuple):
-    """Users to recommend to.
+    """Users to recommend to."""
 
-    Attributes:
-        users: Shape ``(batch,)``.
-        seen_rows: Which user of the batch an item is left out for, shape ``(entries,)``.
-        seen_items: That item, shape ``(entries,)``.
-    """
-
-    users: Tensor
-    seen_rows: Tensor
-    seen_items: Tensor
+    users: Tensor  # (batch,)
+    seen_rows: Tensor  # which user of the batch an item is left out for, (entries,)
+    seen_items: Tensor  # that item, (entries,)
 
 
 Batch = UserBatch | PairBatch | TripleBatch

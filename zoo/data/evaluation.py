@@ -16,13 +16,9 @@ Made = TypeVar("Made")
 
 
 class EvaluationBatches(Generic[Made]):
-    """Evaluation batches, shared among processes without padding: no case counts twice.
+    """Evaluation batches of ``size`` cases, shared among processes without padding: no case counts twice.
 
-    Args:
-        size: How many cases there are.
-        batch_size: Cases in a batch.
-        make: From case indices (batch,) to a batch.
-        share: Rank and number of processes.
+    ``make`` makes a batch of case indices (batch,).
     """
 
     def __init__(self, size: int, batch_size: int, make: Callable[[Tensor], Made], share: Share) -> None:
@@ -38,21 +34,13 @@ class EvaluationBatches(Generic[Made]):
 
 
 class HeldOutCases(NamedTuple):
-    """The cases of one phase, by row and column of the training ratings.
+    """The cases of one phase, by row and column of the training ratings."""
 
-    Attributes:
-        users: Shape ``(cases,)``; a user with several held-out items has several cases.
-        items: The held-out item of each, shape ``(cases,)``.
-        candidates: Sampled negatives, shape ``(cases, candidates)``, padded with -1.
-        ratings: What each held-out item was rated, shape ``(cases,)``, float32: 1, or a sign where ratings are signs.
-        seen: Items that full ranking leaves out for each user, one row a user.
-    """
-
-    users: Tensor
-    items: Tensor
-    candidates: Tensor
-    ratings: Tensor
-    seen: SparseRows
+    users: Tensor  # (cases,); a user with several held-out items has several cases
+    items: Tensor  # the held-out item of each, (cases,)
+    candidates: Tensor  # sampled negatives, (cases, candidates), padded with -1
+    ratings: Tensor  # what each held-out item was rated, (cases,), float32: 1, or a sign where ratings are signs
+    seen: SparseRows  # items that full ranking leaves out for each user, one row a user
 
     def batch(self, index: Tensor) -> RankingBatch:
         """The cases ``index`` (batch,)."""

@@ -13,12 +13,7 @@ Ids: TypeAlias = npt.NDArray[np.str_]
 
 
 def contains(keys: Integers, wanted: Integers) -> Booleans:
-    """Says which numbers are among some others.
-
-    Args:
-        keys: what there is, rising (num_keys,).
-        wanted: what is looked for, of any shape; the result has it too.
-    """
+    """Says which wanted numbers, of any shape, are among the keys (num_keys,), which rise; the result has that shape too."""
     if not len(keys):
         return np.zeros(wanted.shape, dtype=bool)
     # Binary search, keys[searchsorted(keys, wanted)] == wanted: a dense (users, items) mask would not fit into memory,

@@ -16,12 +16,7 @@ from zoo.data.pairs import Ids, Integers
 
 
 def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
-    """Gives ids as a numpy string array (num_ids,); 12 and "12" are one id.
-
-    Raises:
-        TypeError: an id is neither a string nor an integer.
-        ValueError: an id is empty, or the ids have more than one axis.
-    """
+    """Gives ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are one id, an empty one is refused."""
     values = ids.to_list() if isinstance(ids, pl.Series) else ids
     array = np.asarray(values if isinstance(values, np.ndarray) else list(values))  # type: ignore[arg-type]
     if array.size == 0:
@@ -47,7 +42,7 @@ def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) ->
 
 
 def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, Ids]:
-    """Gives the index of each id of a table's column among the given ids, or all its own in order, and these ids."""
+    """Gives the index of each id of a table's column among the given ids, or all its own sorted, and these ids."""
     ids = as_ids(column.cast(pl.String).unique().sort() if given is None else given)
     at = index_of(ids, column)
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
@@ -61,27 +56,15 @@ def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """A user x item matrix of ratings; what is not stored was not rated (a stored 0 is a rating of 0).
+    """A user x item matrix of finite ratings; what is not stored was not rated (a stored 0 is a rating of 0)."""
 
-    Attributes:
-        matrix: ratings (num_users, num_items), float32, compressed by row, columns sorted within a row, no repeats.
-        user_ids: what the rows stand for (num_users,), strings.
-        item_ids: what the columns stand for (num_items,), strings.
-        applied: thresholds, filters and splits so far, in order.
-    """
-
-    matrix: csr_array
-    user_ids: Ids
-    item_ids: Ids
-    applied: tuple[str, ...] = ()
+    matrix: csr_array  # (num_users, num_items), float32, compressed by row, columns sorted within a row, no repeats
+    user_ids: Ids  # what the rows stand for (num_users,), strings, distinct
+    item_ids: Ids  # what the columns stand for (num_items,), strings, distinct
+    applied: tuple[str, ...] = ()  # thresholds, filters and splits so far, in order
 
     def __post_init__(self) -> None:
-        """Brings the parts to one form and checks them.
-
-        Raises:
-            TypeError: the matrix is not compressed by row, or an id is no string.
-            ValueError: sizes that do not fit, repeated ids or pairs, or a rating that is not finite.
-        """
+        """Brings the parts to the form that the fields say, or refuses them."""
         if not isinstance(self.matrix, csr_array | csr_matrix):
             raise TypeError(f"Ratings take a scipy csr_array, not {type(self.matrix).__name__}: call .tocsr() on it.")
         users, items = as_ids(self.user_ids), as_ids(self.item_ids)
@@ -119,16 +102,10 @@ class Ratings:
         item_ids: npt.ArrayLike | None = None,
         applied: tuple[str, ...] = (),
     ) -> "Ratings":
-        """Gives the matrix of a table with the columns user_id, item_id and rating.
+        """Gives the matrix of a table with the columns user_id, item_id and rating, one row per (user, item).
 
-        Args:
-            table: one row per (user, item).
-            user_ids: the rows of the matrix, in order; None: the table's users, sorted.
-            item_ids: the columns of the matrix, in order; None: the table's items, sorted.
-            applied: what was done to the table so far.
-
-        Raises:
-            ValueError: a missing column, a row outside the given ids, or anything `Ratings` itself refuses.
+        The ids are the rows and columns of the matrix, in order; None: those of the table, sorted. A row outside the given
+        ids is refused.
         """
         missing = [name for name in ("user_id", "item_id", "rating") if name not in table.columns]
         if missing:
@@ -187,9 +164,8 @@ class Ratings:
     def digest(self, values: bool = True) -> str:
         """Gives the SHA-256 of ids and matrix, in hexadecimal; `applied` is no part of it.
 
-        Args:
-            values: false: of ids and rated pairs alone, where what they were rated is secret. A digest is no protection:
-                who knows all ratings but one tries both.
+        Without `values` of ids and rated pairs alone, where what they were rated is secret: a digest is no protection, who
+        knows all ratings but one tries both.
         """
         state = hashlib.sha256(f"ratings {self.num_users} {self.num_items} {self.num_ratings}\n".encode())
         for ids in (self.user_ids, self.item_ids):

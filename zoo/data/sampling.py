@@ -42,12 +42,8 @@ def _as_keys(part: object) -> Keys:
 def mix(*parts: object) -> Keys:
     """Gives one well mixed 64-bit key per combination of the parts, broadcast against each other.
 
-    Args:
-        parts: integers, strings or integer arrays, in an order that matters: `mix(seed, "test", user_keys)`. A key of
-            numbers alone has shape (1,).
-
-    Raises:
-        TypeError: a part is none of these.
+    Parts are integers, strings or integer arrays, in an order that matters: `mix(seed, "test", user_keys)`. A key of numbers
+    alone has shape (1,).
     """
     state = np.zeros(1, dtype=np.uint64)
     for part in parts:
@@ -59,12 +55,7 @@ def mix(*parts: object) -> Keys:
 def hash_ids(ids: npt.ArrayLike) -> Keys:
     """Gives one 64-bit key per id (num_ids,), the same on every machine and in every table.
 
-    Args:
-        ids: strings (num_ids,), as a numpy string array or anything that makes one; the array's width is of no account.
-
-    Raises:
-        TypeError: `ids` holds no strings.
-        ValueError: `ids` has more than one axis.
+    Ids are strings, as a numpy string array or anything that makes one; the array's width is of no account.
     """
     names = np.asarray(ids)
     if names.size == 0:
@@ -87,12 +78,9 @@ def hash_ids(ids: npt.ArrayLike) -> Keys:
 
 
 def uniform_integers(keys: Keys, high: int) -> Integers:
-    """Gives integers in [0, high), one per key, uniform to within 2^-32 of each probability's own size.
+    """Gives integers in [0, high), high at most 2^32, one per key, uniform to within 2^-32 of each probability's own size.
 
     The upper half of the 128-bit product key x high, which needs no rejection and hence no further draw.
-
-    Raises:
-        ValueError: `high` is below 1 or above 2^32.
     """
     if not 1 <= high <= 1 << 32:
         raise ValueError(f"Uniform integers need a bound from 1 to 2^32, got {high}.")
@@ -107,12 +95,7 @@ def uniform_reals(keys: Keys) -> Floats:
 
 
 class _Pool:
-    """The items that may be drawn and the chance of each; a place is an index into them.
-
-    Attributes:
-        items: rising (size,).
-        weights: chance of each place in a first draw (size,), with sum 1; None: all alike.
-    """
+    """The items that may be drawn (size,), rising, and the chance of each; a place is an index into them."""
 
     def __init__(self, num_items: int | Integers, weights: Floats | None) -> None:
         self.size = int(num_items) if isinstance(num_items, int | np.integer) else len(num_items)
@@ -123,7 +106,7 @@ class _Pool:
         )
         if np.any(np.diff(self.items, prepend=-1) <= 0):
             raise ValueError("A pool of items is a rising array of item numbers: give np.unique(items).")
-        self.weights = weights
+        self.weights = weights  # chance of each place in a first draw (size,), with sum 1; None: all alike
         if weights is not None:
             if weights.shape != (self.size,) or not (np.isfinite(weights).all() and (weights > 0).all()):
                 raise ValueError(
@@ -161,24 +144,15 @@ class _Pool:
 
 @dataclass
 class _Sample:
-    """Samples without replacement that are being drawn, one for each user.
-
-    Attributes:
-        pool: what is drawn from.
-        taken: what the users may not get, as `_Pool.taken` gives it.
-        states: what a user's random numbers are hashed from (users,).
-        wanted: places that a user shall get, no more than the user may (users,).
-        limits: draws after which rejection sampling gives up (users,). They are the user's own, so that another user's
-            larger count changes nothing.
-        places: places that a user has got (users, width) in the order drawn, -1 after the last.
-    """
+    """Samples without replacement that are being drawn, one for each user."""
 
     pool: _Pool
-    taken: Integers
-    states: Keys
-    wanted: Integers
+    taken: Integers  # what the users may not get, as `_Pool.taken` gives it
+    states: Keys  # what a user's random numbers are hashed from (users,)
+    wanted: Integers  # places that a user shall get, no more than the user may (users,)
+    # Draws after which rejection sampling gives up (users,): the user's own, so that another's larger count changes nothing.
     limits: Integers
-    places: Integers
+    places: Integers  # places that a user has got (users, width) in the order drawn, -1 after the last
 
     def reject(self, users: Integers) -> Integers:
         """Rejection sampling: accepts the first new and allowed draws; gives the users who still want some.
@@ -194,10 +168,10 @@ class _Sample:
         return users
 
     def _accept(self, users: Integers, draws: int) -> None:
-        """Accepts among the first draws of some users.
+        """Accepts among the first draws of some users; work arrays are (users, draws).
 
         Draw t is accepted where its place is not taken and none of the draws before t, as long as t is below the limit and
-        fewer than wanted are accepted before it. Work arrays are (users, draws).
+        fewer than wanted are accepted before it.
         """
         drawn = self.pool.draw(mix(self.states[users, None], "draw", np.arange(draws)))
         # Sorted by place, a repeat stands right after its first draw, and binary search stays in the cache. One sort of
@@ -254,17 +228,14 @@ def distinct_items(
     Args:
         user_keys: one key per user (users,), such as `hash_ids` gives.
         count: how many items, one number or one per user (users,).
-        num_items: the items 0 to `num_items` - 1, or the allowed items as a rising array.
+        num_items: the items 0 to `num_items` - 1, or the allowed items as a rising array: the pool.
         excluded: (indptr (users + 1,), indices) as in a CSR matrix of these users; items rise within a user.
         seed: the run's seed.
         phase: what the draw is for; another phase gives independent items.
-        weights: chance of each item of the pool in the first draw, up to a factor; None: all alike.
+        weights: above 0, chance of each item of the pool in the first draw, up to a factor; None: all alike.
 
     Returns:
         Items (users, max count) in the order drawn; -1 after the last where fewer are wanted or available.
-
-    Raises:
-        ValueError: a negative count, misaligned sizes, unsorted excluded items or pool, or weights not above 0.
     """
     num_users, counts = len(user_keys), np.asarray(count, dtype=np.int64)
     if counts.shape not in ((), (num_users,)) or counts.min(initial=0) < 0:

@@ -36,14 +36,8 @@ class Batches(Generic[Made]):
     cannot resume one inside an epoch. Every process gets equally many batches; the shuffled order is padded with its
     own beginning where it does not divide.
 
-    Args:
-        size: How many examples there are.
-        batch_size: Examples in a batch of one process.
-        make: From example indices (batch,) and a generator to a batch.
-        seed: Of order and negatives.
-        epoch: Tells the current epoch.
-        share: Rank and number of processes.
-        shuffle: Whether each epoch has its own order.
+    There are ``size`` examples, ``batch_size`` in a batch of one process. ``make`` makes a batch of example indices (batch,)
+    and a generator; the seed is that of order and negatives; each epoch has its own order where ``shuffle`` says so.
     """
 
     def __init__(
@@ -89,12 +83,7 @@ class Batches(Generic[Made]):
 
 
 class TrainingExamples:
-    """Makes training batches of every form from one rating matrix.
-
-    Args:
-        train: The target's training ratings.
-        num_negatives: Sampled items for each observed one in a batch of pairs.
-    """
+    """Makes training batches of every form from training ratings, with ``num_negatives`` for each observed pair of a batch."""
 
     def __init__(self, train: Ratings, num_negatives: int = 1) -> None:
         users, items = train.pairs()
@@ -130,11 +119,7 @@ class TrainingExamples:
         return TripleBatch(users, self.items[index], self.negatives(users, generator))
 
     def negatives(self, users: Tensor, generator: Generator) -> Tensor:
-        """One item for each user (batch,), uniform over those the user has not rated in training: rejection sampling.
-
-        Raises:
-            ValueError: If some user has rated every item.
-        """
+        """One item for each user (batch,), uniform over those the user has not rated in training: rejection sampling."""
         if self.full_users:
             raise ValueError(
                 f"{self.full_users} users have rated every one of the {self.num_items} items, so they have no negative "

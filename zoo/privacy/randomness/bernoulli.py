@@ -34,10 +34,7 @@ _SAMPLED_PER_CHUNK = 2**20
 def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> Booleans:
     """Independent draws that are true with exactly the given probability, whatever its denominator; shape ``(count,)``.
 
-    Args:
-        probability: In [0, 1]; a float stands for the fraction that it is.
-        count: How many draws.
-        noise: Where the random words come from: one for each draw, and with probability 2^-63 another.
+    A float stands for the fraction that it is. Takes one random word for each draw, and with probability 2^-63 another.
     """
     share = Fraction(probability)
     if not 0 <= share <= 1:
@@ -58,13 +55,8 @@ def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> 
 def sampled_cells(num_cells: int, probability: Fraction | float, noise: NoiseSource) -> Integers:
     """Bernoulli sample of ``num_cells`` cells, each in it with exactly the given probability; depends on no data.
 
-    Args:
-        num_cells: At least 0.
-        probability: In [0, 1/2]; above, draw those that are not kept.
-        noise: Where the random integers come from, about one for each cell of the sample.
-
-    Returns:
-        Rising cells from 0 to ``num_cells - 1``, shape ``(sampled,)``.
+    Rising cells from 0 to ``num_cells - 1``, shape ``(sampled,)``, at the cost of about one random integer each. Above a
+    probability of 1/2, draw those that are not kept.
     """
     share = Fraction(probability)
     if not 0 <= share <= Fraction(1, 2):
@@ -88,12 +80,8 @@ def sampled_zeros(
 
     Drawn among all cells, and those that turn out to be ones dropped: among the zeros that leaves one independent draw
     each, and how many random numbers are drawn does not depend on the matrix. Neighbours differ in one cell; the caller
-    draws for the ones, and only that makes a mechanism.
-
-    Args:
-        rows: The ones, shape ``(users, items)``, sorted by cell; their values are of no account.
-        probability: In [0, 1/2].
-        noise: Where the random integers come from.
+    draws for the ones, and only that makes a mechanism. Of ``rows``, shape ``(users, items)``, only where its entries are
+    counts; they are sorted by cell. The probability is at most 1/2.
 
     Yields:
         Users of the chunk, and rising cells ``(user - first user) * items + item``. The chunks' size depends on public
@@ -105,7 +93,7 @@ def sampled_zeros(
     for first in range(0, num_users, step):
         users = slice(first, min(first + step, num_users))
         cells = sampled_cells((users.stop - first) * num_items, probability, noise)
-        yield users, cells[~_among(cells, cells_of(rows, users))]
+        yield users, cells[~np.isin(cells, cells_of(rows, users), assume_unique=True)]
 
 
 def cells_of(rows: csr_array, users: slice) -> Integers:
@@ -113,15 +101,6 @@ def cells_of(rows: csr_array, users: slice) -> Integers:
     starts = rows.indptr[users.start : users.stop + 1].astype(np.int64)
     places = np.repeat(np.arange(users.stop - users.start, dtype=np.int64), np.diff(starts))
     return places * rows.shape[1] + rows.indices[starts[0] : starts[-1]].astype(np.int64)
-
-
-def _among(cells: Integers, known: Integers) -> Booleans:
-    """Which cells are among the known ones; both rise."""
-    if not len(known):
-        return np.zeros(len(cells), dtype=bool)
-    at = np.minimum(np.searchsorted(known, cells), len(known) - 1)
-    result: Booleans = known[at] == cells
-    return result
 
 
 def _distinct_cells(block: int, counts: Integers, noise: NoiseSource) -> Integers:

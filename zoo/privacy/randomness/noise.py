@@ -65,12 +65,8 @@ def public_normals(seed: int, shape: Shape, offset: int = 0) -> Floats:
     """Standard normals from a public seed, float64, the same everywhere (to the last digits of the cdf's inverse).
 
     For what everybody may know, such as a projection. Never for noise that protects somebody: use a `NoiseSource`,
-    whose seeded stream differs from this one at the same seed.
-
-    Args:
-        seed: At least 0.
-        shape: Of the result.
-        offset: Values of the stream before the first: a part of a large array is computed on its own, bit for bit.
+    whose seeded stream differs from this one at the same seed. ``offset`` is how many values of the stream come before the
+    first: a part of a large array is computed on its own, bit for bit.
     """
     draw = _philox(seed, _PUBLIC_STREAM, offset=offset)
     return _fill(shape, 1, lambda count: _normals(draw(count)))
@@ -79,11 +75,8 @@ def public_normals(seed: int, shape: Shape, offset: int = 0) -> Floats:
 def public_uniforms(seed: int, shape: Shape, *stream: int, offset: int = 0) -> Floats:
     """Uniforms strictly inside (0, 1) from a public seed, float64, the same everywhere; never for noise.
 
-    Args:
-        seed: At least 0.
-        shape: Of the result.
-        stream: Which of the seed's streams, such as `SIGN_STREAM`; further numbers name streams within it.
-        offset: Values of the stream before the first.
+    ``stream`` is which of the seed's streams, such as `SIGN_STREAM`; further numbers name streams within it. The offset is
+    as in `public_normals`.
     """
     draw = _philox(seed, *stream, offset=offset)
     return _fill(shape, 1, lambda count: _uniforms(draw(count)))
@@ -94,16 +87,12 @@ class NoiseSource:
 
     Made by `os`, `seeded` or `of`. A source is one stream: successive draws differ, and it cannot be copied or saved,
     so no noise is used twice.
-
-    Attributes:
-        label: ``os entropy`` or ``seeded noise``, for the record.
-        private: Whether a guarantee may rest on it. Whoever knows a seed can subtract the noise.
     """
 
     def __init__(self, draw: Callable[[int], Words], *, private: bool) -> None:
         self._draw = draw
-        self.private = private
-        self.label = OS_ENTROPY if private else SEEDED
+        self.private = private  # whether a guarantee may rest on it: whoever knows a seed can subtract the noise
+        self.label = OS_ENTROPY if private else SEEDED  # for the record
 
     @classmethod
     def os(cls) -> NoiseSource:
@@ -190,15 +179,11 @@ def _fill(shape: Shape, words_per_value: int, make: Callable[[int], Floats], thr
 def laplace_noise(noise: NoiseSource, scale: float, shape: Shape) -> Floats:
     """Laplace noise, float64, by the inverse cdf of uniforms that are symmetric about 1/2; one uniform for each number.
 
+    Its scale is the mean absolute value, e.g. from `zoo.privacy.accounting.pure.laplace_scale`.
     Added to a vector whose L1 sensitivity under some relation is ``epsilon * scale``, it protects whatever that relation
     protects, with no delta; afterwards anything may be done with the sum. That holds for real numbers. Of these, floats
     are a sparse part that depends on what the noise is added to (Mironov, CCS 2012), and a uniform of 52 bits has no
     noise beyond 36 scales. Round the sum to a public lattice, and promise no delta of exactly 0 in floating point.
-
-    Args:
-        noise: Where the uniforms come from.
-        scale: Mean absolute value, e.g. from `zoo.privacy.accounting.pure.laplace_scale`.
-        shape: Of the result.
     """
     if not (scale > 0 and math.isfinite(scale)):
         raise ValueError(f"scale must be a positive finite number, got {scale!r}. Take it from laplace_scale.")
@@ -218,11 +203,9 @@ def lattice_spacing(sigma: float) -> float:
 
 
 def round_to_lattice(values: Floats, sigma: float) -> Floats:
-    """Values with noise, of any shape, rounded to the nearest point of the lattice; post-processing, so free.
+    """Values with their noise, of any shape, rounded to the nearest point of the lattice; post-processing, so free.
 
-    Args:
-        values: With the noise already added.
-        sigma: Standard deviation of that noise; public.
+    Sigma is the standard deviation of that noise; public.
     """
     spacing = lattice_spacing(sigma)
     rounded: Floats = values / spacing
