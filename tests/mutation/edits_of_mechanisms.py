@@ -162,7 +162,7 @@ MECHANISMS = (
     *edits_of(
         f"{TRAINING}/private_gradient.py",
         (f"{OF_TRAINING}/test_private_gradient.py",),
-        ("noise for a clip of 1", "self.plan.noise_multiplier * self.plan.clip", "self.plan.noise_multiplier"),
+        ("noise for a clip of 1", "self.plan.noise_std", "self.plan.noise_multiplier"),
         ("the size of the sample shows", "total.div_(self.expected_size)", "total.div_(max(len(users), 1))"),
         ("the same noise in every step", "fresh_generator(self._noise)", "fresh_generator(NoiseSource.seeded(0))"),
         ("a step is not counted", "self._taken += 1", "self._taken += 0"),

@@ -118,7 +118,7 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
         worlds_of(scores, opposite, 1.0, at_once=_USERS),
         mu=Accountant(plan.relation).compose(plan.event).mu if plan.rate == 1 else None,
         residuals=residuals,
-        sigma=plan.noise_multiplier * plan.clip,
+        sigma=plan.noise_std,
         relation=plan.relation,
     )
 
@@ -154,6 +154,6 @@ def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = Sa
         worlds_of(scores, -1.0, 1.0, at_once=max(1, _ROWS // plan.rows)),
         mu=plan.mu_after(plan.steps),
         residuals=lambda count, noise: noisy_sums(0.0, -(-count // (2 * plan.rows * plan.steps)), noise).ravel(),
-        sigma=plan.noise_multiplier * plan.clip,
+        sigma=plan.noise_std,
         relation=plan.relation,
     )

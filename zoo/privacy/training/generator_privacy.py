@@ -162,7 +162,7 @@ class GeneratorPrivacy:
             sensitivity=plan.sensitivity,
             sensitivity_norm="L2",
             clip=plan.clip,
-            noise_scale=plan.noise_multiplier * plan.clip,
+            noise_scale=plan.noise_std,
             compositions=steps,
             public_inputs=public | {"noise_multiplier": plan.noise_multiplier, "noise is on": plan.noise_is_on},
             assumptions=(

@@ -17,10 +17,10 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
     """Gradients of a module that hide each user's part in them: the Gaussian mechanism on a Poisson sample.
 
     A call takes the losses of a sample of users, clips each user's gradient jointly over all trained parameters to
-    ``plan.clip``, adds Gaussian noise of standard deviation ``plan.noise_multiplier * plan.clip`` to every coordinate of
-    the sum, divides by the expected size of a sample and leaves the result in ``.grad`` (Abadi et al., *Deep Learning with
-    Differential Privacy*, CCS 2016, Algorithm 1; by ghost clipping, see `clipped_sum`). An empty sample makes a
-    step of noise alone, which tells it from no other.
+    ``plan.clip``, adds Gaussian noise of standard deviation ``plan.noise_std`` to every coordinate of the sum, divides by the
+    expected size of a sample and leaves the result in ``.grad`` (Abadi et al., *Deep Learning with Differential Privacy*,
+    CCS 2016, Algorithm 1; by ghost clipping, see `clipped_sum`). An empty sample makes a step of noise alone, which tells it
+    from no other.
 
     - Protected: one user, all of their data that losses read.
     - Relation: ``plan.relation``. A user who is zeroed out must contribute nothing: the caller makes the loss of users
@@ -76,9 +76,9 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
             check = not self._checked and len(users) > 1
             sums = clipped_sum(self.module, losses, users, self.plan.clip, check=check)
             self._checked |= check
-        sigma, generator = self.plan.noise_multiplier * self.plan.clip, fresh_generator(self._noise)
+        generator = fresh_generator(self._noise)
         for name, parameter in trainable(self.module).items():
-            total = with_noise(sums.get(name, torch.zeros_like(parameter)), sigma, generator)
+            total = with_noise(sums.get(name, torch.zeros_like(parameter)), self.plan.noise_std, generator)
             parameter.grad = total.div_(self.expected_size).to(parameter.dtype)
 
     def settings(self) -> dict[str, float | str]:

@@ -76,7 +76,6 @@ class UpstreamNoise:
     def _with_noise(self, gradient: Tensor) -> Tensor:
         # A row for each user, (batch, width): the loss is divided by the expected size, and each part is clipped without that.
         each = clip_rows(gradient * self.expected_size, self.plan.clip)
-        sigma = self.plan.noise_multiplier * self.plan.clip
         noise = torch.from_numpy(fresh_generator(self._noise).standard_normal(tuple(each.shape)))
-        noisy: Tensor = (each + noise.to(each).mul_(sigma)) / self.expected_size
+        noisy: Tensor = (each + noise.to(each).mul_(self.plan.noise_std)) / self.expected_size
         return noisy

@@ -36,7 +36,7 @@ class SanitisationPlan(StepPlan):
     @property
     def step_event(self) -> PrivacyEvent:
         """A Gaussian release of all rows' gradients."""
-        return GaussianEvent(self.noise_multiplier * self.clip / self.sensitivity)
+        return GaussianEvent(self.noise_std / self.sensitivity)
 
     @property
     def sensitivity(self) -> float:
@@ -48,7 +48,7 @@ class SanitisationPlan(StepPlan):
 
     def mu_after(self, steps: int) -> float:
         """``sensitivity sqrt(steps) / (noise_multiplier clip)``."""
-        return self.sensitivity * math.sqrt(steps) / (self.noise_multiplier * self.clip)
+        return self.sensitivity * math.sqrt(steps) / self.noise_std
 
 
 def plan_sanitisation(

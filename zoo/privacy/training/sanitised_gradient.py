@@ -68,8 +68,7 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
                 "The critic's gradient is not finite. Lower its step size; what was trained so far must not be published for "
                 "having stopped here."
             )
-        sigma = self.plan.noise_multiplier * self.plan.clip
-        noisy = with_noise(clip_rows(each, self.plan.clip), sigma, fresh_generator(self._noise))
+        noisy = with_noise(clip_rows(each, self.plan.clip), self.plan.noise_std, fresh_generator(self._noise))
         return noisy.div_(self.plan.rows).to(gradient.dtype)
 
 

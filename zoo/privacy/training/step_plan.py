@@ -47,6 +47,11 @@ class StepPlan(ABC):
         """What the ledger gets for one step."""
 
     @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on each number, ``noise_multiplier clip``."""
+        return self.noise_multiplier * self.clip
+
+    @property
     @abstractmethod
     def sensitivity(self) -> float:
         """How far one user may move a step before its noise, in L2 norm."""
