@@ -1,7 +1,5 @@
 """CaseWriter: the test figures of every held-out case, for paired tests and slices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GANStabilizer: keeps a critic's scores near 0, so that generator and critic stop circling each other."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """PrivacyBudget: what a private training has spent so far, beside its loss, and an end before it spends too much."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """RobustnessConductor: the dimensions of users' and of items' factors are kept from repeating one another."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

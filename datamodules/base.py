@@ -1,7 +1,5 @@
 """CrossDomainDataModule: the target's ratings and what other parties released, or a source's ratings to publish."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from abc import abstractmethod

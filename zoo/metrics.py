@@ -1,7 +1,5 @@
 """Ranking: held-out items among all items and among candidates, with exact treatment of ties; and metrics of signs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The command line: LightningCLI configured, not rebuilt."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Evaluation batches: the held-out cases that a recommender ranks, and users to recommend to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 

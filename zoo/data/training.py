@@ -1,7 +1,5 @@
 """Training batches: a plain resumable iterable of vectorised batches, with negative sampling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """GeneratorPublisher: trains a generator of rating rows at the source and releases it, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 

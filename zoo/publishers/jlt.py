@@ -1,7 +1,5 @@
 """JLT: rows projected by a public random matrix, with Gaussian noise."""
 
-from __future__ import annotations
-
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.projection import ProjectionPlan
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix

@@ -1,7 +1,5 @@
 """What publishers of projected rows have in common: settings, plan, record, and the rows in memory or made while saved."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial

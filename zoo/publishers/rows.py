@@ -1,7 +1,5 @@
 """Rows without projection: the 0/1 matrix itself, with Gaussian noise or with its cells flipped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal

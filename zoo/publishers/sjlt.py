@@ -1,7 +1,5 @@
 """SJLT: rows projected by a public sparse-aware random matrix, with Gaussian noise."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from zoo.privacy.randomness.noise import NoiseSource

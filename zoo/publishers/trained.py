@@ -1,7 +1,5 @@
 """TrainedPublisher: what publishers share that train a network on a source's ratings. Ceremony only."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Denoiser: what a target makes of a noisy release before its recommender reads it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -1,7 +1,5 @@
 """Files of a release: the manifest, the tensors in one file or in several, and the distrust with which they are read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

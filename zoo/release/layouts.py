@@ -1,7 +1,5 @@
 """What the tensors of each kind of release are: how they are checked, read and cut to some users."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Literal

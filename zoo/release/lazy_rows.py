@@ -1,7 +1,5 @@
 """Rows of a release that is too large to hold: made while they are written, once, in files of some users each."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

@@ -1,7 +1,5 @@
 """``python -m zoo report``: what a benchmark's runs say."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Privacy-utility curves, as SVG that is the same for the same runs."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence

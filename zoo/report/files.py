@@ -1,7 +1,5 @@
 """Figures of a report as CSV, for whoever goes on counting."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """What a row gains over its controls: paired over users and over seeds, with Holm's correction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product

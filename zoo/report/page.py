@@ -1,7 +1,5 @@
 """One report as Markdown and as a self-contained HTML page, from the same sections."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Sequence

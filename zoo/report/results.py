@@ -1,7 +1,5 @@
 """The finished runs of a benchmark, row by row."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """The tables of a report, as text cells: Markdown and HTML render the same ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

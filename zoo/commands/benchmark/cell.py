@@ -1,7 +1,5 @@
 """One cell of a benchmark: an ordinary run in a folder of its own, run once and read ever after."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

@@ -1,7 +1,5 @@
 """``python -m zoo benchmark``: a grid of experiments, run in parallel, resumable after a kill."""
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import fnmatch

@@ -1,7 +1,5 @@
 """How long cells will take, from what is known of others."""
 
-from __future__ import annotations
-
 import csv
 import statistics
 from collections.abc import Iterable, Sequence

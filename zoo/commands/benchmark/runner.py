@@ -1,7 +1,5 @@
 """Runs cells in processes of their own: one that fails, or dies, does not stop the rest."""
 
-from __future__ import annotations
-
 import multiprocessing
 import multiprocessing.connection
 import os

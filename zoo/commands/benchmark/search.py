@@ -1,7 +1,5 @@
 """A hyperparameter search inside a cell: by validation alone, its private trials counted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

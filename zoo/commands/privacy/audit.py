@@ -1,7 +1,5 @@
 """Puts a mechanism's claim to the test, on the project's own code."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Delta against epsilon of a release, and utility against epsilon where there are results."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path

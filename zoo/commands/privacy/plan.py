@@ -1,7 +1,5 @@
 """What an experiment's file says of publishing, and what that would cost; opens no data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

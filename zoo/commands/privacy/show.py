@@ -1,7 +1,5 @@
 """A release's record as a page that a data-protection officer can read."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Accounting: what a ledger of events costs. Reads events alone, and refuses what it does not know."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

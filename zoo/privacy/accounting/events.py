@@ -5,8 +5,6 @@ The meaning of an event never changes, because releases written long ago are acc
 A new mechanism gets a new class; an existing class may gain optional fields whose default means what it meant before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar

@@ -6,8 +6,6 @@ relation. All results are rounded to the safe side: a calibrated noise is never 
 low. An argument that is out of range raises ValueError, which says what to pass instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

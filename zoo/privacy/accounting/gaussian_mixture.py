@@ -4,8 +4,6 @@ Given a Gaussian matrix, a release through it is a Gaussian release whose mu dep
 drawn, it is a mixture of such releases.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cache, lru_cache

@@ -4,8 +4,6 @@ They are composed numerically by `dp_accounting` (Doroshenko et al., PoPETs 2022
 composes a repeated randomised response once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Rounded to the safe side as in `zoo.privacy.accounting.gaussian`: a probability 
 reported epsilon never too low.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

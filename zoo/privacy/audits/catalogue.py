@@ -1,7 +1,5 @@
 """All audits: every mechanism that the project has, and the published ones whose claims do not hold."""
 
-from __future__ import annotations
-
 from zoo.privacy.audits.lift import lift_audits
 from zoo.privacy.audits.one_bit import one_bit_audits
 from zoo.privacy.audits.one_run import OneRunAudit

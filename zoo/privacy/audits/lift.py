@@ -4,8 +4,6 @@ The published components of one release are independent and alike, so a release 
 release of one component. What one component tells, the whole release tells too.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

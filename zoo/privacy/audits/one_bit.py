@@ -3,8 +3,6 @@
 Of a matrix of one entry the completion has a closed form, so each run is a whole completion.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ Many cells are set by fair coins, the release is made once, and the coins are gu
 `one_run` judges the guesses; `run_once` does so for a `OneRunAudit` and tests the release's noise as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Worst pairs and canaries of projections with noise: one rating that differs, or a user's row; ratings that coins decide."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -3,8 +3,6 @@
 Many users with the same row give as many independent runs in one release, for noise is drawn user by user.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

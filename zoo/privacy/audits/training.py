@@ -3,8 +3,6 @@
 Gradients are far beyond the clip. The score is their noisy sum along the unit vector of one world's, added up over steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

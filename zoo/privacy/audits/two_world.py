@@ -12,8 +12,6 @@ functions, on values beyond what it admits, so that one that forgets to bound th
 for what a mechanism gives away does not depend on how many there are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ sign moves a gradient, and how it changes the curvature of the likelihood. Bound
 ValueError for an alpha (the bound of the entries) or a ridge that is out of range.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

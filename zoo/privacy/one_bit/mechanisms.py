@@ -13,8 +13,6 @@ bound of the entries and ridge the weight of half their squares in the objective
 that is out of range or does not go with the others, functions that add noise for a plan of something else.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the mechanisms of one-bit matrix completion have in common: plans, noise on vectors, checks that raise ValueErrors."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

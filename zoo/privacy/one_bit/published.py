@@ -5,8 +5,6 @@ says ``guarantee: none``. The unit is the value of one rating, with Omega public
 Epsilon is the claim, alpha the finite bound of the entries; a ValueError is raised for others.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

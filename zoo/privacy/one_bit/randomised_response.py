@@ -10,8 +10,6 @@ made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised respons
 signs that are none, raise a ValueError.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

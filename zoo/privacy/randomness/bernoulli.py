@@ -10,8 +10,6 @@ whose cumulative probability F(k) exceeds a uniform real U in [0, 1). U is drawn
 integers from below and above, both only as finely as the comparison needs: the first word does but once in 2^57 or so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache

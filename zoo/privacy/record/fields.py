@@ -1,7 +1,5 @@
 """The fields of a privacy record: what may stand in each, and how it is written to and read from plain JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any

@@ -1,7 +1,5 @@
 """Choosing among releases by what came of them: the cost is that of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Bounds on ratings ``(users, items)``: how far one change under a neighbouring relation may move them, and that it does not."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.sparse import csr_array
 

@@ -1,7 +1,5 @@
 """The Walsh-Hadamard transform, fast: sums and differences of halves, never a matrix."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What every release of rows settles before any rating is read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from zoo.privacy.accounting.events import PrivacyEvent

@@ -7,8 +7,6 @@ protects nobody. So ``M R + w N`` is what is released here: no decomposition, ev
 M is public. Arrays are users x items here, so a release is ``(R M^T + w N) / sqrt(dim)`` with M of shape ``(dim, items)``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

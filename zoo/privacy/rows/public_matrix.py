@@ -1,7 +1,5 @@
 """The public matrix M of a projection: computed from a seed, whole where it fits in memory and in blocks where not."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ not is one cell that is 1 or 0, so its presence is protected with it. Neither me
 recommendation; they are what the projections of PriCDR (Chen et al., WWW 2022) compete with.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ nobody (`zoo.privacy.rows.svd_lift`). Here M is a public matrix like any other. 
 `zoo.privacy.rows.projection`, calibrated to M's column norms.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -9,8 +9,6 @@ For comparison with what this project releases instead, `zoo.privacy.rows.projec
   when a rating moves: no guarantee either.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

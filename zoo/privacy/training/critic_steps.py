@@ -1,7 +1,5 @@
 """Steps of a critic: whose rows each reads, where it takes noise, and how many are left, for each mechanism."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

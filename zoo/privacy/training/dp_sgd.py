@@ -5,8 +5,6 @@ noise to the sum (`private_gradient`; Abadi et al., *Deep Learning with Differen
 clipping unit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a generator that was trained against a critic may claim: mechanism, noise, events and record, from public settings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

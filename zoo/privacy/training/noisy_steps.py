@@ -1,7 +1,5 @@
 """Noisy steps: the count of what a private training has released, which is what its guarantee rests on, and their noise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """Poisson samples: the secret choice of the users that a private step reads."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Private gradients: what an optimiser gets to see of its users in a step of DP-SGD, and the count of such steps."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ Liao et al. (AAAI 2023), equations 2 and 3, can be read in several ways. These t
 that no noise covers, at any amount of it; `docs/privacy.md` and the tests have the examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

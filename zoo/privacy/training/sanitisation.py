@@ -4,8 +4,6 @@ A step shows a generator the gradients of its rows, each clipped and with noise 
 & Fritz, *GS-WGAN*, NeurIPS 2020, with a single critic).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

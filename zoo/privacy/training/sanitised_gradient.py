@@ -1,7 +1,5 @@
 """Sanitised gradients: what a generator gets to see of a critic that reads ratings as they are (GS-WGAN)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Plans of noisy steps: how many there are, with how much noise, and what they cost; before the first, from public settings."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields

@@ -4,8 +4,6 @@ Of Opacus only the tables of norms and gradients by kind of layer are read. Its 
 parameters, are not used, and nothing is registered with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
