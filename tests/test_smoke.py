@@ -21,12 +21,12 @@ def as_shipped(folder: Path) -> tuple[Path, int]:
 
 
 def shrunk(folder: Path) -> tuple[Path, int]:
-    """Every row and trial of it, with one seed, on a tenth of the users and for two epochs."""
+    """Every row and trial of it, with one seed, on a tenth of the users and for one epoch."""
     given: dict[str, Any] = yaml.safe_load(SMOKE.read_text(encoding="utf-8"))
     for task in given["tasks"].values():
         task["settings"] = task.get("settings", {}) | {"data.num_users": 40}
     for system in given["systems"].values():
-        system["settings"] |= {"trainer.max_epochs": 2}
+        system["settings"] |= {"trainer.max_epochs": 1}
     given["seeds"] = [0]
     (folder / "smoke.yaml").write_text(yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
     return folder / "smoke.yaml", 11

@@ -329,21 +329,16 @@ def check_release(cell: Cell) -> None:
         make_publisher(settings)
 
 
-@pytest.fixture(scope="module")
-def checked() -> set[str]:
-    """Parts that are in order: benchmarks share most of theirs, and a check is the parsing of a whole command line."""
-    return set()
-
-
 @pytest.mark.usefixtures("here", "zoo_data")
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_the_rows_of_a_shipped_benchmark_can_be_made(
-    path: Path, checked: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Every setting of every part of every row once, and every release, with one of its epsilons."""
+def test_the_rows_of_every_shipped_benchmark_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every setting of every part of every row once, and every release, with one of its epsilons.
+
+    One test of all: benchmarks share most of their parts, and a check is the parsing of a whole command line.
+    """
     monkeypatch.chdir(ROOT)
     import_names()
-    for cell in cells_of(read_benchmark(path), tmp_path / "runs"):
+    checked: set[str] = set()  # parts that are in order
+    for cell in (cell for path in SHIPPED for cell in cells_of(read_benchmark(path), tmp_path / "runs")):
         assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
         found = parts(cell)
         new = {part for part, settings in found.items() if settings not in checked}
