@@ -39,11 +39,12 @@ class PublicSizes:
 
     def delta(self, asked: float | None) -> float:
         """The delta that is asked for, or the default for so many users; refused unless below one over their number."""
-        delta = default_delta(self.num_users) if asked is None else asked
+        default = default_delta(self.num_users)  # which takes at least one user
+        delta = default if asked is None else asked
         if delta >= 1 / self.num_users:
             raise ValueError(
                 f"delta {delta:g} is not below one over the {self.num_users} users, at which handing over one user's data whole "
-                f"would count as private. Take {default_delta(self.num_users):g} or less, or leave it out."
+                f"would count as private. Take {default:g} or less, or leave it out."
             )
         return delta
 

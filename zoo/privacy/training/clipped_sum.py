@@ -191,9 +191,12 @@ def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
     calls: list[_Call] = []
     early: list[bool] = []
 
-    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
-            return None
+            raise RuntimeError(
+                "A trained layer was called without gradients inside a private pass. What it says of some users could enter "
+                "the losses of others, which no clip would bound: call it outside."
+            )
         if any(call.layer is layer for call in calls):
             raise RuntimeError("A layer was called twice. One forward pass is all that a private step may take.")
         watched: Tensor = _Watch.apply(output, early)  # type: ignore[no-untyped-call]

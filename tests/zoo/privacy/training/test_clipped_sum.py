@@ -133,6 +133,13 @@ def linear() -> nn.Linear:
     return nn.Linear(ITEMS, ITEMS)
 
 
+def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
+    """A loss that others enter as a number, along no gradient."""
+    with torch.no_grad():
+        mean = layers["a"](rows).mean()
+    return ((layers["a"](rows).sum(1) - mean) ** 2).float()
+
+
 @pytest.mark.parametrize(
     ("forward", "error", "message"),
     [
@@ -141,6 +148,7 @@ def linear() -> nn.Linear:
         (lambda layers, rows: layers["a"](rows).detach().sum(1), ValueError, "has no gradient"),
         (lambda layers, rows: layers["a"](rows).double().sum(1), ValueError, "float32"),
         (lambda layers, rows: layers["a"](layers["a"](rows)).sum(1), RuntimeError, "called twice"),
+        (less_the_mean, RuntimeError, "called without gradients inside a private pass"),
         (lambda layers, rows: F.linear(rows, layers["a"].weight).sum(1), ValueError, "No user's loss reaches"),
         (
             lambda layers, rows: (layers["a"](rows) + F.linear(rows, layers["a"].weight)).sum(1),
