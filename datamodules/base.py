@@ -126,14 +126,14 @@ class CrossDomainDataModule(LightningDataModule):
     def source(self, name: str) -> Ratings:
         """Ratings of a source domain, read now, as its publisher takes them.
 
-        Items that the protocol holds out of this domain are taken out, so that a release never knows them. A
-        `FileNotFoundError` where this party does not have the domain.
+        Nothing is held out of it unless the protocol asks for that (``evaluation.hold_out_of_sources``). A `FileNotFoundError`
+        where this party does not have the domain.
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
         table, applied = self._filtered(name)
         part, split = table, self.evaluation.split
-        if split == "cold_start":
+        if split == "cold_start" or not self.evaluation.hold_out_of_sources:
             applied.append("nothing of this domain is held out")
         elif split == "given" and self._shipped(name) is None:
             applied.append("this domain ships no held-out rows, so none are taken out")

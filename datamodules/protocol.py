@@ -65,6 +65,8 @@ class Evaluation:
         full_ranking: Rank among all items as well.
         ks: Cut-offs of the metrics; 10 is always among them, as it chooses the checkpoint.
         ties: `expected` (mean over random tie-breaking) or `pessimistic`.
+        hold_out_of_sources: Whether a source takes the items that the split holds out of it out of its release too; for studies
+            of both directions. One of its ratings may then move several cells, and the record says so.
     """
 
     split: SplitName = "latest2"
@@ -77,6 +79,7 @@ class Evaluation:
     full_ranking: bool = True
     ks: tuple[int, ...] = (5, 10)
     ties: Ties = "expected"
+    hold_out_of_sources: bool = False
 
     @property
     def has_validation(self) -> bool:

@@ -27,9 +27,9 @@ class JLT(Projected):
 
     mechanism = "JLT"
 
-    def matrix(self, num_items: int) -> PublicMatrix:
+    def matrix(self, num_items: int, seed: int) -> PublicMatrix:
         """Independent standard normals, their columns rescaled for the calibration `unit`."""
-        return GaussianMatrix(self.num_components, num_items, self.seed, unit=self.calibration == "unit")
+        return GaussianMatrix(self.num_components, num_items, seed, unit=self.calibration == "unit")
 
     def lift_weakness(self, num_users: int, num_items: int) -> str | None:
         """The printed form has a guarantee if there are at least as many items as users."""

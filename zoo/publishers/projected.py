@@ -1,5 +1,6 @@
 """What publishers of projected rows have in common: settings, plan, record, and the rows in memory or made while saved."""
 
+import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
@@ -29,6 +30,9 @@ LAZY_BYTES = 2**28
 AUDITED = PublicSizes(1000, 64)
 """Sizes that an audited claim is for: the default delta follows the users; what one rating moves depends on no number of items."""
 
+#: Why a projection with a fixed seed has no guarantee where that is a mean over projections.
+KNOWN_BEFORE = "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
+
 ITEM_MEANS = "item means, if they are known from elsewhere"
 
 
@@ -46,7 +50,9 @@ class Projected(Publisher):
         rating_range: Largest rating; 1 for binary data.
         clip: L2 norm that users' rows are clipped to; for users only.
         centre: Whether to subtract the published mean row.
-        seed: Of M, public and in the record.
+        seed: Of M, public and in the record. Null: drawn from the operating system for each release. A number makes M
+            repeatable, which the calibrations `unit` and `max` allow: theirs hold for every M. Those of a random M do not hold
+            for one that was known before: the record then says `guarantee: none`.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
             it can subtract the noise: the record then says `guarantee: none`.
         paper_faithful: Whether to publish as the paper prints it, for comparison: ratings centred first, singular values
@@ -66,7 +72,7 @@ class Projected(Publisher):
         rating_range: float = 1.0,
         clip: float | None = None,
         centre: bool = True,
-        seed: int = 0,
+        seed: int | None = None,
         noise_seed: int | None = None,
         paper_faithful: bool = False,
     ) -> None:
@@ -90,8 +96,8 @@ class Projected(Publisher):
         self._plan(delta=1e-5 if delta is None else delta, largest_norm=1.0 if calibration == "max" else None)
 
     @abstractmethod
-    def matrix(self, num_items: int) -> PublicMatrix:
-        """M, public; not that of ``paper_faithful``, which is secret."""
+    def matrix(self, num_items: int, seed: int) -> PublicMatrix:
+        """M of a seed, public; not that of ``paper_faithful``, which is secret."""
 
     @abstractmethod
     def lift_weakness(self, num_users: int, num_items: int) -> str | None:
@@ -101,17 +107,20 @@ class Projected(Publisher):
     def lifted_rows(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
         """The form that the paper prints, from the lifted ratings ``(items, users)``; shape ``(users, dim)``."""
 
-    def projection(self, sizes: PublicSizes, matrix: PublicMatrix | None = None) -> ProjectionPlan:
-        """How much noise, and what it proves; from public settings alone. M is made if the noise depends on it."""
+    def drawn_matrix(self, num_items: int) -> PublicMatrix:
+        """M of one release: of the seed asked for, or of one that nobody knew before."""
+        return self.matrix(num_items, secrets.randbits(63) if self.seed is None else self.seed)
+
+    def projection(self, sizes: PublicSizes, matrix: PublicMatrix) -> ProjectionPlan:
+        """How much noise goes with M, and what it proves; from public settings alone."""
         delta = sizes.delta(self.delta)
         if self.calibration != "max":
             return self._plan(delta=delta)
-        longest = (matrix or self.matrix(sizes.num_items)).column_norms().max()
-        return self._plan(delta=delta, largest_norm=float(longest))
+        return self._plan(delta=delta, largest_norm=float(matrix.column_norms().max()))
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """One Gaussian release of all users' rows, lazy if they are many; without protection where the paper's form has none."""
-        matrix = self.matrix(sizes.num_items)
+        matrix = self.drawn_matrix(sizes.num_items)
         plan = self.projection(sizes, matrix)
         weakness = self.lift_weakness(sizes.num_users, sizes.num_items) if self.paper_faithful else None
         tensors = partial(self._tensors, plan, matrix, weakness)
@@ -124,7 +133,7 @@ class Projected(Publisher):
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), tensors)
         cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
         group = f"several ratings of one user together: k of them cost {cost}"
-        return PlannedRelease.of_plan(
+        planned = PlannedRelease.of_plan(
             self.mechanism,
             plan,
             self.noise_seed,
@@ -133,6 +142,14 @@ class Projected(Publisher):
             assumptions=(*self._assumptions(plan), *sizes.unaccounted),
             not_protected=(SETS_OPEN, ITEM_MEANS, *(() if plan.relation.unit is Unit.USER else (group,)), EVALUATED),
         )
+        if self.seed is None or self._holds_for_every_matrix:
+            return planned
+        return PlannedRelease.of_tensors(planned.record.without_guarantee(KNOWN_BEFORE), planned.events[0], tensors)
+
+    @property
+    def _holds_for_every_matrix(self) -> bool:
+        """Whether the guarantee is that of each M, not a mean over them; a secret M cannot have been known."""
+        return self.calibration in ("unit", "max") or self.paper_faithful
 
     def _inputs(self, plan: ProjectionPlan, matrix: PublicMatrix, sizes: PublicSizes) -> dict[str, Plain]:
         """Public settings and sizes for the record."""
@@ -154,8 +171,9 @@ class Projected(Publisher):
         else:
             bound = f"rows are clipped to an L2 norm of {plan.clip:g} before projection"
         sets = "the sets of users and items are public, or treated as such"
-        holds_anyway = plan.calibration in ("unit", "max") or self.paper_faithful  # a secret M cannot have been seen
-        return (bound, sets) if holds_anyway else (bound, sets, "the data were not chosen after seeing the projection")
+        if self._holds_for_every_matrix:
+            return bound, sets
+        return bound, sets, "the data were not chosen after seeing the projection"
 
     def _tensors(
         self, plan: ProjectionPlan, matrix: PublicMatrix, weakness: str | None, source: Ratings, domain: str
@@ -183,7 +201,7 @@ class Projected(Publisher):
         """
         if self.paper_faithful:
             return []  # another form of the release, audited with the published ones
-        matrix = self.matrix(AUDITED.num_items)
+        matrix = self.drawn_matrix(AUDITED.num_items)
         plan = self.projection(AUDITED, matrix)
         name = f"{self.mechanism} {plan.calibration}"
         made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix)]
@@ -191,7 +209,7 @@ class Projected(Publisher):
             made.append(random_projection_audit(f"{name}, over matrices", plan))
         if plan.relation.unit is not Unit.USER:
             canaries, items = canary_sizes(plan.dim)
-            wide = self.matrix(items)
+            wide = self.drawn_matrix(items)
             made.append(canary_audit(f"{name}, one run", self.projection(AUDITED, wide), wide, canaries))
         return made
 

@@ -61,10 +61,10 @@ class SJLT(Projected):
         self.density = density
         super().__init__(epsilon, num_components, delta, calibration, relation, clip=None, **settings)
 
-    def matrix(self, num_items: int) -> PublicMatrix:
+    def matrix(self, num_items: int, seed: int) -> PublicMatrix:
         """``P H D``, its columns rescaled for the calibration `unit`."""
         unit = self.calibration == "unit"
-        return SparseMatrix(self.num_components, num_items, self.seed, density=self.density, unit=unit)
+        return SparseMatrix(self.num_components, num_items, seed, density=self.density, unit=unit)
 
     def lift_weakness(self, num_users: int, num_items: int) -> str:
         """The printed form has no guarantee at any size."""
