@@ -6,6 +6,25 @@ from scipy.sparse import random_array
 
 from zoo.data.ratings import Ratings
 
+#: Names that a terminal or a page would obey rather than show, by what they do there.
+UNPRINTABLE = {
+    "colours": "\x1b[31mbook\x1b[0m",
+    "moves the cursor up": "book\x1b[1A",
+    "sets the title of the window": "\x1b]0;book\x07",
+    "C1 control": "book\x9b31m",
+    "begins a line": "book\nguarantee      proved",
+    "goes back in the line": "book\rproved",
+    "rubs out": "book\x08\x08",
+    "ends with a zero": "book\x00",
+    "turns the direction of text": "book \u202eevorp",
+    "isolates the direction of text": "\u2066book\u2069",
+    "is not seen": "bo\u200bok",
+    "line separator": "book\u2028proved",
+    "half a character": "book\ud83d",
+}
+#: What rich would take for markup, and a page for HTML, if it were not escaped; otherwise a name like any other.
+MARKUP = "[red]a[/red] <b>&amp;</b> [link=x]"
+
 
 def rated(ratings: Ratings, users: npt.ArrayLike, items: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Which pairs hold a rating, by a dense mask; an item of -1 is padding, which nobody has rated."""

@@ -26,6 +26,19 @@ class ReleaseError(ValueError):
     """A release that is damaged, of another schema, or not what its kind promises."""
 
 
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that is empty, or holds what a terminal or a page would obey rather than show.
+
+    That is every character that is not printable, as Unicode has it: control characters and escape sequences, line breaks,
+    marks that turn the direction of text, and blanks other than the space. ``what`` says whose name it is; `ReleaseError`.
+    """
+    if not name or not name.isprintable():
+        raise ReleaseError(
+            f"A {what} must be a text of printable characters, of one at least, got {name[:80]!r}: a terminal would obey "
+            "others rather than show them. Give it another name before publishing."
+        )
+
+
 def shard_name(number: int) -> str:
     """Name of a file of rows, counted from 1."""
     return f"tensors-{number:05d}.safetensors"
@@ -95,6 +108,8 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
             raise ReleaseError(f"{path}: {key} must be a {wanted.__name__}, got {type(manifest[key]).__name__}.")
     if not all(isinstance(user, str) for user in manifest["user_ids"]):
         raise ReleaseError(f"{path}: user ids must be strings.")
+    for user in manifest["user_ids"]:  # as they were written: an array of texts drops zeros at their ends
+        check_name("user id", user)
 
 
 def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]:

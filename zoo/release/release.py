@@ -24,7 +24,7 @@ from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
 from zoo.privacy.record.selection import chosen_among
-from zoo.release.files import MANIFEST, TENSORS, ReleaseError, read_manifest, read_tensors, tensor_digest
+from zoo.release.files import MANIFEST, TENSORS, ReleaseError, check_name, read_manifest, read_tensors, tensor_digest
 from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
 from zoo.release.lazy_rows import LazyRows
 
@@ -54,8 +54,9 @@ class Release:
     def __post_init__(self) -> None:
         if self.kind not in LAYOUTS:
             raise ReleaseError(f"Release kind must be one of {tuple(LAYOUTS)}, got {self.kind!r}.")
-        if not self.domain or (self.user_ids == "").any():
-            raise ReleaseError("A release must name its domain and each of its users; one of these names is empty.")
+        check_name("domain", self.domain)
+        for user in self.user_ids.tolist():
+            check_name("user id", user)
         if len(np.unique(self.user_ids)) != len(self.user_ids):
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
         self._layout.check(self.num_users)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.samples import binary
+from tests.samples import MARKUP, UNPRINTABLE, binary
 from zoo import JLT, Plaintext, Release
 from zoo.nn.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
@@ -86,7 +86,7 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m["record"].update(noise_scale=0.0), "positive sensitivity and noise_scale"),
         (lambda m: m["record"].update(compositions=0), "at least one composition"),
         (lambda m: m["record"].update(delta=0.5), "is not below one over the 9 users"),
-        (lambda m: m.update(domain=""), "one of these names is empty"),
+        (lambda m: m.update(domain=""), "A domain must be a text of printable characters, of one at least, got ''"),
         (lambda m: m.update(schema=0), "schemas count from 1"),
     ],
 )
@@ -94,6 +94,32 @@ def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, 
     edit(saved, change)
     with pytest.raises(ValueError, match=message):
         Release.load(saved)
+
+
+@pytest.mark.parametrize("name", UNPRINTABLE.values(), ids=list(UNPRINTABLE))
+def test_names_that_a_terminal_would_obey_are_refused(saved: Path, name: str) -> None:
+    release = Release.load(saved)
+    others = np.array([*release.user_ids[1:], "other"])
+    for what, change in (
+        ("domain", lambda m: m.update(domain=name)),
+        ("user id", lambda m: m.update(user_ids=[*others[:4].tolist(), name, *others[5:].tolist()])),
+    ):
+        edit(saved, change)
+        with pytest.raises(ReleaseError, match=f"A {what} must be a text of printable characters") as caught:
+            Release.load(saved)
+        assert str(caught.value).isprintable()
+        edit(saved, lambda m: m.update(domain="book", user_ids=release.user_ids.tolist()))
+    with pytest.raises(ReleaseError, match="A domain must be a text of printable characters"):
+        replace(release, domain=name)
+    if not name.endswith("\x00"):  # which an array of texts cannot hold
+        with pytest.raises(ReleaseError, match="A user id must be a text of printable characters"):
+            replace(release, user_ids=np.array([*release.user_ids[1:], name]))
+
+
+@pytest.mark.parametrize("name", ["Bücher", "本", "a b", "书 [x]", MARKUP])
+def test_any_printable_name_is_taken(saved: Path, name: str) -> None:
+    edit(saved, lambda m: m.update(domain=name, user_ids=[*m["user_ids"][1:], name]))
+    assert Release.load(saved).domain == Release.load(saved).user_ids[-1] == name
 
 
 def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
