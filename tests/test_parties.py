@@ -18,7 +18,7 @@ from zoo.release.release import Release
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = CONFIGS / "pricdr" / "douban.yaml"
 TINY = (*arguments("model", "PriCDR"), *arguments("publisher", "JLT"), "--trainer.max_epochs", "2")
-REPEATABLE = ("--publisher.noise_seed", "3")
+REPEATABLE = ("--publisher.seed", "2", "--publisher.noise_seed", "3")
 
 Command = Callable[..., ZooCLI]
 Arguments = tuple[object, ...]

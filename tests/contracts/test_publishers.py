@@ -37,15 +37,15 @@ MAKERS: dict[str, Callable[[], Publisher]] = {
     "GeneratorPublisher": lambda: GeneratorPublisher(
         SPPG(steps=3, sample_size=4, condition_dim=2, generator_dims=(3,), noise_seed=1)
     ),
-    "JLT": lambda: JLT(epsilon=4.0, num_components=5, noise_seed=1),
-    "Noise": lambda: Noise(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
+    "JLT": lambda: JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1),
+    "Noise": lambda: Noise(JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1)),
     "NoisyRows": lambda: NoisyRows(epsilon=4.0, noise_seed=1),
     "Nothing": lambda: Nothing(),
-    "Partial": lambda: Partial(JLT(epsilon=4.0, num_components=5, noise_seed=1), share=0.5),
+    "Partial": lambda: Partial(JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1), share=0.5),
     "Plaintext": lambda: Plaintext(),
-    "SJLT": lambda: SJLT(epsilon=4.0, num_components=5, noise_seed=1),
-    "Shuffled": lambda: Shuffled(JLT(epsilon=4.0, num_components=5, noise_seed=1)),
-    "Thinned": lambda: Thinned(JLT(epsilon=4.0, num_components=5, noise_seed=1), share=0.5),
+    "SJLT": lambda: SJLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1),
+    "Shuffled": lambda: Shuffled(JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1)),
+    "Thinned": lambda: Thinned(JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1), share=0.5),
 }
 
 
@@ -74,7 +74,7 @@ def test_the_plan_is_what_is_spent(publisher: Publisher) -> None:
     assert planned.epsilon(1e-5) == spent.epsilon(1e-5)
 
 
-def test_publishing_is_repeatable_with_a_noise_seed(publisher: Publisher) -> None:
+def test_publishing_is_repeatable_with_seeds(publisher: Publisher) -> None:
     assert publisher.publish(binary(), "book").digest == publisher.publish(binary(), "book").digest
 
 
@@ -150,6 +150,16 @@ def test_what_is_forecast_is_what_the_release_says(publisher: Publisher) -> None
     before = set(record.assumptions) - set(forecast.assumptions)
     assert all("split random2" in text for text in before)
     assert replace(record, assumptions=forecast.assumptions, public_inputs=noted) == forecast
+
+
+@pytest.mark.parametrize("publisher", [JLT(epsilon=4.0, num_components=5), SJLT(epsilon=4.0, num_components=5)])
+def test_a_forecast_differs_in_the_projection_alone_which_is_drawn_for_each_release(publisher: Publisher) -> None:
+    record = publisher.publish(replace(binary(), applied=()), "book").record
+    forecast = publisher.forecast(9, 7)
+    seeds = {planned.public_inputs["projection_seed"] for planned in (record, forecast, publisher.forecast(9, 7))}
+    assert len(seeds) == 3
+    inputs = {**record.public_inputs, "projection_seed": forecast.public_inputs["projection_seed"]}
+    assert replace(record, public_inputs=inputs) == forecast
 
 
 def test_a_plan_can_be_made_into_many_releases_of_noise_of_their_own() -> None:

@@ -204,6 +204,21 @@ GUARANTEES = (
             '"paper" if paper_faithful else',
             '"gaussian" if paper_faithful else',
         ),
+        (
+            "one projection for all releases",
+            "secrets.randbits(63) if self.seed is None else self.seed",
+            "self.seed or 0",
+        ),
+        (
+            "a mean over projections holds for one that was known",
+            "if self.seed is None or self._holds_for_every_matrix:",
+            "if True:",
+        ),
+        (
+            "the paper's noise holds for every projection",
+            'self.calibration in ("unit", "max")',
+            'self.calibration in ("unit", "max", "paper")',
+        ),
     ),
     *edits_of(
         f"{PUBLISHERS}/jlt.py",

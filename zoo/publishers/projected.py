@@ -31,7 +31,9 @@ AUDITED = PublicSizes(1000, 64)
 """Sizes that an audited claim is for: the default delta follows the users; what one rating moves depends on no number of items."""
 
 #: Why a projection with a fixed seed has no guarantee where that is a mean over projections.
-KNOWN_BEFORE = "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
+KNOWN_BEFORE = (
+    "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
+)
 
 ITEM_MEANS = "item means, if they are known from elsewhere"
 

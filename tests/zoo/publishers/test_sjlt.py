@@ -28,9 +28,10 @@ from zoo.publisher import PublicSizes
     ],
 )
 def test_the_noise_is_that_of_the_unit_calibration(width: int, epsilon: float, delta: float, w: float) -> None:
-    plan = SJLT(epsilon, width, delta=delta).projection(PublicSizes(1000, 50))
+    sizes, sparse, jlt = PublicSizes(1000, 50), SJLT(epsilon, width, delta=delta), JLT(epsilon, width, delta=delta)
+    plan = sparse.projection(sizes, sparse.drawn_matrix(50))
     assert plan.w == pytest.approx(w, rel=1e-9)
-    assert plan == JLT(epsilon, width, delta=delta).projection(PublicSizes(1000, 50))
+    assert plan == jlt.projection(sizes, jlt.drawn_matrix(50))
     assert isinstance(plan.event, GaussianEvent)
 
 
@@ -46,13 +47,14 @@ def test_the_noise_has_its_scale() -> None:
 def test_max_takes_its_noise_from_the_longest_column() -> None:
     publisher = SJLT(epsilon=2.0, num_components=20, calibration="max", density=0.3, seed=4)
     norms = SparseMatrix(20, 30, 4, density=0.3, unit=False).column_norms()
-    assert publisher.projection(PublicSizes(100, 30)).w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)
+    plan = publisher.projection(PublicSizes(100, 30), publisher.drawn_matrix(30))
+    assert plan.w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)
     assert publisher.publish(binary(), "book").record.summary() == "rating, eps 2.00, delta 1e-05, proved"
 
 
 def test_the_rows_are_the_product_with_the_public_matrix() -> None:
     """With hardly any noise; M can be made anew from what the record says."""
-    record_of = SJLT(epsilon=1e6, num_components=20, density=0.4, seed=3, centre=False)
+    record_of = SJLT(epsilon=1e6, num_components=20, density=0.4, centre=False)
     release = record_of.publish(binary(), "book")
     inputs = release.record.public_inputs
     matrix = SparseMatrix(
