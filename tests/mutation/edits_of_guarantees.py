@@ -121,6 +121,14 @@ GUARANTEES = (
         ("delta of one in all users", "1 / (10 * num_users)", "1 / num_users"),
     ),
     *edits_of(
+        f"{RECORD}/shared_projection.py",
+        ("tests/zoo/privacy/record/test_shared_projection.py",),
+        ("releases of the paper's noise may share a projection", '("unit", "max")', '("unit", "max", "paper")'),
+        ("projections of those not chosen are forgotten", "own | set(", "own or set("),
+        ("a mean that came first is forgotten", "if first and (mean or seed in means)", "if first and seed in means"),
+        ("a mean that comes second is not seen", "if first and (mean or seed in means)", "if first and mean"),
+    ),
+    *edits_of(
         f"{RECORD}/selection.py",
         ("tests/zoo/privacy/record/test_selection.py",),
         (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
+from zoo.privacy.record.shared_projection import OTHER_SEEDS, SEED, mean_seeds, refuse_shared_projection
 
 #: Public input that says among how many releases this one was chosen.
 TRIED = "releases it was chosen among, by results"
@@ -21,16 +22,19 @@ def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
     The choice depends on all of the releases, so it is accounted for as if all of them were handed over (Liu & Talwar,
     STOC 2019, give less for a random number of trials, which a search with a fixed number is not). The record's epsilon is
     that of the joined ledger, at the largest delta of the releases; it is without a guarantee where one of them has none.
-    `RecordError` if the releases protect different things: their losses do not add up.
+    `RecordError` if the releases protect different things, for then their losses do not add up, or share a projection
+    that they must not (`refuse_shared_projection`).
     """
     if not others:
         return chosen
     records = [chosen[0], *(record for record, _ in others)]
+    refuse_shared_projection(records)
+    seeds = sorted(set[str]().union(*map(mean_seeds, records)) - {str(chosen[0].public_inputs.get(SEED))})
     ledger = (*chosen[1], *(event for _, events in others for event in events))
     tried = sum(int(record.public_inputs.get(TRIED, 1)) for record in records)
     record = replace(
         chosen[0],
-        public_inputs={**chosen[0].public_inputs, TRIED: tried},
+        public_inputs={**chosen[0].public_inputs, TRIED: tried, **({OTHER_SEEDS: " ".join(seeds)} if seeds else {})},
         compositions=sum(record.compositions for record in records),
     )
     unproved = next((record for record in records if record.guarantee is Guarantee.NONE), None)
