@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up, shown_delta
-from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, write_json
+from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 
@@ -111,13 +111,21 @@ def data_table(summary: dict[str, Any]) -> Table:
     target = summary["target"]
     numbers = ("users", "items or width", "ratings", "density", "overlap")
     table = Table("", *(Column(name, justify="right") for name in numbers))
-    table.title = f"Data: target {target['domain']}, split {summary['split']}, seed {summary['seed']}"
+    domain = escape(visible(target["domain"]))
+    table.title = f"Data: target {domain}, split {summary['split']}, seed {summary['seed']}"
     counts = [f"{target[name]:,}" for name in ("users", "items", "ratings")]
-    table.add_row(f"target {target['domain']}", *counts, f"{target['density']:.2%}", "")
+    table.add_row(f"target {domain}", *counts, f"{target['density']:.2%}", "")
     for name, release in summary["releases"].items():
         kind = f"{release['kind']}{', denoised' if release['denoised'] else ''}"
         overlap = f"{release['overlap']:,} ({release['overlap'] / max(target['users'], 1):.0%})"
-        table.add_row(f"release of {name} ({kind})", f"{release['users']:,}", f"{release['width']:,}", "", "", overlap)
+        table.add_row(
+            f"release of {escape(visible(name))} ({kind})",
+            f"{release['users']:,}",
+            f"{release['width']:,}",
+            "",
+            "",
+            overlap,
+        )
     table.caption = (
         f"{summary['train_ratings']:,} ratings to train on, {summary['validation_cases']:,} validation and "
         f"{summary['test_cases']:,} test cases; {summary['users_without_test_item']:,} users without a test item"
@@ -136,13 +144,15 @@ def result_table(
     for key in (key for key in figures if key.count("/") == 1 and "@" not in key):  # of signs, or of a known matrix
         table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}", *[""] * (len(kinds) + 4))
     measures = [(measure, k) for k in ks for measure in METRIC_NAMES]
-    privacy = [(name, *privacy_cells(record)) for name, record in protected.items()] or [("none", *"----")]
+    privacy = [(escape(visible(name)), *privacy_cells(record)) for name, record in protected.items()] or [
+        ("none", *"----")
+    ]
     # Accuracy on the left and releases on the right share their lines, and either may be the longer list.
     for row, record in zip_longest(measures, privacy):
         title = f"{METRIC_NAMES[row[0]]}@{row[1]}" if row else ""
         shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}" if row else "" for kind in kinds]
         table.add_row(title, *shown, *(record or [""] * 5))
-    said = [f"{name}: no guarantee ({escape(str(r.reason))})" for name, r in protected.items() if r.reason]
+    said = [f"{escape(visible(name))}: no guarantee ({escape(r.reason)})" for name, r in protected.items() if r.reason]
     if any("/pessimistic/" in key for key in figures):
         said.append("many ties: scores may have collapsed or saturated; pessimistic figures in the run folder")
     table.caption = "\n".join(said)

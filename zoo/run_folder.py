@@ -1,6 +1,7 @@
-"""The run folder: files that one room writes and another reads, whole or not at all, and settings as plain values."""
+"""The run folder: files that one room writes and another reads, whole or not at all; settings as plain values; refusals."""
 
 import json
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -67,4 +68,19 @@ def refusal(error: BaseException) -> str:
     """What the class itself said of its settings, without the parser's account of its attempts."""
     while error.__cause__ is not None and str(error).startswith("Does not validate"):
         error = error.__cause__
-    return f"{type(error).__name__}: {error}"
+    said = f"{type(error).__name__}: {error}"
+    return "\n".join(map(visible, said.split("\n")))
+
+
+def visible(text: str) -> str:
+    r"""The text as a terminal or a page can only show it, never obey it: ``\x1b`` in the place of an escape character.
+
+    So are written control characters, line breaks, marks that turn the direction of text and characters that have no shape.
+    What rich or HTML take for markup stays; it is escaped where either prints it.
+    """
+    return "".join(character if _has_shape(character) else repr(character)[1:-1] for character in text)
+
+
+def _has_shape(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category[0] != "C" and category not in ("Zl", "Zp")

@@ -14,8 +14,9 @@ from pytorch_lightning.loggers import CSVLogger
 from rich.console import Console
 
 from callbacks import RunReport
-from callbacks.run_report import records, result_table
+from callbacks.run_report import data_table, records, result_table
 from datamodules import LowRank
+from tests.samples import MARKUP
 from tests.tiny import arguments
 from zoo import GradientPerturbation, OneBitMC
 from zoo.commands.cli import ZooCLI
@@ -94,6 +95,27 @@ def test_figures_of_no_ranking_have_lines_of_their_own() -> None:
     plain = [line.split() for line in shown(ranking, {})]
     assert not any("accuracy" in line for row in plain for line in row)
     assert ["HR@5", "0.2500", "none", "-", "-", "-", "-"] in plain
+
+
+def test_names_are_neither_markup_nor_obeyed() -> None:
+    name, read = f"{MARKUP}\x1b[31m", f"{MARKUP}\\x1b[31m"
+    facts = {"users": 1, "items": 1, "ratings": 1, "density": 0.5}
+    release = {"kind": "rows", "users": 1, "width": 1, "overlap": 1, "denoised": False}
+    counts = dict.fromkeys(("train_ratings", "validation_cases", "test_cases", "users_without_test_item"), 0)
+    summary = {
+        "target": {"domain": name, **facts},
+        "split": "latest2",
+        "seed": 0,
+        "releases": {name: release},
+        **counts,
+    }
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(data_table(summary))
+    said = console.export_text()
+    for shown_as in (f"Data: target {read}, split", f" target {read} ", f"release of {read} (rows)"):
+        assert shown_as in said
+    lines = shown({"test/sign_accuracy": 0.5}, {name: of("x")})
+    assert sum(read in line for line in lines) == 2, "in its row and where it has no guarantee"
 
 
 @pytest.mark.parametrize(("split", "counted"), [("cold_start", True), ("latest2", False)])

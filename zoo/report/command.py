@@ -11,7 +11,7 @@ from zoo.report.files import gains_csv, results_csv
 from zoo.report.gains import gains
 from zoo.report.page import context, render
 from zoo.report.results import Results, ResultsError, read_results
-from zoo.run_folder import whole
+from zoo.run_folder import refusal, visible, whole
 
 #: Written by hand, put at the top of the page.
 NOTES = "notes.md"
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str]) -> None:
             results = read_results(options.runs)
             written = write_report(results, options.out)
     except (ResultsError, OSError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        sys.exit(refusal(error))
     for path in written:
-        print(path)
+        print(visible(str(path)))
     if results.finished < results.cells:
         console.print(f"{results.finished} of {results.cells} cells are finished; the report says so.")
 

@@ -16,6 +16,7 @@ from zoo.report.gains import Gain
 from zoo.report.papers import versus
 from zoo.report.results import DECIDING, RANKINGS, Line, Results
 from zoo.report.tables import Table
+from zoo.run_folder import visible
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,19 @@ def render(template: str, values: dict[str, Any]) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose}
-    return environment.get_template(template).render(values)
+    environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": text}
+    page = environment.get_template(template).render(values)
+    return "\n".join(map(visible, page.split("\n")))  # nothing that a terminal or a browser would obey
 
 
 def cell(text: str) -> Markup:
     """A cell of a table for HTML: escaped, a figure between ``**`` in bold."""
     return Markup(re.sub(r"^\*\*((?:&lt;)?[-+.\d]+)\*\*", r"<b>\1</b>", html.escape(text)))
+
+
+def text(name: str) -> str:
+    """A name or a cell for Markdown: what would begin an element of HTML, or end a cell, is text."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", name).replace("|", "\\|")
 
 
 def prose(text: str) -> Markup:

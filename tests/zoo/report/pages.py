@@ -78,4 +78,4 @@ def markdown_tables(text: str) -> list[list[list[str]]]:
 
 def plain(text: str) -> str:
     """A cell of Markdown as it is read."""
-    return text.replace("\\|", "|").replace("**", "")
+    return text.replace("\\|", "|").replace("&lt;", "<").replace("**", "")

@@ -145,7 +145,9 @@ def test_markdown_has_no_trailing_spaces_and_ends_with_one_line_feed(markdown: s
 
 
 def test_markdown_begins_with_title_words_notes_and_commands(markdown: str) -> None:
-    assert markdown.startswith(f"# {GRID['title']}\n\nRanks are drawn, not learned.\n\n{NOTES}\n## How these figures")
+    assert markdown.startswith(
+        f"# Fabricated &lt;runs> & figures\n\nRanks are drawn, not learned.\n\n{NOTES}\n## How these figures"
+    )
     assert "\n```\npython -m zoo benchmark --config bench.yaml\npython -m zoo report runs/benchmarks/bench" in markdown
     assert "\nMade with torch 2.0, zoo 0.1.0.\n" in markdown or "\nMade with zoo 0.1.0, torch 2.0.\n" in markdown
 
@@ -243,6 +245,22 @@ def test_bars_in_names_do_not_end_a_cell_of_markdown(awkward: tuple[str, str]) -
     assert named >= 4
 
 
+def test_names_are_no_html_in_markdown(awkward: tuple[str, str]) -> None:
+    names = [line for line in awkward[0].splitlines() if line.startswith(("|", "# ", "## ", "!["))]
+    assert sum("&lt;script>" in line for line in names) >= 4
+    assert not any(re.search(r"<[A-Za-z/!?]", line) for line in names)
+
+
+def test_pages_hold_no_character_that_is_obeyed(tmp_path: Path) -> None:
+    systems = {"a\x1b[31m\u202e": BARE["systems"]["EASE"]}
+    write_report(reread(tmp_path, BARE | {"title": "b\x9b1A", "systems": systems}), tmp_path / "out")
+    for name, title in (("README.md", "# b\\x9b1A"), ("report.html", "<h1>b\\x9b1A</h1>")):
+        source = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert title in source
+        assert "a\\x1b[31m\\u202e" in source
+        assert all(line.isprintable() for line in source.split("\n"))
+
+
 def test_asterisks_in_names_stay(tmp_path: Path) -> None:
     systems = {"2**3 and 2**4": BARE["systems"]["EASE"]}
     write_report(reread(tmp_path, BARE | {"systems": systems}), tmp_path / "out")
@@ -299,7 +317,7 @@ def test_notes_stand_at_the_top_of_the_page(page: Page, source: str) -> None:
 def test_without_notes_nothing_stands_there(tmp_path: Path) -> None:
     values = context(reread(tmp_path, BARE), [], ["a command"], " \n")
     assert values["notes"] == ""
-    assert "# Fabricated <runs> & figures\n\nRanks are drawn, not learned.\n\n## How" in render("page.md.j2", values)
+    assert "# Fabricated &lt;runs> & figures\n\nRanks are drawn, not learned.\n\n## How" in render("page.md.j2", values)
     assert Page(render("page.html.j2", values)).texts["h2"][0] == "How these figures were made"
 
 

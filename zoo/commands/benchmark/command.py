@@ -18,7 +18,7 @@ from zoo.commands.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
 from zoo.commands.benchmark.estimate import Estimate, duration
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, read_benchmark
 from zoo.commands.benchmark.runner import Outcome, run_cells
-from zoo.run_folder import write_json
+from zoo.run_folder import refusal, visible, write_json
 
 LOCK = ".lock"
 
@@ -63,14 +63,14 @@ def main(arguments: Sequence[str]) -> None:
             keep(benchmark, options.config, root)
             failed = run(todo, len(cells), estimate, options.processes, console, options.keep_checkpoints)
     except (BenchmarkError, OSError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        sys.exit(refusal(error))
     except KeyboardInterrupt:
         sys.exit("Stopped. Finished cells are kept; give the same command to go on.")
-    console.print(f"{len(cells) - len(failed)} of {len(cells)} cells are finished: {root}", soft_wrap=True)
+    console.print(f"{len(cells) - len(failed)} of {len(cells)} cells are finished: {_shown(root)}", soft_wrap=True)
     if failed:
         console.print(failure_table(failed))
         sys.exit(1)
-    console.print(f"Report: python -m zoo report {root} --out report/", soft_wrap=True)
+    console.print(f"Report: python -m zoo report {_shown(root)} --out report/", soft_wrap=True)
 
 
 def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
@@ -95,7 +95,7 @@ def check_all(cells: Sequence[Cell], console: Console) -> None:
     first = {(cell.row.task, cell.row.name): cell for cell in reversed(cells)}
     with console.status("Checking settings ...") as status:
         for number, cell in enumerate(first.values(), 1):
-            status.update(f"Checking settings of row {number} of {len(first)}: {escape(cell.row.name)}")
+            status.update(f"Checking settings of row {number} of {len(first)}: {_shown(cell.row.name)}")
             try:
                 cell.check()
             except SystemExit as error:  # what the parser refuses; it has said why
@@ -141,8 +141,8 @@ def run(
                 estimate.add(outcome.cell, outcome.seconds)
             progress.update(bar, advance=1, description=remaining())
             row = outcome.cell.row
-            name = escape(f"{row.task}: {row.name}, seed {outcome.cell.seed}")
-            said = f"[red]failed: {escape(outcome.error)}[/red]" if outcome.error else f"{outcome.seconds:.0f} s"
+            name = _shown(f"{row.task}: {row.name}, seed {outcome.cell.seed}")
+            said = f"[red]failed: {_shown(outcome.error)}[/red]" if outcome.error else f"{outcome.seconds:.0f} s"
             line = f"[{count - len(left)}/{count}] {name}: {said}; {remaining()}"
             progress.console.print(line, highlight=False, soft_wrap=True)
 
@@ -153,7 +153,7 @@ def run(
 def cell_table(benchmark: Benchmark, cells: Sequence[Cell], estimate: Estimate, processes: int) -> Table:
     """Rows, seeds, what is finished and what the rest may take."""
     todo = [cell for cell in cells if cell.finished() is None]
-    table = Table(title=f"{benchmark.title}: {len(cells)} cells, {len(cells) - len(todo)} finished")
+    table = Table(title=f"{_shown(benchmark.title)}: {len(cells)} cells, {len(cells) - len(todo)} finished")
     for column in ("task", "row", "seeds", "to run", "a cell", "together"):
         table.add_column(column, justify="left" if column in ("task", "row") else "right")
     rows: dict[tuple[str, str], list[Cell]] = {}
@@ -163,7 +163,7 @@ def cell_table(benchmark: Benchmark, cells: Sequence[Cell], estimate: Estimate, 
         mine = [cell for cell in own if cell in todo]
         each, together = estimate.of(own[0]), estimate.total(mine, 1)
         seeds = " ".join(str(cell.seed) for cell in own)
-        table.add_row(escape(task), escape(name), seeds, str(len(mine)), duration(each), duration(together))
+        table.add_row(_shown(task), _shown(name), seeds, str(len(mine)), duration(each), duration(together))
     total = duration(estimate.total(todo, processes))
     table.caption = f"{len(todo)} cells to run, {processes} at a time: about {total}"
     return table
@@ -175,5 +175,10 @@ def failure_table(failed: Sequence[Outcome]) -> Table:
     for column in ("cell", "error", "log"):
         table.add_column(column, overflow="fold")
     for outcome in failed:
-        table.add_row(escape(outcome.cell.name), escape(outcome.error), str(outcome.cell.folder / LOG))
+        table.add_row(*map(_shown, (outcome.cell.name, outcome.error, outcome.cell.folder / LOG)))
     return table
+
+
+def _shown(name: object) -> str:
+    """A name from a file as rich takes it: no markup, and nothing that a terminal would obey."""
+    return escape(visible(str(name)))

@@ -20,6 +20,7 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
 from zoo.privacy.rows.projection import plan_projection
 from zoo.publisher import Publisher
+from zoo.run_folder import visible
 
 #: Where nobody says how many users there are, a delta is planned that is good for this many.
 USERS = 10_000
@@ -111,7 +112,7 @@ FACTS = ("unit", "neighbours", "sensitivity", "noise scale", "uses of the data",
 
 def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
     """What each release will guarantee, and at which noise."""
-    sources = (Column(escape(release.source), overflow="fold") for release in releases)
+    sources = (Column(escape(visible(release.source)), overflow="fold") for release in releases)
     table = Table("", *sources, title="Planned releases; no data were opened")
     said = [guaranteed(release.record) for release in releases]
     table.add_row("mechanism", *(escape(release.record.mechanism) for release in releases))

@@ -19,6 +19,7 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import FLOATING_POINT, Guarantee, PrivacyRecord, rounded_up, shown_delta
 from zoo.release.release import Release
+from zoo.run_folder import visible
 
 UNITS = {
     Unit.RATING: "one rating of one user: whether it is there at all, and its value",
@@ -174,8 +175,9 @@ def as_text(page: list[Part]) -> str:
     blocks = []
     for part in page:
         width = max((len(name) for name, _ in part.rows), default=0)
-        lines = [*(f"  {line}" for line in part.lines), *(f"  {name:<{width}}  {value}" for name, value in part.rows)]
-        blocks.append("\n".join([part.title, *lines]))
+        lines = [f"  {visible(line)}" for line in part.lines]
+        lines += [f"  {visible(name):<{width}}  {visible(value)}" for name, value in part.rows]
+        blocks.append("\n".join([visible(part.title), *lines]))
     return "\n\n".join(blocks)
 
 
@@ -183,13 +185,17 @@ def as_html(page: list[Part], title: str) -> str:
     """The page as one file of HTML that needs nothing else."""
     blocks = []
     for part in page:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in part.lines)
-        rows = "".join(f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in part.rows)
-        blocks.append(f"<h2>{html.escape(part.title)}</h2>{lines}" + (f"<table>{rows}</table>" if rows else ""))
+        lines = "".join(f"<p>{_escaped(line)}</p>" for line in part.lines)
+        rows = "".join(f"<tr><th>{_escaped(a)}</th><td>{_escaped(b)}</td></tr>" for a, b in part.rows)
+        blocks.append(f"<h2>{_escaped(part.title)}</h2>{lines}" + (f"<table>{rows}</table>" if rows else ""))
     style = (
         "body{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}"
         "h2{border-bottom:1px solid #ccc;margin-top:2rem}th{text-align:left;padding:.2rem 1.5rem .2rem 0;vertical-align:top;"
         "font-weight:600}td{word-break:break-word}p{margin:.3rem 0}"
     )
-    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{style}</style>"
-    return f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{html.escape(title)}</h1>{''.join(blocks)}</body></html>\n"
+    head = f"<meta charset='utf-8'><title>{_escaped(title)}</title><style>{style}</style>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{_escaped(title)}</h1>{''.join(blocks)}</body></html>\n"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(visible(text))

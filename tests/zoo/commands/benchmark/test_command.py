@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.samples import MARKUP
 from tests.zoo.commands.benchmark.processes import POPULARITY, run
 from zoo.__main__ import main as zoo_main
 from zoo.commands.benchmark import command
@@ -99,6 +100,19 @@ def test_a_dry_run_knows_nothing_before_the_first_cell(place: Path, capsys: pyte
     assert "Tiny: 1 cells, 0 finished" in said
     assert "1 cells to run, 2 at a time: about unknown" in said
     assert sorted(place.rglob("*")) == before
+
+
+def test_titles_and_names_are_neither_markup_nor_obeyed(
+    write: Write, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, read = f"{MARKUP}\x1b[31m", f"{MARKUP}\\x1b[31m"
+    config = write(title=name, systems={name: {"config": "popularity.yaml"}})
+    run("--config", config, "--dry-run")
+    said = capsys.readouterr().out
+    assert f"{read}: 1 cells" in said
+    assert said.count(read) == 2, "title and row"
+    with pytest.raises(SystemExit, match=r"BenchmarkError: No benchmark at a\\x1b\[1A\.yaml"):
+        run("--config", "a\x1b[1A.yaml")
 
 
 def test_the_front_hands_over(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

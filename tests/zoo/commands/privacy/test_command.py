@@ -3,16 +3,18 @@
 import csv
 from dataclasses import replace
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
+from rich.console import Console
 
-from tests.samples import binary
+from tests.samples import MARKUP, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
 from zoo.commands.privacy.command import main
-from zoo.commands.privacy.plan import Planned, total
+from zoo.commands.privacy.plan import Planned, plan_table, total
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
@@ -45,6 +47,13 @@ def test_a_plan_says_what_publishing_would_cost_and_opens_no_data(
         assert word in said, word
     assert "933.363" in said, "the paper's w for 8, privacy.md's vector"
     assert "0.0636" in said or "0.0637" in said, "and what it really gives"
+
+
+def test_a_source_of_any_name_is_planned() -> None:
+    planned = Planned(f"{MARKUP}\x1b[31m", Plaintext().forecast(9, 7), ())
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(plan_table([planned], "9 users"))
+    assert f"{MARKUP}\\x1b[31m" in console.export_text()
 
 
 def test_a_plan_takes_overrides_and_the_number_of_users_sets_delta(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,9 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 from scipy.stats import chi2, norm
 
-from tests.samples import binary
+from tests.samples import MARKUP, UNPRINTABLE, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext
-from zoo.commands.privacy.show import best_guess, group_epsilon, share
+from zoo.commands.privacy.show import Part, as_html, as_text, best_guess, group_epsilon, share
 
 
 def test_groups_cost_what_independent_formulas_give() -> None:
@@ -48,3 +48,17 @@ def test_a_guess_is_bounded_as_hypothesis_testing_has_it() -> None:
     assert best_guess(800.0, 0.1) == 1.0
     assert share(0.73105) == "73.11 %", "never rounded down"
     assert share(0.999999) == "all"
+
+
+def test_a_page_shows_every_character_and_obeys_none() -> None:
+    texts = [*UNPRINTABLE.values(), MARKUP]
+    page = [Part(text, [text], [(text, text)]) for text in texts]
+    said = as_text(page)
+    assert all(line.isprintable() for line in said.split("\n"))
+    assert len(said.split("\n")) == 4 * len(texts) - 1, "a title, a line, a row and an empty line each"
+    assert MARKUP in said
+    for text in texts:
+        made = as_html(page, text)
+        assert all(line.isprintable() for line in made.split("\n"))
+        assert "<b>" not in made
+        assert "&lt;b&gt;&amp;amp;&lt;/b&gt;" in made
