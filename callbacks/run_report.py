@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
@@ -153,6 +153,7 @@ def result_table(
         shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}" if row else "" for kind in kinds]
         table.add_row(title, *shown, *(record or [""] * 5))
     said = [f"{escape(visible(name))}: no guarantee ({escape(r.reason)})" for name, r in protected.items() if r.reason]
+    said += [f"{escape(visible(name))}: {escape(r.standing)}" for name, r in protected.items() if r.conditions]
     if any("/pessimistic/" in key for key in figures):
         said.append("many ties: scores may have collapsed or saturated; pessimistic figures in the run folder")
     table.caption = "\n".join(said)
@@ -160,9 +161,9 @@ def result_table(
 
 
 def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
-    """Unit, epsilon, delta and guarantee of a record, for a table; an epsilon only where it is proved."""
-    if record.guarantee is Guarantee.NONE:
+    """Unit, epsilon, delta and guarantee of a record, for a table; an epsilon only where there is one."""
+    if not record.claims:
         return "-", "-", "-", "none"
     assert record.epsilon is not None
     assert record.delta is not None
-    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), "proved"
+    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), record.guarantee.value

@@ -16,10 +16,10 @@ from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, link_users
 from datamodules.protocol import Evaluation, Filters
 from datamodules.splits import PAIR, Split, hold_out
-from datamodules.users import OWN, agreed_users, lists_in_words, read_catalogue
+from datamodules.users import OWN, agreed_users, list_steps, read_catalogue
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, Step
 from zoo.data.training import Batches, Share, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
@@ -131,17 +131,24 @@ class CrossDomainDataModule(LightningDataModule):
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
-        table, applied = self._filtered(name)
-        part, split = table, self.evaluation.split
-        if split == "cold_start" or not self.evaluation.hold_out_of_sources:
-            applied.append("nothing of this domain is held out")
-        elif split == "given" and self._shipped(name) is None:
-            applied.append("this domain ships no held-out rows, so none are taken out")
-        else:
-            part = self._split(name, table).train
-            applied.append(f"held-out items of this domain removed (split {split})")
-        everybody = None if self.users_worked_out else agreed_users(self.users)
-        return self._matrix(name, part, table, applied, everybody)
+        listed = None if self.users_worked_out else agreed_users(self.users)
+        table, evaluation = self._filtered(name), self.evaluation
+        held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
+        if evaluation.split == "given" and self._shipped(name) is None:
+            held_out = False  # it ships no such rows
+        part = self._split(name, table).train if held_out else table
+        return self._matrix(name, part, table, self.steps(name), listed)
+
+    def steps(self, name: str) -> tuple[Step, ...]:
+        """What is done to a domain's ratings before they are published or learned from; from settings alone."""
+        last = self.evaluation.step if name == self.target else self.evaluation.source_step
+        lists = list_steps(
+            self.users,
+            worked_out=self.users_worked_out,
+            catalogue=name in self.catalogues,
+            shipped=self.all_ids is not None,
+        )
+        return (*self.filters.steps, *lists, last)
 
     def common_users(self) -> list[str]:
         """Users who pass the threshold and the minimum count of every domain; needs all domains at hand."""
@@ -161,14 +168,13 @@ class CrossDomainDataModule(LightningDataModule):
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
         return binarise(table, self.filters.threshold, self.filters.signs)
 
-    def _filtered(self, name: str) -> tuple[pl.DataFrame, list[str]]:
+    def _filtered(self, name: str) -> pl.DataFrame:
         filters = self.filters
         whole, catalogue = self._binarised(name), self._catalogue(name)
         if catalogue is not None:
             whole = whole.filter(pl.col("item_id").is_in(catalogue))
         least = filters.min_user_ratings, filters.min_item_ratings
-        table = filter_counts(whole, *least, agreed_users(self.users), filters.iterated)
-        return table, [*filters.in_words, *lists_in_words(self.users, self.users_worked_out, catalogue is not None)]
+        return filter_counts(whole, *least, agreed_users(self.users), filters.iterated)
 
     def _catalogue(self, name: str) -> list[str] | None:
         path = self.catalogues.get(name)
@@ -185,7 +191,7 @@ class CrossDomainDataModule(LightningDataModule):
         name: str,
         part: pl.DataFrame,
         whole: pl.DataFrame,
-        applied: Sequence[str],
+        applied: Sequence[Step],
         users: Sequence[str] | None = None,
     ) -> Ratings:
         """The ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
@@ -211,9 +217,9 @@ class CrossDomainDataModule(LightningDataModule):
         """
         if self.summary:
             return
-        table, applied = self._filtered(self.target)
+        table = self._filtered(self.target)
         name, parts = self.evaluation.split, self._split(self.target, table)
-        self.train = train = self._matrix(self.target, parts.train, table, [*applied, f"split {name}"])
+        self.train = train = self._matrix(self.target, parts.train, table, self.steps(self.target))
         negatives = self.read_negatives(self.target) if name == "given" else None
         self.validation, self.test = candidates(train, parts, self.evaluation, self.split_seed, negatives)
         if not len(self.test.users) or not train.num_ratings:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from zoo.data.ratings import Reach, Step
 from zoo.metrics import Ties
 
 SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "given", "cold_start"]
@@ -33,18 +34,31 @@ class Filters:
             raise ValueError("signs is true and threshold null: say from which rating on a sign is +1, or `mean`.")
 
     @property
-    def in_words(self) -> tuple[str, str]:
-        """What the filters did, as a release's record says it."""
-        if self.threshold is None:
-            counted = "every rating counts as 1"
-        else:
-            mean = "the mean of all ratings, worked out from them and taken as public,"
-            least = mean if self.threshold == "mean" else f"{self.threshold:g}"
-            counted = f"ratings >= {least} count as " + ("+1, the others as -1" if self.signs else "1")
+    def steps(self) -> tuple[Step, ...]:
+        """What the filters do, as a release's record says it, and what a guarantee rests on through them."""
+        least_user, least_item = self.min_user_ratings, self.min_item_ratings
         passes = "iterated" if self.iterated else "one pass"
-        return counted, (
-            f"users with at least {self.min_user_ratings} and items with at least {self.min_item_ratings} of them ({passes})"
-        )
+        counted = f"users with at least {least_user} and items with at least {least_item} of them ({passes})"
+        if max(least_user, least_item) == 1:
+            return self._counted, Step(counted)
+        reach: Reach = "all" if least_item > 1 else "row"
+        decides = "no rating decides who or what reaches a minimum count: one that does takes others with it"
+        return self._counted, Step(counted, decides, reach)
+
+    @property
+    def _counted(self) -> Step:
+        """Which ratings count, and as what."""
+        if self.threshold is None:
+            return Step("every rating counts as 1")
+        what = "+1, the others as -1" if self.signs else "1"
+        if self.threshold == "mean":
+            words = f"ratings >= the mean of all ratings, worked out from them and taken as public, count as {what}"
+            return Step(words, "the threshold is public, although it is the mean of all ratings", "values")
+        return Step(f"ratings >= {self.threshold:g} count as {what}")
+
+
+#: Cells that one rating may move where a source holds items out: one that is held out brings another one back.
+MOVED = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3}
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,24 @@ class Evaluation:
     def has_validation(self) -> bool:
         """Whether the split holds out anything to choose a checkpoint by."""
         return self.split not in ("random1", "latest1") and (self.split != "ratio" or self.shares[1] > 0)
+
+    @property
+    def step(self) -> Step:
+        """What is held out of a domain that is evaluated, and what a guarantee rests on through it."""
+        words = f"held-out items of this domain removed (split {self.split})"
+        if self.split == "given":  # a list beside the ratings, which none of them moves
+            return Step(words)
+        if self.split == "cold_start":
+            return Step(words, "no rating decides whose history is hidden", "all")
+        several = f"by the split {self.split} one rating may move up to {MOVED[self.split]} cells of its user"
+        return Step(words, f"no rating decides what else is held out: {several}", "row")
+
+    @property
+    def source_step(self) -> Step:
+        """The same for a domain that is a source, of which a cold start hides nobody."""
+        if self.hold_out_of_sources and self.split != "cold_start":
+            return self.step
+        return Step("nothing of this domain is held out")
 
     def __post_init__(self) -> None:
         """Check what would otherwise fail after the data are read."""

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import polars as pl
 
+from zoo.data.ratings import Step
 from zoo.run_folder import whole
 
 #: The two words that the argument `users` knows beside a path.
 OWN, COMMON = "own", "common"
+
+_NAMED = "{} are those that the ratings themselves name"
 
 
 def read_users(path: Path) -> list[str]:
@@ -46,16 +49,26 @@ def agreed_users(users: str) -> list[str] | None:
     return read_users(Path(users))
 
 
-def lists_in_words(users: str, worked_out: bool, catalogue: bool) -> tuple[str, str]:
-    """What a domain's users and items are, as a release's record says it: a list of users ``worked_out`` of all ratings or not."""
-    if users == OWN:
-        whose = "users are those that the ratings themselves name"
-    elif worked_out:
-        whose = "users cut to those in common, worked out from all domains' ratings (research only)"
+def list_steps(users: str, *, worked_out: bool, catalogue: bool, shipped: bool) -> tuple[Step, Step]:
+    """What a domain's users and items are, and what a guarantee rests on through it.
+
+    A list of users may be ``worked_out`` of all ratings; with a ``catalogue`` items are listed, and ``shipped`` are lists that the
+    data set defines.
+    """
+    if users == COMMON or worked_out:
+        words = "users cut to those in common, worked out from all domains' ratings (research only)"
+        whose = Step(words, "who is a user in every domain is public")
+    elif users != OWN:
+        whose = Step("users are a list agreed on beforehand, rated anything or not")
+    elif shipped:
+        whose = Step("users are those that the data set defines, rated anything or not")
     else:
-        whose = "users are a list agreed on beforehand, rated anything or not"
-    what = "items are a catalogue, rated or not" if catalogue else "items are those that the ratings themselves name"
-    return whose, what
+        whose = Step(_NAMED.format("users"), "who is a user is public: one whom a single rating brings in shows")
+    if catalogue:
+        return whose, Step("items are a catalogue, rated or not")
+    if shipped:
+        return whose, Step("items are those that the data set defines, rated or not")
+    return whose, Step(_NAMED.format("items"), "what is an item is public: one that a single rating brings in shows")
 
 
 def write_users(users: Sequence[str], path: Path) -> Path:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import random_array
 
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, Step
 
 #: Names that a terminal or a page would obey rather than show, by what they do there.
 UNPRINTABLE = {
@@ -42,4 +42,4 @@ def some_ratings(users: int = 9, items: int = 7, density: float = 0.4, seed: int
 def binary() -> Ratings:
     ratings = some_ratings(density=0.5)
     ratings.matrix.data[:] = 1
-    return Ratings(ratings.matrix, ratings.user_ids, ratings.item_ids, ("split random2",))
+    return Ratings(ratings.matrix, ratings.user_ids, ratings.item_ids, (Step("split random2"),))

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, Step, conditions
 from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
@@ -35,7 +36,12 @@ class PublicSizes:
 
     num_users: int
     num_items: int
-    applied: tuple[str, ...] = ()  # what was done to the ratings before; nothing is known of it before they are read
+    applied: tuple[Step, ...] = ()  # what is done to the ratings before they are published, in order
+
+    @classmethod
+    def of(cls, source: Ratings) -> PublicSizes:
+        """Those of ratings that are at hand."""
+        return cls(source.num_users, source.num_items, source.applied)
 
     def delta(self, asked: float | None) -> float:
         """The delta that is asked for, or the default for so many users; refused unless below one over their number."""
@@ -49,9 +55,13 @@ class PublicSizes:
         return delta
 
     @property
-    def unaccounted(self) -> tuple[str, ...]:
-        """Assumptions of a guarantee that begins after what was done before."""
-        return tuple(f"done to the data before, and not accounted for: {step}" for step in self.applied)
+    def done_before(self) -> tuple[str, ...]:
+        """What was done to the ratings before, for a record's assumptions."""
+        return tuple(f"done to the data before: {step}" for step in self.applied)
+
+    def conditions(self, relation: Relation) -> tuple[str, ...]:
+        """What a guarantee about the file that the source holds rests on, through what was done to it before."""
+        return conditions(self.applied, relation.unit)
 
 
 @dataclass(frozen=True)
@@ -68,10 +78,18 @@ class PlannedRelease:
         mechanism: str,
         plan: RowsPlan,
         noise_seed: int | None,
+        sizes: PublicSizes,
         tensors: Tensors,
+        *,
+        assumptions: Sequence[str],
+        withdrawn: str | None = None,
         **facts: Any,  # noqa: ANN401  checked by the record
     ) -> PlannedRelease:
-        """One release of noisy rows: its claims are those of the plan, ``facts`` further fields of the record."""
+        """One release of noisy rows: its claims are those of the plan, ``facts`` further fields of the record.
+
+        What was done to the ratings before joins the assumptions, and is a condition where one rating could move more by it.
+        ``withdrawn`` is why the claims do not hold here, if they do not.
+        """
         record = PrivacyRecord.proved_unless_seeded(
             mechanism,
             NoiseSource.of(noise_seed),
@@ -84,17 +102,28 @@ class PlannedRelease:
             sensitivity_norm=plan.sensitivity_norm,
             clip=plan.clip,
             noise_scale=plan.noise_std,
+            conditions=sizes.conditions(plan.relation),
+            assumptions=(*assumptions, *sizes.done_before),
             **facts,
         )
-        return cls.of_tensors(record, plan.event, tensors)
+        record = record if withdrawn is None else record.without_guarantee(withdrawn)
+        return cls.of_tensors(record, plan.event, sizes, tensors)
 
     @classmethod
     def of_tensors(
-        cls, record: PrivacyRecord, event: PrivacyEvent, tensors: Tensors, kind: Kind = "rows"
+        cls, record: PrivacyRecord, event: PrivacyEvent, sizes: PublicSizes, tensors: Tensors, kind: Kind = "rows"
     ) -> PlannedRelease:
-        """One whose record and event stay what they are, and whose rows are those of all users of the source."""
+        """One whose record and event stay what they are, and whose rows are those of all users of the source.
+
+        It is for ratings of these sizes, to which the same was done before; others are refused.
+        """
 
         def make(source: Ratings, domain: str) -> Release:
+            if PublicSizes.of(source) != sizes:
+                raise ValueError(
+                    f"The release was planned for {sizes.num_users} users and {sizes.num_items} items, and {domain!r} has "
+                    f"{source.num_users} and {source.num_items}, or other steps before. Plan anew for these ratings."
+                )
             return Release(kind, domain, tensors(source, domain), source.user_ids, record, (event,))
 
         return cls(record, (event,), make)
@@ -116,15 +145,18 @@ class Publisher(ABC):
 
     def publish(self, source: Ratings, domain: str) -> Release:
         """The release of one source domain, whose ratings are as the datamodule's ``source`` gives them."""
-        return self.prepare(PublicSizes(source.num_users, source.num_items, source.applied)).make(source, domain)
+        return self.prepare(PublicSizes.of(source)).make(source, domain)
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """What publishing ratings of public sizes would spend, from public settings: opens no data."""
         return list(self.prepare(PublicSizes(num_users, num_items)).events)
 
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release of ratings of public sizes would carry, from public settings: opens no data."""
-        return self.prepare(PublicSizes(num_users, num_items)).record
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        """The record that a release of ratings of public sizes would carry, from public settings: opens no data.
+
+        ``applied`` is what will be done to the ratings before, such as a datamodule's ``steps``.
+        """
+        return self.prepare(PublicSizes(num_users, num_items, tuple(applied))).record
 
     def audits(self) -> Sequence[Audit | OneRunAudit]:
         """Tests of the claim on the code that makes it, with the settings at hand; none for what claims nothing."""

@@ -13,6 +13,7 @@ from datamodules.protocol import SplitName
 from datamodules.users import write_users
 from tests.samples import rated
 from zoo import Nothing, Plaintext
+from zoo.data.ratings import Step
 
 READER = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
 
@@ -214,8 +215,8 @@ def test_users_with_one_item_are_learned_from_and_not_tested(split: SplitName, t
 @pytest.mark.usefixtures("zoo_data")
 def test_filters_are_recorded() -> None:
     applied = files(filters=Filters(threshold=3, min_user_ratings=2)).source("right").applied
-    assert applied[0] == "ratings >= 3 count as 1"
-    assert "users with at least 2" in applied[1]
+    assert applied[0] == Step("ratings >= 3 count as 1")
+    assert "users with at least 2" in applied[1].words
 
 
 def test_agreed_users_are_written_whole(tmp_path: Path) -> None:

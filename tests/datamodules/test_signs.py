@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from datamodules import Evaluation, Files, Filters
 from datamodules.filters import binarise
+from zoo.data.ratings import Step
 from tests.datamodules.handmade import TEN, table_of
 
 ROWS = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
@@ -73,16 +74,19 @@ def test_signs_without_a_threshold_are_refused() -> None:
         Filters(signs=True)
 
 
-def test_filters_say_what_they_did() -> None:
-    assert Filters(threshold=3.5, signs=True).in_words[0] == "ratings >= 3.5 count as +1, the others as -1"
-    assert Filters(threshold="mean", signs=True).in_words[0] == (
-        "ratings >= the mean of all ratings, worked out from them and taken as public, count as +1, the others as -1"
+def test_filters_say_what_they_did_and_what_a_guarantee_rests_on() -> None:
+    assert Filters().steps == (
+        Step("every rating counts as 1"),
+        Step("users with at least 1 and items with at least 1 of them (one pass)"),
     )
-    assert (
-        Filters(threshold="mean").in_words[0]
-        == "ratings >= the mean of all ratings, worked out from them and taken as public, count as 1"
-    )
-    assert Filters().in_words[0] == "every rating counts as 1"
+    assert Filters(threshold=3.5, signs=True).steps[0] == Step("ratings >= 3.5 count as +1, the others as -1")
+    mean = "ratings >= the mean of all ratings, worked out from them and taken as public, count as"
+    public = "the threshold is public, although it is the mean of all ratings"
+    assert Filters(threshold="mean", signs=True).steps[0] == Step(f"{mean} +1, the others as -1", public, "values")
+    assert Filters(threshold="mean").steps[0] == Step(f"{mean} 1", public, "values")
+    for counted, reach in ((Filters(min_user_ratings=2), "row"), (Filters(min_item_ratings=2), "all")):
+        assert counted.steps[1].condition.startswith("no rating decides who or what reaches a minimum count")
+        assert counted.steps[1].reach == reach
 
 
 @pytest.mark.parametrize("split", ["random2", "latest2", "ratio", "cold_start"])

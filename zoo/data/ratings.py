@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,37 @@ def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, 
     return at, ids
 
 
+Reach = Literal["row", "all", "values"]
+"""How far a rating is felt through a step: in its user's row, in others' rows or in who is listed; or already by its value."""
+
+#: Through which steps a unit of privacy is felt beyond what a publisher bounds.
+_FELT: dict[str, frozenset[Reach]] = {
+    "rating": frozenset({"row", "all", "values"}),
+    "user": frozenset({"all", "values"}),  # a publisher bounds a user's row, whatever happens inside it
+    "rating-value": frozenset({"values"}),  # who rated what is public
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that was done to ratings on the way from a party's file to here: a filter, a list, a split."""
+
+    words: str  # what was done
+    condition: str = (
+        ""  # what must be true for one rating of the file to be one cell here at most; empty: it is so anyway
+    )
+    reach: Reach = "all"  # where else the rating is felt if the condition is not true
+
+    def __str__(self) -> str:
+        """What was done."""
+        return self.words
+
+
+def conditions(applied: Iterable[Step], unit: str) -> tuple[str, ...]:
+    """What a guarantee about a party's own file rests on after such steps, for a unit such as ``rating`` or ``user``."""
+    return tuple(step.condition for step in applied if step.condition and step.reach in _FELT[unit])
+
+
 @dataclass(frozen=True, eq=False)
 class Ratings:
     """A user x item matrix of finite ratings; what is not stored was not rated (a stored 0 is a rating of 0)."""
@@ -61,7 +93,7 @@ class Ratings:
     matrix: csr_array  # (num_users, num_items), float32, compressed by row, columns sorted within a row, no repeats
     user_ids: Ids  # what the rows stand for (num_users,), strings, distinct
     item_ids: Ids  # what the columns stand for (num_items,), strings, distinct
-    applied: tuple[str, ...] = ()  # thresholds, filters and splits so far, in order
+    applied: tuple[Step, ...] = ()  # thresholds, filters and splits so far, in order
 
     def __post_init__(self) -> None:
         """Brings the parts to the form that the fields say, or refuses them."""
@@ -100,7 +132,7 @@ class Ratings:
         table: pl.DataFrame,
         user_ids: npt.ArrayLike | None = None,
         item_ids: npt.ArrayLike | None = None,
-        applied: tuple[str, ...] = (),
+        applied: tuple[Step, ...] = (),
     ) -> "Ratings":
         """Gives the matrix of a table with the columns user_id, item_id and rating, one row per (user, item).
 

@@ -11,13 +11,13 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from zoo.data.batches import Batch, UserBatch
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, Step, conditions
 from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import padded
 from zoo.nn.towers import check_training
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import Plain, PrivacyRecord
@@ -286,9 +286,10 @@ class SPPG(Recommender):
         """White-box audits of the steps that the claim rests on; none where nothing is claimed."""
         return generator_audits(self.privacy)
 
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
-        """The record that a release would carry, from public settings alone."""
-        return self.privacy.record(num_users, inputs=self._public_inputs(num_items))
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        """The record that a release would carry, from public settings alone; ``applied`` is done to the ratings before."""
+        inputs, done = self._public_inputs(num_items), [str(step) for step in applied]
+        return self.privacy.record(num_users, done, inputs, conditions=conditions(applied, Unit.USER))
 
     def release(self, source: Ratings, domain: str) -> Release:
         """The generator, and never the critic, as it is after the steps taken so far; a RuntimeError if there was none.
@@ -298,7 +299,8 @@ class SPPG(Recommender):
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
         inputs = self._public_inputs(source.num_items)
-        record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
+        done, rests_on = [str(step) for step in source.applied], conditions(source.applied, Unit.USER)
+        record, ledger = self.privacy.released(source.num_users, done, inputs, self.private_gradient, rests_on)
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:

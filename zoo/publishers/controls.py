@@ -38,7 +38,7 @@ class Nothing(Publisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """No user, width 1, and nothing spent."""
-        record = unprotected_record("Nothing", NOTHING, sizes.applied)
+        record = unprotected_record("Nothing", NOTHING, sizes.done_before)
         return PlannedRelease(record, (NoOpEvent(),), partial(self._nobody, record))
 
     def _nobody(self, record: PrivacyRecord, source: Ratings, domain: str) -> Release:

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pytorch_lightning import Callback, LightningModule
 
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import PrivacyRecord
@@ -29,7 +29,7 @@ class ReleasableGenerator(Protocol):
     def events(self, num_users: int) -> list[PrivacyEvent]:
         """What the whole training would spend, from public settings alone."""
 
-    def forecast(self, num_users: int, num_items: int) -> PrivacyRecord:
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """The record that a release would carry, from public settings alone."""
 
     def audits(self) -> Sequence[Audit]:
@@ -68,7 +68,7 @@ class GeneratorPublisher(TrainedPublisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The whole training; a callback such as `PrivacyBudget` may allow fewer steps, so the record is made after it."""
         network = _releasable(self.network)
-        record = network.forecast(sizes.num_users, sizes.num_items)
+        record = network.forecast(sizes.num_users, sizes.num_items, sizes.applied)
         return PlannedRelease(record, tuple(network.events(sizes.num_users)), self.publish)
 
     def publish(self, source: Ratings, domain: str) -> Release:

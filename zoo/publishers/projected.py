@@ -130,23 +130,23 @@ class Projected(Publisher):
         if weakness is not None:
             label = NoiseSource.of(self.noise_seed).label
             record = unprotected_record(
-                self.mechanism, weakness, sizes.unaccounted, noise_source=label, public_inputs=inputs
+                self.mechanism, weakness, sizes.done_before, noise_source=label, public_inputs=inputs
             )
-            return PlannedRelease.of_tensors(record, NonPrivateEvent(), tensors)
+            return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, tensors)
         cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
         group = f"several ratings of one user together: k of them cost {cost}"
-        planned = PlannedRelease.of_plan(
+        known = self.seed is not None and not self._holds_for_every_matrix
+        return PlannedRelease.of_plan(
             self.mechanism,
             plan,
             self.noise_seed,
+            sizes,
             tensors,
             public_inputs=inputs,
-            assumptions=(*self._assumptions(plan), *sizes.unaccounted),
+            assumptions=self._assumptions(plan),
             not_protected=(SETS_OPEN, ITEM_MEANS, *(() if plan.relation.unit is Unit.USER else (group,)), EVALUATED),
+            withdrawn=KNOWN_BEFORE if known else None,
         )
-        if self.seed is None or self._holds_for_every_matrix:
-            return planned
-        return PlannedRelease.of_tensors(planned.record.without_guarantee(KNOWN_BEFORE), planned.events[0], tensors)
 
     @property
     def _holds_for_every_matrix(self) -> bool:

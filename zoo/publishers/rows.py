@@ -187,8 +187,9 @@ def _planned(
         mechanism,
         plan,
         noise_seed,
+        sizes,
         tensors,
         public_inputs={"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items},
-        assumptions=("a rating counts as 1, its absence as 0", sets, *sizes.unaccounted, *bounds),
+        assumptions=("a rating counts as 1, its absence as 0", sets, *bounds),
         not_protected=(SETS_OPEN, EVALUATED, *several),
     )

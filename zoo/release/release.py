@@ -22,7 +22,7 @@ from zoo.nn.generator import GeneratedRows
 from zoo.nn.rows import DenseRows, SparseRows
 from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
+from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError
 from zoo.privacy.record.selection import chosen_among
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError, check_name, read_manifest, read_tensors, tensor_digest
 from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
@@ -60,7 +60,7 @@ class Release:
         if len(np.unique(self.user_ids)) != len(self.user_ids):
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
         self._layout.check(self.num_users)
-        if self.record.guarantee is Guarantee.PROVED:
+        if self.record.claims:
             if self.kind == "ratings":
                 raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
             if self.record.delta is not None and self.record.delta * max(self.num_users, 1) >= 1:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
 from zoo.data.pairs import contains
-from zoo.data.ratings import Ratings, as_ids, index_of
+from zoo.data.ratings import Ratings, Step, as_ids, index_of
 
 TABLE = pl.DataFrame(
     {
@@ -25,7 +25,7 @@ DENSE = np.array([[5, 0, 4], [0, 3, 0], [1, 0, 2.5]], dtype=np.float32)
 
 @pytest.fixture
 def ratings() -> Ratings:
-    return Ratings.from_table(TABLE, applied=("rating >= 0",))
+    return Ratings.from_table(TABLE, applied=(Step("rating >= 0"),))
 
 
 def test_a_table_becomes_a_sorted_matrix(ratings: Ratings) -> None:
@@ -34,7 +34,7 @@ def test_a_table_becomes_a_sorted_matrix(ratings: Ratings) -> None:
     assert (ratings.matrix.toarray() == DENSE).all()
     assert ratings.matrix.dtype == np.float32
     assert (ratings.num_users, ratings.num_items, ratings.num_ratings) == (3, 3, 6)
-    assert ratings.applied == ("rating >= 0",)
+    assert ratings.applied == (Step("rating >= 0"),)
 
 
 def test_a_rating_of_zero_is_a_rating(ratings: Ratings) -> None:

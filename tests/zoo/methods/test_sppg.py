@@ -16,6 +16,7 @@ from datamodules import Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, Run, fitted, gradients, same, trainer_of
 from zoo import SPPG
 from zoo.data.batches import UserBatch
+from zoo.data.ratings import conditions
 from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
 from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.record.record import Guarantee
@@ -213,8 +214,12 @@ def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: 
     spent = method.private_gradient
     assert spent is not None
     assert release.ledger == spent.events()
-    assert release.record == method.privacy.record(40, source.applied, method._public_inputs(30), spent.steps_taken)
-    assert release.record.guarantee is Guarantee.PROVED
+    rests_on, done = conditions(source.applied, "user"), [str(step) for step in source.applied]
+    said = method.privacy.record(40, done, method._public_inputs(30), spent.steps_taken, rests_on)
+    assert release.record == said
+    assert release.record.conditions == rests_on
+    assert len(rests_on) == 2, "who is a user and what is an item is read off the ratings"
+    assert release.record.guarantee is Guarantee.CONDITIONAL
     assert release.record.epsilon == spent.plan.epsilon_after(spent.steps_taken)
     assert method.forecast(40, 30).epsilon == release.record.epsilon
     kept = Release.load(release.save(tmp_path / "release"))

@@ -24,7 +24,7 @@ def ratings(seed: int = 0) -> Ratings:
     """Binary ratings of 20 users; some users have none."""
     some = some_ratings(20, 7, density=0.3, seed=seed)
     some.matrix.data[:] = 1
-    return Ratings(some.matrix, some.user_ids, some.item_ids, ("split random2",))
+    return Ratings(some.matrix, some.user_ids, some.item_ids, (Step("split random2"),))
 
 
 def same(ours: dict[str, Tensor] | Any, theirs: dict[str, Tensor] | Any) -> bool:  # noqa: ANN401

@@ -25,7 +25,7 @@ def ratings(users: int = 20) -> Ratings:
     """Binary ratings; some users have none."""
     some = some_ratings(users, 7, density=0.3)
     some.matrix.data[:] = 1
-    return Ratings(some.matrix, some.user_ids, some.item_ids, ("split random2",))
+    return Ratings(some.matrix, some.user_ids, some.item_ids, (Step("split random2"),))
 
 
 def rows_by_user(release: Release) -> dict[str, list[float]]:

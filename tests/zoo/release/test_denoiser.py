@@ -107,17 +107,17 @@ def test_clipped_rows_are_shrunk(
 @pytest.mark.parametrize("settings", [{}, {"centre": False}])
 def test_projections_are_nearer_to_those_without_noise(kind: type[JLT | SJLT], settings: dict[str, Any]) -> None:
     made, exact = (
-        kind(epsilon, num_components=64, noise_seed=1, **settings).publish(SOURCE, "book") for epsilon in (8.0, 1e7)
+        kind(epsilon, num_components=64, seed=0, noise_seed=1, **settings).publish(SOURCE, "book") for epsilon in (8.0, 1e7)
     )
     truth = values(exact)
     found, mean = (values(Denoiser(components)(made)) for components in (64, 0))
     assert error(found, truth) < 0.9 * error(mean, truth) < 0.9 * error(values(made), truth)
-    whole = kind(1e7, num_components=64, noise_seed=1, **settings).publish(SOURCE, "book")
+    whole = kind(1e7, num_components=64, seed=0, noise_seed=1, **settings).publish(SOURCE, "book")
     assert error(values(Denoiser()(whole)), truth) < 1e-3 * truth.var()
 
 
 def test_lazy_projections_are_denoised_as_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    publisher = JLT(epsilon=8.0, num_components=16, noise_seed=1)
+    publisher = JLT(epsilon=8.0, num_components=16, seed=0, noise_seed=1)
     expected = values(Denoiser()(publisher.publish(SOURCE, "book")))
     monkeypatch.setattr("zoo.publishers.projected.LAZY_BYTES", 0)
     monkeypatch.setattr("zoo.release.lazy_rows.SHARD_BYTES", 4096)
@@ -276,7 +276,7 @@ def test_a_record_that_does_not_say_how_rows_were_drawn(
 
 
 def test_projections_without_their_noise_scale_are_refused() -> None:
-    release = JLT(epsilon=8.0, num_components=8, noise_seed=1).publish(SOURCE, "book")
+    release = JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
     for scale, said in ((None, "None"), (0.0, "0.0")):
         record = replace(release.record, noise_scale=scale)
         with pytest.raises(ValueError, match=f"needs noise_scale from the record of JLT, .* it says {said}. Leave"):

@@ -17,7 +17,7 @@ from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, rounded_up
+from zoo.privacy.record.record import PrivacyRecord, rounded_up
 from zoo.privacy.rows.projection import plan_projection
 from zoo.publisher import Publisher
 from zoo.run_folder import visible
@@ -97,7 +97,7 @@ def total(releases: Sequence[Planned]) -> tuple[float, float] | None:
     users the releases compose.
     """
     records = [release.record for release in releases]
-    if any(record.guarantee is Guarantee.NONE for record in records) or len({r.relation for r in records}) > 1:
+    if not all(record.claims for record in records) or len({r.relation for r in records}) > 1:
         return None
     delta = max(float(record.delta or 0) for record in records)
     relation = records[0].relation
@@ -118,8 +118,7 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
     table.add_row("mechanism", *(escape(release.record.mechanism) for release in releases))
     for name in FACTS:
         table.add_row(name, *(escape(facts.get(name, "-")) for facts in said))
-    why = (escape(f"none ({release.record.reason})") for release in releases)
-    table.add_row("guarantee", *("proved" if facts else none for facts, none in zip(said, why, strict=True)))
+    table.add_row("guarantee", *(escape(release.record.standing) for release in releases))
     spent = total(releases)
     together = f"Together: epsilon {rounded_up(spent[0])} at delta {spent[1]:.3g}. " if spent else ""
     table.caption = f"{together}Planned for {num_users}."

@@ -17,7 +17,7 @@ from zoo.privacy.accounting.events import (
     event_to_dict,
 )
 from zoo.privacy.accounting.relation import Unit
-from zoo.privacy.record.record import FLOATING_POINT, Guarantee, PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
 from zoo.release.release import Release
 from zoo.run_folder import visible
 
@@ -33,6 +33,10 @@ OWN_NOISE = frozenset({"NoisyRows"})
 SEVERAL = (
     "The guarantee is for one rating. Who looks for several ratings of one person at once, or for anything that they "
     "have in common, faces the larger epsilon below; at some tens of ratings it may mean nothing any more."
+)
+UNDER = (
+    "The guarantee is for the data that the mechanism read. It is one for the file that the source party holds only if this is "
+    "true, which no file can show:"
 )
 #: What reading a release has checked, and what more where it has a guarantee.
 CHECKED = (
@@ -54,7 +58,6 @@ class Part:
 def parts(release: Release, path: Path) -> list[Part]:
     """The page of a release; reading it has checked the files and recomputed epsilon from the ledger."""
     record = release.record
-    proved = record.guarantee is Guarantee.PROVED
     facts = [
         ("folder", str(path)),
         ("domain", release.domain),
@@ -63,12 +66,14 @@ def parts(release: Release, path: Path) -> list[Part]:
         ("SHA-256", release.digest),
     ]
     made = [Part("Release", rows=facts), Part("In short", in_short(record))]
-    if proved:
+    if record.claims:
         made.append(Part("What is guaranteed", rows=[*guaranteed(record).items()]))
+        if record.conditions:
+            made.append(Part("On condition that", [UNDER, *record.conditions]))
         if record.unit is Unit.RATING:
             made.append(Part("Several ratings of one person", [SEVERAL], _groups(release)))
     made += [
-        Part("Checked here, on this machine", [*CHECKED, RECOMPUTED] if proved else [*CHECKED]),
+        Part("Checked here, on this machine", [*CHECKED, RECOMPUTED] if record.claims else [*CHECKED]),
         Part("Proved, if the source party ran the published code as it is", _proved(record)),
         Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
         Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
@@ -81,7 +86,7 @@ def parts(release: Release, path: Path) -> list[Part]:
 
 def in_short(record: PrivacyRecord) -> list[str]:
     """One paragraph without jargon."""
-    if record.guarantee is Guarantee.NONE or record.epsilon is None or record.delta is None or record.unit is None:
+    if not record.claims or record.epsilon is None or record.delta is None or record.unit is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it as if it were the ratings themselves."]
     guess = best_guess(record.epsilon, record.delta)
     return [
@@ -89,12 +94,13 @@ def in_short(record: PrivacyRecord) -> list[str]:
         f"Whoever sees this release and knows everything else can answer a yes-or-no question about it, with even odds "
         f"beforehand, rightly in at most {share(guess)} of cases.",
         "That holds whatever is done with the release, and however often.",
+        *(["It holds for the source party's own file only under the conditions below."] if record.conditions else []),
     ]
 
 
 def guaranteed(record: PrivacyRecord) -> dict[str, str]:
     """What a record says of its guarantee, name by name; nothing where there is none."""
-    if record.guarantee is Guarantee.NONE or record.epsilon is None or record.delta is None:
+    if not record.claims or record.epsilon is None or record.delta is None:
         return {}
     asked, mu, clip = record.requested_epsilon, record.mu, record.clip
     said = {
@@ -124,7 +130,7 @@ def _groups(release: Release) -> list[tuple[str, str]]:
 
 
 def _proved(record: PrivacyRecord) -> list[str]:
-    if record.guarantee is Guarantee.NONE:
+    if not record.claims:
         return [f"nothing: {record.reason}"]
     return [
         f"the noise came from {record.noise_source}, was drawn once and never kept: no file can show that",

@@ -13,9 +13,11 @@ sound form is the default and the published one is there as `paper_faithful`, wi
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from zoo.data.ratings import Step, conditions
 from zoo.methods.one_bit_mc.norm_balls import Composition, Floats, InfinityBall, Intersection, NuclearBall, Projection
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.solvers import Solver, SpectralProjectedGradient
@@ -151,11 +153,11 @@ class Perturbation(ABC):
         """For the record, beside those of the problem."""
         return {}
 
-    def record(self, problem: Problem, assumptions: tuple[str, ...] = ()) -> PrivacyRecord:
-        """What a run with this protects, from public facts alone; assumptions are what was done to the ratings before."""
-        plan = self.plan(problem.terms)
+    def record(self, problem: Problem, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        """What a run with this protects, from public facts alone; ``applied`` is what was done to the ratings before."""
+        plan, assumptions = self.plan(problem.terms), tuple(map(str, applied))
         if isinstance(plan, OneBitPlan):
-            return self._record_of(plan, problem, assumptions)
+            return self._record_of(plan, problem, applied)
         if plan is None:
             return unprotected_record(self.mechanism, "no noise", assumptions, public_inputs=problem.public)
         mechanism = f"{self.mechanism}, as published"
@@ -163,7 +165,7 @@ class Perturbation(ABC):
         source, public = NoiseSource.of(self.noise_seed).label, problem.public | {"scale of the noise": plan.scale}
         return unprotected_record(mechanism, plan.reason, assumptions, noise_source=source, public_inputs=public)
 
-    def _record_of(self, plan: OneBitPlan, problem: Problem, assumptions: tuple[str, ...]) -> PrivacyRecord:
+    def _record_of(self, plan: OneBitPlan, problem: Problem, applied: Sequence[Step]) -> PrivacyRecord:
         pairs: dict[str, Plain] = {} if self.hide_pairs else {"rated pairs": "all of them"}
         record = PrivacyRecord.proved_unless_seeded(
             self.mechanism,
@@ -178,7 +180,8 @@ class Perturbation(ABC):
             noise_scale=plan.scale,
             compositions=plan.compositions,
             public_inputs=problem.public | pairs | self.public_settings(problem.terms),
-            assumptions=(*assumptions, *self.assumes),
+            conditions=conditions(applied, plan.relation.unit),
+            assumptions=(*map(str, applied), *self.assumes),
             not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED), self.several),
         )
         if plan.exact_minimiser:

@@ -21,6 +21,7 @@ class Guarantee(StrEnum):
     """Whether a record's epsilon may be relied on."""
 
     PROVED = "proved"
+    CONDITIONAL = "conditional"  # proved, if the record's conditions are true
     NONE = "none"
 
 

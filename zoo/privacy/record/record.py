@@ -19,7 +19,14 @@ from zoo.privacy.record.fields import Plain as Plain
 from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import check_number, read_field, write_field
 
-RECORD_SCHEMA = 1
+RECORD_SCHEMA = 2
+"""The newest schema. 1: without conditions."""
+
+UNSTATED = (
+    "nothing that was done to the data before depends on what is protected (the record is older than the statement of such "
+    "conditions)"
+)
+"""The condition of a record of schema 1."""
 
 FLOATING_POINT = (
     "The guarantee is proved for exact real arithmetic; the implementation uses float64 noise with rounding and is not "
@@ -51,7 +58,7 @@ class PrivacyRecord:
     """
 
     mechanism: str  # what made the release
-    guarantee: Guarantee  # whether the epsilon is proved; without, there is none
+    guarantee: Guarantee  # whether the epsilon is proved, or proved under conditions; without, there is none
     noise_source: str  # "os entropy", "seeded noise" or "none"
     unit: Unit | None = None  # who is protected; goes with the relation
     relation: Relation | None = None  # which two data sets are kept alike
@@ -67,13 +74,16 @@ class PrivacyRecord:
     compositions: int = 1  # how many times the data were used
     accountant: str = ACCOUNTANT  # what computed epsilon, with its version
     public_inputs: Mapping[str, Plain] = field(default_factory=dict)  # settings and public knowledge, public seeds too
-    assumptions: tuple[str, ...] = ()  # what must be true of the data for the guarantee to hold
+    # What must be true for the epsilon to be that of the file that the source holds; there are some if it is conditional.
+    conditions: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()  # what the release takes for given, and how the data were bounded
     not_protected: tuple[str, ...] = ()  # what the guarantee does not cover
     requested_epsilon: float | None = None  # asked for, where it is not what is proved (the calibration of the paper)
     reason: str | None = None  # why there is no guarantee; only without one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "public_inputs", dict(self.public_inputs))
+        object.__setattr__(self, "conditions", tuple(self.conditions))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         object.__setattr__(self, "not_protected", tuple(self.not_protected))
         self._check_values()
@@ -85,10 +95,20 @@ class PrivacyRecord:
             raise RecordError(
                 f"Relation {self.relation.value!r} protects unit {self.relation.unit.value!r}, not {self.unit.value!r}."
             )
-        if self.guarantee is Guarantee.PROVED:
-            self._check_proved()
+        if bool(self.conditions) != (self.guarantee is Guarantee.CONDITIONAL):
+            raise RecordError(
+                f"conditions go with guarantee 'conditional', which has at least one; got {self.guarantee.value!r} with "
+                f"{len(self.conditions)} of them."
+            )
+        if self.claims:
+            self._check_claims()
         else:
             self._check_unprotected()
+
+    @property
+    def claims(self) -> bool:
+        """Whether an epsilon is stated, with conditions or without."""
+        return self.guarantee is not Guarantee.NONE
 
     def _check_values(self) -> None:
         for name in ("epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_scale"):
@@ -103,7 +123,8 @@ class PrivacyRecord:
 
     def _check_texts(self) -> None:
         inputs = self.public_inputs
-        texts = [self.mechanism, self.accountant, *self.assumptions, *self.not_protected, *inputs]
+        texts = [self.mechanism, self.accountant, *self.conditions, *self.assumptions]
+        texts += [*self.not_protected, *inputs]
         texts += [value for value in inputs.values() if isinstance(value, str)]
         texts += [] if self.reason is None else [self.reason]
         for text in texts:
@@ -113,20 +134,20 @@ class PrivacyRecord:
             if not isinstance(value, Plain) or (isinstance(value, float) and not math.isfinite(value)):
                 raise RecordError(f"public_inputs[{name!r}] must be a text, a finite number or a bool.")
 
-    def _check_proved(self) -> None:
+    def _check_claims(self) -> None:
         missing = [name for name in ("unit", "relation", "epsilon", "delta") if getattr(self, name) is None]
         if missing:
-            raise RecordError(f"A proved guarantee must state {', '.join(missing)}; without, use guarantee 'none'.")
+            raise RecordError(f"A guarantee must state {', '.join(missing)}; without, use guarantee 'none'.")
         if self.sensitivity is None or not self.sensitivity or not self.noise_scale or self.compositions < 1:
             raise RecordError(
-                "A proved guarantee must state a positive sensitivity and noise_scale, and at least one composition; got "
+                "A guarantee must state a positive sensitivity and noise_scale, and at least one composition; got "
                 f"{self.sensitivity}, {self.noise_scale} and {self.compositions}."
             )
         if self.unit is Unit.USER and self.clip is None:
-            raise RecordError("A proved guarantee for whole users must state the clip that bounds one user.")
+            raise RecordError("A guarantee for whole users must state the clip that bounds one user.")
         if self.noise_source != OS_ENTROPY:
             raise RecordError(
-                f"A proved guarantee needs noise from {OS_ENTROPY!r}, got {self.noise_source!r}. "
+                f"A guarantee needs noise from {OS_ENTROPY!r}, got {self.noise_source!r}. "
                 "Whoever knows the seed can subtract the noise: leave the seed out, or use without_guarantee."
             )
         if self.reason is not None:
@@ -152,16 +173,20 @@ class PrivacyRecord:
         delta: float,
         mu: float | None = None,
         requested_epsilon: float | None = None,
+        conditions: Iterable[str] = (),
         **facts: Any,  # noqa: ANN401  checked by the fields themselves
     ) -> PrivacyRecord:
-        """The record of a release with noise: proved, or without its claims if the noise came from a seed.
+        """The record of a release with noise: proved, under conditions if there are any, or without its claims.
 
-        The relation says who is protected. ``facts`` are other fields, which hold whatever the noise.
+        These it loses if the noise came from a seed. The relation says who is protected. ``facts`` are other fields, which hold
+        whatever the noise.
         """
         stated: dict[str, Any] = {"guarantee": Guarantee.NONE, "reason": SEEDED}
         if noise.private:
+            conditions = tuple(conditions)
+            guarantee = Guarantee.CONDITIONAL if conditions else Guarantee.PROVED
             claims = zip(_CLAIMS, (epsilon, delta, mu, requested_epsilon), strict=True)
-            stated = {"guarantee": Guarantee.PROVED, **dict(claims)}
+            stated = {"guarantee": guarantee, "conditions": conditions, **dict(claims)}
         label, unit = noise.label, relation.unit
         return cls(mechanism=mechanism, noise_source=label, unit=unit, relation=relation, **stated, **facts)
 
@@ -169,7 +194,7 @@ class PrivacyRecord:
         """The same record with its claims withdrawn, for seeded noise and controls; a second reason joins the first."""
         withdrawn: dict[str, Any] = dict.fromkeys(_CLAIMS)
         reason = reason if self.reason is None else f"{self.reason}; {reason}"
-        return replace(self, guarantee=Guarantee.NONE, reason=reason, **withdrawn)
+        return replace(self, guarantee=Guarantee.NONE, conditions=(), reason=reason, **withdrawn)
 
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
         """Compare what is stated with what the ledger gives, computed anew under the stated relation and delta.
@@ -177,7 +202,7 @@ class PrivacyRecord:
         `UnderstatedPrivacyError` if epsilon or mu is stated lower than that, `UnsupportedEventError` if the accountant does not
         know an event. A record without a guarantee states nothing and is not compared.
         """
-        if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None:
+        if not self.claims or self.epsilon is None or self.delta is None:
             return
         accountant = Accountant(self.relation, ledger)
         epsilon = accountant.epsilon(self.delta)
@@ -215,6 +240,8 @@ class PrivacyRecord:
                 f"The record has schema {schema}, this version reads up to {RECORD_SCHEMA}. "
                 "Upgrade cdr-zoo at this party."
             )
+        if schema == 1:
+            values = _from_schema_1(values)
         expected = {"schema", "floating_point", *(entry.name for entry in fields(cls))}
         if values.keys() != expected:
             missing, unknown = sorted(expected - values.keys()), sorted(map(str, values.keys() - expected))
@@ -224,10 +251,22 @@ class PrivacyRecord:
         return cls(**{entry.name: read_field(entry.name, str(entry.type), values[entry.name]) for entry in fields(cls)})
 
     def summary(self) -> str:
-        """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``."""
-        if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None or self.unit is None:
-            return f"none ({self.reason})"
-        return f"{self.unit.value}, eps {rounded_up(self.epsilon)}, delta {shown_delta(self.delta)}, proved"
+        """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``; conditions are named."""
+        if not self.claims or self.epsilon is None or self.delta is None or self.unit is None:
+            return self.standing
+        claim = f"{self.unit.value}, eps {rounded_up(self.epsilon)}, delta {shown_delta(self.delta)}"
+        return f"{claim}, {self.standing}"
+
+    @property
+    def standing(self) -> str:
+        """How far an epsilon may be relied on: ``proved``, ``conditional (if ...; if ...)`` or ``none (...)``."""
+        match self.guarantee:
+            case Guarantee.NONE:
+                return f"none ({self.reason})"
+            case Guarantee.CONDITIONAL:
+                return f"conditional (if {'; and if '.join(self.conditions)})"
+            case Guarantee.PROVED:
+                return "proved"
 
     def __str__(self) -> str:
         """The record for people to read; names an epsilon only if it is proved."""
@@ -243,20 +282,29 @@ class PrivacyRecord:
         lines += [("noise_source", self.noise_source), ("compositions", str(self.compositions))]
         lines += [("accountant", self.accountant)]
         lines += [("public input", f"{name} = {value}") for name, value in self.public_inputs.items()]
+        lines += [("condition", text) for text in self.conditions]
         lines += [("assumption", text) for text in self.assumptions]
         lines += [("not protected", text) for text in self.not_protected]
         lines += [("arithmetic", FLOATING_POINT)]
         return "\n".join(f"{name:<14} {text}" for name, text in lines)
 
     def _shown_claims(self) -> list[tuple[str, str]]:
-        if self.guarantee is Guarantee.NONE or self.epsilon is None or self.delta is None:
+        if not self.claims or self.epsilon is None or self.delta is None:
             return []
-        claims = [("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}")]
+        if_so = ", if the conditions below are true" if self.conditions else ""
+        claims = [("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}{if_so}")]
         if self.requested_epsilon is not None:
             claims.append(("asked for", f"the paper's epsilon {self.requested_epsilon:g}; the proved one is above"))
         if self.mu is not None:
             claims.append(("mu", rounded_up(self.mu)))
         return claims
+
+
+def _from_schema_1(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an old record, whose proof was silent on what was done to the data before."""
+    conditional = values.get("guarantee") == Guarantee.PROVED
+    guarantee = Guarantee.CONDITIONAL.value if conditional else values.get("guarantee")
+    return {**values, "guarantee": guarantee, "conditions": [UNSTATED] if conditional else []}
 
 
 def unprotected_record(

@@ -37,9 +37,9 @@ def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
         public_inputs={**chosen[0].public_inputs, TRIED: tried, **({OTHER_SEEDS: " ".join(seeds)} if seeds else {})},
         compositions=sum(record.compositions for record in records),
     )
-    unproved = next((record for record in records if record.guarantee is Guarantee.NONE), None)
+    unproved = next((record for record in records if not record.claims), None)
     if unproved is not None:
-        if record.guarantee is Guarantee.PROVED:
+        if record.claims:
             record = record.without_guarantee(f"chosen among releases without guarantee ({unproved.reason})")
         return record, ledger
     relations = {other.relation for other in records}
@@ -52,4 +52,13 @@ def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
     delta = max(float(other.delta or 0) for other in records)
     mu = together.mu if all(other.mu is not None for other in records) else None
     # Nobody asked for this epsilon.
-    return replace(record, epsilon=together.epsilon(delta), delta=delta, mu=mu, requested_epsilon=None), ledger
+    conditions = tuple(dict.fromkeys(condition for other in records for condition in other.conditions))
+    return replace(
+        record,
+        guarantee=Guarantee.CONDITIONAL if conditions else Guarantee.PROVED,
+        conditions=conditions,
+        epsilon=together.epsilon(delta),
+        delta=delta,
+        mu=mu,
+        requested_epsilon=None,
+    ), ledger

@@ -136,16 +136,17 @@ class GeneratorPrivacy:
         applied: Sequence[str] = (),
         inputs: Mapping[str, Plain] | None = None,
         steps_taken: int | None = None,
+        conditions: Sequence[str] = (),
     ) -> PrivacyRecord:
         """The record of the generator's release.
 
-        ``applied`` says what was done to the data before, ``inputs`` are other public settings that the release depends on,
-        and ``steps_taken`` are the noisy steps, where they were fewer than planned.
+        ``applied`` says what was done to the data before, and ``conditions`` what must be true of that; ``inputs`` are other public
+        settings that the release depends on, and ``steps_taken`` are the noisy steps, where they were fewer than planned.
         """
         name, noise, plan = f"SPPG, {self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
         public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}
         public |= inputs or {}
-        before = [f"done to the data before, and not accounted for: {step}" for step in applied]
+        before = [f"done to the data before: {step}" for step in applied]
         if plan is None:
             label = NO_NOISE if self.mechanism == "none" else noise.label
             return unprotected_record(name, UNSOUND[self.mechanism], before, noise_source=label, public_inputs=public)
@@ -162,6 +163,7 @@ class GeneratorPrivacy:
             clip=plan.clip,
             noise_scale=plan.noise_std,
             compositions=steps,
+            conditions=conditions,
             public_inputs=public | {"noise_multiplier": plan.noise_multiplier, "noise is on": plan.noise_is_on},
             assumptions=(
                 "the sets of users and items are public, or treated as such",
@@ -184,11 +186,12 @@ class GeneratorPrivacy:
         applied: Sequence[str],
         inputs: Mapping[str, Plain],
         spent: NoisySteps[StepPlan] | None,
+        conditions: Sequence[str] = (),
     ) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
         """Record and ledger of a release after the steps that ``spent`` has counted; None: where nothing is claimed."""
         if spent is None:
             return self.record(num_users, applied, inputs), (NonPrivateEvent(),)
-        record = self.record(num_users, applied, inputs, spent.steps_taken)
+        record = self.record(num_users, applied, inputs, spent.steps_taken, conditions)
         if not spent.private and self.noise_seed is None:
             record = record.without_guarantee("some of its steps were taken with seeded noise")
         return record, spent.events()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.zoo.methods.one_bit_mc.problems import completed, problem, with_other_signs
+from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
 from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
 from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation
@@ -42,7 +43,7 @@ SOUND: dict[str, tuple[Perturbation, dict[str, Any]]] = {
 def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     perturbation, facts = SOUND[name]
     posed = problem()
-    record = perturbation.record(posed, ("ratings >= 3 count as +1",))
+    record = perturbation.record(posed, (Step("ratings >= 3 count as +1"),))
     assert (record.guarantee, record.epsilon) == (Guarantee.PROVED, 1.5)
     assert (record.unit, record.relation) == (Unit.RATING_VALUE, Relation.CHANGE_ONE_RATING_VALUE)
     for fact, value in facts.items():
@@ -52,7 +53,7 @@ def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     assert any("which pairs are rated" in line for line in record.not_protected)
     assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
     assert with_other_signs(posed).observations.signs[0] != posed.observations.signs[0]
-    assert perturbation.record(with_other_signs(posed), ("ratings >= 3 count as +1",)) == record
+    assert perturbation.record(with_other_signs(posed), (Step("ratings >= 3 count as +1"),)) == record
     perturbation.noise_seed = 4
     try:
         unsafe = perturbation.record(posed)
@@ -80,7 +81,7 @@ def test_a_record_names_all_that_is_public_and_assumed(
     perturbation: Perturbation, own: dict[str, Any], assumed: tuple[str, ...]
 ) -> None:
     free = {"link": "logistic", "tau": 4.0, "rows": 6, "columns": 7, "rated pairs": "all of them"} | own
-    record = perturbation.record(problem(), ("as given",))
+    record = perturbation.record(problem(), (Step("as given"),))
     assert record.public_inputs == free
     assert record.assumptions == ("as given", *assumed)
     held = perturbation.record(problem(alpha=0.5, bounded=True)).public_inputs

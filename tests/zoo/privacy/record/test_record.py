@@ -194,7 +194,7 @@ def test_contradictions_are_refused(changes: dict[str, Any], match: str) -> None
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"schema": 2}, "schema 2, this version reads up to 1. Upgrade cdr-zoo"),
+        ({"schema": 3}, "schema 3, this version reads up to 2. Upgrade cdr-zoo"),
         ({"schema": "1"}, "must name its schema, got '1'"),
         ({"schema": True}, "must name its schema"),
         ({"floating_point": "all is proved"}, "lacks the sentence on floating-point"),
@@ -204,7 +204,7 @@ def test_contradictions_are_refused(changes: dict[str, Any], match: str) -> None
         ({"epsilon": 10**400}, "epsilon must be a finite number"),
         ({"epsilon": -0.5}, "epsilon must be a number in"),
         ({"epsilon": True}, "epsilon must be a finite number"),
-        ({"guarantee": "certain"}, r"guarantee must be one of \['proved', 'none'\], got 'certain'"),
+        ({"guarantee": "certain"}, r"guarantee must be one of \['proved', 'conditional', 'none'\], got 'certain'"),
         ({"guarantee": "none", "reason": "x"}, "must not state epsilon"),
         ({"unit": "household"}, "unit must be one of"),
         ({"relation": ["change_one_rating"]}, "relation must be one of"),
