@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from datamodules import Evaluation, Files, Filters
 from datamodules.filters import binarise
-from zoo.data.ratings import Step
 from tests.datamodules.handmade import TEN, table_of
+from zoo.data.ratings import Step
 
 ROWS = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
 

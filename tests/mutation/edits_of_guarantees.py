@@ -219,8 +219,8 @@ GUARANTEES = (
         ),
         (
             "a mean over projections holds for one that was known",
-            "if self.seed is None or self._holds_for_every_matrix:",
-            "if True:",
+            "known = self.seed is not None and not self._holds_for_every_matrix",
+            "known = False",
         ),
         (
             "the paper's noise holds for every projection",

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tests.samples import some_ratings
 from zoo import SPPG, Ratings
+from zoo.data.ratings import Step
 
 TINY: dict[str, Any] = {
     "steps": 5, "sample_size": 4, "n_critic": 2, "condition_dim": 2, "generator_dims": (3,), "critic_dims": (4,),

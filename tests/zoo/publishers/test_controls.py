@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.samples import some_ratings
 from zoo import JLT, Noise, Nothing, Partial, Plaintext, Publisher, Ratings, Release, Shuffled, Thinned
+from zoo.data.ratings import Step
 from zoo.privacy.record.record import Guarantee
 
 KINDS: dict[str, Publisher] = {

@@ -107,7 +107,8 @@ def test_clipped_rows_are_shrunk(
 @pytest.mark.parametrize("settings", [{}, {"centre": False}])
 def test_projections_are_nearer_to_those_without_noise(kind: type[JLT | SJLT], settings: dict[str, Any]) -> None:
     made, exact = (
-        kind(epsilon, num_components=64, seed=0, noise_seed=1, **settings).publish(SOURCE, "book") for epsilon in (8.0, 1e7)
+        kind(epsilon, num_components=64, seed=0, noise_seed=1, **settings).publish(SOURCE, "book")
+        for epsilon in (8.0, 1e7)
     )
     truth = values(exact)
     found, mean = (values(Denoiser(components)(made)) for components in (64, 0))
