@@ -1,4 +1,10 @@
-"""What the whole suite shares: tiny data sets under the names that the configs use, and runs that several tests look at."""
+"""What the whole suite shares: tiny data sets under the names that the configs use, and runs that several tests look at.
+
+Libraries are imported where they are used: with ``-n`` this file is read by the process that hands the tests out, too, and no
+worker starts before it is through.
+"""
+
+from __future__ import annotations
 
 import tests.one_thread  # noqa: F401  before numpy
 
@@ -12,17 +18,14 @@ from fcntl import LOCK_EX, flock
 from functools import partial, partialmethod
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-import torch
-from jsonargparse import ArgumentParser
-from pytorch_lightning.cli import LightningArgumentParser
 
 from tests.quickstart import PROJECTED
-from zoo.commands.cli import ZooCLI, import_names
 
-torch.set_num_threads(1)
+if TYPE_CHECKING:
+    from zoo.commands.cli import ZooCLI
 
 
 def write_csv(
@@ -34,6 +37,8 @@ def write_csv(
 
 def write_domain(folder: Path, domain: str, users: range, num_items: int, each: int, seed: int) -> None:
     """All rows, one validation and one test row and a list of 12 negatives for each user."""
+    import numpy as np
+
     rng = np.random.default_rng(seed)
     rows, valid, test, negatives = [], [], [], []
     for user in users:
@@ -50,6 +55,8 @@ def write_domain(folder: Path, domain: str, users: range, num_items: int, each: 
 
 def write_ratings(folder: Path, most: int) -> None:
     """Twenty users' ratings of 9 of 30 items from 0 to ``most``, in order of time; the last two of each user are a test."""
+    import numpy as np
+
     folder.mkdir()
     rng = np.random.default_rng(most)
     rows = [
@@ -99,6 +106,8 @@ def zoo_data(tiny_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(patch: pytest.MonkeyPatch, *arguments: object) -> ZooCLI:
     """What ``python -m zoo`` does with the arguments, in this process."""
+    from zoo.commands.cli import ZooCLI
+
     patch.setattr("sys.argv", ["zoo", *map(str, arguments)])
     patch.delenv("PL_GLOBAL_SEED", raising=False)
     with pytest.MonkeyPatch.context() as asked:
@@ -111,6 +120,8 @@ def command(patch: pytest.MonkeyPatch, *arguments: object) -> ZooCLI:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ZooCLI]:
     """Runs a command in a folder of its own, as ``python -m zoo`` would."""
+    from zoo.commands.cli import import_names
+
     import_names()
     monkeypatch.chdir(tmp_path)
     return partial(command, monkeypatch)
@@ -119,6 +130,8 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ZooCLI
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a finished ``fit`` for tests that only look at it."""
+    from zoo.commands.cli import import_names
+
     import_names()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("finished"))
@@ -145,8 +158,19 @@ def finished_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Torch, too, computes on one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def settings_are_checked_once() -> Iterator[None]:
     """Lightning writes the settings down for the checkpoint, and would check again what was parsed a moment ago."""
+    from jsonargparse import ArgumentParser
+    from pytorch_lightning.cli import LightningArgumentParser
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LightningArgumentParser, "dump", partialmethod(ArgumentParser.dump, skip_validation=True))
         yield

@@ -13,12 +13,14 @@ import pytest
 import yaml
 from jsonargparse import ArgumentParser
 
+from datamodules import CrossDomainDataModule
 from zoo.commands.benchmark.cell import CELL, LOG, Cell, cells_of
 from zoo.commands.benchmark.fit import logged_to
 from zoo.commands.benchmark.grid import Benchmark, read_benchmark, slug
+from zoo.commands.benchmark.search import any_settings
 from zoo.commands.cli import import_names
-from zoo.commands.inputs import make_publisher
 from zoo.publisher import Publisher
+from zoo.recommender import Recommender
 
 ROOT = Path(__file__).parents[4]
 SHIPPED = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
@@ -315,18 +317,32 @@ def parts(cell: Cell) -> dict[str, str]:
     return {part: json.dumps([part, settings], sort_keys=True) for part, settings in found.items()}
 
 
-def check_release(cell: Cell) -> None:
-    """What a check does with a publisher, from the same words, and without all else that a command line holds."""
-    words = cell.benchmark.arguments(cell.row, cell.seed)
-    given = [
-        word for pair in zip(words[::2], words[1::2], strict=True) if pair[0].startswith("--publisher") for word in pair
-    ]
-    base = written(ROOT / cell.benchmark.systems[cell.row.system].config).get("publisher")
+def sought(cell: Cell) -> dict[str, str]:
+    """Arguments that a search of the cell may set, each with one of its values."""
+    search = cell.benchmark.systems[cell.row.system].search
+    words = any_settings(search) if search else []
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+PARTS: dict[str, Any] = {"model": Recommender, "data": CrossDomainDataModule, "publisher": Publisher}
+
+
+@cache
+def parser_of(part: str) -> ArgumentParser:
+    """Of one part of a command line."""
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(Publisher, "publisher", required=False, instantiate=False)
-    settings = parser.parse_args(["--publisher", json.dumps(base), *given])
-    if settings.publisher is not None:
-        make_publisher(settings)
+    parser.add_subclass_arguments(PARTS[part], part, required=False)
+    return parser
+
+
+def check_part(cell: Cell, part: str) -> None:
+    """What a check does with a model, data or a publisher, from the same words, and without all else that a command line holds."""
+    words = cell.benchmark.arguments(cell.row, cell.seed) + [word for pair in sought(cell).items() for word in pair]
+    pairs = zip(words[::2], words[1::2], strict=True)
+    given = [word for pair in pairs if pair[0].split(".")[0] == f"--{part}" for word in pair]
+    config = written(ROOT / cell.benchmark.systems[cell.row.system].config)
+    parser = parser_of(part)
+    parser.instantiate(parser.parse_args([f"--{part}", json.dumps(config.get(part)), *given]))
 
 
 @pytest.mark.usefixtures("here", "zoo_data")
@@ -342,9 +358,12 @@ def test_the_rows_of_every_shipped_benchmark_can_be_made(monkeypatch: pytest.Mon
         assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
         found = parts(cell)
         new = {part for part, settings in found.items() if settings not in checked}
-        if new == {"release"}:
-            check_release(cell)
-        elif new:
+        searched = {name.split(".")[0].removeprefix("--") for name in sought(cell) if "search" in new}
+        wanted = {"publisher" if part == "release" else part for part in new - {"search"} | searched}
+        if wanted <= PARTS.keys():
+            for part in sorted(wanted):
+                check_part(cell, part)
+        else:
             cell.check()
         checked |= set(found.values())
     assert not (tmp_path / "runs").exists()
