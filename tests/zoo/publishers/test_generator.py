@@ -215,7 +215,7 @@ def test_warnings_of_others_are_heard() -> None:
 def test_the_forecast_is_the_record_and_the_plan_the_ledger(mechanism: str, noise_seed: int | None) -> None:
     publisher = GeneratorPublisher(network(mechanism, noise_seed))
     release, forecast = publisher.publish(ratings(), "book"), publisher.forecast(20, 7)
-    before = "done to the data before, and not accounted for: split random2"
+    before = "done to the data before: split random2"
     assert before in release.record.assumptions
     assert forecast == replace(
         release.record, assumptions=tuple(text for text in release.record.assumptions if text != before)
