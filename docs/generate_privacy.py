@@ -12,11 +12,12 @@ from pathlib import Path
 
 from tables import read, table
 
-from zoo.commands.privacy.show import best_guess, share
-from zoo.privacy.accounting.accountant import epsilon_of
+from zoo.commands.privacy.show import share
+from zoo.privacy.accounting.accountant import epsilon_of, guess_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
+    PrivacyEvent,
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
@@ -103,15 +104,15 @@ def classical_table() -> str:
     return table(titles, rows, left=0)
 
 
-def several(epsilon: float) -> dict[str, Callable[[int], float]]:
-    """Epsilon at delta of so many ratings of one person, by the release that guarantees ``epsilon`` for one of them."""
+def several(epsilon: float) -> dict[str, Callable[[int], PrivacyEvent]]:
+    """What so many ratings of one person see together, by the release that guarantees ``epsilon`` for one of them."""
     flips, mu, w = flip_probability(epsilon), gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
     return {
-        "`FlippedRows`": lambda k: epsilon_of([SelfComposedEvent(RandomisedResponseEvent(flips), k)], DELTA),
-        "`NoisyRows`": lambda k: epsilon_of([SelfComposedEvent(GaussianEvent(1 / mu), k)], DELTA),
+        "`FlippedRows`": lambda k: SelfComposedEvent(RandomisedResponseEvent(flips), k),
+        "`NoisyRows`": lambda k: SelfComposedEvent(GaussianEvent(1 / mu), k),
         # The row of one person moves by at most the root of k before M, as under zero-out with that clip.
-        "`JLT`, `gaussian`": lambda k: epsilon_of([GaussianProjectionEvent(w / math.sqrt(k), DIM)], DELTA),
-        "`JLT`, `unit`, at worst": lambda k: epsilon_of([GaussianEvent(1 / (mu * k))], DELTA),
+        "`JLT`, `gaussian`": lambda k: GaussianProjectionEvent(w / math.sqrt(k), DIM),
+        "`JLT`, `unit`, at worst": lambda k: GaussianEvent(1 / (mu * k)),
     }
 
 
@@ -119,9 +120,9 @@ def groups_table() -> str:
     """Epsilon of several ratings of one person together."""
     titles = ("epsilon of one rating", "release", *(f"{k} rating{'s' * (k > 1)}" for k in GROUPS))
     rows = [
-        (f"{epsilon:g}", name, *(rounded_up(cost(k)) for k in GROUPS))
+        (f"{epsilon:g}", name, *(rounded_up(epsilon_of([event(k)], DELTA)) for k in GROUPS))
         for epsilon in RATING_EPSILONS
-        for name, cost in several(epsilon).items()
+        for name, event in several(epsilon).items()
     ]
     return table(titles, rows, left=2)
 
@@ -130,16 +131,16 @@ def users_table() -> str:
     """Epsilon of all ratings of a user, and how often a yes-or-no fact about them can be guessed at most."""
     titles = ("epsilon of one rating", "release", *(f"a user with {k} ratings" for k in USERS))
     rows = [
-        (f"{epsilon:g}", name, *(with_guess(cost(k)) for k in USERS))
+        (f"{epsilon:g}", name, *(with_guess(event(k)) for k in USERS))
         for epsilon in RATING_EPSILONS[:-1]
-        for name, cost in several(epsilon).items()
+        for name, event in several(epsilon).items()
     ]
     return table(titles, rows, left=2)
 
 
-def with_guess(epsilon: float) -> str:
-    """An epsilon, and how often a yes-or-no fact can be guessed at most."""
-    return f"{rounded_up(epsilon)} ({share(best_guess(epsilon, DELTA))})"
+def with_guess(event: PrivacyEvent) -> str:
+    """Epsilon at delta, and how often a yes-or-no fact can be guessed at most."""
+    return f"{rounded_up(epsilon_of([event], DELTA))} ({share(guess_of([event]))})"
 
 
 def user_level_table() -> str:
@@ -151,8 +152,11 @@ def user_level_table() -> str:
         sigma = 1 / gauss_mu(epsilon, DELTA)
         sigmas = [sigma * math.sqrt(k) for k in USERS]
         held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
-        noise = (digits(sigma), digits(mix_w(DIM, epsilon, DELTA)))
-        rows.append((f"{epsilon:g}", share(best_guess(epsilon, DELTA)), *noise, *held))
+        w = mix_w(DIM, epsilon, DELTA)
+        noise = (digits(sigma), digits(w))
+        # Of both releases the larger: a matrix that stretches a user more than others shows them more often.
+        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))
+        rows.append((f"{epsilon:g}", share(guess), *noise, *held))
     return table(titles, rows, left=0)
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import zoo
+from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.audits.catalogue import all_audits
 from zoo.report.arithmetic import violations
 
@@ -172,14 +173,18 @@ def test_the_classical_table_has_the_figures_computed_elsewhere(privacy: ModuleT
 
 
 def test_many_ratings_cost_more_with_flips_than_with_gaussian_noise(privacy: ModuleType) -> None:
-    costs = privacy.several(1.0)
-    assert costs["`FlippedRows`"](100) == pytest.approx(79.841, abs=1e-3)
-    assert costs["`NoisyRows`"](100) == pytest.approx(14.429, abs=1e-3)
+    events = privacy.several(1.0)
+    assert epsilon_of([events["`FlippedRows`"](100)], 1e-5) == pytest.approx(79.841, abs=1e-3)
+    assert epsilon_of([events["`NoisyRows`"](100)], 1e-5) == pytest.approx(14.429, abs=1e-3)
     rows = {(row[0], row[1]): row[2:] for row in cells(privacy.groups_table())}
     assert rows["1", "`FlippedRows`"][-1] == "79.9"  # rounded up
     assert rows["1", "`NoisyRows`"][-1] == "14.5"
     for (epsilon, _), found in rows.items():
         assert float(found[0]) == float(epsilon)
+    assert {row[0]: row[1] for row in cells(privacy.user_level_table())} == {
+        # Phi(mu/2), not (e^eps + delta)/(1 + e^eps)
+        "1": "55.34 %", "2": "59.91 %", "4": "67.82 %", "8": "79.76 %", "16": "92.69 %",
+    }  # fmt: skip
     # The row of k ratings of one person is that of a user with a clip of sqrt(k), whose w at epsilon 8 is 12.16 C.
     user = {row[0]: row[2:4] for row in cells(privacy.user_level_table())}
     assert [float(cell) for cell in user["8"]] == pytest.approx([0.6002290722, 12.161070370790775], rel=1e-4)

@@ -8,7 +8,14 @@ RELEASE, PUBLISHERS = "zoo/release", "zoo/publishers"
 GUARANTEES = (
     *edits_of(
         f"{ACCOUNTING}/accountant.py",
-        ("tests/zoo/privacy/accounting/test_accountant.py", "tests/zoo/privacy/accounting/test_losses.py"),
+        (
+            "tests/zoo/privacy/accounting/test_accountant.py",
+            "tests/zoo/privacy/accounting/test_losses.py",
+            "tests/zoo/privacy/accounting/test_delta.py",
+        ),
+        ("a guess is no better than a coin", "(1 + self.delta(0.0)) / 2", "(1 + 0 * self.delta(0.0)) / 2"),
+        ("what shows besides a bit is left out", "bit + shown * (1 - bit)", "bit"),
+        ("matrices beside losses show nothing", "first + second * (1 - first), 0.0", "first, 0.0"),
         (
             "of nested counts the inner one counts alone",
             "_flattened(event.event, count * event.count)",
@@ -48,7 +55,7 @@ GUARANTEES = (
     ),
     *edits_of(
         f"{ACCOUNTING}/gaussian_mixture.py",
-        ("tests/zoo/privacy/accounting/test_gaussian_mixture.py",),
+        ("tests/zoo/privacy/accounting/test_gaussian_mixture.py", "tests/zoo/privacy/accounting/test_delta.py"),
         ("noise for a sensitivity of 1", "return sensitivity / largest_shift(", "return 1 / largest_shift("),
         (
             "the largest column norm is left out",
@@ -56,11 +63,13 @@ GUARANTEES = (
             "return sensitivity / gauss_mu",
         ),
         ("a constant of the paper's noise", "math.log(2 / delta)", "math.log(1 / delta)"),
+        ("the mean of several matrices without their widths", "sum(square * dim for dim", "sum(square for dim"),
         ("a random sensitivity is replaced by its mean", "square * _chi_square(dim)", "square * dim"),
     ),
     *edits_of(
         f"{ACCOUNTING}/pure.py",
-        ("tests/zoo/privacy/accounting/test_pure.py",),
+        ("tests/zoo/privacy/accounting/test_pure.py", "tests/zoo/privacy/accounting/test_delta.py"),
+        ("flips of one world alone", "at - (count - 2 * flips) * epsilon", "at - (count - flips) * epsilon"),
         ("the odds of a flip are taken for its probability", "small / (1 + small)", "small"),
         ("of three reports two are counted", "1 / (1 + 2 * math.exp(", "1 / (1 + math.exp("),
         ("Laplace noise for a sensitivity of 1", "return l1_sensitivity / epsilon", "return 1 / epsilon"),
@@ -73,7 +82,16 @@ GUARANTEES = (
     ),
     *edits_of(
         f"{ACCOUNTING}/losses.py",
-        ("tests/zoo/privacy/accounting/test_losses.py", "tests/zoo/privacy/accounting/test_accountant.py"),
+        (
+            "tests/zoo/privacy/accounting/test_losses.py",
+            "tests/zoo/privacy/accounting/test_accountant.py",
+            "tests/zoo/privacy/accounting/test_delta.py",
+        ),
+        (
+            "delta without the errors of its convolution",
+            "min(1.0, found + losses.slack)",
+            "min(1.0, found - losses.slack)",
+        ),
         ("noise over the sensitivity is taken for noise over the clip", "else 2 * sigma", "else sigma"),
         (
             "the remainder of many steps is left out",

@@ -90,7 +90,11 @@ RUNS = (
         f"{PRIVACY}/show.py",
         (f"{OF_PRIVACY}/test_show.py", f"{OF_PRIVACY}/test_command.py"),
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
-        ("a guess forgets delta", "(1 + delta * math.exp(-epsilon))", "1.0"),
+        (
+            "a guess about several ratings is that about one",
+            "share(guess_of(together))",
+            "share(guess_of(release.ledger))",
+        ),
     ),
     *edits_of(
         f"{PRIVACY}/plan.py",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of
+from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of, guess_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
@@ -65,7 +65,7 @@ def parts(release: Release, path: Path) -> list[Part]:
         ("mechanism", record.mechanism),
         ("SHA-256", release.digest),
     ]
-    made = [Part("Release", rows=facts), Part("In short", in_short(record))]
+    made = [Part("Release", rows=facts), Part("In short", in_short(record, release.ledger))]
     if record.claims:
         made.append(Part("What is guaranteed", rows=[*guaranteed(record).items()]))
         if record.conditions:
@@ -84,11 +84,11 @@ def parts(release: Release, path: Path) -> list[Part]:
     return made
 
 
-def in_short(record: PrivacyRecord) -> list[str]:
+def in_short(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     """One paragraph without jargon."""
     if not record.claims or record.epsilon is None or record.delta is None or record.unit is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it as if it were the ratings themselves."]
-    guess = best_guess(record.epsilon, record.delta)
+    guess = guess_of(ledger, record.relation)
     return [
         f"Protected is {UNITS[record.unit]}.",
         f"Whoever sees this release and knows everything else can answer a yes-or-no question about it, with even odds "
@@ -123,8 +123,9 @@ def _groups(release: Release) -> list[tuple[str, str]]:
     for ratings in GROUPS:
         epsilon = group_epsilon(release.record, release.ledger, ratings)
         said = "not known" if epsilon is None else rounded_up(epsilon)
-        if epsilon is not None and release.record.delta is not None:
-            said += f" (guess {share(best_guess(epsilon, release.record.delta))})"
+        together = group_events(release.record, release.ledger, ratings)
+        if epsilon is not None and together is not None:
+            said += f" (guess {share(guess_of(together))})"
         found.append((f"{ratings} rating{'s' if ratings > 1 else ''}", said))
     return found
 
@@ -140,34 +141,35 @@ def _proved(record: PrivacyRecord) -> list[str]:
 
 
 def group_epsilon(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int) -> float | None:
-    """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known.
+    """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known."""
+    together = group_events(record, ledger, ratings)
+    if record.delta is None or together is None:
+        return None
+    try:
+        return epsilon_of(together, record.delta)
+    except UnsupportedEventError:
+        return None
+
+
+def group_events(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int) -> list[PrivacyEvent] | None:
+    """A ledger as it is for that many ratings of one person together; None where it is not known.
 
     The shift of a Gaussian release grows with the number of ratings at worst, and with its square root where every
     rating moves a coordinate of its own, or a Gaussian matrix that the data do not depend on: it stretches a change of one
     person's row by a norm of the same law, whichever cells it is in.
     """
-    if record.delta is None:
-        return None
     factor = math.sqrt(ratings) if record.mechanism in OWN_NOISE else float(ratings)
     grown: list[PrivacyEvent] = []
     for event in ledger:
         if isinstance(event, RandomisedResponseEvent) and len(ledger) == 1:
-            return epsilon_of([SelfComposedEvent(event, ratings)], record.delta)
+            return [SelfComposedEvent(event, ratings)]
         if isinstance(event, GaussianEvent):
             grown.append(GaussianEvent(event.noise_multiplier / factor))
         elif isinstance(event, GaussianProjectionEvent):
             grown.append(GaussianProjectionEvent(event.noise_multiplier / math.sqrt(ratings), event.dim))
         elif not isinstance(event, NoOpEvent):
             return None
-    try:
-        return epsilon_of(grown, record.delta)
-    except UnsupportedEventError:
-        return None
-
-
-def best_guess(epsilon: float, delta: float) -> float:
-    """How often a yes-or-no fact with even odds can be guessed at most by whoever sees the release."""
-    return min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+    return grown
 
 
 def share(probability: float) -> str:

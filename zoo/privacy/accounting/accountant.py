@@ -18,10 +18,10 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.accounting.gaussian import gauss_epsilon
-from zoo.privacy.accounting.gaussian_mixture import mixture_epsilon
-from zoo.privacy.accounting.losses import MOST_TIMES, Losses, loss_epsilon
-from zoo.privacy.accounting.pure import flips_epsilon, repeated_epsilon
+from zoo.privacy.accounting.gaussian import EPSILON_MARGIN, check_curve, gauss_delta, gauss_epsilon
+from zoo.privacy.accounting.gaussian_mixture import LARGEST_SQUARE, mixture_delta, mixture_epsilon
+from zoo.privacy.accounting.losses import MOST_TIMES, Losses, loss_delta, loss_epsilon
+from zoo.privacy.accounting.pure import flips_epsilon, repeated_delta, repeated_epsilon
 from zoo.privacy.accounting.relation import Relation
 
 ACCOUNTANT = "zoo.privacy.accounting/1"
@@ -122,11 +122,74 @@ class Accountant:
         gaussian = self._square or self._projections or self._sampled
         if delta == 0:
             return math.inf if gaussian else pure
-        unsampled = sum(count / sigma / sigma for (sigma, _), count in self._sampled.items())
-        added = pure + self._gaussian_epsilon(delta, self._square + unsampled)
+        added = pure + self._gaussian_epsilon(delta, self._unsampled_square())
         if added == 0 or not (self._bits or self._laplace or self._sampled):
             return added
         return min(added, self._epsilon_of_losses(delta))
+
+    def delta(self, epsilon: float) -> float:
+        """Delta of all events together at an epsilon of at least 0, rounded up: the same curve as `epsilon`, read the other way.
+
+        At epsilon 0 it is the total variation distance of what neighbours release: who sees the release answers a
+        yes-or-no question that tells them apart, with even odds beforehand, rightly with probability (1 + delta(0))/2 at
+        most (`best_guess`). 1.0 after a non-private event.
+        """
+        check_curve(epsilon, "mu", 0.0)
+        if not self._private:
+            return 1.0
+        added = self._delta_added_up(epsilon)
+        if added == 0 or not (self._bits or self._laplace or self._sampled):
+            return min(1.0, added)
+        return min(1.0, added, self._delta_of_losses(epsilon))
+
+    @property
+    def best_guess(self) -> float:
+        """How often a yes-or-no fact with even odds can be guessed at most by whoever sees all releases, rounded up."""
+        return (1 + self.delta(0.0)) / 2
+
+    def _delta_added_up(self, epsilon: float) -> float:
+        """What the epsilons without delta leave to the Gaussian releases, every sampled step taken for one on all users."""
+        pure, square = self._pure_epsilon(), self._unsampled_square()
+        if epsilon >= pure:
+            return self._gaussian_delta(epsilon - pure, square)
+        # All together are (pure, delta(0))-private: at worst everything shows with probability delta(0), else a flipped bit.
+        bit, shown = repeated_delta(pure, 1, epsilon), self._gaussian_delta(0.0, square)
+        return bit + shown * (1 - bit)
+
+    def _gaussian_delta(self, epsilon: float, square: float) -> float:
+        """As `_gaussian_epsilon`, read the other way; rounded up."""
+        if not self._projections:
+            exact = gauss_delta(epsilon, math.sqrt(square))
+        elif square + sum(self._projections.values()) < LARGEST_SQUARE:
+            coupled = self._num_projections > 1
+            exact = mixture_delta(epsilon, math.sqrt(square), self._projections, coupled=coupled)
+        else:
+            return 1.0
+        return exact * (1 + EPSILON_MARGIN)
+
+    def _delta_of_losses(self, epsilon: float) -> float:
+        """As `_epsilon_of_losses`, read the other way."""
+        if len(self._bits) == 1 and not (self._laplace or self._sampled or self._square or self._projections):
+            ((once, count),) = self._bits.items()
+            return repeated_delta(once, int(count), epsilon) if count <= MOST_TIMES else 1.0
+        losses = self._losses()
+        if not self._projections:
+            return loss_delta(losses, epsilon)
+        # Losses at one part of epsilon and matrices at the other: any split holds, and where both deltas are alike the sum is
+        # what `epsilon` finds. Nothing to split at 0, where neither shows with the product of both chances.
+        first, second = loss_delta(losses, 0.0), self._gaussian_delta(0.0, self._square)
+        best, low, high = first + second * (1 - first), 0.0, epsilon
+        for _ in range(60 if epsilon > 0 else 0):
+            middle = (low + high) / 2
+            first = loss_delta(losses, middle)
+            second = self._gaussian_delta(max(0.0, epsilon - middle), self._square)
+            best = min(best, first + second)
+            low, high = (middle, high) if first > second else (low, middle)
+        return best
+
+    def _unsampled_square(self) -> float:
+        """Mu^2 of the Gaussian releases of fixed sensitivity if every sampled step were one on all users."""
+        return self._square + sum(count / sigma / sigma for (sigma, _), count in self._sampled.items())
 
     def _pure_epsilon(self) -> float:
         """The sum of the epsilons without delta; what is not so private has none."""
@@ -148,20 +211,23 @@ class Accountant:
         if len(self._bits) == 1 and not (self._laplace or self._sampled or self._square or self._projections):
             ((epsilon, count),) = self._bits.items()  # in closed form, without the large library
             return repeated_epsilon(epsilon, int(count), delta) if count <= MOST_TIMES else math.inf
-        apart, square = 0.0, self._square
+        apart = 0.0
         if self._projections:
             delta /= 2
             if delta < 1e-12:
                 return math.inf
-            apart, square = self._gaussian_epsilon(delta, self._square), 0.0
-        losses = Losses(
+            apart = self._gaussian_epsilon(delta, self._square)
+        return apart + loss_epsilon(self._losses(), delta)
+
+    def _losses(self) -> Losses:
+        """What one distribution holds: all but matrices, and the Gaussian releases beside these."""
+        return Losses(
             bits=tuple(sorted(self._bits.items())),
             laplace=tuple(sorted(self._laplace.items())),
             sampled=tuple(sorted(self._sampled.items())),
-            square=square,
+            square=0.0 if self._projections else self._square,
             zeroed_out=self.relation is Relation.ZERO_OUT_ONE_USER,
         )
-        return apart + loss_epsilon(losses, delta)
 
     def _check(self, single: PrivacyEvent, whole: PrivacyEvent) -> None:
         # Exact types: a subclass may mean something else, and an unknown meaning must not be billed as a known one.
@@ -216,6 +282,11 @@ def _flattened(event: PrivacyEvent, count: float) -> Iterator[tuple[PrivacyEvent
 def epsilon_of(events: Iterable[PrivacyEvent], delta: float, relation: Relation | None = None) -> float:
     """Epsilon of a ledger at a given delta, rounded up; arguments and errors as of `Accountant`."""
     return Accountant(relation, events).epsilon(delta)
+
+
+def guess_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> float:
+    """How often a yes-or-no fact can be guessed at most by whoever sees a ledger's releases; see `Accountant.best_guess`."""
+    return Accountant(relation, events).best_guess
 
 
 def mu_of(events: Iterable[PrivacyEvent]) -> float:

@@ -27,6 +27,8 @@ _NODES = 400
 _REACH = 8.8  # standard normal quantile beyond which the mixture's tails are bounded, not integrated
 _TAIL = 2e-18  # more than the mass of both tails
 _SMALLEST_DELTA = 1e-15
+LARGEST_SQUARE = 1e12
+"""Sum of mu^2 and s^2 that is beyond every use, and beyond what the integral resolves: it counts as infinite."""
 
 
 def check_dim(dim: int) -> None:
@@ -47,7 +49,8 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
     matrix may be used twice): the curve is replaced by a convex function above it, and the mean of a convex function of
     a sum is largest when all summands rise together (Dhaene et al., Insurance: Mathematics and Economics 2002). In
     x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave after, so its tangent there is that
-    convex function's second branch. Adding up Renyi divergences would need independent matrices.
+    convex function's second branch. At epsilon 0 the curve is concave throughout, so that the one at the mean of x bounds its
+    mean, and with it delta at every epsilon. Adding up Renyi divergences would need independent matrices.
 
     Mu is that of all releases with a fixed sensitivity together; ``projections`` are ``{dim: sum of s^2}``, over those of each
     width, where s is the L2 norm of the change before projection, divided by the standard deviation of the noise added to the
@@ -60,19 +63,27 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
         total += square * _chi_square(dim)
     if not coupled:
         return min(1.0, float(weights @ gauss_curve(epsilon, np.sqrt(total))) + _TAIL)
+    convex, slope = convex_curve(epsilon, total)
+    mean = mu * mu + sum(square * dim for dim, square in projections.items())
+    least = float(gauss_curve(0.0, np.array([math.sqrt(mean)]))[0])
+    return min(least, float(weights @ convex) + _TAIL * (1 + 2 * slope * float(total[-1])))
+
+
+def convex_curve(epsilon: float, squares: Floats) -> tuple[Floats, float]:
+    """A convex function above the Gaussian curve as a function of mu^2, shape ``(n,)``, and its slope far out."""
     bend = 2 * (math.hypot(1.0, epsilon) - 1.0)
-    if bend == 0:
-        return 1.0
+    if bend == 0:  # concave throughout, and steeper than anything at 0
+        return np.ones_like(squares), 0.0
     # The derivative of delta in mu is phi(mu/2 - epsilon/mu); in x = mu^2 it is that over 2 mu.
     slope = math.exp(-0.5 * (epsilon / math.sqrt(bend) - math.sqrt(bend) / 2) ** 2) / math.sqrt(8 * math.pi * bend)
-    values = gauss_curve(epsilon, np.sqrt(np.minimum(total, bend))) + slope * np.maximum(total - bend, 0.0)
-    return min(1.0, float(weights @ values) + _TAIL * (1 + 2 * slope * float(total[-1])))
+    below = gauss_curve(epsilon, np.sqrt(np.minimum(squares, bend)))
+    return below + slope * np.maximum(squares - bend, 0.0), slope
 
 
 def mixture_epsilon(delta: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
     """Epsilon at a given delta of what `mixture_delta` describes, rounded up."""
     _check_mixture_delta(delta)
-    if not mu * mu + sum(projections.values()) < 1e12:  # beyond every use, and beyond what the integral resolves
+    if not mu * mu + sum(projections.values()) < LARGEST_SQUARE:
         return math.inf
     return smallest_epsilon(lambda epsilon: mixture_delta(epsilon, mu, projections, coupled=coupled) <= delta)
 

@@ -16,6 +16,7 @@ _INTERVAL = 1e-3  # between privacy losses that are told apart; coarser where th
 _POINTS = 2**19
 _WIDEST = 1e4  # range of losses, kinds and repetitions beyond which adding up must do, however a ledger was made up
 _MOST_KINDS = 64
+_MARGIN = 1e-9  # of epsilon over rounding errors
 MOST_TIMES = 1e7
 
 
@@ -54,6 +55,16 @@ class Losses:
         return total
 
     @property
+    def too_many(self) -> bool:
+        """Whether to compose them would take too long, or too wide a range."""
+        return self.kinds > _MOST_KINDS or self.times > MOST_TIMES or self.width > _WIDEST
+
+    @property
+    def slack(self) -> float:
+        """Of delta: convolution by FFT errs by about the precision of floats times the powers taken."""
+        return 1e-12 + 1e-15 * self.times
+
+    @property
     def interval(self) -> float:
         """Between losses that are told apart: fine beside those of one event, and not too fine to compute."""
         ranges = [2 / multiplier for multiplier, _ in self.laplace]
@@ -70,14 +81,24 @@ def _range(square: float) -> float:
 @lru_cache(maxsize=256)  # a release is accounted for whenever it is read
 def loss_epsilon(losses: Losses, delta: float) -> float:
     """Epsilon by privacy loss distributions, rounded up; infinite where it would take too long or too small a delta."""
-    # Convolution by FFT errs by about the precision of floats times the powers taken: so much less delta is used.
-    slack = 1e-12 + 1e-15 * losses.times
-    if losses.kinds > _MOST_KINDS or losses.times > MOST_TIMES or losses.width > _WIDEST or delta <= 2 * slack:
+    if losses.too_many or delta <= 2 * losses.slack:
         return math.inf
     try:
-        return float(_composed(losses).get_epsilon_for_delta(delta - slack)) * (1 + 1e-9)
+        return float(_composed(losses).get_epsilon_for_delta(delta - losses.slack)) * (1 + _MARGIN)
     except OverflowError:  # e to the power of a loss beyond 709
         return math.inf
+
+
+@lru_cache(maxsize=256)
+def loss_delta(losses: Losses, epsilon: float) -> float:
+    """Delta by privacy loss distributions at an epsilon of at least 0, rounded up; 1.0 where it would take too long."""
+    if losses.too_many:
+        return 1.0
+    try:
+        found = float(_composed(losses).get_delta_for_epsilon(epsilon / (1 + _MARGIN)))
+    except OverflowError:
+        return 1.0
+    return min(1.0, found + losses.slack) if math.isfinite(found) else 1.0
 
 
 @lru_cache(maxsize=4)  # a curve asks for many deltas of one distribution

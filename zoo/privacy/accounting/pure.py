@@ -111,3 +111,22 @@ def repeated_epsilon(epsilon: float, count: int, delta: float = 0.0) -> float:
     losses = upper[likely] + np.log1p(-np.exp(math.log(delta) - upper[likely])) - lower[likely]
     rounding = 1e-9 + 1e-12 * basic
     return min(basic, max(0.0, float(losses.max()) + rounding))
+
+
+def repeated_delta(epsilon: float, count: int, at: float) -> float:
+    """Delta, at another epsilon, of ``count`` mechanisms that cost epsilon each with no delta, rounded up.
+
+    The curve of `repeated_epsilon` read the other way: the mean over the numbers j of flipped bits of
+    ``1 - e^(at - (count - 2 j) epsilon)`` where that is positive. At 0 it is the total variation distance, for one bit
+    ``tanh(epsilon/2)``. For very many mechanisms that of one with the sum of their epsilons.
+    """
+    basic = repeated_epsilon(epsilon, count)
+    if at >= basic:
+        return 0.0
+    if count == 1 or count > _LARGEST_COUNT or not basic < math.inf:
+        return -math.expm1(at - basic) / (1 + math.exp(-basic)) * (1 + EPSILON_MARGIN)
+    flips = np.arange((count + 1) // 2)  # with more than half flipped the report speaks for the other world
+    ways = gammaln(count + 1) - gammaln(flips + 1) - gammaln(count - flips + 1)
+    chances = np.exp(ways - flips * np.logaddexp(0.0, epsilon) - (count - flips) * np.logaddexp(0.0, -epsilon))
+    gains = -np.expm1(np.minimum(at - (count - 2 * flips) * epsilon, 0.0))
+    return min(1.0, float(chances @ gains) * (1 + 1e-9))

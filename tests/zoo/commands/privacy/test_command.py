@@ -148,7 +148,7 @@ def test_a_page_says_what_is_guaranteed_checked_assumed_and_open(
     said = out(capsys)
     for word in (
         "one rating of one user",
-        "at most 88.08 % of cases",  # (e^2 + 1e-5) / (1 + e^2) = .880798, never rounded down
+        "at most 59.91 % of cases",  # Phi(mu/2) = .599006 at the mu of epsilon 2 and delta 1e-5, never rounded down
         "epsilon 2.00",
         "computed anew from the ledger",
         "os entropy",

@@ -1,6 +1,7 @@
 """What a guarantee for one rating says of several, against formulas of their own, and of a guess."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.stats import chi2, norm
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext
-from zoo.commands.privacy.show import Part, as_html, as_text, best_guess, group_epsilon, share
+from zoo.commands.privacy.show import Part, as_html, as_text, group_epsilon, in_short, parts, share
 
 
 def test_groups_cost_what_independent_formulas_give() -> None:
@@ -41,12 +42,21 @@ def test_four_ratings_through_a_gaussian_matrix_are_one_change_twice_as_large() 
     assert chi2(8).expect(tail, lb=1e-9, ub=200) == pytest.approx(1e-5, rel=1e-3)
 
 
-def test_a_guess_is_bounded_as_hypothesis_testing_has_it() -> None:
-    assert best_guess(0.0, 0.0) == 0.5
-    assert best_guess(1.0, 0.0) == pytest.approx(math.e / (1 + math.e))
-    assert best_guess(2.0, 1e-5) == pytest.approx((math.exp(2) + 1e-5) / (1 + math.exp(2)))
-    assert best_guess(800.0, 0.1) == 1.0
-    assert share(0.73105) == "73.11 %", "never rounded down"
+def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
+    """For Gaussian noise ``Phi(mu/2)``, far below what epsilon and delta alone allow."""
+    noisy = NoisyRows(epsilon=8.0, delta=1e-5).publish(binary(), "books")
+    flipped = FlippedRows(epsilon=1.0).publish(binary(), "books")
+    assert "at most 79.76 % of cases" in in_short(noisy.record, noisy.ledger)[1]
+    assert "at most 73.11 % of cases" in in_short(flipped.record, flipped.ledger)[1]
+    mu = 1.6660305978457182
+    page = {part.title: part for part in parts(noisy, Path("noisy"))}
+    for ratings, said in page["Several ratings of one person"].rows:
+        guess = norm.cdf(math.sqrt(float(ratings.split()[0])) * mu / 2)
+        assert f"(guess {share(guess)})" in said
+
+
+def test_a_share_is_never_rounded_down() -> None:
+    assert share(0.73105) == "73.11 %"
     assert share(0.999999) == "all"
 
 
