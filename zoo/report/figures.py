@@ -72,7 +72,7 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
     ticks = sorted({line.epsilon for line in lines if line.epsilon})
     axes.set_xticks(ticks, [rounded_up(epsilon) for epsilon in ticks], minor=False)
     axes.minorticks_off()
-    axes.set_xlabel("epsilon, proved")
+    axes.set_xlabel(f"epsilon, {'conditional' if any(line.conditions for line in lines) else 'proved'}")
     axes.set_ylabel("NDCG@10")
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -23,9 +23,10 @@ def _result(line: Line) -> dict[str, object]:
         "control": line.row.control,
         "method": line.runs[0].report["method"],
         "published_as": line.row.published_as,
-        "guarantee": "proved" if guarantee else "none" if line.row.release else "no release",
+        "guarantee": line.standing,
         **{name: getattr(guarantee, name, "") for name in ("unit", "relation", "delta")},
         "epsilon": line.epsilon,
+        "conditions": "; ".join(line.conditions),
         "seeds": len(line.runs),
         "cases": round(line.average(lambda r: len(r.cases))),
     }

@@ -33,7 +33,7 @@ REPORTED = (
     "peak_memory",
     "release_bytes",
 )
-RECORDED = ("guarantee", "unit", "relation", "epsilon", "delta", "reason")
+RECORDED = ("guarantee", "conditions", "unit", "relation", "epsilon", "delta", "reason")
 
 
 class ResultsError(ValueError):
@@ -157,6 +157,20 @@ class Line:
     def epsilon(self) -> float | None:
         """The largest epsilon of a run, at the delta of its guarantee; None without one."""
         return None if self.guarantee is None else max(self._spent(run, "epsilon") for run in self.runs)
+
+    @cached_property
+    def conditions(self) -> tuple[str, ...]:
+        """What must be true for the epsilon to be that of the sources' own files; of a proved one nothing."""
+        return tuple(
+            dict.fromkeys(text for run in self.runs for record in run.records.values() for text in record["conditions"])
+        )
+
+    @property
+    def standing(self) -> str:
+        """How far the epsilon may be relied on, in one word; `none` and `no release` where there is no epsilon."""
+        if self.guarantee is None:
+            return "none" if self.row.release else "no release"
+        return "conditional" if self.conditions else "proved"
 
     @staticmethod
     def _spent(run: Run, name: str) -> float:

@@ -55,7 +55,7 @@ def _figure_table(guarantee: GuaranteeKind | None, lines: Sequence[Line], rankin
     for line in lines:
         cells = [line.name + (" †" if line.counted else "")]
         if line.epsilon is not None:
-            cells.append(rounded_up(line.epsilon))
+            cells.append(rounded_up(line.epsilon) + (" ‡" if line.conditions else ""))
         for measure in MEASURES:
             mean, sd = line.mean(ranking, measure), line.sd(ranking, measure)
             text = f"**{mean:.4f}**" if mean == best[measure] else f"{mean:.4f}"
@@ -64,7 +64,21 @@ def _figure_table(guarantee: GuaranteeKind | None, lines: Sequence[Line], rankin
     title = "No release, or a release that guarantees nothing" if guarantee is None else f"Guarantee for {guarantee}"
     columns = ["row", *([] if guarantee is None else ["epsilon"]), *map(metric, MEASURES), "seeds"]
     note = "† ranks some users by item counts, because its scores mean nothing for them."
-    return Table(title, columns, rows, [note] if any(line.counted for line in lines) else [])
+    return Table(title, columns, rows, [*([note] if any(line.counted for line in lines) else []), *under(lines)])
+
+
+def under(lines: Sequence[Line]) -> list[str]:
+    """A sentence for each set of conditions that an epsilon of these rows is under."""
+    sets: dict[tuple[str, ...], list[str]] = {}
+    for line in lines:
+        if line.conditions and line.epsilon is not None:
+            sets.setdefault(line.conditions, []).append(line.name)
+    notes = []
+    for conditions, names in sets.items():
+        whose = f" ({', '.join(names)})" if len(sets) > 1 else ""
+        only = "it is the epsilon of the source's own file only if"
+        notes.append(f"‡ conditional{whose}: {only} {'; and if '.join(conditions)}.")
+    return notes
 
 
 def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
@@ -176,9 +190,9 @@ def guarantee_table(lines: Sequence[Line]) -> Table:
     for line in lines:
         said = f"none ({'; '.join(line.reasons)})" if line.row.release else "no release"
         if line.epsilon is not None:
-            said = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: proved"
+            said = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: {line.standing}{' ‡' if line.conditions else ''}"
         rows.append([line.name, said])
-    return Table("What the releases guarantee", ["row", "guarantee"], rows, words=2)
+    return Table("What the releases guarantee", ["row", "guarantee"], rows, under(lines), words=2)
 
 
 def versus_table(rows: Sequence[Versus]) -> Table:

@@ -51,6 +51,30 @@ def with_records(line: Line, name: str, records: list[Record]) -> Line:
     return Line(dataclasses.replace(line.row, system=name, release="R"), made)
 
 
+CONDITIONAL = {"guarantee": "conditional", "conditions": ["no rating decides who is there", "the mean is public"]}
+
+
+def test_a_condition_stands_below_every_table_with_its_epsilon(results: Results) -> None:
+    line = next(line for line in results.lines[TASK] if line.epsilon is not None)
+    under = with_records(line, "S", [proved() | CONDITIONAL] * 3)
+    more = with_records(line, "T", [proved() | CONDITIONAL, *[proved() | CONDITIONAL | {"conditions": ["else"]}] * 2])
+    assert (line.standing, under.standing) == ("proved", "conditional")
+    assert more.conditions == (*under.conditions, "else")
+    only = (
+        "it is the epsilon of the source's own file only if no rating decides who is there; and if the mean is public"
+    )
+    for lines, notes in (
+        ([line, under], [f"‡ conditional: {only}."]),
+        ([line, under, more], [f"‡ conditional (S, R): {only}.", f"‡ conditional (T, R): {only}; and if else."]),
+    ):
+        shown = dataclasses.replace(results, lines={TASK: lines})
+        figures, said = tables.figure_tables(shown, TASK, "sampled")[0], tables.guarantee_table(lines)
+        assert [note for note in figures.notes if note.startswith("‡")] == said.notes == notes
+        assert [row[1].endswith(" ‡") for row in figures.rows] == [other is not line for other in lines]
+        assert named(said)["S, R"]["guarantee"].endswith(": conditional ‡")
+        assert named(said)[line.name]["guarantee"].endswith(": proved")
+
+
 # Who stands beside whom.
 
 
