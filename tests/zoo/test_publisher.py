@@ -2,6 +2,10 @@
 
 import pytest
 
+from tests.samples import some_ratings
+from zoo import FlippedRows
+from zoo.data.ratings import Step
+from zoo.privacy.accounting.relation import Relation
 from zoo.publisher import PublicSizes
 
 
@@ -21,3 +25,28 @@ def test_a_delta_at_which_one_user_may_be_handed_over_is_refused_before_anything
 def test_nobody_is_no_number_of_users(delta: float | None) -> None:
     with pytest.raises(ValueError, match="num_users must be at least 1, got 0"):
         PublicSizes(0, 5).delta(delta)
+
+
+def test_a_condition_counts_for_those_whom_a_step_is_felt_by() -> None:
+    """Inside a user's row a publisher bounds what whole users move; where who rated what is public, values alone count."""
+    applied = (
+        Step("counted"),
+        Step("minimum of users", "no count", "row"),
+        Step("minimum of items", "no item", "all"),
+        Step("mean", "public mean", "values"),
+    )
+    sizes = PublicSizes(20, 5, applied)
+    assert sizes.conditions(Relation.CHANGE_ONE_RATING) == ("no count", "no item", "public mean")
+    assert sizes.conditions(Relation.CHANGE_ONE_RATING_VALUE) == ("public mean",)
+    for relation in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER):
+        assert sizes.conditions(relation) == ("no item", "public mean")
+
+
+def test_a_planned_release_is_for_what_it_was_planned_for() -> None:
+    ratings = some_ratings(9, 7)
+    ratings.matrix.data[:] = 1
+    for other in (PublicSizes(8, 7), PublicSizes(9, 8), PublicSizes(9, 7, (Step("more than that"),))):
+        with pytest.raises(ValueError, match=r"planned for \d users and \d items, and 'book' has 9 and 7.*Plan anew"):
+            FlippedRows(1.0).prepare(other).make(ratings, "book")
+    made = FlippedRows(1.0).prepare(PublicSizes.of(ratings)).make(ratings, "book")
+    assert made.num_users == 9
