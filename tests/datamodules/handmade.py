@@ -1,8 +1,12 @@
-"""Tables small enough to check by eye."""
+"""Tables small enough to check by eye, and a datamodule of such tables."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 from hypothesis import strategies as st
 
+from datamodules import CrossDomainDataModule
 from datamodules.splits import PAIR
 from datamodules.tables import SCHEMA
 
@@ -29,3 +33,24 @@ TEN = table_of(
 
 #: Rows that Hypothesis draws, some of them repeated.
 ROWS = st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("uvwxyz")), min_size=1, max_size=30)
+
+
+class Held(CrossDomainDataModule):
+    """Domains that lie in memory, the source `a` and the target `b`, with what ships beside them."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, pl.DataFrame],
+        shipped: Mapping[str, tuple[pl.DataFrame | None, pl.DataFrame]] | None = None,
+        **settings: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(**({"target": "b", "sources": ("a",), "seed": 3} | settings))
+        self.tables, self.shipped = tables, shipped or {}
+
+    def read(self, domain: str) -> pl.DataFrame:
+        """All rows."""
+        return self.tables[domain]
+
+    def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+        """What was given."""
+        return self.shipped.get(domain)

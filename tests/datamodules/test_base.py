@@ -46,8 +46,9 @@ def test_a_source_party_needs_no_target(zoo_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("zoo_data")
-def test_held_out_items_of_the_source_never_reach_a_release() -> None:
-    data = files(evaluation=Evaluation(split="given"))
+def test_held_out_items_of_the_source_reach_no_release_where_that_is_asked_for() -> None:
+    assert files(evaluation=Evaluation(split="given")).source("right").num_ratings == 20 * 9
+    data = files(evaluation=Evaluation(split="given", hold_out_of_sources=True))
     source = data.source("right")
     held_out = data.read_held_out("right")
     assert held_out is not None
@@ -57,12 +58,14 @@ def test_held_out_items_of_the_source_never_reach_a_release() -> None:
         assert part is not None
         assert not pairs & set(part.select("user_id", "item_id").iter_rows())
     assert source.num_ratings == 20 * 7
-    assert any("held-out items of this domain removed" in line for line in source.applied)
+    assert source.applied[-1].words == "held-out items of this domain removed (split given)"
 
 
 @pytest.mark.usefixtures("zoo_data")
 def test_cold_start_holds_nothing_of_the_source_out() -> None:
-    assert files(evaluation=Evaluation(split="cold_start")).source("right").num_ratings == 20 * 9
+    for asked in (False, True):
+        evaluation = Evaluation(split="cold_start", hold_out_of_sources=asked)
+        assert files(evaluation=evaluation).source("right").num_ratings == 20 * 9
 
 
 @pytest.mark.usefixtures("zoo_data")
@@ -198,7 +201,9 @@ def test_one_item_of_each_user_is_tested_without_validation(split: SplitName) ->
     assert sorted(data.test.users.tolist()) == list(range(20))
     assert data.train.num_ratings == 20 * 8
     assert not rated(data.train, data.test.users, data.test.items).any()
-    assert data.source("right").num_ratings == 20 * 8
+    assert data.source("right").num_ratings == 20 * 9
+    asked = files(evaluation=Evaluation(split=split, hold_out_of_sources=True))
+    assert asked.source("right").num_ratings == 20 * 8
 
 
 @pytest.mark.parametrize("split", ["random1", "random2", "latest1", "latest2"])

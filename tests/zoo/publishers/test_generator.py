@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from callbacks import GANStabilizer, PrivacyBudget
-from datamodules import Synthetic
+from datamodules import Evaluation, Synthetic
 from tests.zoo.publishers.generators import SOUND, TINY, UNSOUND, network, ratings, same
 from zoo import EASE, SPPG, GeneratorPublisher, Ratings, Release
 from zoo.commands.cli import LIBRARY_CHATTER
@@ -82,7 +82,8 @@ def test_a_release_holds_the_generator_and_nothing_of_the_critic(mechanism: str)
 def test_it_is_the_generator_that_the_method_learns_by_itself(mechanism: str) -> None:
     """The same method trained on the domain as on a target, whose batches are of people, has the same weights."""
     sizes: dict[str, Any] = {"num_users": 20, "num_items": 12, "ratings_per_user": 5, "batch_size": 8, "seed": 0}
-    source = Synthetic(**sizes).source("book")
+    evaluation = Evaluation(hold_out_of_sources=True)  # what is left of it is what a target would learn from
+    source = Synthetic(**sizes, evaluation=evaluation).source("book")
     release = GeneratorPublisher(network(mechanism), [GANStabilizer()], seed=3).publish(source, "book")
 
     alone, data = network(mechanism), Synthetic(target="book", sources=["music"], **sizes)

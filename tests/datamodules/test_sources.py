@@ -1,0 +1,127 @@
+"""What one rating of a source's file moves of what its publisher is given: one cell, unless more was asked for."""
+
+import math
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given as forall
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from datamodules import Evaluation
+from datamodules.protocol import SplitName
+from tests.datamodules.handmade import ROWS, Held, Rows, table_of
+from zoo import FlippedRows
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.events import RandomisedResponseEvent
+from zoo.privacy.record.record import Guarantee
+
+#: Cells that one rating may move where items are held out; of `given`, where validation rows ship.
+MOST: dict[SplitName, int] = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3, "given": 1}
+VARIED: dict[str, Any] = {
+    "shares": st.sampled_from([(0.8, 0.1, 0.1), (0.5, 0.25, 0.25), (0.6, 0.0, 0.4)]),
+    "temporal": st.booleans(),
+}
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Settings with everybody and everything on a list, some of it never rated."""
+    folder = tmp_path_factory.mktemp("lists")
+    for column, names in (("user_id", "abcdef"), ("item_id", "tuvwxyz")):
+        (folder / f"{column}.csv").write_text("\n".join([column, *names]) + "\n")
+    return {"users": str(folder / "user_id.csv"), "catalogues": {"a": folder / "item_id.csv"}}
+
+
+def moved(one: Ratings, other: Ratings) -> int:
+    """Cells that differ between two matrices of the same rows and columns."""
+    assert one.user_ids.tolist() == other.user_ids.tolist()
+    assert one.item_ids.tolist() == other.item_ids.tolist()
+    return int(np.abs(one.matrix - other.matrix).sum())
+
+
+def of_file(rows: Rows, evaluation: Evaluation, validation: bool = True, **lists: Any) -> Ratings:  # noqa: ANN401
+    """What the publisher is given of a file with these rows, in their order; the first of each user ship as a test."""
+    first = table_of([("a", "u"), ("b", "v"), ("c", "w"), ("d", "x"), ("e", "y")])
+    shipped = table_of([("a", "z"), ("b", "z")]) if validation else None
+    return Held({"a": table_of(rows)}, {"a": (shipped, first)}, evaluation=evaluation, **lists).source("a")
+
+
+@st.composite
+def neighbours(draw: st.DrawFn) -> tuple[Rows, Rows]:
+    """Rows, and those without one of them."""
+    rows = list(dict.fromkeys(draw(ROWS.filter(lambda rows: len(set(rows)) > 1))))
+    gone = draw(st.integers(0, len(rows) - 1))
+    return rows, rows[:gone] + rows[gone + 1 :]
+
+
+@forall(files=neighbours(), evaluation=st.builds(Evaluation, st.sampled_from(get_args(SplitName)), **VARIED))
+@settings(max_examples=100, deadline=None)
+def test_by_default_one_rating_moves_one_cell(
+    files: tuple[Rows, Rows], evaluation: Evaluation, lists: dict[str, Any]
+) -> None:
+    one, other = (of_file(rows, evaluation, **lists) for rows in files)
+    assert moved(one, other) <= 1
+    assert not any(step.condition for step in one.applied)
+
+
+@pytest.mark.parametrize("split", MOST)
+@forall(files=neighbours(), varied=st.fixed_dictionaries(VARIED))
+@settings(max_examples=25, deadline=None)
+def test_where_items_are_held_out_it_moves_no_more_than_is_said(
+    split: SplitName, files: tuple[Rows, Rows], varied: dict[str, Any], lists: dict[str, Any]
+) -> None:
+    evaluation = Evaluation(split, hold_out_of_sources=True, **varied)
+    one, other = (of_file(rows, evaluation, **lists) for rows in files)
+    assert moved(one, other) <= MOST[split]
+    assert (
+        "validation rows ship" in one.applied[-1].condition
+        if split == "given"
+        else (f"up to {MOST[split]} cells" in one.applied[-1].condition)
+    )
+
+
+@pytest.mark.parametrize(
+    ("split", "length", "cells"),
+    [("random1", 1, 2), ("random2", 2, 2), ("latest1", 1, 2), ("latest2", 2, 2), ("ratio", 19, 3)],
+)
+def test_what_is_said_is_reached(split: SplitName, length: int, cells: int, tmp_path: Path) -> None:
+    """One rating more, and one or two others are held out."""
+    names = [f"i{n:02d}" for n in range(length + 1)]
+    (tmp_path / "users.csv").write_text("user_id\na\n")
+    (tmp_path / "items.csv").write_text("\n".join(["item_id", *names]) + "\n")
+    settings: dict[str, Any] = {"users": str(tmp_path / "users.csv"), "catalogues": {"a": tmp_path / "items.csv"}}
+    evaluation = Evaluation(split, hold_out_of_sources=True)
+    everything = of_file([("a", name) for name in names], evaluation, **settings)
+    found = [
+        moved(everything, of_file([("a", name) for name in names if name != gone], evaluation, **settings))
+        for gone in names
+    ]
+    assert max(found) == cells
+
+
+def test_validation_that_is_drawn_where_none_ships_is_felt_too(lists: dict[str, Any]) -> None:
+    """Of held-out files without validation rows one of a user's two items is drawn, and with one alone none is."""
+    evaluation = Evaluation("given", hold_out_of_sources=True)
+    rows = [("a", "u"), ("a", "v"), ("a", "w")]  # u is the test
+    everything = of_file(rows, evaluation, validation=False, **lists)
+    found = [moved(everything, of_file([r for r in rows if r != gone], evaluation, False, **lists)) for gone in rows]
+    assert max(found) == 2
+    assert "drawn ones let a rating move up to 2 cells" in everything.applied[-1].condition
+
+
+@pytest.mark.parametrize(("asked", "spent"), [(False, 1.0), (True, 2.0)])
+def test_an_epsilon_of_one_is_one_of_a_rating_of_the_file(asked: bool, spent: float, lists: dict[str, Any]) -> None:
+    """What the flips lose of one rating of the file: epsilon for each cell that it moves, and flips reach that exactly."""
+    evaluation = Evaluation("latest2", hold_out_of_sources=asked)
+    rows = [("a", "u"), ("a", "v"), ("a", "w"), ("b", "v")]
+    one, other = of_file(rows, evaluation, **lists), of_file(rows[1:], evaluation, **lists)
+    release = FlippedRows(epsilon=1.0).publish(one, "a")
+    (event,) = release.ledger
+    assert isinstance(event, RandomisedResponseEvent)
+    flip = event.flip_probability
+    assert moved(one, other) * math.log((1 - flip) / flip) == pytest.approx(spent, abs=1e-6)
+    assert release.record.guarantee is (Guarantee.CONDITIONAL if asked else Guarantee.PROVED)
+    assert ("up to 2 cells" in str(release.record)) == asked
