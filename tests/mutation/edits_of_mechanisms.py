@@ -41,6 +41,19 @@ MECHANISMS = (
         ("blocks of the matrix overlap", "offset=start * self.dim", "offset=start"),
     ),
     *edits_of(
+        f"{AUDITS}/greedy_rows.py",
+        (f"{OF_AUDITS}/test_greedy_rows.py",),
+        ("an item is taken twice", "free[item] = -math.inf", "free[item] = 0.0"),
+        ("items are chosen by their own length", "2 * (columns @ total) + free", "free"),
+        (
+            "a user of one item",
+            "changed(plan, items, matrix.num_items) @",
+            "changed(plan, items[:1], matrix.num_items) @",
+        ),
+        ("a stretch that is likely", "math.sqrt(2 * float(", "math.sqrt(4 * float("),
+        ("the claim over matrices is that of the one at hand", "mu=likely_mu(plan), attained", "attained"),
+    ),
+    *edits_of(
         f"{ROWS}/row_noise.py",
         (f"{OF_ROWS}/test_row_noise.py", "tests/zoo/publishers/test_rows.py"),
         ("noise of rows for a sensitivity of 1", "sigma = sensitivity / mu", "sigma = 1 / mu"),

@@ -13,8 +13,16 @@ from torch import Tensor
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.audits.greedy_rows import ONES, greedy_audit, greedy_items
 from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.projection import canary_audit, canary_sizes, projection_audit, random_projection_audit
+from zoo.privacy.audits.projection import (
+    audited_items,
+    canary_audit,
+    canary_sizes,
+    longest_column,
+    projection_audit,
+    random_projection_audit,
+)
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain, unprotected_record, warn_once
@@ -27,8 +35,7 @@ from zoo.release.lazy_rows import LazyRows
 LAZY_BYTES = 2**28
 """Size of the published rows beyond which they are made while the release is saved."""
 
-AUDITED = PublicSizes(1000, 64)
-"""Sizes that an audited claim is for: the default delta follows the users; what one rating moves depends on no number of items."""
+_AUDITED_USERS = 1000  # whom an audited claim is for; the default delta follows them
 
 #: Why a projection with a fixed seed has no guarantee where that is a mean over projections.
 KNOWN_BEFORE = (
@@ -197,22 +204,33 @@ class Projected(Publisher):
         return {"rows": torch.from_numpy(rows.astype(np.float32))}
 
     def audits(self) -> list[Audit | OneRunAudit]:
-        """One rating, or one user, in two worlds: the matrix of a small catalogue, and random matrices where it is random.
+        """One rating, or one user, in two worlds, by a matrix drawn as for a release, at the width of the release.
 
-        For one rating also many ratings in one release, at full width.
+        The worst for this matrix where the claim is for every one; else what would be worst for another one, and random matrices.
+        For one rating also many ratings in one release.
         """
         if self.paper_faithful:
             return []  # another form of the release, audited with the published ones
-        matrix = self.drawn_matrix(AUDITED.num_items)
-        plan = self.projection(AUDITED, matrix)
+        if self.seed is not None and not self._holds_for_every_matrix:
+            return []  # claims nothing
+        sizes = PublicSizes(_AUDITED_USERS, audited_items(self.num_components))
+        matrix = self.drawn_matrix(sizes.num_items)
+        plan = self.projection(sizes, matrix)
         name = f"{self.mechanism} {plan.calibration}"
-        made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix)]
+        made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix, items=longest_column(matrix))]
         if plan.mu is None:
-            made.append(random_projection_audit(f"{name}, over matrices", plan))
+            known = self.drawn_matrix(
+                sizes.num_items
+            )  # to an attacker, who chooses the row before the release's is drawn
+            items = greedy_items(known, min(ONES, sizes.num_items // 2))
+            made = [
+                greedy_audit(f"{name}, greedy for another matrix", plan, matrix, items),
+                random_projection_audit(f"{name}, over matrices", plan),
+            ]
         if plan.relation.unit is not Unit.USER:
-            canaries, items = canary_sizes(plan.dim)
-            wide = self.drawn_matrix(items)
-            made.append(canary_audit(f"{name}, one run", self.projection(AUDITED, wide), wide, canaries))
+            canaries, num_items = canary_sizes(plan.dim)
+            few = self.drawn_matrix(num_items)
+            made.append(canary_audit(f"{name}, one run", self.projection(sizes, few), few, canaries))
         return made
 
 

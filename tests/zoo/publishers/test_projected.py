@@ -186,7 +186,7 @@ def test_the_command_line_publishes_and_trains_with_large_releases(
         ("--publisher.num_components", "8"),
     )
     cli("publish", "--config", config, *small, "--out", "published")
-    assert "guarantee      proved" in capsys.readouterr().out
+    assert "guarantee      conditional" in capsys.readouterr().out
     assert (Path("published") / "tensors-00001.safetensors").is_file()
     run = cli("fit", "--config", config, *small, "--model.dims", "[8, 4]", "--trainer.max_epochs", "1")
     (used,) = Path(str(run.trainer.log_dir)).glob("releases/*/release.json")

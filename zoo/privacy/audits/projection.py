@@ -1,6 +1,7 @@
 """Worst pairs and canaries of projections with noise: one rating that differs, or a user's row; ratings that coins decide."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -18,32 +19,40 @@ from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_proje
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
-_DIM, _ITEMS = 16, 40  # of two worlds
-_USER_ITEMS = 4  # items of the user who is changed
+FULL_WIDTH, FULL_ITEMS = 400, 3916
+"""What PriCDR publishes, and the items of its smaller domain: the sizes of audits of one public matrix."""
+
+_DIM, _ITEMS = 16, 40  # where matrices are drawn, run by run
+_FIRST = (0, 1, 2, 3)  # items at which a user changes, or for ratings the first, unless others are worse
 _BEYOND = 3.0  # ratings in units of the range, rows in clips
 
-_CANARIES, _CANARY_ITEMS, _WIDTH = 1500, 600, 400
+_CANARIES, _CANARY_ITEMS = 1500, 600
 _FEWEST_CANARIES, _FEWEST_ITEMS = 100, 64
 _NUMBERS = 2**23  # published numbers, and those of the matrix, that an audit makes unless its rows are very wide
 _DENSITY = 0.1  # of the ratings around the canaries
 
 
-def projection_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
+def projection_audits(
+    epsilon: float = 1.0, delta: float = 1e-5, *, dim: int = FULL_WIDTH, num_items: int = FULL_ITEMS
+) -> list[Audit]:
     """Audits of the projection with noise under every matrix, calibration and relation.
 
-    Where columns are bounded, the rating that changes is that of the item whose column is the longest before they are.
-    The paper's formula is asked for 200 times the epsilon, or its noise would hide everything.
+    Claims that hold for every matrix are audited at full size, after the matrix is known: where columns are bounded, the rating
+    that changes is that of the item whose column is the longest before they are. Claims over matrices are audited with many
+    small ones here, and by what would be worst for one of full size in `zoo.privacy.audits.greedy_rows`. The paper's formula is
+    asked for 200 times the epsilon, or its noise would hide everything.
     """
-    planned = partial(plan_projection, delta=delta, dim=_DIM)
-    gaussian, sparse = GaussianMatrix(_DIM, _ITEMS, 0), SparseMatrix(_DIM, _ITEMS, 0, unit=False)
-    longest, longest_sparse = (int(np.argmax(matrix.column_norms())) for matrix in (gaussian, sparse))
+    gaussian, sparse = GaussianMatrix(dim, num_items, 0), SparseMatrix(dim, num_items, 0, unit=False)
     largest = float(gaussian.column_norms().max())
-    unit, most = planned(epsilon=epsilon), planned(epsilon=epsilon, calibration="max", largest_norm=largest)
+    bounded = partial(plan_projection, epsilon=epsilon, delta=delta, dim=dim)
+    unit, most = bounded(), bounded(calibration="max", largest_norm=largest)
+    longest, longest_sparse = longest_column(gaussian), longest_column(sparse)
     audits = [
-        projection_audit("JLT unit", unit, GaussianMatrix(_DIM, _ITEMS, 0, unit=True), item=longest),
-        projection_audit("SJLT unit", unit, SparseMatrix(_DIM, _ITEMS, 0), item=longest_sparse),
-        projection_audit("JLT max", most, gaussian, item=longest),
+        projection_audit("JLT unit", unit, GaussianMatrix(dim, num_items, 0, unit=True), items=longest),
+        projection_audit("SJLT unit", unit, SparseMatrix(dim, num_items, 0), items=longest_sparse),
+        projection_audit("JLT max", most, gaussian, items=longest),
     ]
+    planned, small = partial(plan_projection, delta=delta, dim=_DIM), GaussianMatrix(_DIM, _ITEMS, 0)
     plans = {
         "JLT gaussian": planned(epsilon=epsilon, calibration="gaussian"),
         "JLT paper": planned(epsilon=200 * epsilon, calibration="paper"),
@@ -53,31 +62,36 @@ def projection_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
         plans[name] = planned(epsilon=epsilon, calibration="gaussian", relation=relation, clip=2.0)
     for name, plan in plans.items():
         audits.append(random_projection_audit(name, plan))
-        audits.append(projection_audit(f"{name}, matrix fixed", plan, gaussian))
+        audits.append(projection_audit(f"{name}, matrix fixed", plan, small))
     return audits
+
+
+def longest_column(matrix: PublicMatrix) -> tuple[int]:
+    """The item whose rating M stretches most."""
+    return (int(np.argmax(matrix.column_norms())),)
 
 
 def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit]:
     """One-run audits of the projection with noise at the width that PriCDR publishes, 400, for one rating."""
-    unit = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH)
-    gaussian = plan_projection(epsilon=epsilon, delta=delta, dim=_WIDTH, calibration="gaussian")
+    unit = plan_projection(epsilon=epsilon, delta=delta, dim=FULL_WIDTH)
+    gaussian = plan_projection(epsilon=epsilon, delta=delta, dim=FULL_WIDTH, calibration="gaussian")
     return [
-        canary_audit("JLT unit, one run", unit, GaussianMatrix(_WIDTH, _CANARY_ITEMS, 0, unit=True)),
-        canary_audit("SJLT unit, one run", unit, SparseMatrix(_WIDTH, _CANARY_ITEMS, 0)),
-        canary_audit("JLT gaussian, one run", gaussian, GaussianMatrix(_WIDTH, _CANARY_ITEMS, 0)),
+        canary_audit("JLT unit, one run", unit, GaussianMatrix(FULL_WIDTH, _CANARY_ITEMS, 0, unit=True)),
+        canary_audit("SJLT unit, one run", unit, SparseMatrix(FULL_WIDTH, _CANARY_ITEMS, 0)),
+        canary_audit("JLT gaussian, one run", gaussian, GaussianMatrix(FULL_WIDTH, _CANARY_ITEMS, 0)),
     ]
 
 
-def worst_rows(plan: ProjectionPlan, item: int, num_items: int) -> tuple[Floats, Floats]:
+def worst_rows(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> tuple[Floats, Floats]:
     """Two rows ``(items,)`` that differ by more than the plan's relation allows, before its clipping or clamping.
 
-    The rating of ``item`` changes; for users those of four items from there.
+    The rating of the first of ``items`` changes; for users those of all of them.
     """
     row0, row1 = np.zeros(num_items), np.zeros(num_items)
     if plan.relation.unit is not Unit.USER:
-        row1[item] = _BEYOND * (plan.rating_range or 0.0)
+        row1[items[0]] = _BEYOND * (plan.rating_range or 0.0)
         return row0, row1
-    row1[item : item + _USER_ITEMS] = _BEYOND * (plan.clip or 0.0)
+    row1[list(items)] = _BEYOND * (plan.clip or 0.0)
     return (-row1 if plan.relation is Relation.REPLACE_ONE_USER else row0), row1
 
 
@@ -89,7 +103,13 @@ def _admitted(plan: ProjectionPlan, row: Floats) -> Floats:
     return np.clip(row, 0.0, plan.rating_range)
 
 
-def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, item: int = 0) -> Audit:
+def changed(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> Floats:
+    """What `worst_rows` differ by once they are bounded, ``(items,)``; of the length that the plan allows."""
+    row0, row1 = worst_rows(plan, items, num_items)
+    return _admitted(plan, row1) - _admitted(plan, row0)
+
+
+def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, items: Sequence[int] = _FIRST) -> Audit:
     """Audit of a projection with noise, the public matrix fixed.
 
     Given the matrix the release is Gaussian, and its event says with which mu: its own for the calibrations ``unit`` and
@@ -97,9 +117,9 @@ def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, i
     multiplier. That mu is audited, with the plan's epsilon or else the one that this mu gives at the plan's delta. What a
     plan claims over matrices is audited by `random_projection_audit`. What changes is said in `worst_rows`.
     """
-    row0, row1 = worst_rows(plan, item, matrix.num_items)
+    row0, row1 = worst_rows(plan, items, matrix.num_items)
     columns = matrix.transposed()
-    change = _admitted(plan, row1) - _admitted(plan, row0)
+    change = changed(plan, items, matrix.num_items)
     direction = (change / np.linalg.norm(change)) @ columns
     if isinstance(plan.event, GaussianProjectionEvent):
         mu = float(np.linalg.norm(direction)) / plan.event.noise_multiplier
@@ -132,9 +152,8 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
     """
     if plan.mu is not None:
         raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")
-    each = 1 if plan.relation.unit is not Unit.USER else _USER_ITEMS
-    rows = worst_rows(plan, 0, each)
-    change = _admitted(plan, rows[1]) - _admitted(plan, rows[0])
+    each = 1 if plan.relation.unit is not Unit.USER else len(_FIRST)
+    rows, change = worst_rows(plan, range(each), each), changed(plan, range(each), each)
     # Half of what the squares of the two worlds' means differ by, in units of |M c|^2.
     offset = 0.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.5
 
@@ -158,6 +177,11 @@ def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
         return scores0, scores1
 
     return Audit(name, plan.epsilon, plan.delta, worlds, relation=plan.relation)
+
+
+def audited_items(dim: int) -> int:
+    """Items of the matrix of width ``dim`` that a publisher is audited with: fewer where it is wide, as in `canary_sizes`."""
+    return min(FULL_ITEMS, max(_FEWEST_ITEMS, _NUMBERS // dim))
 
 
 def canary_sizes(dim: int) -> tuple[int, int]:

@@ -56,7 +56,7 @@ UNIT = GaussianMatrix(16, 40, 0, unit=True)
 
 
 def test_audits_claim_what_the_plan_claims() -> None:
-    named = {audit.name: audit for audit in projection_audits(2.0)}
+    named = {audit.name: audit for audit in projection_audits(2.0, dim=16, num_items=40)}
     for name in ("JLT unit", "SJLT unit", "JLT max", "JLT gaussian", "JLT gaussian, replace one user"):
         assert named[name].epsilon == 2.0
     for name in ("JLT unit", "SJLT unit", "JLT max"):
@@ -88,9 +88,9 @@ def test_columns_that_are_not_rescaled_are_caught(sparse: bool) -> None:
     matrix: PublicMatrix = SparseMatrix(16, 2000, 0, unit=False) if sparse else GaussianMatrix(16, 2000, 0)
     item = int(np.argmax(matrix.column_norms()))
     with pytest.raises(ValueError, match="longest column"):
-        audited(projection_audit("unit", plan(epsilon=8.0), matrix, item=item), 5)
+        audited(projection_audit("unit", plan(epsilon=8.0), matrix, items=[item]), 5)
     unchecked = replace(plan(epsilon=8.0), largest_norm=None)
-    result = audited(projection_audit("unit", unchecked, matrix, item=item), 5)
+    result = audited(projection_audit("unit", unchecked, matrix, items=[item]), 5)
     assert result.two_world.verdict == "violation"
     assert result.scale is not None
     assert result.scale.verdict == "pass"
@@ -189,9 +189,9 @@ def published(publisher: Publisher, row: Floats, users: int) -> Floats:
 def test_what_a_publisher_hands_over_keeps_its_claim(settings: dict[str, Any], rating: float) -> None:
     # Not centred: the mean over users who are all alike would take the change away.
     publishers = [
-        JLT(2.0, num_components=16, delta=1e-6, centre=False, noise_seed=seed, **settings) for seed in (10, 11)
+        JLT(2.0, num_components=16, delta=1e-6, centre=False, seed=0, noise_seed=seed, **settings) for seed in (10, 11)
     ]
-    settled = publishers[0].projection(PublicSizes(40_000, 40))
+    settled = publishers[0].projection(PublicSizes(40_000, 40), publishers[0].drawn_matrix(40))
     row = rating * np.eye(40)[3]
     direction = GaussianMatrix(16, 40, 0, unit=settled.calibration == "unit").transposed()[3]
     mu = settled.mu or float(np.linalg.norm(direction)) * settled.sensitivity / settled.w
