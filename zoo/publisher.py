@@ -20,10 +20,6 @@ from zoo.privacy.rows.plan import RowsPlan
 from zoo.release.layouts import Kind
 from zoo.release.release import Release
 
-SETS_OPEN = "the sets of users and items: a user or an item that one rating alone brings in shows"
-EVALUATED = "held-out items of this domain, where they are used to evaluate"
-"""What no guarantee covers, for records."""
-
 Make = Callable[[Ratings, str], Release]
 """Ratings and the name of their domain in, their release out. Noise is drawn here, so each call is another release."""
 Tensors = Callable[[Ratings, str], Mapping[str, Tensor]]

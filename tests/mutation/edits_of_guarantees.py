@@ -18,10 +18,10 @@ GUARANTEES = (
         ("matrices beside losses show nothing", "first + second * (1 - first), 0.0", "first, 0.0"),
         (
             "of nested counts the inner one counts alone",
-            "_flattened(event.event, count * event.count)",
-            "_flattened(event.event, event.count)",
+            "flattened(event.event, count * event.count)",
+            "flattened(event.event, event.count)",
         ),
-        ("parts of a repeated event count once", "_flattened(part, count)", "_flattened(part, 1.0)"),
+        ("parts of a repeated event count once", "flattened(part, count)", "flattened(part, 1.0)"),
         (
             "the square of a noise multiplier is forgotten",
             "case GaussianEvent(noise_multiplier=sigma):\n                self._square += count / sigma / sigma",

@@ -233,8 +233,8 @@ METHODS = (
         ("a proof for what was not computed", "if plan.exact_minimiser:", "if not plan.exact_minimiser:"),
         (
             "one is promised what all are not",
-            "NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED",
-            "NOT_PROTECTED",
+            "NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED_BY_SIGNS",
+            "NOT_PROTECTED_BY_SIGNS",
         ),
     ),
 )

@@ -26,10 +26,21 @@ from zoo.privacy.audits.projection import (
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain, unprotected_record, warn_once
+from zoo.privacy.record.texts import (
+    EVALUATED,
+    ITEM_MEANS,
+    NOT_CHOSEN,
+    SETS_OPEN,
+    SETS_PUBLIC,
+    SEVERAL_AT_RANDOM,
+    SEVERAL_PROJECTED,
+    clipped_before,
+    ratings_within,
+)
 from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.svd_lift import Floats, lifted_ratings
-from zoo.publisher import EVALUATED, SETS_OPEN, PlannedRelease, PublicSizes, Publisher
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 from zoo.release.lazy_rows import LazyRows
 
 LAZY_BYTES = 2**28
@@ -41,8 +52,6 @@ _AUDITED_USERS = 1000  # whom an audited claim is for; the default delta follows
 KNOWN_BEFORE = (
     "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
 )
-
-ITEM_MEANS = "item means, if they are known from elsewhere"
 
 
 class Projected(Publisher):
@@ -140,8 +149,7 @@ class Projected(Publisher):
                 self.mechanism, weakness, sizes.done_before, noise_source=label, public_inputs=inputs
             )
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, tensors)
-        cost = "k times mu at worst" if plan.mu is not None else "as one change that is sqrt(k) times as large"
-        group = f"several ratings of one user together: k of them cost {cost}"
+        group = SEVERAL_AT_RANDOM if plan.mu is None else SEVERAL_PROJECTED
         known = self.seed is not None and not self._holds_for_every_matrix
         return PlannedRelease.of_plan(
             self.mechanism,
@@ -168,6 +176,7 @@ class Projected(Publisher):
             "calibration": plan.calibration,
             **(secret if self.paper_faithful else {"projection_seed": matrix.seed}),
             "w": plan.w,
+            **({} if plan.largest_norm is None else {"largest_norm": plan.largest_norm}),
             f"centred {'before the lift' if self.paper_faithful else 'after the noise'}": self.centre,
             "num_users": sizes.num_users,
             "num_items": sizes.num_items,
@@ -176,13 +185,13 @@ class Projected(Publisher):
 
     def _assumptions(self, plan: ProjectionPlan) -> tuple[str, ...]:
         if plan.clip is None:
-            bound = f"ratings lie in [0, {plan.rating_range:g}], and one that is absent counts as 0"
+            assert plan.rating_range is not None  # it goes with clip
+            bound = ratings_within(plan.rating_range)
         else:
-            bound = f"rows are clipped to an L2 norm of {plan.clip:g} before projection"
-        sets = "the sets of users and items are public, or treated as such"
+            bound = clipped_before("projection", plan.clip)
         if self._holds_for_every_matrix:
-            return bound, sets
-        return bound, sets, "the data were not chosen after seeing the projection"
+            return bound, SETS_PUBLIC
+        return bound, SETS_PUBLIC, NOT_CHOSEN
 
     def _tensors(
         self, plan: ProjectionPlan, matrix: PublicMatrix, weakness: str | None, source: Ratings, domain: str

@@ -15,7 +15,17 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
+from zoo.privacy.record.mechanisms import FLIPPED_ROWS, NOISY_ROWS
 from zoo.privacy.record.record import Plain
+from zoo.privacy.record.texts import (
+    BINARY,
+    CATALOGUE,
+    EVALUATED,
+    SETS_OPEN,
+    SEVERAL_FLIPPED,
+    SEVERAL_NOISY,
+    clipped_before,
+)
 from zoo.privacy.rows.plan import RowsPlan
 from zoo.privacy.rows.row_noise import (
     flipped_rows,
@@ -24,7 +34,7 @@ from zoo.privacy.rows.row_noise import (
     plan_noise,
     plan_randomised_response,
 )
-from zoo.publisher import EVALUATED, SETS_OPEN, PlannedRelease, PublicSizes, Publisher
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 from zoo.release.layouts import compressed
 
 Rows = npt.NDArray[np.float32] | csr_array
@@ -84,23 +94,22 @@ class NoisyRows(Publisher):
                 "are released."
             )
         kept = {} if plan.threshold is None else {"threshold": plan.threshold}
-        clipped = () if plan.clip is None else (f"rows are clipped to an L2 norm of {plan.clip:g} before the noise",)
-        group = "several ratings of one user together: k of them cost sqrt(k) times mu"
+        clipped = () if plan.clip is None else (clipped_before("the noise", plan.clip),)
 
         def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
             make = noisy_rows if small or plan.threshold is None else noisy_rows_above
             return make(matrix, plan, noise)
 
         drawn = {"sigma": plan.noise_std, "grid": lattice_spacing(plan.noise_std), **kept}
-        several = () if plan.relation.unit is Unit.USER else (group,)
-        return _planned("NoisyRows", plan, self.noise_seed, sizes, rows, drawn, clipped, several)
+        several = () if plan.relation.unit is Unit.USER else (SEVERAL_NOISY,)
+        return _planned(NOISY_ROWS, plan, self.noise_seed, sizes, rows, drawn, clipped, several)
 
     def audits(self) -> list[Audit]:
         """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
         whole = self.threshold is None or self.relation.unit is Unit.USER
         threshold = None if whole else min(self.threshold or 0.0, _AUDITED_THRESHOLD)
         plan = self._plan(delta=1e-5 if self.delta is None else self.delta, threshold=threshold)
-        return [noisy_rows_audit("NoisyRows", plan)]
+        return [noisy_rows_audit(NOISY_ROWS, plan)]
 
 
 class FlippedRows(Publisher):
@@ -132,7 +141,6 @@ class FlippedRows(Publisher):
         """One flip, for one rating moves one cell; only 0/1 ratings."""
         _check_sizes(sizes)
         plan = self._plan(num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep)
-        group = "several ratings of one user together: k of them cost k times as much"
 
         def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
             reported = flipped_rows(matrix, plan, noise)
@@ -140,12 +148,12 @@ class FlippedRows(Publisher):
 
         facts = {"flip_probability": plan.flip_probability, "keep": plan.keep}
         drawn: dict[str, Plain] = {**facts, "draws": "exact, from integers"}
-        return _planned("FlippedRows", plan, self.noise_seed, sizes, rows, drawn, (), (group,))
+        return _planned(FLIPPED_ROWS, plan, self.noise_seed, sizes, rows, drawn, (), (SEVERAL_FLIPPED,))
 
     def audits(self) -> list[Audit]:
         """One rating in two worlds, with at least half of the reported ones kept."""
         keep = max(self.keep or 1.0, _AUDITED_KEEP)
-        return [flipped_rows_audit("FlippedRows", self._plan(num_users=1, num_items=1, keep=keep))]
+        return [flipped_rows_audit(FLIPPED_ROWS, self._plan(num_users=1, num_items=1, keep=keep))]
 
 
 def _check_sizes(sizes: PublicSizes) -> None:
@@ -182,7 +190,6 @@ def _planned(
         made = rows(source.matrix, NoiseSource.of(noise_seed), small)
         return compressed(made) if isinstance(made, csr_array) else {"rows": torch.from_numpy(made)}
 
-    sets = "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data"
     return PlannedRelease.of_plan(
         mechanism,
         plan,
@@ -190,6 +197,6 @@ def _planned(
         sizes,
         tensors,
         public_inputs={"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items},
-        assumptions=("a rating counts as 1, its absence as 0", sets, *bounds),
+        assumptions=(BINARY, CATALOGUE, *bounds),
         not_protected=(SETS_OPEN, EVALUATED, *several),
     )

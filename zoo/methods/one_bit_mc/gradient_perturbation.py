@@ -13,6 +13,8 @@ from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_gradient, plan_gradient
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.mechanisms import ONE_BIT
+from zoo.privacy.record.texts import NOTHING_SEEN
 
 
 class GradientPerturbation(Perturbation):
@@ -38,8 +40,8 @@ class GradientPerturbation(Perturbation):
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = "one-bit matrix completion, gradient"
-    assumes = ("of an interrupted run, nothing but the checkpoint that it goes on from was looked at",)
+    mechanism = f"{ONE_BIT}gradient"
+    assumes = (NOTHING_SEEN,)
 
     noise: Noise
     steps: int

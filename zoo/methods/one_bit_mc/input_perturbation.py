@@ -17,6 +17,7 @@ from zoo.privacy.one_bit.randomised_response import (
     ternary_signs,
 )
 from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.mechanisms import ONE_BIT
 
 
 class InputPerturbation(Perturbation):
@@ -34,7 +35,7 @@ class InputPerturbation(Perturbation):
         noise_seed: Null: flips from the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = "one-bit matrix completion, input"
+    mechanism = f"{ONE_BIT}input"
 
     def __init__(self, epsilon: float, hide_pairs: bool = False, noise_seed: int | None = None) -> None:
         self.epsilon, self.hide_pairs, self.noise_seed = epsilon, hide_pairs, noise_seed

@@ -12,6 +12,7 @@ from zoo.privacy.one_bit.mechanisms import noisy_bits, objective_noise, plan_obj
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_objective
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
+from zoo.privacy.record.mechanisms import ONE_BIT
 from zoo.privacy.record.record import Plain
 
 
@@ -35,7 +36,7 @@ class ObjectivePerturbation(Perturbation):
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = "one-bit matrix completion, objective"
+    mechanism = f"{ONE_BIT}objective"
 
     noise: Noise
 

@@ -12,7 +12,9 @@ from zoo.privacy.one_bit.mechanisms import longest_step, noisy_output, plan_outp
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_output
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
+from zoo.privacy.record.mechanisms import ONE_BIT
 from zoo.privacy.record.record import Plain
+from zoo.privacy.record.texts import NO_CHECKPOINT, SEVERAL_SIGNS_OUTPUT
 
 
 class OutputPerturbation(Perturbation):
@@ -34,12 +36,10 @@ class OutputPerturbation(Perturbation):
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = "one-bit matrix completion, output"
-    assumes = ("checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice",)
+    mechanism = f"{ONE_BIT}output"
+    assumes = (NO_CHECKPOINT,)
     noise = "gaussian"
-    several = (
-        "several ratings of one person: k of them have up to k times the mu, which is more than k times the epsilon"
-    )
+    several = SEVERAL_SIGNS_OUTPUT
 
     def __init__(
         self,

@@ -26,19 +26,14 @@ from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
+from zoo.privacy.record.texts import (
+    NOT_PROTECTED_BY_SIGNS,
+    NOT_PROTECTED_WITH_PAIRS,
+    SEVERAL_SIGNS,
+    SEVERAL_SIGNS_GAUSSIAN,
+)
 
 Drawn = dict[str, Floats]
-
-NOT_PROTECTED = (
-    "which pairs are rated: the completed matrix is made with them in the open",
-    "held-out ratings, where they are used to evaluate",
-)
-NOT_PROTECTED_WITH_PAIRS = (
-    "the sets of users and items",
-    "who rated what, in anything but the completed matrix: counts in the run's summary, ranking figures, recommendations, which "
-    "leave out what a user has rated, and a checkpoint's digest of the pairs",
-    *NOT_PROTECTED[1:],
-)
 
 
 class Terms(NamedTuple):
@@ -145,9 +140,7 @@ class Perturbation(ABC):
     @property
     def several(self) -> str:
         """What several ratings of one person cost together."""
-        gaussian = "the root of k times the mu, which is more than that in epsilon"
-        cost = gaussian if self.noise == "gaussian" else "k times the epsilon"
-        return f"several ratings of one person: k of them have {cost}"
+        return SEVERAL_SIGNS_GAUSSIAN if self.noise == "gaussian" else SEVERAL_SIGNS
 
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """For the record, beside those of the problem."""
@@ -182,10 +175,11 @@ class Perturbation(ABC):
             public_inputs=problem.public | pairs | self.public_settings(problem.terms),
             conditions=conditions(applied, plan.relation.unit),
             assumptions=(*map(str, applied), *self.assumes),
-            not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED), self.several),
+            not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED_BY_SIGNS), self.several),
         )
         if plan.exact_minimiser:
             return record.without_guarantee("the minimiser is not exact, and the proof is for the exact one")
+        record.check_against([plan.event])
         return record
 
 

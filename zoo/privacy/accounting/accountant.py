@@ -84,7 +84,7 @@ class Accountant:
         """
         if type(count) is not int or count < 1:
             raise ValueError(f"count must be an integer of at least 1, got {count!r}.")
-        singles = list(_flattened(event, float(count)))
+        singles = list(flattened(event, float(count)))
         for single, _ in singles:
             self._check(single, event)
         for single, times in singles:
@@ -268,13 +268,13 @@ class Accountant:
                 self._laplace[multiplier] += count
 
 
-def _flattened(event: PrivacyEvent, count: float) -> Iterator[tuple[PrivacyEvent, float]]:
+def flattened(event: PrivacyEvent, count: float) -> Iterator[tuple[PrivacyEvent, float]]:
     """The single events inside an event, in order, each with how often it happened: nested counts multiply."""
     if type(event) is SelfComposedEvent:
-        yield from _flattened(event.event, count * event.count)
+        yield from flattened(event.event, count * event.count)
     elif type(event) is ComposedEvent:
         for part in event.events:
-            yield from _flattened(part, count)
+            yield from flattened(part, count)
     else:
         yield event, count
 

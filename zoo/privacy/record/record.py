@@ -14,6 +14,7 @@ from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import OS_ENTROPY, SEEDED, NoiseSource
+from zoo.privacy.record.claims import check_claims
 from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import Plain as Plain
 from zoo.privacy.record.fields import RecordError as RecordError
@@ -199,9 +200,11 @@ class PrivacyRecord:
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
         """Compare what is stated with what the ledger gives, computed anew under the stated relation and delta.
 
-        `UnderstatedPrivacyError` if epsilon or mu is stated lower than that, `UnsupportedEventError` if the accountant does not
-        know an event. A record without a guarantee states nothing and is not compared.
+        `UnderstatedPrivacyError` if epsilon or mu is stated lower than that, `RecordError` if anything else is not what the
+        ledger says or the mechanism has to say (`zoo.privacy.record.claims`), `UnsupportedEventError` if the accountant does
+        not know an event. A record without a guarantee states nothing and is not compared.
         """
+        ledger = tuple(ledger)
         if not self.claims or self.epsilon is None or self.delta is None:
             return
         accountant = Accountant(self.relation, ledger)
@@ -221,6 +224,7 @@ class PrivacyRecord:
                 f"{self.mechanism}: the record states mu {self.mu:.6g}, its ledger gives {accountant.mu:.6g}. "
                 "Do not use the release; ask the source party for a correct one."
             )
+        check_claims(self, ledger)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, with its schema and the sentence on floating point."""

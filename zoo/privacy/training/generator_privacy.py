@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.mechanisms import TRAINED
 from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
+from zoo.privacy.record.texts import CHOSEN_BLIND, ENDED_BLIND, NOT_PROTECTED_BY_TRAINING, SETS_PUBLIC
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
@@ -143,7 +145,7 @@ class GeneratorPrivacy:
         ``applied`` says what was done to the data before, and ``conditions`` what must be true of that; ``inputs`` are other public
         settings that the release depends on, and ``steps_taken`` are the noisy steps, where they were fewer than planned.
         """
-        name, noise, plan = f"SPPG, {self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
+        name, noise, plan = f"{TRAINED}{self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
         public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}
         public |= inputs or {}
         before = [f"done to the data before: {step}" for step in applied]
@@ -166,18 +168,13 @@ class GeneratorPrivacy:
             conditions=conditions,
             public_inputs=public | {"noise_multiplier": plan.noise_multiplier, "noise is on": plan.noise_is_on},
             assumptions=(
-                "the sets of users and items are public, or treated as such",
-                "settings, widths and initial weights were chosen without looking at these ratings",
+                SETS_PUBLIC,
+                CHOSEN_BLIND,
                 *plan.assumptions,
-                *(("training was ended by nothing that looked at these ratings",) if steps < plan.steps else ()),
+                *((ENDED_BLIND,) if steps < plan.steps else ()),
                 *before,
             ),
-            not_protected=(
-                "the sets of users and items",
-                "figures measured on the source's ratings, and whatever is chosen by them",
-                "held-out items of this domain, where they are used to evaluate",
-                "whether training fails: with no rating at all, or numbers that diverge, there is no release",
-            ),
+            not_protected=NOT_PROTECTED_BY_TRAINING,
         )
 
     def released(

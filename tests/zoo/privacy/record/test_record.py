@@ -21,9 +21,22 @@ from zoo.privacy.record.record import (
     default_delta,
     unprotected_record,
 )
+from zoo.privacy.record.texts import (
+    EVALUATED,
+    ITEM_MEANS,
+    NOT_CHOSEN,
+    SETS_OPEN,
+    SETS_PUBLIC,
+    SEVERAL_AT_RANDOM,
+    SEVERAL_PROJECTED,
+    ratings_within,
+)
 from zoo.privacy.rows.projection import plan_projection
 
 MU = gauss_mu(8.0, 1e-5)
+INPUTS = {"projection_seed": 3, "num_components": 400, "w": 20 / MU, "calibration": "unit", "binary": True}
+ASSUMED = ("ratings >= 3 count as 1", ratings_within(1.0), SETS_PUBLIC)
+OPEN = ("who is a user", SETS_OPEN, ITEM_MEANS, EVALUATED, SEVERAL_PROJECTED)
 
 
 def proved(**changes: object) -> PrivacyRecord:
@@ -38,10 +51,10 @@ def proved(**changes: object) -> PrivacyRecord:
         "mu": MU,
         "sensitivity": 1.0,
         "sensitivity_norm": "L2",
-        "noise_scale": 0.6,
-        "public_inputs": {"projection_seed": 3, "dim": 400, "calibration": "unit", "binary": True},
-        "assumptions": ("ratings >= 3 count as 1",),
-        "not_protected": ("who is a user",),
+        "noise_scale": 1 / MU,
+        "public_inputs": INPUTS,
+        "assumptions": ASSUMED,
+        "not_protected": OPEN,
     }
     return PrivacyRecord(**(fields | changes))
 
@@ -79,7 +92,7 @@ def test_a_record_without_guarantee_shows_no_epsilon_anywhere() -> None:
     assert record.summary() == "none (seeded noise)"
     values = record.to_dict()
     assert [values[name] for name in ("epsilon", "delta", "mu", "requested_epsilon")] == [None] * 4
-    assert record.noise_scale == 0.6  # a denoiser needs it
+    assert record.noise_scale == 1 / MU  # a denoiser needs it
 
 
 def test_seeded_noise_takes_the_claims_and_nothing_else() -> None:
@@ -94,10 +107,10 @@ def test_seeded_noise_takes_the_claims_and_nothing_else() -> None:
             requested_epsilon=9.25,
             sensitivity=1.0,
             sensitivity_norm="L2",
-            noise_scale=0.6,
-            public_inputs={"projection_seed": 3, "dim": 400, "calibration": "unit", "binary": True},
-            assumptions=("ratings >= 3 count as 1",),
-            not_protected=("who is a user",),
+            noise_scale=1 / MU,
+            public_inputs=INPUTS,
+            assumptions=ASSUMED,
+            not_protected=OPEN,
         )
 
     whole = proved(requested_epsilon=9.25)
@@ -117,7 +130,15 @@ def test_reasons_add_up() -> None:
 
 def test_the_papers_epsilon_stands_beside_the_true_one() -> None:
     plan = plan_projection(epsilon=1.0, delta=1e-5, dim=400, calibration="paper")
-    record = proved(epsilon=plan.epsilon, mu=None, requested_epsilon=plan.requested_epsilon)
+    record = proved(
+        epsilon=plan.epsilon,
+        mu=None,
+        requested_epsilon=plan.requested_epsilon,
+        noise_scale=plan.noise_std,
+        public_inputs={"num_components": 400, "w": plan.w, "calibration": "paper"},
+        assumptions=(*ASSUMED, NOT_CHOSEN),
+        not_protected=(*OPEN, SEVERAL_AT_RANDOM),
+    )
     record.check_against([plan.event])
     assert "epsilon        0.00617 at delta 1e-05" in str(record)  # 0.006164...: rounded up
     assert "asked for      the paper's epsilon 1; the proved one is above" in str(record)
@@ -131,7 +152,8 @@ def test_a_printed_epsilon_is_never_below_the_stated_one(epsilon: float) -> None
 
 def test_a_calibrated_record_agrees_with_its_ledger() -> None:
     proved().check_against([GaussianEvent(1 / MU)])
-    proved().check_against([GaussianEvent(2 / MU), NoOpEvent()])  # stating more than was spent is no lie
+    proved().check_against([GaussianEvent(1 / MU), NoOpEvent()])
+    proved(epsilon=20.0).check_against([GaussianEvent(1 / MU)])  # stating more than was spent is no lie
 
 
 @pytest.mark.parametrize(

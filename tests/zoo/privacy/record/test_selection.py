@@ -40,7 +40,7 @@ def account(
     """A proved release with these events."""
     gaussian = all(isinstance(event, GaussianEvent) for event in ledger)
     record = PrivacyRecord(
-        mechanism="JLT",
+        mechanism="rows of somebody else",
         guarantee=Guarantee.PROVED,
         noise_source=OS_ENTROPY,
         unit=relation.unit,
@@ -52,7 +52,7 @@ def account(
         sensitivity_norm="L2",
         clip=1.0,
         noise_scale=2.0,
-        **more,
+        **({"compositions": len(ledger)} | more),
     )
     return record, ledger
 

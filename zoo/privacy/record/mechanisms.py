@@ -1,0 +1,272 @@
+"""What a record of each mechanism must say, given the event that leads its ledger: relations, numbers and texts."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar, overload
+
+from zoo.privacy.accounting.events import (
+    GaussianEvent,
+    GaussianProjectionEvent,
+    LaplaceEvent,
+    PoissonSampledGaussianEvent,
+    PrivacyEvent,
+    PureEvent,
+    RandomisedResponseEvent,
+)
+from zoo.privacy.accounting.pure import ternary_keep
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.randomness.noise import lattice_spacing
+from zoo.privacy.record import texts
+from zoo.privacy.record.fields import RecordError
+from zoo.privacy.record.stated import Stated
+
+NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
+TRAINED = "SPPG, "
+ONE_BIT = "one-bit matrix completion, "
+
+_ONE_RATING = frozenset({Relation.CHANGE_ONE_RATING})
+_ONE_VALUE = frozenset({Relation.CHANGE_ONE_RATING_VALUE})
+_ONE_USER = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
+
+One = TypeVar("One", bound=PrivacyEvent)
+Other = TypeVar("Other", bound=PrivacyEvent)
+
+
+class InconsistentRecordError(RecordError):
+    """A record that says something else than its ledger, or leaves out what records of its mechanism say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """What a record must say."""
+
+    relations: frozenset[Relation]  # that its mechanism may claim
+    fields: Mapping[str, float | None]  # numbers of the record, by field; None: there must be none
+    inputs: Mapping[str, float] = field(
+        default_factory=dict
+    )  # numbers among its public inputs, all of which must be there
+    assumptions: tuple[str, ...] = ()
+    not_protected: tuple[str, ...] = ()
+
+
+Mechanism = Callable[[Stated, PrivacyEvent], Due]
+"""Record and the single event that its ledger begins with in, what the record must say out."""
+
+
+def due_of(record: Stated, event: PrivacyEvent) -> Due | None:
+    """What a record must say; None for a mechanism that is none of ours, of which nothing is known here.
+
+    `InconsistentRecordError` if the event cannot be of this mechanism, or what the others follow from is not stated.
+    """
+    mechanism = MECHANISMS.get(record.mechanism)
+    return None if mechanism is None else mechanism(record, event)
+
+
+def stated_number(record: Stated, name: str) -> float:
+    """A positive number among the public inputs, which may come from anybody."""
+    value = record.public_inputs.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-300 <= value <= 1e300:
+        raise InconsistentRecordError(
+            f"{record.mechanism}: public_inputs[{name!r}] must be a positive number, got {str(value)[:80]!r}."
+        )
+    return value
+
+
+@overload
+def _expect(record: Stated, event: PrivacyEvent, one: type[One]) -> One: ...
+@overload
+def _expect(record: Stated, event: PrivacyEvent, one: type[One], other: type[Other]) -> One | Other: ...
+def _expect(
+    record: Stated, event: PrivacyEvent, one: type[PrivacyEvent], other: type[PrivacyEvent] | None = None
+) -> PrivacyEvent:
+    """The event, if it is of a kind that the mechanism has."""
+    if type(event) not in (one, other):
+        wanted = one.__name__ if other is None else f"{one.__name__} or {other.__name__}"
+        raise InconsistentRecordError(
+            f"{record.mechanism}: its ledger must begin with a {wanted}, it begins with a {type(event).__name__}."
+        )
+    return event
+
+
+def _clip(record: Stated) -> float:
+    if record.clip is None:
+        raise InconsistentRecordError(f"{record.mechanism}: the record must state the clip that bounds one user.")
+    return record.clip
+
+
+def _row_sensitivity(record: Stated, of_rating: float) -> float:
+    """How far one change moves rows (L2): a rating so far, a user the clip, and twice that where another one comes."""
+    if record.unit is not Unit.USER:
+        return of_rating
+    return _clip(record) * (2 if record.relation is Relation.REPLACE_ONE_USER else 1)
+
+
+# Rows.
+
+
+def _noisy_rows(record: Stated, event: PrivacyEvent) -> Due:
+    per_user = record.unit is Unit.USER
+    sensitivity = _row_sensitivity(record, 1.0)
+    sigma = _expect(record, event, GaussianEvent).noise_multiplier * sensitivity
+    grid = lattice_spacing(sigma)
+    inputs = {"sigma": sigma}
+    if "grid" in record.public_inputs:
+        # Sigma is recomputed, and its last digit may carry it over a power of two.
+        inputs["grid"] = lattice_spacing(stated_number(record, "sigma"))
+    if "threshold" in record.public_inputs:
+        steps = math.floor(min(stated_number(record, "threshold") / grid, 2.0**60))
+        inputs["threshold"] = (steps + 0.5) * grid  # half-way between two points of the lattice
+    return Due(
+        relations=_ONE_RATING | _ONE_USER,
+        fields={"sensitivity": sensitivity, "noise_scale": sigma, **({} if per_user else {"clip": None})},
+        inputs=inputs,
+        assumptions=(
+            texts.BINARY,
+            texts.CATALOGUE,
+            *((texts.clipped_before("the noise", _clip(record)),) if per_user else ()),
+        ),
+        not_protected=(texts.SETS_OPEN, texts.EVALUATED, *(() if per_user else (texts.SEVERAL_NOISY,))),
+    )
+
+
+def _flipped_rows(record: Stated, event: PrivacyEvent) -> Due:
+    p = _expect(record, event, RandomisedResponseEvent).flip_probability
+    keep = stated_number(record, "keep")
+    return Due(
+        relations=_ONE_RATING,
+        fields={"sensitivity": 1.0, "noise_scale": math.sqrt(p * (1 - p)), "clip": None, "mu": None},
+        inputs={"flip_probability": p, "keep": min(keep, 1.0)},
+        assumptions=(texts.BINARY, texts.CATALOGUE),
+        not_protected=(texts.SETS_OPEN, texts.EVALUATED, texts.SEVERAL_FLIPPED),
+    )
+
+
+def _projected(record: Stated, event: PrivacyEvent) -> Due:
+    gaussian = _expect(record, event, GaussianEvent, GaussianProjectionEvent)
+    multiplier = gaussian.noise_multiplier
+    per_user, inputs, dim = record.unit is Unit.USER, record.public_inputs, stated_number(record, "num_components")
+    sensitivity = _row_sensitivity(record, record.sensitivity or 0.0)
+    at_random = isinstance(gaussian, GaussianProjectionEvent)
+    calibration, w = inputs.get("calibration"), stated_number(record, "w")
+    if calibration not in (("gaussian", "paper") if at_random else ("unit", "max")):
+        raise InconsistentRecordError(
+            f"{record.mechanism}: calibration {str(calibration)[:80]!r} does not go with a {type(event).__name__}."
+        )
+    due: dict[str, float] = {"num_components": dim}
+    if isinstance(gaussian, GaussianProjectionEvent):
+        due |= {"w": multiplier * sensitivity, "num_components": gaussian.dim}
+    elif calibration == "unit":
+        due["w"] = multiplier * math.sqrt(dim) * sensitivity
+    if "largest_norm" in inputs and not at_random:  # records did not say it at first
+        due["largest_norm"] = w / (multiplier * sensitivity)
+    bound = texts.clipped_before("projection", _clip(record)) if per_user else texts.ratings_within(sensitivity)
+    known_before = at_random and "form" not in inputs  # a secret M cannot be what the data were chosen by
+    several = texts.SEVERAL_AT_RANDOM if at_random else texts.SEVERAL_PROJECTED
+    return Due(
+        relations=_ONE_RATING | (_ONE_USER if calibration == "gaussian" and record.mechanism == JLT else frozenset()),
+        fields={
+            "sensitivity": sensitivity,
+            "noise_scale": w / math.sqrt(dim),
+            **({} if per_user else {"clip": None}),
+            **({} if calibration == "paper" else {"requested_epsilon": None}),
+        },
+        inputs=due,
+        assumptions=(bound, texts.SETS_PUBLIC, *((texts.NOT_CHOSEN,) if known_before else ())),
+        not_protected=(texts.SETS_OPEN, texts.ITEM_MEANS, texts.EVALUATED, *(() if per_user else (several,))),
+    )
+
+
+# Trained generators.
+
+
+def _private_critic(record: Stated, event: PrivacyEvent) -> Due:
+    multiplier = _expect(record, event, PoissonSampledGaussianEvent).noise_multiplier
+    return _trained(record, multiplier, _row_sensitivity(record, 0.0), 1.0, (texts.SAMPLE_SECRET,))
+
+
+def _sanitised(record: Stated, event: PrivacyEvent) -> Due:
+    over_sensitivity = _expect(record, event, GaussianEvent).noise_multiplier
+    moved = 2 * math.sqrt(stated_number(record, "sample_size"))  # by one user, in units of the clip
+    return _trained(record, over_sensitivity * moved, moved * _clip(record), stated_number(record, "n_critic"), ())
+
+
+def _trained(record: Stated, multiplier: float, sensitivity: float, every: float, assumptions: tuple[str, ...]) -> Due:
+    """Of steps of which there is one in so many planned ones, with noise of so many times the clip."""
+    planned = math.ceil(stated_number(record, "steps") / every)
+    ended = (texts.ENDED_BLIND,) if record.compositions < planned else ()
+    return Due(
+        relations=_ONE_USER,
+        fields={"sensitivity": sensitivity, "noise_scale": multiplier * _clip(record)},
+        inputs={"noise_multiplier": multiplier},
+        assumptions=(texts.SETS_PUBLIC, texts.CHOSEN_BLIND, *assumptions, *ended),
+        not_protected=texts.NOT_PROTECTED_BY_TRAINING,
+    )
+
+
+# One-bit matrix completion.
+
+
+def _input(record: Stated, event: PrivacyEvent) -> Due:
+    response = _expect(record, event, RandomisedResponseEvent, PureEvent)
+    with_pairs = isinstance(response, PureEvent)  # then each cell reports one of three symbols
+    told = ternary_keep(response.epsilon) if isinstance(response, PureEvent) else response.flip_probability
+    open_ = texts.NOT_PROTECTED_WITH_PAIRS if with_pairs else texts.NOT_PROTECTED_BY_SIGNS
+    return Due(
+        relations=_ONE_RATING if with_pairs else _ONE_VALUE,
+        fields={"sensitivity": 1.0, "noise_scale": math.sqrt(told * (1 - told)), "clip": None, "mu": None},
+        not_protected=(*open_, texts.SEVERAL_SIGNS),
+    )
+
+
+def _objective(record: Stated, event: PrivacyEvent) -> Due:
+    return _noisy_signs(record, event, sensitivity=1.0, clip=None)
+
+
+def _gradient(record: Stated, event: PrivacyEvent) -> Due:
+    clamp = _clip(record)
+    return _noisy_signs(record, event, sensitivity=2 * clamp, clip=clamp, assumptions=(texts.NOTHING_SEEN,))
+
+
+def _output(record: Stated, event: PrivacyEvent) -> Due:
+    _expect(record, event, GaussianEvent)
+    stated, several = record.sensitivity or 0.0, texts.SEVERAL_SIGNS_OUTPUT
+    return _noisy_signs(
+        record, event, sensitivity=stated, clip=None, assumptions=(texts.NO_CHECKPOINT,), several=several
+    )
+
+
+def _noisy_signs(
+    record: Stated,
+    event: PrivacyEvent,
+    *,
+    sensitivity: float,
+    clip: float | None,
+    assumptions: tuple[str, ...] = (),
+    several: str | None = None,
+) -> Due:
+    scale = _expect(record, event, LaplaceEvent, GaussianEvent).noise_multiplier * sensitivity
+    if several is None:
+        several = texts.SEVERAL_SIGNS_GAUSSIAN if isinstance(event, GaussianEvent) else texts.SEVERAL_SIGNS
+    return Due(
+        relations=_ONE_VALUE,
+        fields={"sensitivity": sensitivity, "noise_scale": scale, "clip": clip},
+        assumptions=assumptions,
+        not_protected=(*texts.NOT_PROTECTED_BY_SIGNS, several),
+    )
+
+
+MECHANISMS: Mapping[str, Mechanism] = {
+    NOISY_ROWS: _noisy_rows,
+    FLIPPED_ROWS: _flipped_rows,
+    JLT: _projected,
+    SJLT: _projected,
+    f"{TRAINED}private_d": _private_critic,
+    f"{TRAINED}first_layer_only": _private_critic,
+    f"{TRAINED}gs_wgan": _sanitised,
+    f"{ONE_BIT}input": _input,
+    f"{ONE_BIT}objective": _objective,
+    f"{ONE_BIT}gradient": _gradient,
+    f"{ONE_BIT}output": _output,
+}
+"""The mechanisms of ours that claim a guarantee, by the name in their records."""

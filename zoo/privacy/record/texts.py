@@ -1,0 +1,65 @@
+"""What records say in words, shared by the code that writes them and by the check that they are there.
+
+A text that is worded anew keeps its old wording in `EARLIER`: releases written before stay readable.
+"""
+
+from collections.abc import Mapping
+
+# Assumptions.
+
+BINARY = "a rating counts as 1, its absence as 0"
+CATALOGUE = "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data"
+SETS_PUBLIC = "the sets of users and items are public, or treated as such"
+NOT_CHOSEN = "the data were not chosen after seeing the projection"
+CHOSEN_BLIND = "settings, widths and initial weights were chosen without looking at these ratings"
+SAMPLE_SECRET = "which users were in a step stays secret"
+ENDED_BLIND = "training was ended by nothing that looked at these ratings"
+NOTHING_SEEN = "of an interrupted run, nothing but the checkpoint that it goes on from was looked at"
+NO_CHECKPOINT = "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice"
+
+
+def clipped_before(what: str, clip: float) -> str:
+    """That rows are clipped before the noise, or before the projection."""
+    return f"rows are clipped to an L2 norm of {clip:g} before {what}"
+
+
+def ratings_within(rating_range: float) -> str:
+    """That no rating is larger."""
+    return f"ratings lie in [0, {rating_range:g}], and one that is absent counts as 0"
+
+
+# Not protected.
+
+SETS_OPEN = "the sets of users and items: a user or an item that one rating alone brings in shows"
+EVALUATED = "held-out items of this domain, where they are used to evaluate"
+ITEM_MEANS = "item means, if they are known from elsewhere"
+
+_OF_ONE_USER = "several ratings of one user together: k of them cost"
+SEVERAL_NOISY = f"{_OF_ONE_USER} sqrt(k) times mu"
+SEVERAL_FLIPPED = f"{_OF_ONE_USER} k times as much"
+SEVERAL_PROJECTED = f"{_OF_ONE_USER} k times mu at worst"
+SEVERAL_AT_RANDOM = f"{_OF_ONE_USER} as one change that is sqrt(k) times as large"
+
+NOT_PROTECTED_BY_TRAINING = (
+    "the sets of users and items",
+    "figures measured on the source's ratings, and whatever is chosen by them",
+    EVALUATED,
+    "whether training fails: with no rating at all, or numbers that diverge, there is no release",
+)
+
+RANKED = "held-out ratings, where they are used to evaluate"
+NOT_PROTECTED_BY_SIGNS = ("which pairs are rated: the completed matrix is made with them in the open", RANKED)
+NOT_PROTECTED_WITH_PAIRS = (
+    "the sets of users and items",
+    "who rated what, in anything but the completed matrix: counts in the run's summary, ranking figures, recommendations, which "
+    "leave out what a user has rated, and a checkpoint's digest of the pairs",
+    RANKED,
+)
+
+_OF_ONE_PERSON = "several ratings of one person: k of them have"
+SEVERAL_SIGNS = f"{_OF_ONE_PERSON} k times the epsilon"
+SEVERAL_SIGNS_GAUSSIAN = f"{_OF_ONE_PERSON} the root of k times the mu, which is more than that in epsilon"
+SEVERAL_SIGNS_OUTPUT = f"{_OF_ONE_PERSON} up to k times the mu, which is more than k times the epsilon"
+
+EARLIER: Mapping[str, tuple[str, ...]] = {}
+"""How texts were worded in records of earlier versions, by how they are worded now."""
