@@ -23,6 +23,7 @@ from zoo.data.ratings import Ratings, Step
 from zoo.data.training import Batches, Share, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
+from zoo.release.signature import TrustedKeys
 
 
 class CrossDomainDataModule(LightningDataModule):
@@ -46,6 +47,8 @@ class CrossDomainDataModule(LightningDataModule):
         top_k: Items per user that `predict` writes.
         seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
         releases: Folder of each source's release.
+        trusted: Public keys (a PEM file, or a folder of them), one of which must have signed each release; null: any release is
+            read.
         denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
     """
 
@@ -68,6 +71,7 @@ class CrossDomainDataModule(LightningDataModule):
         top_k: int = 10,
         seed: int | None = None,
         releases: dict[str, Path] | None = None,
+        trusted: Path | None = None,
         denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__()
@@ -84,7 +88,7 @@ class CrossDomainDataModule(LightningDataModule):
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
         self.full_ranking, self.sampled_ranking = evaluation.full_ranking, evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
-        self.seed, self.denoiser = seed, denoiser
+        self.seed, self.trusted, self.denoiser = seed, trusted, denoiser
         self.users_worked_out = False  # whether the list of users comes from private ratings, in this very process
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
         # By source, after `setup`.
@@ -255,8 +259,9 @@ class CrossDomainDataModule(LightningDataModule):
                 f"No release of {missing}. At the target, pass what the source party published: --data.releases."
                 f"{missing[0]} PATH. To publish here (all data at one place), set `publisher` and use `fit`."
             )
+        trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
         for name in self.sources:
-            release = Release.load(self.release_paths[name])
+            release = Release.load(self.release_paths[name], trusted)
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
             self.releases[name] = release if self.denoiser is None else self.denoiser(release)
             self._release_digests[name] = release.digest

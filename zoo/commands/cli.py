@@ -19,8 +19,12 @@ import zoo
 from callbacks import BestCheckpoint, CaseWriter, RecommendationWriter, RunReport, SaveExperiment
 from datamodules import CrossDomainDataModule
 from zoo.commands.inputs import HANDOVER, UsageError, make_publisher, resolve
+from zoo.commands.publish import publish_release, spent_in_words
+from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
+from zoo.release.about import About, Statement
+from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, plain, refusal
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
@@ -37,7 +41,14 @@ class ZooTrainer(Trainer):
     """The trainer, with the commands that need a model's and a datamodule's settings."""
 
     def publish(
-        self, model: LightningModule, datamodule: LightningDataModule, out: Path, source: str | None = None
+        self,
+        model: LightningModule,
+        datamodule: LightningDataModule,
+        out: Path,
+        source: str | None = None,
+        budget: Path | None = None,
+        sign: Path | None = None,
+        about: Statement = Statement(),  # noqa: B008  frozen
     ) -> None:
         """Write the release of a source party; needs that party's data alone.
 
@@ -46,6 +57,10 @@ class ZooTrainer(Trainer):
             datamodule: Reads the source domain.
             out: Folder to write; must not exist.
             source: Which source domain, where the experiment has several.
+            budget: File that remembers what was published and refuses what its cap does not allow; made by
+                `python -m zoo privacy budget FILE --epsilon E --delta D --relation R`, and kept at this party.
+            sign: PEM file of this party's private Ed25519 key (`openssl genpkey -algorithm ed25519 -out key.pem`).
+            about: What is said of the release to whoever gets it; public.
         """
         raise UsageError("publish is a command of the command line: python -m zoo publish --config FILE --out FOLDER")
 
@@ -149,7 +164,14 @@ class ZooCLI(LightningCLI):
     # Publishing.
 
     def publish(
-        self, model: LightningModule, datamodule: CrossDomainDataModule, out: Path, source: str | None = None
+        self,
+        model: LightningModule,
+        datamodule: CrossDomainDataModule,
+        out: Path,
+        source: str | None = None,
+        budget: Path | None = None,
+        sign: Path | None = None,
+        about: Statement = Statement(),  # noqa: B008  frozen
     ) -> None:
         """Write the release of one source domain and print what it guarantees."""
         names = datamodule.sources
@@ -160,9 +182,16 @@ class ZooCLI(LightningCLI):
             raise FileExistsError(
                 f"{out} exists, and a release is never overwritten. Choose another path or remove it."
             )
-        release = make_publisher(self.settings()).publish(datamodule.source(name), name)
-        release.save(out)
+        # What cannot be read is said before anything is spent.
+        paid_from, key = None if budget is None else Budget(budget), None if sign is None else SigningKey.read(sign)
+        publisher, ratings = make_publisher(self.settings()), datamodule.source(name)
+        published = About.today(about, f"cdr-zoo {zoo.__version__}")
+        release = publish_release(publisher, ratings, name, Path(out), published, paid_from, key)
         print(f"{release.record}\n\nRelease of {name!r} ({release.kind}, {release.num_users:,} users): {out}")
+        if key is not None:
+            print(f"Signed by the key {key.public}.")
+        if paid_from is not None:
+            print(spent_in_words(paid_from))
 
     # What a run reads.
 

@@ -122,6 +122,11 @@ def _kept(ckpt: str, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
 def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, missing: Sequence[str]) -> Inputs:
     """Publish what is missing and work out the users in common; files are written once nothing can go wrong any more."""
     publisher = make_publisher(settings) if missing else None
+    if missing and data.trusted is not None:
+        raise UsageError(
+            f"data.trusted asks for releases that are signed, and those of {missing} would be published here, by nobody's key. "
+            "Pass what the source party published and signed (--data.releases.NAME PATH), or leave data.trusted out."
+        )
     users = data.common_users() if data.users == COMMON else None
     with tempfile.TemporaryDirectory() as scratch:
         if users is not None:  # the sources and the target are read with them from here on

@@ -14,12 +14,20 @@ from torch import Tensor
 
 MANIFEST = "release.json"
 TENSORS = "tensors.safetensors"
-SCHEMA = 2
-"""The newest schema. 1: all tensors in one file. 2: dense rows in several files, of some users each."""
+SIGNATURE = "release.sig"
+SCHEMA = 3
+"""The newest schema. 1: all tensors in one file. 2: dense rows in several files, of some users each. 3: either, with `About`."""
+
+LONGEST_NAME = 256
+"""Characters of a name at most: a numpy array gives every id the room of the longest."""
+MANIFEST_BYTES = 2**20
+"""Size of a manifest without its user ids, at most."""
 
 _FIELDS: dict[str, type] = {"schema": int, "kind": str, "domain": str, "record": dict, "ledger": list, "user_ids": list}
-_PLACES: dict[int, dict[str, type]] = {1: {"sha256": dict}, 2: {"shards": list}}
+_PLACES: dict[str, type] = {"sha256": dict, "shards": list}
 _FINITE = 2**22  # values checked at a time
+_ID_BYTES = 12 * LONGEST_NAME + 8  # of an id, as wide as JSON may write it, with what stands around it
+_ROOM = 2**26  # bytes that an array of ids may always take
 
 
 class ReleaseError(ValueError):
@@ -30,12 +38,33 @@ def check_name(what: str, name: str) -> None:
     """Refuse a name that is empty, or holds what a terminal or a page would obey rather than show.
 
     That is every character that is not printable, as Unicode has it: control characters and escape sequences, line breaks,
-    marks that turn the direction of text, and blanks other than the space. ``what`` says whose name it is; `ReleaseError`.
+    marks that turn the direction of text, and blanks other than the space. Refused is also one of more than `LONGEST_NAME`
+    characters. ``what`` says whose name it is; `ReleaseError`.
     """
+    if len(name) > LONGEST_NAME:
+        raise ReleaseError(
+            f"A {what} has {len(name):,} characters, {name[:80]!r} and so on; at most {LONGEST_NAME} are allowed. Give it "
+            "another name before publishing."
+        )
     if not name or not name.isprintable():
         raise ReleaseError(
             f"A {what} must be a text of printable characters, of one at least, got {name[:80]!r}: a terminal would obey "
             "others rather than show them. Give it another name before publishing."
+        )
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """`check_name` of every user id, and that an array of them, as wide as the longest, is no larger than they are worth.
+
+    Such an array takes four bytes a character. It may take 64 MiB, or sixteen times as many bytes as the ids have characters.
+    """
+    for user in ids:
+        check_name("user id", user)
+    longest, characters = max(map(len, ids), default=0), sum(map(len, ids))
+    if (size := 4 * longest * len(ids)) > max(_ROOM, 16 * characters):
+        raise ReleaseError(
+            f"The longest of {len(ids):,} user ids has {longest} characters and the mean {characters / len(ids):.1f}: an array "
+            f"of them takes {size / 2**20:,.0f} MiB. Give users ids of more equal length before publishing."
         )
 
 
@@ -66,10 +95,35 @@ def all_finite(tensor: Tensor) -> bool:
     return all(bool(torch.isfinite(part).all()) for part in torch.split(tensor.flatten(), _FINITE))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a release's folder, every field there and of its type; `ReleaseError` if it is anything else."""
+def manifest_bytes(folder: Path) -> bytes:
+    """The manifest of a release's folder as it lies there, what a signature is of.
+
+    `ReleaseError` if it is larger than a manifest of tensors of such a size can be: a user's part of them takes four bytes
+    at least. So what is read stays in proportion to what was sent.
+    """
     _must_exist(folder, MANIFEST)
     path = folder / MANIFEST
+    with path.open("rb") as file:
+        content = file.read(min(path.stat().st_size, _most_bytes(folder) + 1))  # room for so many is made beforehand
+    check_size(content, folder)
+    return content
+
+
+def check_size(content: bytes, folder: Path) -> None:
+    """Refuse the beginning of a manifest, or all of it, that is larger than the tensors in its folder let it be."""
+    if len(content) > (most := _most_bytes(folder)):
+        raise ReleaseError(
+            f"{folder / MANIFEST} has more than {most:,} bytes, which no manifest of these tensors needs: {MANIFEST_BYTES:,}, and "
+            f"{_ID_BYTES:,} for every four bytes of tensors. Ask the source party for the whole folder again."
+        )
+
+
+def _most_bytes(folder: Path) -> int:
+    return MANIFEST_BYTES + _ID_BYTES * (sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 4)
+
+
+def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
+    """The manifest that bytes are, every field there and of its type; `ReleaseError`, which names ``path``, otherwise."""
 
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         """Refuse a repeated key: of two values JSON would silently take the last."""
@@ -82,7 +136,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ReleaseError(f"{path} holds {constant}, which is no JSON number.")
 
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once, parse_constant=refuse)
+        manifest = json.loads(content.decode("utf-8"), object_pairs_hook=once, parse_constant=refuse)
     except ReleaseError:
         raise
     except (ValueError, RecursionError) as error:
@@ -100,7 +154,7 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
         raise ReleaseError(
             f"{path} has schema {manifest['schema']}, this version reads up to {SCHEMA}. Upgrade cdr-zoo at this party."
         )
-    types = {**_FIELDS, **_PLACES[manifest["schema"]]}
+    types = _types(manifest)
     if manifest.keys() != types.keys():
         raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
     for key, wanted in types.items():
@@ -108,14 +162,20 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
             raise ReleaseError(f"{path}: {key} must be a {wanted.__name__}, got {type(manifest[key]).__name__}.")
     if not all(isinstance(user, str) for user in manifest["user_ids"]):
         raise ReleaseError(f"{path}: user ids must be strings.")
-    for user in manifest["user_ids"]:  # as they were written: an array of texts drops zeros at their ends
-        check_name("user id", user)
+    check_ids(manifest["user_ids"])  # as they were written: an array of texts drops zeros at their ends
+
+
+def _types(manifest: Mapping[str, Any]) -> dict[str, type]:
+    """Types of the fields of a manifest's schema; one of the newest says itself whether its tensors lie in several files."""
+    schema = manifest["schema"]
+    place = {1: "sha256", 2: "shards"}.get(schema, "shards" if "shards" in manifest else "sha256")
+    return {**_FIELDS, **({"about": dict} if schema > 2 else {}), place: _PLACES[place]}
 
 
 def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors that a manifest of either schema names; `ReleaseError` unless the files hold them and no others."""
-    if manifest["schema"] == 1:
-        _must_exist(folder, TENSORS)
+    """The tensors that a manifest names; `ReleaseError` unless the files hold them, and the folder no other files."""
+    if "shards" not in manifest:
+        _refuse_others(folder, [TENSORS])
         tensors = _load(folder / TENSORS)
         if manifest["sha256"] != {name: tensor_digest(tensor) for name, tensor in tensors.items()}:
             raise _damaged(folder / TENSORS)
@@ -163,10 +223,18 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
         names.append(name)
     if not names or done != num_users:
         raise ReleaseError(f"{path}: the shards hold rows of {done} users, and {num_users} ids are named.")
+    _refuse_others(folder, names)
+
+
+def _refuse_others(folder: Path, names: Sequence[str]) -> None:
+    """Refuse a folder without one of these files, or with anything but them, the manifest and a signature."""
     for name in names:
         _must_exist(folder, name)
-    if extra := sorted({file.name for file in folder.glob("*.safetensors")} - {*names}):
-        raise ReleaseError(f"{folder} holds {extra}, which {MANIFEST} does not name. Ask for the whole folder again.")
+    if extra := sorted({file.name for file in folder.iterdir()} - {*names, MANIFEST, SIGNATURE}):
+        raise ReleaseError(
+            f"{folder} holds {extra[:5]}, which {MANIFEST} does not name; a release has no other files. Remove what was put "
+            "there, or ask for the whole folder again."
+        )
 
 
 def _shape(path: Path) -> tuple[int, int]:

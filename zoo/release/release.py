@@ -24,9 +24,24 @@ from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
 from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError
 from zoo.privacy.record.selection import chosen_among
-from zoo.release.files import MANIFEST, TENSORS, ReleaseError, check_name, read_manifest, read_tensors, tensor_digest
+from zoo.release.about import About
+from zoo.release.files import (
+    MANIFEST,
+    SCHEMA,
+    SIGNATURE,
+    TENSORS,
+    ReleaseError,
+    check_ids,
+    check_name,
+    check_size,
+    manifest_bytes,
+    parsed_manifest,
+    read_tensors,
+    tensor_digest,
+)
 from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
 from zoo.release.lazy_rows import LazyRows
+from zoo.release.signature import SigningKey, TrustedKeys, check_signature
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +65,13 @@ class Release:
     user_ids: npt.NDArray[np.str_]  # whose row each is, (users,); the ids themselves say who is a user of the source
     record: PrivacyRecord  # what was protected, for whom, how strongly, and what was not
     ledger: tuple[PrivacyEvent, ...]  # what the record's epsilon is computed from
+    about: About | None = None  # when, with what, by whom and why it was published; None before it is
 
     def __post_init__(self) -> None:
         if self.kind not in LAYOUTS:
             raise ReleaseError(f"Release kind must be one of {tuple(LAYOUTS)}, got {self.kind!r}.")
         check_name("domain", self.domain)
-        for user in self.user_ids.tolist():
-            check_name("user id", user)
+        check_ids(self.user_ids.tolist())
         if len(np.unique(self.user_ids)) != len(self.user_ids):
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
         self._layout.check(self.num_users)
@@ -117,26 +132,30 @@ class Release:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of tensors, ids and record, the same in one file or in several; `ReleaseError` if lazy and not saved yet."""
-        return hashlib.sha256(json.dumps(self._manifest(), sort_keys=True).encode()).hexdigest()
+        """SHA-256 of tensors, ids and record, the same in one file or in several, whoever published it and when.
 
-    def _manifest(self, shards: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-        about = {
-            "schema": 1 if shards is None else 2,
+        `ReleaseError` if lazy and not saved yet.
+        """
+        return hashlib.sha256(json.dumps(self._manifest(None), sort_keys=True).encode()).hexdigest()
+
+    def _manifest(self, about: About | None, shards: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        said = {
+            "schema": SCHEMA if about is not None else 1 if shards is None else 2,
             "kind": self.kind,
             "domain": self.domain,
+            **({} if about is None else {"about": about.to_dict()}),
             "record": self.record.to_dict(),
             "ledger": [event_to_dict(event) for event in self.ledger],
             "user_ids": self.user_ids.tolist(),
         }
         if shards is not None:
-            return {**about, "shards": shards}
+            return {**said, "shards": shards}
         if isinstance(self.tensors, LazyRows):
-            return {**about, "sha256": {"rows": self.tensors.digest}}
-        return {**about, "sha256": {name: tensor_digest(tensor) for name, tensor in sorted(self.tensors.items())}}
+            return {**said, "sha256": {"rows": self.tensors.digest}}
+        return {**said, "sha256": {name: tensor_digest(tensor) for name, tensor in sorted(self.tensors.items())}}
 
-    def save(self, path: Path | str) -> Path:
-        """Write the release as a folder, whole or not at all.
+    def save(self, path: Path | str, sign: SigningKey | None = None) -> Path:
+        """Write the release as a folder, whole or not at all, signed if there is a key to sign with.
 
         Rows that are not made yet are made now and written to several files, which `load` puts together again; `ReleaseError`
         if they were made and written before.
@@ -150,11 +169,15 @@ class Release:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         try:
             if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
-                manifest = self._manifest(self.tensors.write(folder))
+                manifest = self._manifest(self.about, self.tensors.write(folder))
             else:
-                manifest = self._manifest()
+                manifest = self._manifest(self.about)
                 save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, folder / TENSORS)
-            (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, allow_nan=False), encoding="utf-8")
+            content = json.dumps(manifest, indent=1, allow_nan=False).encode()
+            check_size(content, folder)  # as whoever loads it will
+            (folder / MANIFEST).write_bytes(content)
+            if sign is not None:
+                (folder / SIGNATURE).write_text(sign.signature(content), encoding="utf-8")
             for file in folder.iterdir():
                 file.chmod(0o644)  # temporary folders are private to their owner; a release is to be handed over
             folder.chmod(0o755)
@@ -167,16 +190,23 @@ class Release:
         return path
 
     @classmethod
-    def load(cls, path: Path | str) -> Release:
-        """Read a release and check all of it. In memory there are never more than its tensors and one file besides."""
+    def load(cls, path: Path | str, trusted: TrustedKeys | None = None) -> Release:
+        """Read a release and check all of it. In memory there are never more than its tensors and one file besides.
+
+        With trusted keys, one of them must have signed it: `SignatureError` otherwise, before anything of it is understood.
+        A signature that lies beside a release and is not of it is refused in any case.
+        """
         path = Path(path)
-        manifest = read_manifest(path)
+        content = manifest_bytes(path)
+        check_signature(path, content, trusted)
+        manifest = parsed_manifest(content, path / MANIFEST)
         tensors = read_tensors(path, manifest)
         try:
+            about = About.from_dict(manifest["about"]) if "about" in manifest else None
             record = PrivacyRecord.from_dict(manifest["record"])
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)
-            return cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger)
+            return cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger, about)
         except UnderstatedPrivacyError as error:
             raise UnderstatedPrivacyError(f"{path}: {error}") from error
         except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:

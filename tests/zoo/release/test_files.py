@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.samples import binary
+from tests.samples import binary, some_ratings
 from zoo import JLT, Release
-from zoo.release.files import MANIFEST, TENSORS, ReleaseError, all_finite, shard_name, tensor_digest
+from zoo.release.files import LONGEST_NAME, MANIFEST, TENSORS, ReleaseError, all_finite, shard_name, tensor_digest
 
 Manifest = dict[str, Any]
 
@@ -181,3 +183,83 @@ def test_finiteness_is_looked_for_everywhere(monkeypatch: pytest.MonkeyPatch) ->
         assert all_finite(tensor)
         tensor.view(-1)[at] = np.nan
         assert not all_finite(tensor)
+
+
+@pytest.mark.parametrize("name", ["readme.txt", ".DS_Store", "run.sh", "model.pkl", "\x1b[2Jx"])
+@pytest.mark.parametrize("folder", [False, True])
+def test_whatever_lies_beside_the_files_of_a_release_is_refused(saved: Path, name: str, folder: bool) -> None:
+    """Of one file and of several alike: what nobody signed should not be handed on as part of a release."""
+    one = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").realised()
+    for path in (saved, one.save(saved.parent / "one")):
+        (path / name).mkdir() if folder else (path / name).touch()
+        with pytest.raises(
+            ReleaseError, match=r"which release.json does not name; a release has no other files"
+        ) as caught:
+            Release.load(path)
+        assert str(caught.value).isprintable()
+
+
+def hostile(path: Path, ids: list[str], rest: bytes = b"") -> Path:
+    """A release of so many users whose manifest holds these ids, and these bytes besides."""
+    release = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").realised().save(path)
+    manifest = json.loads((path / MANIFEST).read_text())
+    rows = {"rows": torch.zeros(len(ids), 1)}
+    save_file(rows, path / TENSORS)
+    manifest |= {"user_ids": ids, "sha256": {name: tensor_digest(tensor) for name, tensor in rows.items()}}
+    (path / MANIFEST).write_bytes(json.dumps(manifest).encode() + rest)
+    return release
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([*map(str, range(19_999)), "x" * 100_000], "has 100,000 characters, 'xxx.* at most 256 are allowed"),
+        ([*map(str, range(99_999)), "x" * 256], "an array of them takes 98 MiB. Give users ids of more equal length"),
+    ],
+    ids=["one of 100,000 characters", "one of 256 among many short ones"],
+)
+def test_one_long_id_does_not_take_memory_for_all(tmp_path: Path, ids: list[str], message: str) -> None:
+    """The first took 7.5 GiB: a numpy array gives every id the room of the longest."""
+    path = hostile(tmp_path / "book", ids)
+    sent = sum(file.stat().st_size for file in path.iterdir())
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReleaseError, match=message):
+            Release.load(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 * sent, "in proportion to what was sent"
+
+
+def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path) -> None:
+    path = hostile(tmp_path / "book", ["u"], b" " * 2**26)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReleaseError, match=r"release.json has more than 1,\d{3},\d{3} bytes, which no manifest"):
+            Release.load(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**23
+
+
+def test_no_id_is_published_that_nobody_would_read(saved: Path) -> None:
+    release = Release.load(saved)
+    longest = np.array([*release.user_ids[1:], "x" * LONGEST_NAME])
+    assert replace(release, user_ids=longest).num_users == 9
+    with pytest.raises(ReleaseError, match="A user id has 257 characters"):
+        replace(release, user_ids=np.array([*release.user_ids[1:], "x" * (LONGEST_NAME + 1)]))
+    with pytest.raises(ReleaseError, match="A domain has 257 characters"):
+        replace(release, domain="x" * (LONGEST_NAME + 1))
+
+
+def test_a_release_of_the_widest_ids_is_read_again(tmp_path: Path) -> None:
+    """Written in JSON a character takes up to twelve bytes; one user's row may take four."""
+    ids = np.array([chr(0x20000 + number) * LONGEST_NAME for number in range(2000)])
+    ratings = some_ratings(users=2000, items=7)
+    ratings.matrix.data[:] = 1
+    ratings = replace(ratings, user_ids=ids)
+    release = JLT(epsilon=2.0, num_components=1).publish(ratings, "book").realised()
+    assert (release.save(tmp_path / "book") / MANIFEST).stat().st_size > 2000 * 12 * LONGEST_NAME
+    assert Release.load(tmp_path / "book").user_ids.tolist() == ids.tolist()

@@ -67,7 +67,8 @@ def test_rows_and_bags_agree() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(schema=3), "has schema 3, this version reads up to 2. Upgrade"),
+        (lambda m: m.update(schema=4), "has schema 4, this version reads up to 3. Upgrade"),
+        (lambda m: m.update(schema=3), r"must hold exactly \['about', .*'sha256'"),
         (lambda m: m.update(schema=2), r"must hold exactly .*'shards'"),
         (lambda m: m.pop("schema"), "names no schema"),
         (lambda m: m.pop("ledger"), "must hold exactly"),

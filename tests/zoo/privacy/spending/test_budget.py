@@ -1,0 +1,266 @@
+"""The budget of a source party: what it remembers, what it refuses, and what a crash leaves of it."""
+
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.zoo.privacy.spending.accounts import RATING, USER, account
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
+from zoo.privacy.spending.total import Account
+
+ROOT = Path(__file__).parents[4]
+DATA = "d" * 64
+ONE = gauss_epsilon(1e-5, 0.5)
+"""Epsilon of one such release, and of two and of three together."""
+TWO, THREE = gauss_epsilon(1e-5, 0.5 * 2**0.5), gauss_epsilon(1e-5, 0.5 * 3**0.5)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return Budget.make(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING)).path
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().splitlines()
+
+
+def test_what_was_spent_is_remembered_and_what_exceeds_the_cap_is_refused(file: Path) -> None:
+    """The cap is for two releases exactly; each has the epsilon of the cap's first half."""
+    first = Budget(file).spend(account("a"), DATA)
+    Budget(file).published(first, "f" * 64)
+    budget = Budget(file)
+    assert budget.spend(account("b"), DATA) == 3
+    assert Budget(file).spent_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
+    before = file.read_bytes()
+    with pytest.raises(
+        BudgetExceededError, match=r"what 'book' spent from epsilon 2\.95 to 3\.71, above the cap of 2\.94323"
+    ):
+        Budget(file).spend(account("c"), DATA)
+    with pytest.raises(BudgetExceededError):
+        Budget(file).spend(account("c", 1000.0), DATA)
+    assert file.read_bytes() == before, "what is refused costs nothing"
+    spent = Budget(file).spent
+    assert [(entry.number, entry.release, entry.data) for entry in spent] == [(1, "f" * 64, DATA), (3, None, DATA)]
+    assert spent[0].account.record == account("a").record
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_another_version_of_the_ratings_resets_nothing_and_another_domain_has_its_own(file: Path) -> None:
+    Budget(file).spend(account("a"), DATA)
+    Budget(file).spend(account("b"), "e" * 64)
+    with pytest.raises(BudgetExceededError):
+        Budget(file).after(account("c"), "a" * 64)
+    assert Budget(file).after(account("c", domain="music"), "b" * 64).epsilon == pytest.approx(ONE)
+    with pytest.raises(BudgetError, match=r"were published under the name 'book' \(line 1 of .*not as 'music'"):
+        Budget(file).after(account("c", domain="music"), DATA)
+
+
+def test_users_lose_in_all_domains_together(tmp_path: Path) -> None:
+    file = Budget.make(tmp_path / "users.jsonl", Cap(TWO, 1e-5, USER)).path
+    Budget(file).spend(account("a", relation=USER), DATA)
+    Budget(file).spend(account("b", relation=USER, domain="music"), "e" * 64)
+    assert Budget(file).spent_by_domain() == {"": pytest.approx(TWO, rel=1e-12)}
+    with pytest.raises(BudgetExceededError, match="what all domains spent from"):
+        Budget(file).spend(account("c", relation=USER, domain="films"), "f" * 64)
+
+
+def test_releases_of_pure_epsilon_reach_their_cap_exactly(tmp_path: Path) -> None:
+    epsilon = math.log(3)
+    file = Budget.make(tmp_path / "flips.jsonl", Cap(3 * epsilon, 0.0, RATING)).path
+    for _ in range(3):
+        Budget(file).spend(account("a", flips=0.25, delta=0.0), DATA)
+    with pytest.raises(BudgetExceededError):
+        Budget(file).spend(account("a", flips=0.25, delta=0.0), DATA)
+    with pytest.raises(BudgetError, match=r"cannot be paid from .*at delta 0 their epsilon is infinite"):
+        Budget(file).after(account("a"), DATA)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (account("a", seed=3), r"without a guarantee \(seeded noise\) costs more than any budget"),
+        (account("a", relation=USER), "counts under 'change_one_rating', and the release is under 'zero_out_one_user'"),
+        (account("a", num_users=200_000), "delta 1e-05 is not below one over the 200,000 users"),
+    ],
+)
+def test_what_no_budget_can_pay_is_refused(file: Path, given: Account, message: str) -> None:
+    before = file.read_bytes()
+    with pytest.raises(BudgetError, match=message):
+        Budget(file).spend(given, DATA)
+    assert file.read_bytes() == before
+
+
+def test_a_projection_that_was_known_before_cannot_be_paid(tmp_path: Path) -> None:
+    file = Budget.make(tmp_path / "spent.jsonl", Cap(50.0, 1e-5, RATING)).path
+    projected = account("a", projection_seed=5, calibration="gaussian")
+    Budget(file).spend(projected, DATA)
+    with pytest.raises(BudgetError, match="go through one projection, of seed 5"):
+        Budget(file).spend(projected, DATA)
+
+
+@pytest.mark.parametrize("values", [(0.0, 1e-5), (float("inf"), 1e-5), (float("nan"), 0.1), (1.0, 1.0), (1.0, -0.1)])
+def test_a_cap_is_a_number(tmp_path: Path, values: tuple[float, float]) -> None:
+    with pytest.raises(BudgetError, match="A cap needs a finite epsilon above 0 and a delta in"):
+        Budget.make(tmp_path / "spent.jsonl", Cap(*values, RATING))
+
+
+def test_a_budget_is_never_overwritten_and_has_to_be_there(file: Path) -> None:
+    with pytest.raises(BudgetError, match=r"exists, and a budget is never overwritten"):
+        Budget.make(file, Cap(9.0, 1e-5, RATING))
+    with pytest.raises(BudgetError, match=r"No budget at .*absent. Make one: python -m zoo privacy budget"):
+        Budget(file.parent / "absent")
+
+
+# What was altered.
+
+
+def rewritten(line: str, **values: object) -> str:
+    return json.dumps(json.loads(line) | values)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "message"),
+    [
+        (lambda x: [rewritten(x[0], epsilon=99), *x[1:]], "Line 2 of .* does not follow the line before it"),
+        (lambda x: [x[0], rewritten(x[1], domain="music"), *x[2:]], "Line 3 of .* does not follow"),
+        (lambda x: [x[0], *x[2:]], "Line 2 of .* does not follow"),
+        (lambda x: [x[0], x[2], x[1], x[3]], "Line 2 of .* does not follow"),
+        (lambda x: [*x, x[-1]], "Line 5 of .* does not follow"),
+        (lambda x: [*x[:3], "", x[3]], "Line 4 of .* it is no JSON"),
+        (lambda x: [*x[:3], "[" * 9999, x[3]], "Line 4 of .* it is no JSON"),
+        (lambda x: [x[0], rewritten(x[1], more=1), *x[2:]], "Line 2 of .* it must hold exactly"),
+        (lambda x: [x[0], x[1], rewritten(x[2], of=7), x[3]], "Line 3 of .* KeyError: 7"),
+        (lambda x: [rewritten(x[0], relation="nobody")], "Line 1 of .* 'nobody' is not a valid Relation"),
+        (lambda x: [rewritten(x[0], epsilon=-1)], "Line 1 of .* A cap needs"),
+        (lambda x: [rewritten(x[0], schema=2)], "has schema 2, this version reads 1"),
+    ],
+)
+def test_what_was_altered_is_noticed(file: Path, tamper: Callable[[list[str]], list[str]], message: str) -> None:
+    number = Budget(file).spend(account("a"), DATA)
+    Budget(file).published(number, "f" * 64)
+    Budget(file).spend(account("b"), DATA)
+    file.write_text("\n".join(tamper(lines(file))) + "\n")
+    with pytest.raises(BudgetError, match=message):
+        Budget(file)
+
+
+def test_each_line_carries_the_digest_of_the_one_before(file: Path) -> None:
+    """In the form that docs/privacy.md gives, for who checks without this project."""
+    Budget(file).spend(account("a"), DATA)
+    Budget(file).spend(account("b"), DATA)
+    written = lines(file)
+    for before, line in pairwise(written):
+        assert json.loads(line)["previous"] == hashlib.sha256(before.encode()).hexdigest()
+
+
+# Crashes, and two at once. What is killed is a process of its own, at a fixed point.
+
+SPEND = """
+import os, signal, sys
+import zoo.privacy.spending.budget as budget
+from tests.zoo.privacy.spending.accounts import account
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def half(descriptor, content):
+    os.write(descriptor, content[: len(content) * {share} // 100])
+    os.fsync(descriptor)
+    die()
+
+point = {point!r}
+if point == "before the line":
+    budget._write = die
+elif point == "within the line":
+    budget._write = half
+elif point == "before the disk has it":
+    os.fsync = die
+number = budget.Budget(sys.argv[1]).spend(account("a"), "d" * 64)
+print(number)
+"""
+
+
+def spend_and_die(file: Path, point: str, share: int = 50) -> subprocess.CompletedProcess[str]:
+    code = SPEND.format(point=point, share=share)
+    return subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+@pytest.mark.parametrize(
+    ("point", "share", "whole"),
+    [
+        ("before the line", 0, 1),
+        ("within the line", 0, 1),
+        ("within the line", 1, 1),
+        ("within the line", 99, 1),
+        ("within the line", 100, 2),  # all of it: whether its release came to be, nobody knows
+        ("before the disk has it", 0, 2),
+    ],
+)
+def test_a_crash_while_spending_leaves_a_budget_that_goes_on(file: Path, point: str, share: int, whole: int) -> None:
+    died = spend_and_die(file, point, share)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert died.stdout == "", "no release is written before the line is on the disk"
+    budget = Budget(file)
+    assert len(budget.spent) == whole - 1
+    assert budget.torn == (point == "within the line" and 0 < share < 100)
+    while len(Budget(file).spent) < 2:
+        Budget(file).spend(account("b"), DATA)
+    assert not Budget(file).torn
+    assert [json.loads(line).get("number") for line in lines(file)] == [None, 1, 2]
+    with pytest.raises(BudgetExceededError):
+        Budget(file).spend(account("c"), DATA)
+
+
+@pytest.mark.parametrize("cut", [b"", b'{"schema": 1'])
+def test_a_budget_of_which_not_even_the_cap_was_written_says_that_nothing_was_spent(file: Path, cut: bytes) -> None:
+    file.write_bytes(cut)
+    with pytest.raises(BudgetError, match="has no whole line, so nothing was spent from it"):
+        Budget(file)
+
+
+def test_of_two_publishers_at_once_one_is_paid(tmp_path: Path) -> None:
+    """Four processes, and a cap for two of them."""
+    file = Budget.make(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING)).path
+    code = SPEND.format(point="", share=0)
+    go = tmp_path / "go"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.001)\n"
+    code = code.replace("number =", f"{wait}number =")
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        for _ in range(4)
+    ]
+    go.touch()
+    ended = [process.communicate(timeout=120) for process in running]
+    assert sorted(out.strip() for out, _ in ended) == ["", "", "1", "2"]
+    assert sum("BudgetExceededError" in error for _, error in ended) == 2
+    assert len(Budget(file).spent) == 2
+
+
+def test_who_waits_too_long_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from filelock import FileLock
+
+    monkeypatch.setattr("zoo.privacy.spending.budget.PATIENCE", 0.05)
+    with FileLock(f"{file}.lock"), pytest.raises(BudgetError, match=r"Another process has been writing to .* for 0.05"):
+        Budget(file).spend(account("a"), DATA)
+    assert Budget(file).spend(account("a"), DATA) == 1
+
+
+def test_another_name_of_the_file_is_the_same_budget(file: Path, tmp_path: Path) -> None:
+    os.symlink(file, tmp_path / "other.jsonl")
+    Budget(tmp_path / "other.jsonl").spend(account("a"), DATA)
+    assert len(Budget(file).spent) == 1
+    assert Budget(tmp_path / "other.jsonl").path == file.resolve()

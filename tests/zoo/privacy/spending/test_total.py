@@ -1,0 +1,115 @@
+"""What several releases cost together, against closed forms and another accountant."""
+
+import math
+import re
+
+import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.pld import PLDAccountant
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from tests.zoo.privacy.spending.accounts import USER, account, made
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.spending.total import Account, total_of
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Balle & Wang (2018), equation 6, solved for epsilon."""
+    return float(brentq(lambda e: norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu) - delta, 0, 100))
+
+
+def test_releases_of_one_domain_compose_at_the_largest_delta() -> None:
+    """Whatever version of the ratings they are of, and however many."""
+    twenty = [account(f"r{number}", delta=1e-6 if number else 1e-5) for number in range(20)]
+    total = total_of(twenty)
+    assert total.reason is None
+    assert total.delta == 1e-5
+    assert (total.unit, total.relation) == (Unit.RATING, Relation.CHANGE_ONE_RATING)
+    assert total.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(20) / 2, 1e-5), rel=1e-9)
+    (book,) = total.domains
+    assert (book.domain, book.epsilon, len(book.names)) == ("book", total.epsilon, 20)
+    single = twenty[0].record.epsilon or 0.0
+    assert single < (total.epsilon or 0.0) < 20 * single
+
+
+def test_a_rating_lies_in_one_domain_and_a_user_in_all() -> None:
+    books, music = [account("a", 1.0), account("b", 2.0)], [account("c", 3.0, "music")]
+    total = total_of([*books, *music])
+    assert total.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(1 + 1 / 4), 1e-5), rel=1e-9)
+    assert {d.domain: d.epsilon for d in total.domains} == {
+        "book": total.epsilon,
+        "music": pytest.approx(gaussian_epsilon(1 / 3, 1e-5), rel=1e-9),
+    }
+    users = [account("a", 1.0, relation=USER), account("c", 3.0, "music", relation=USER)]
+    reference = PLDAccountant(value_discretization_interval=1e-4)
+    reference.compose(GaussianDpEvent(1.0)).compose(GaussianDpEvent(3.0))
+    assert total_of(users).epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+
+
+def test_flips_and_noise_compose() -> None:
+    total = total_of([account("a", flips=0.1), account("b", flips=0.1)])
+    assert total.epsilon is not None
+    assert total.epsilon == pytest.approx(2 * math.log(9), rel=1e-3)
+    assert total_of([account("a", flips=0.1), account("b", 2.0)], delta=0.0).reason == (
+        "at delta 0 their epsilon is infinite"
+    )
+
+
+def test_one_release_counts_once_however_often_it_is_given() -> None:
+    one, other = made(account("a"), "f" * 64), made(account("b"), "e" * 64)
+    total = total_of([one, other, made(account("copy of a"), "f" * 64), one])
+    assert total.epsilon == total_of([one, other]).epsilon
+    assert total.copies == {"copy of a": "a", "a": "a"}
+    unknown = account("c")
+    assert total_of([unknown, unknown]).epsilon == total_of([one, other]).epsilon, "two that are not made are two"
+
+
+def test_conditions_of_all_are_listed_with_whose_they_are() -> None:
+    total = total_of([account("a", conditions=("it rains", "it pours")), account("b", conditions=("it rains",))])
+    assert total.conditions == {"it rains": ("a", "b"), "it pours": ("a",)}
+    assert total.epsilon is not None
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ([account("b", seed=1)], r"b guarantees nothing \(seeded noise\)"),
+        ([account("b", domain="music", seed=1)], r"b guarantees nothing \(seeded noise\)"),
+        ([account("b", relation=USER)], "they protect different things .*a change_one_rating, b zero_out_one_user"),
+        (
+            [account("b", domain="music", relation=Relation.CHANGE_ONE_RATING_VALUE)],
+            "they protect different things",
+        ),
+        ([account("b", delta=1e-3, num_users=500)], "delta 0.001 is not below one over the 900,000 users of a"),
+    ],
+)
+def test_where_there_is_no_total_it_says_why(others: list[Account], reason: str) -> None:
+    users = 900_000 if "900,000" in reason else 900
+    total = total_of([account("a", delta=1e-7, num_users=users), *others])
+    assert (total.epsilon, total.delta, total.unit, total.relation) == (None, None, None, None)
+    assert re.search(reason, total.reason or "")
+
+
+def test_domains_that_have_a_total_say_it_beside_one_that_has_none() -> None:
+    total = total_of([account("a"), account("b", domain="music", seed=1)])
+    assert [domain.epsilon is None for domain in total.domains] == [False, True]
+    assert total.epsilon is None
+
+
+@pytest.mark.parametrize("domain", ["book", "music"])
+def test_a_projection_that_was_known_before_is_refused(domain: str) -> None:
+    """The first release of it made it public, in whichever domain."""
+
+    def projected(name: str, domain: str, seed: int) -> Account:
+        return account(name, domain=domain, projection_seed=seed, calibration="gaussian")
+
+    shared = total_of([projected("a", "book", 5), projected("b", domain, 5)])
+    assert shared.epsilon is None
+    assert "go through one projection, of seed 5" in (shared.reason or "")
+    assert total_of([projected("a", "book", 5), projected("b", domain, 6)]).epsilon is not None
+
+
+def test_nothing_costs_nothing_that_could_be_said() -> None:
+    total = total_of([])
+    assert (total.domains, total.epsilon, total.reason) == ((), None, "there are none")

@@ -1,0 +1,172 @@
+"""Signatures: who published a release, by Ed25519 keys that parties exchange beforehand.
+
+A signature is of the manifest's bytes as they lie in the folder. The manifest names the SHA-256 of every tensor, so whoever
+changes a byte of anything changes what is signed. It says who published and that nothing was altered on the way; that the
+record is true, it does not say. The arithmetic is that of the library `cryptography` (RFC 8032).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.release.files import MANIFEST, SIGNATURE, ReleaseError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+ALGORITHM = "Ed25519"
+MAKE_KEYS = "openssl genpkey -algorithm ed25519 -out key.pem && openssl pkey -in key.pem -pubout -out key.pub.pem"
+"""Makes a key pair; the first file stays with the source party."""
+
+_LARGEST = 2**16  # bytes of a file of keys, or of a signature: far more than either needs
+_BEGIN = b"-----BEGIN "
+
+
+class SignatureError(ReleaseError):
+    """A release that is not signed as it should be, or keys that cannot be read."""
+
+
+class SigningKey:
+    """A source party's private key."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes_raw().hex()  # the public key, 64 hexadecimal digits
+
+    @classmethod
+    def read(cls, path: Path) -> SigningKey:
+        """The key of a PEM file; `SignatureError` if it holds anything else, or is encrypted."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        content = _small_file(path)
+        try:
+            key = load_pem_private_key(content, None)
+        except TypeError as error:
+            raise SignatureError(
+                f"{path} is encrypted. Decrypt it where nobody else reads: openssl pkey -in {path} -out PLAIN."
+            ) from error
+        except ValueError as error:
+            raise SignatureError(f"{path} holds no private key in PEM form. Make a pair with: {MAKE_KEYS}") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise SignatureError(f"{path} holds a key that is not {ALGORITHM}. Make a pair with: {MAKE_KEYS}")
+        return cls(key)
+
+    def signature(self, content: bytes) -> str:
+        """The signature of a manifest, as it is written beside it."""
+        values = {"algorithm": ALGORITHM, "public_key": self.public, "signature": self._key.sign(content).hex()}
+        return json.dumps(values, indent=1) + "\n"
+
+
+@dataclass(frozen=True)
+class TrustedKeys:
+    """Public keys of the parties whose releases a target takes."""
+
+    keys: frozenset[str]  # each as 64 hexadecimal digits
+    path: Path  # where they were read
+
+    @classmethod
+    def read(cls, path: Path | str) -> TrustedKeys:
+        """The keys of a PEM file, or of all files of a folder; `SignatureError` if one is anything else, or there is none."""
+        path = Path(path)
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        keys = frozenset(key for file in files for key in _public_keys(file))
+        if not keys:
+            raise SignatureError(f"{path} holds no public key. Ask the source party for its own: key.pub.pem.")
+        return cls(keys, path)
+
+
+def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -> str | None:
+    """The public key that signed a manifest of these bytes, as 64 hexadecimal digits; None if nobody did.
+
+    `SignatureError` if a signature is there and is not of these bytes, and, where keys are trusted, if there is none or it is
+    by another key.
+    """
+    path = folder / SIGNATURE
+    if not path.is_file():
+        if trusted is not None:
+            raise SignatureError(
+                f"{folder} is not signed, and keys are trusted ({trusted.path}), so only what they signed is read. Ask the "
+                "source party to publish with --sign KEY."
+            )
+        return None
+    key, signature = _read_signature(path)
+    if trusted is not None and key not in trusted.keys:
+        raise SignatureError(
+            f"{folder} is signed by the key {key}, which is not among the {len(trusted.keys)} of {trusted.path}. Ask the party "
+            "that you expect it from, on another way, whether the key is theirs."
+        )
+    if not _fits(key, signature, content):
+        raise SignatureError(
+            f"{path} is not the signature of {MANIFEST} by the key {key}: one of the two was altered or replaced. Ask the "
+            "source party for the whole folder again."
+        )
+    return key
+
+
+def _read_signature(path: Path) -> tuple[str, str]:
+    """Public key and signature that a file names, in hexadecimal digits of the right number."""
+    content = _small_file(path)
+    try:
+        values: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SignatureError(f"{path} is no signature: it is no JSON. Ask the source party for it again.") from error
+    lengths = {"public_key": 64, "signature": 128}
+    right = isinstance(values, dict) and values.keys() == {"algorithm", *lengths} and values["algorithm"] == ALGORITHM
+    if not right or not all(_is_hex(values[name], length) for name, length in lengths.items()):
+        raise SignatureError(
+            f"{path} is no signature: it must name algorithm {ALGORITHM!r}, public_key and signature, in 64 and 128 hexadecimal "
+            "digits, and nothing else."
+        )
+    return values["public_key"], values["signature"]
+
+
+def _is_hex(text: object, length: int) -> bool:
+    return isinstance(text, str) and len(text) == length and set(text) <= set("0123456789abcdef")
+
+
+def _fits(key: str, signature: str, content: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _public_keys(path: Path) -> Iterator[str]:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    content = _small_file(path)
+    if b"PRIVATE KEY" in content:
+        raise SignatureError(
+            f"{path} holds a private key, which no target should have. Trusted are public keys alone; whoever owns this one "
+            "should make another."
+        )
+    for block in content.split(_BEGIN)[1:]:
+        try:
+            key = load_pem_public_key(_BEGIN + block)
+        except ValueError as error:
+            raise SignatureError(f"{path} holds what is no public key in PEM form ({error}).") from error
+        if not isinstance(key, Ed25519PublicKey):
+            raise SignatureError(
+                f"{path} holds a key that is not {ALGORITHM}, the only kind that releases are signed by."
+            )
+        yield key.public_bytes_raw().hex()
+
+
+def _small_file(path: Path) -> bytes:
+    if not path.is_file():
+        raise SignatureError(f"No key or signature at {path}.")
+    with path.open("rb") as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise SignatureError(f"{path} has more than {_LARGEST:,} bytes; no key or signature needs as many.")
+    return content
