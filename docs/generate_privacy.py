@@ -25,8 +25,9 @@ from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import max_w, mix_epsilon, mix_w, paper_w
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.one_bit.link_functions import Logistic
-from zoo.privacy.one_bit.mechanisms import longest_step, plan_gradient, plan_objective, plan_output
+from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective, plan_output
 from zoo.privacy.one_bit.randomised_response import plan_input, plan_ternary
+from zoo.privacy.one_bit.stability import usual_step
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.report.gains import NOISE
 
@@ -185,9 +186,9 @@ def one_bit_table() -> str:
 
 
 def output_sigma(epsilon: float, ridge: float) -> float:
-    """Noise on an entry of the completed matrix, logistic link, at the longest step size."""
+    """Noise on an entry of the completed matrix, logistic link, at the usual step size."""
     link = Logistic()
-    size = longest_step(link, ridge)
+    size = usual_step(link, ridge)
     return plan_output(link, epsilon, DELTA, alpha=1.0, ridge=ridge, steps=OUTPUT_STEPS, step_size=size).scale
 
 

@@ -127,13 +127,29 @@ MECHANISMS = (
             "np.clip(gradient.astype(np.float64), -plan.clip, plan.clip)",
             "gradient.astype(np.float64)",
         ),
-        ("the output of one step", "math.expm1(steps * math.log1p", "math.expm1(math.log1p"),
-        ("steps too long", "2 / (2 * ridge + link.smoothness)", "4 / (2 * ridge + link.smoothness)"),
         (
             "curvature costs nothing",
             "laplace_scale(epsilon - curvature, sensitivity)",
             "laplace_scale(epsilon, sensitivity)",
         ),
+    ),
+    *edits_of(
+        f"{ONE_BIT}/stability.py",
+        (
+            f"{OF_ONE_BIT}/test_stability.py",
+            f"{OF_ONE_BIT}/test_mechanisms.py",
+            f"{OF_ONE_BIT}/test_mechanism_proofs.py",
+        ),
+        ("the output of one step", "math.expm1(steps * math.log1p", "math.expm1(math.log1p"),
+        ("steps too long", "2 / (2 * ridge + link.smoothness)", "4 / (2 * ridge + link.smoothness)"),
+        (
+            "the sign pulls less the further the runs are apart, and not even near",
+            "link.pull(alpha, apart)",
+            "link.pull(alpha, 2 * apart)",
+        ),
+        ("entries within alpha are alpha apart", "min(2 * alpha, general)", "min(alpha, general)"),
+        ("steps that overshoot do not", "if overshoot > 0:", "if overshoot > 1:"),
+        ("what is gained far apart is forgotten", "np.maximum.accumulate(gains)", "gains"),
     ),
     *edits_of(
         f"{ONE_BIT}/randomised_response.py",

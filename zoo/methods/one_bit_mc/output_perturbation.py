@@ -8,9 +8,10 @@ from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Te
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
-from zoo.privacy.one_bit.mechanisms import longest_step, noisy_output, plan_output
+from zoo.privacy.one_bit.mechanisms import noisy_output, plan_output
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_output
+from zoo.privacy.one_bit.stability import usual_step
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 from zoo.privacy.record.mechanisms import ONE_BIT
 from zoo.privacy.record.record import Plain
@@ -21,7 +22,9 @@ class OutputPerturbation(Perturbation):
     """Noise on every entry of the completed matrix (OutP, section 4.4).
 
     Exactly `steps` projected steps on the likelihood with a ridge: one flipped sign moves where they end by no more than the
-    ridge allows, converged or not. Then Gaussian noise on every entry, and the projection again, which costs nothing.
+    ridge allows, converged or not, and by half of that or less where entries are held to `alpha` (`bounded`), because the
+    likelihood is curved at the entry that differs. Then Gaussian noise on every entry, and the projection again, which costs
+    nothing.
 
     As published, the noise covers how far one entry can move, where one sign can move them all: on a matrix of d rows and
     columns it has d times the epsilon. That it was found best for small epsilon is that.
@@ -31,7 +34,7 @@ class OutputPerturbation(Perturbation):
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         steps: How many.
         ridge: Weight of half the squared entries in the objective.
-        step_size: Null: the longest, ``2/(2 ridge + smoothness)``.
+        step_size: Null: ``1/(2 (ridge + smoothness))``. Up to ``2/(2 ridge + smoothness)``, for more noise.
         paper_faithful: The published noise on the converged solution. `guarantee: none`.
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
     """
@@ -81,7 +84,7 @@ class OutputPerturbation(Perturbation):
         return plan_output(link, self.epsilon, delta, alpha=bound, ridge=self.ridge, steps=self.steps, step_size=size)
 
     def _size(self, link: Link) -> float:
-        return longest_step(link, self.ridge) if self.step_size is None else self.step_size
+        return usual_step(link, self.ridge) if self.step_size is None else self.step_size
 
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """The ridge and the steps."""

@@ -58,6 +58,19 @@ class ConvexLink(Link):
     def sensitivity(self, alpha: float) -> float:
         """How far one flipped sign moves the gradient at its entry: ``max h'/h + h'/(1 - h)`` over ``|x| <= alpha``."""
 
+    def pull(self, alpha: float, apart: Floats) -> Floats:
+        """How far one flipped sign moves the gradient at its entry where that is larger by ``apart`` in the world of +1.
+
+        ``B(t) = max h'/h (x) + h'/(1 - h) (x - t)`` over x and x - t within alpha, for t from 0 to 2 alpha, shape ``(n,)``; falls
+        with t. At t = 0 it is `sensitivity`. The maximum is at x = alpha, and by the symmetry of h as well at x - t = -alpha: for
+        probit both terms are convex in x (see `Probit`); for logistic the sum is ``1 - (h(x) - h(x - t))``, where the difference
+        is least at the ends, because h' rises up to 0 and falls from there.
+        """
+        falling, _ = self.slopes(alpha)
+        _, rising = self.slopes(alpha - apart)
+        pulled: Floats = (falling + rising) * (1 + _MARGIN)
+        return pulled
+
     @abstractmethod
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
         """What one flipped sign does to the curvature at its entry: ``max |ln((c+ + ridge)/(c- + ridge))|`` over ``|x| <= alpha``.

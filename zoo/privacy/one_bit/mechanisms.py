@@ -32,11 +32,8 @@ from zoo.privacy.one_bit.plan import (
     vector_plan,
     with_noise,
 )
+from zoo.privacy.one_bit.stability import output_sensitivity
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
-
-_MARGIN = 1e-10  # of a sensitivity over rounding errors
-_SLACK = 1e-12  # relative; by which a step size may miss its bound, far below the margin
-
 
 # Objective.
 
@@ -187,33 +184,6 @@ def plan_output(
     """
     sensitivity = output_sensitivity(link, alpha=alpha, ridge=ridge, steps=steps, step_size=step_size)
     return vector_plan(epsilon, delta, "gaussian", sensitivity)
-
-
-def longest_step(link: Link, ridge: float) -> float:
-    """``2/(2 ridge + smoothness)``: no longer step keeps two matrices from being brought apart."""
-    return 2 / (2 * ridge + link.smoothness)
-
-
-def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, step_size: float) -> float:
-    """How far one flipped sign moves the end of the steps of `plan_output`, in the L2 norm, rounded up.
-
-    ``Delta (1 - (1 - step_size ridge)^steps)/ridge`` with ``Delta = link.sensitivity(alpha)``; ``Delta step_size steps``
-    without a ridge. A step of the same data brings two matrices nearer by the factor ``1 - step_size ridge`` (curvatures
-    lie between ridge and ridge plus smoothness, and the step size is at most 2 over their sum; projections bring nothing
-    apart), and the sign that differs moves one entry by at most ``step_size Delta`` more. Arguments as in `plan_output`.
-    """
-    if not isinstance(link, ConvexLink):
-        raise ValueError(f"The link must be convex, got {link.name!r}: steps of others can bring matrices apart.")
-    check_ridge(ridge)
-    check_steps(steps)
-    largest = longest_step(link, ridge)
-    if not 0 < step_size <= largest * (1 + _SLACK):
-        raise ValueError(
-            f"step_size must lie in (0, {largest:.6g}], which is 2/(2 ridge + smoothness), got {step_size!r}. Longer steps "
-            "can bring two matrices apart."
-        )
-    shrunk = -math.expm1(steps * math.log1p(-step_size * ridge)) / ridge if ridge > 0 else step_size * steps
-    return link.sensitivity(alpha) * shrunk * (1 + _MARGIN)
 
 
 def noisy_output(matrix: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:

@@ -73,7 +73,7 @@ BEFORE_NOISE = "checkpoints from inside the run, without noise yet, went to nobo
         (InputPerturbation(1.0), {}, ()),
         (ObjectivePerturbation(1.0, ridge=0.3), {"ridge": 0.3}, ()),
         (GradientPerturbation(1.0), {}, (HALTED,)),
-        (OutputPerturbation(1.0, steps=9), {"ridge": 0.2, "step_size": 2 / 0.65, "steps": 9}, (BEFORE_NOISE,)),
+        (OutputPerturbation(1.0, steps=9), {"ridge": 0.2, "step_size": 0.5 / 0.45, "steps": 9}, (BEFORE_NOISE,)),
     ],
     ids=["InP", "ObjP", "GraP", "OutP"],
 )

@@ -218,7 +218,7 @@ def test_the_steps_of_the_output_are_those_that_are_audited(link: Link) -> None:
     seen = posed.observations
     signs, observed = np.ones(seen.shape), np.zeros(seen.shape, dtype=bool)
     signs.ravel()[seen.cells], observed.ravel()[seen.cells] = seen.signs, True
-    size = 2 / (2 * 0.5 + link.smoothness)
+    size = 1 / (2 * (0.5 + link.smoothness))
     plain = audited(signs, observed, link, radius=2.0, alpha=0.3, ridge=0.5, steps=7, step_size=size)
     assert np.abs(found - plain).max() < 1e-12
 
