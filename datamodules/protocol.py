@@ -42,7 +42,7 @@ class Filters:
         if max(least_user, least_item) == 1:
             return self._counted, Step(counted)
         reach: Reach = "all" if least_item > 1 else "row"
-        decides = "no rating decides who or what reaches a minimum count: one that does takes others with it"
+        decides = "no rating decides who or what reaches a minimum count, although one that does takes others with it"
         return self._counted, Step(counted, decides, reach)
 
     @property
@@ -105,11 +105,13 @@ class Evaluation:
         """What is held out of a domain that is evaluated, and what a guarantee rests on through it."""
         words = f"held-out items of this domain removed (split {self.split})"
         if self.split == "given":  # a list beside the ratings, which none of them moves, or half of one
-            return Step(words, "validation rows ship with the domain: drawn ones let a rating move up to 2 cells", "row")
+            return Step(
+                words, "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells", "row"
+            )
         if self.split == "cold_start":
             return Step(words, "no rating decides whose history is hidden", "all")
         several = f"by the split {self.split} one rating may move up to {MOVED[self.split]} cells of its user"
-        return Step(words, f"no rating decides what else is held out: {several}", "row")
+        return Step(words, f"no rating decides what else is held out, although {several}", "row")
 
     @property
     def source_step(self) -> Step:

@@ -12,6 +12,7 @@ from zoo.run_folder import whole
 OWN, COMMON = "own", "common"
 
 _NAMED = "{} are those that the ratings themselves name"
+_KNOWN = "its {} are public knowledge, although they are read off the ratings and {} a single rating brings in shows"
 
 
 def read_users(path: Path) -> list[str]:
@@ -57,18 +58,18 @@ def list_steps(users: str, *, worked_out: bool, catalogue: bool, shipped: bool) 
     """
     if users == COMMON or worked_out:
         words = "users cut to those in common, worked out from all domains' ratings (research only)"
-        whose = Step(words, "who is a user in every domain is public")
+        whose = Step(words, "the users in common are public knowledge, although they are worked out from all ratings")
     elif users != OWN:
         whose = Step("users are a list agreed on beforehand, rated anything or not")
     elif shipped:
         whose = Step("users are those that the data set defines, rated anything or not")
     else:
-        whose = Step(_NAMED.format("users"), "who is a user is public: one whom a single rating brings in shows")
+        whose = Step(_NAMED.format("users"), _KNOWN.format("users", "one whom"))
     if catalogue:
         return whose, Step("items are a catalogue, rated or not")
     if shipped:
         return whose, Step("items are those that the data set defines, rated or not")
-    return whose, Step(_NAMED.format("items"), "what is an item is public: one that a single rating brings in shows")
+    return whose, Step(_NAMED.format("items"), _KNOWN.format("items", "one that"))
 
 
 def write_users(users: Sequence[str], path: Path) -> Path:

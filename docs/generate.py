@@ -87,6 +87,7 @@ def figure(row: Row, key: str) -> str:
 def methods_table() -> str:
     """The README's table: every exported method."""
     known, rows = pages(), results()
+    reached: list[Row] = []
     titles = ("method", "paper", "what it is", "guarantee", "ours, NDCG@10 / HR@10", "the paper's")
     lines = []
     for method, module in sorted(zoo.METHODS.items()):
@@ -95,12 +96,32 @@ def methods_table() -> str:
         row = shown(method, rows)
         ours = f"{float(row['sampled/ndcg@10']):.4f} / {float(row['sampled/hit_rate@10']):.4f}" if row else "-"
         if row and row["release"]:
-            ours += f" ({row['release']})"
+            ours += f" ({row['release']}{marked(row)})"
+        reached += [row] if row else []
         link = f"[{method}]({page.relative_to(ROOT)})"
         lines.append((link, said["paper"], what, said["guarantee"], ours, theirs(row)))
     note = "Douban Book -> Music, one item among 1 + 99, mean over seeds; a method that reads a release at the guarantee nearest "
     note += f"to epsilon {EPSILON:g}. All figures, with their controls: [docs/results](docs/results)."
+    note += under(reached)
     return f"{table(titles, lines, left=4)}\n\n{note}"
+
+
+def marked(row: Row) -> str:
+    """The mark of an epsilon that holds under conditions."""
+    return " ‡" if row["conditions"] else ""
+
+
+def under(rows: list[Row]) -> str:
+    """A sentence for each set of conditions that a marked epsilon of these rows is under, with the reports that have it."""
+    sets: dict[str, list[str]] = {}
+    for row in rows:
+        if row["conditions"] and row["benchmark"] not in sets.setdefault(row["conditions"], []):
+            sets[row["conditions"]].append(row["benchmark"])
+    return "".join(
+        f"\n\n‡ Conditional ({', '.join(reports)}): the epsilon is that of the source's own file only if "
+        f"{conditions.replace('; ', '; and if ')}."
+        for conditions, reports in sets.items()
+    )
 
 
 def shown(method: str, rows: list[Row]) -> Row | None:
@@ -136,10 +157,10 @@ def figures_table(method: str) -> str:
     for row in rows:
         where = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
         cells = [figure(row, key) for key in ("full/ndcg@10", "sampled/ndcg@10", "sampled/hit_rate@10")]
-        epsilon = rounded_up(float(row["epsilon"])) if row["epsilon"] else "-"
+        epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
         gain = gained.get((row["benchmark"], row["task"], name(row)), "-")
         lines.append((where, name(row), epsilon, *cells, gain))
-    return table((*titles, "NDCG@10 less its noise control"), lines, left=2)
+    return table((*titles, "NDCG@10 less its noise control"), lines, left=2) + under(rows)
 
 
 def marks(part: str) -> tuple[str, str]:
