@@ -106,7 +106,9 @@ class Evaluation:
         words = f"held-out items of this domain removed (split {self.split})"
         if self.split == "given":  # a list beside the ratings, which none of them moves, or half of one
             return Step(
-                words, "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells", "row"
+                words,
+                "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells",
+                "row",
             )
         if self.split == "cold_start":
             return Step(words, "no rating decides whose history is hidden", "all")

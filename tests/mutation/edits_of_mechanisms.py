@@ -54,6 +54,18 @@ MECHANISMS = (
         ("the claim over matrices is that of the one at hand", "mu=likely_mu(plan), attained", "attained"),
     ),
     *edits_of(
+        f"{ROWS}/group_stretch.py",
+        (f"{OF_ROWS}/test_group_stretch.py",),
+        (
+            "columns that point apart stretch less",
+            "np.abs(columns[start:stop] @ columns.T)",
+            "columns[start:stop] @ columns.T",
+        ),
+        ("an item is one of its others", "products[here, start + here] = -1.0", "products[here, here] = -1.0"),
+        ("one of the others is left out", "others[:, : most - 1]", "others[:, 1:most]"),
+        ("the items that are stretched least", "items - count)[items - count :]", "items - count)[:count]"),
+    ),
+    *edits_of(
         f"{ROWS}/row_noise.py",
         (f"{OF_ROWS}/test_row_noise.py", "tests/zoo/publishers/test_rows.py"),
         ("noise of rows for a sensitivity of 1", "sigma = sensitivity / mu", "sigma = 1 / mu"),

@@ -87,6 +87,14 @@ RUNS = (
         ("one process too many", "len(running) < processes", "len(running) <= processes"),
     ),
     *edits_of(
+        f"{PRIVACY}/stretch.py",
+        (f"{OF_PRIVACY}/test_stretch.py",),
+        ("noise for a column of length 1", "min(size, bound / longest)", "min(size, bound)"),
+        ("the first of several releases speaks for all", "len(ledger) != 1", "len(ledger) < 1"),
+        ("a large projection is looked into", "matrix.fits and", "matrix.fits or"),
+        ("columns of another length", 'inputs["calibration"] == "unit"', 'inputs["calibration"] == "max"'),
+    ),
+    *edits_of(
         f"{PRIVACY}/show.py",
         (f"{OF_PRIVACY}/test_show.py", f"{OF_PRIVACY}/test_command.py"),
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zoo.commands.privacy.stretch import LOOKED_INTO, TOO_LARGE, looked_into, projection_of, stretches
 from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of, guess_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,
@@ -71,7 +72,7 @@ def parts(release: Release, path: Path) -> list[Part]:
         if record.conditions:
             made.append(Part("On condition that", [UNDER, *record.conditions]))
         if record.unit is Unit.RATING:
-            made.append(Part("Several ratings of one person", [SEVERAL], _groups(release)))
+            made.append(Part("Several ratings of one person", *_groups(release)))
     made += [
         Part("Checked here, on this machine", [*CHECKED, RECOMPUTED] if record.claims else [*CHECKED]),
         Part("Proved, if the source party ran the published code as it is", _proved(record)),
@@ -118,16 +119,20 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
     return {name: text for name, text in said.items() if text is not None}
 
 
-def _groups(release: Release) -> list[tuple[str, str]]:
-    found = []
+def _groups(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
+    """What a page says of several ratings, and their epsilons."""
+    record, ledger, found = release.record, release.ledger, []
+    stretched, matrix = stretches(record, ledger, GROUPS), projection_of(record)
+    why = [LOOKED_INTO] if stretched else [] if matrix is None or looked_into(matrix) else [TOO_LARGE]
     for ratings in GROUPS:
-        epsilon = group_epsilon(release.record, release.ledger, ratings)
+        stretch = stretched.get(ratings)
+        epsilon = group_epsilon(record, ledger, ratings, stretch)
         said = "not known" if epsilon is None else rounded_up(epsilon)
-        together = group_events(release.record, release.ledger, ratings)
+        together = group_events(record, ledger, ratings, stretch)
         if epsilon is not None and together is not None:
             said += f" (guess {share(guess_of(together))})"
         found.append((f"{ratings} rating{'s' if ratings > 1 else ''}", said))
-    return found
+    return [SEVERAL, *why], found
 
 
 def _proved(record: PrivacyRecord) -> list[str]:
@@ -140,9 +145,14 @@ def _proved(record: PrivacyRecord) -> list[str]:
     ]
 
 
-def group_epsilon(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int) -> float | None:
-    """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known."""
-    together = group_events(record, ledger, ratings)
+def group_epsilon(
+    record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int, stretch: float | None = None
+) -> float | None:
+    """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known.
+
+    ``stretch`` as of `group_events`.
+    """
+    together = group_events(record, ledger, ratings, stretch)
     if record.delta is None or together is None:
         return None
     try:
@@ -151,14 +161,18 @@ def group_epsilon(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings
         return None
 
 
-def group_events(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int) -> list[PrivacyEvent] | None:
+def group_events(
+    record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int, stretch: float | None = None
+) -> list[PrivacyEvent] | None:
     """A ledger as it is for that many ratings of one person together; None where it is not known.
 
     The shift of a Gaussian release grows with the number of ratings at worst, and with its square root where every
     rating moves a coordinate of its own, or a Gaussian matrix that the data do not depend on: it stretches a change of one
-    person's row by a norm of the same law, whichever cells it is in.
+    person's row by a norm of the same law, whichever cells it is in. Where more is known, ``stretch`` says how much it grows
+    at most (`zoo.commands.privacy.stretch.stretches`).
     """
-    factor = math.sqrt(ratings) if record.mechanism in OWN_NOISE else float(ratings)
+    worst = math.sqrt(ratings) if record.mechanism in OWN_NOISE else float(ratings)
+    factor = worst if stretch is None else min(worst, stretch)
     grown: list[PrivacyEvent] = []
     for event in ledger:
         if isinstance(event, RandomisedResponseEvent) and len(ledger) == 1:

@@ -1,0 +1,116 @@
+"""Several ratings of one person through a public projection: what a page says, against all changes of small ones."""
+
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from tests.samples import binary
+from zoo import JLT, SJLT, NoisyRows, Ratings, Release
+from zoo.commands.privacy import stretch as module
+from zoo.commands.privacy.show import GROUPS, group_epsilon, parts
+from zoo.commands.privacy.stretch import LOOKED_INTO, TOO_LARGE, looked_into, projection_of, stretches
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.rows.public_matrix import GaussianMatrix
+from zoo.privacy.rows.sparse_matrix import SparseMatrix
+
+
+def of_catalogue(items: int) -> Ratings:
+    rated = csr_array(np.eye(3, items))
+    return Ratings(rated, np.array(["a", "b", "c"]), np.array([f"i{item}" for item in range(items)]))
+
+
+def page(release: Release) -> tuple[list[str], dict[str, float]]:
+    """What the page says of several ratings, and the epsilons."""
+    (part,) = (part for part in parts(release, Path("x")) if part.title == "Several ratings of one person")
+    return part.lines, {name: float(said.split()[0]) for name, said in part.rows}
+
+
+@pytest.mark.parametrize("of", [JLT, SJLT])
+def test_a_page_says_what_the_review_found(of: Any) -> None:  # noqa: ANN401
+    """33 and 72 at 5 and 10 ratings, in the place of 69 and 209; another projection is drawn each time."""
+    release = of(8.0).publish(of_catalogue(3916), "books")
+    lines, epsilons = page(release)
+    assert LOOKED_INTO in lines
+    assert epsilons["1 rating"] == 8.0
+    assert epsilons["5 ratings"] == pytest.approx(33, abs=1.5)
+    assert epsilons["10 ratings"] == pytest.approx(72, abs=3)
+    at_worst = {k: group_epsilon(release.record, release.ledger, k) for k in (5, 10)}
+    assert at_worst == {5: pytest.approx(69.4, abs=0.1), 10: pytest.approx(209, abs=0.1)}
+
+
+@pytest.mark.parametrize("calibration", ["unit", "max"])
+@pytest.mark.parametrize("of", [JLT, SJLT])
+def test_no_change_of_k_ratings_costs_more_than_the_page_says(of: Any, calibration: str) -> None:  # noqa: ANN401
+    release = of(2.0, 6, calibration=calibration, rating_range=5.0).publish(of_catalogue(8), "books")
+    record, seed = release.record, int(str(release.record.public_inputs["projection_seed"]))
+    unit = calibration == "unit"
+    matrix = GaussianMatrix(6, 8, seed, unit=unit) if of is JLT else SparseMatrix(6, 8, seed, unit=unit)
+    found = stretches(record, release.ledger, GROUPS)
+    assert found[1] == 1.0
+    for k in (1, 2, 5):
+        changes = np.array(list(product((-5.0, 5.0), repeat=k)))
+        longest = max(
+            np.linalg.norm(changes @ matrix.transposed()[list(items)], axis=1).max()
+            for items in combinations(range(8), k)
+        )
+        really = gauss_epsilon(1e-5, float(longest) / float(str(record.public_inputs["w"])))
+        said = group_epsilon(record, release.ledger, k, found[k])
+        assert said is not None
+        assert really * (1 - 1e-9) <= said <= gauss_epsilon(1e-5, k * float(record.mu or 0)) * (1 + 1e-9)
+        assert k == 5 or said == pytest.approx(really, rel=0.25 if k > 1 else 1e-6 if unit or k == 1 else 0.25)
+
+
+def test_a_large_projection_counts_at_worst_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = JLT(2.0, 5).publish(of_catalogue(30), "books")
+    assert LOOKED_INTO in page(release)[0]
+    monkeypatch.setattr(module, "MOST_PRODUCTS", 30 * 30 * 5 - 1)
+    lines, epsilons = page(release)
+    assert TOO_LARGE in lines
+    assert LOOKED_INTO not in lines
+    assert epsilons["5 ratings"] == pytest.approx(gauss_epsilon(1e-5, 5 * float(release.record.mu or 0)), rel=0.01)
+
+
+def test_a_projection_that_cannot_be_held_is_not_looked_into() -> None:
+    record = JLT(2.0, 5).publish(binary(), "books").record
+    for items in (2**28, 10**15):
+        matrix = projection_of(replace(record, public_inputs={**record.public_inputs, "num_items": items}))
+        assert matrix is not None
+        assert not looked_into(matrix)
+    assert not looked_into(GaussianMatrix(5, 7, 0, matrix_bytes=8))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"projection_seed": "7"},
+        {"projection_seed": -1},
+        {"num_items": 0},
+        {"num_items": 7.0},
+        {"num_components": True},
+        {"calibration": "gaussian"},
+        {"calibration": "best"},
+    ],
+)
+def test_what_names_no_projection_counts_at_worst(named: dict[str, Any]) -> None:
+    release = JLT(2.0, 5).publish(binary(), "books")
+    record = replace(release.record, public_inputs={**release.record.public_inputs, **named})
+    assert stretches(record, release.ledger, GROUPS) == {}
+    sparse = SJLT(2.0, 5).publish(binary(), "books")
+    without = {key: value for key, value in sparse.record.public_inputs.items() if key != "density"}
+    assert stretches(replace(sparse.record, public_inputs=without), sparse.ledger, GROUPS) == {}
+
+
+def test_other_releases_and_several_have_no_projection_to_look_into() -> None:
+    for publisher in (NoisyRows(2.0), JLT(2.0, 5, calibration="gaussian")):
+        release = publisher.publish(binary(), "books")
+        assert stretches(release.record, release.ledger, GROUPS) == {}
+        assert len(page(release)[0]) == 1
+    one, two = (JLT(2.0, 5).publish(binary(), "books") for _ in range(2))
+    assert stretches(one.record, one.ledger, GROUPS)
+    chosen = one.chosen_among([two])
+    assert stretches(chosen.record, chosen.ledger, GROUPS) == {}, "the other's projection is not named"
