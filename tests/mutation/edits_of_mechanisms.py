@@ -187,6 +187,13 @@ MECHANISMS = (
         ("a plan that costs too much is returned", "    return high\n", "    return low\n"),
     ),
     *edits_of(
+        f"{TRAINING}/independence.py",
+        (f"{OF_TRAINING}/test_independence.py",),
+        ("nobody is replaced", "others[gone] = users[kept[: len(gone)]]", "others[gone] = users[gone]"),
+        ("gradients are not compared", "apart |= float((other - one)", "apart |= False and float((other - one)"),
+        ("the random stream goes on", "torch.set_rng_state(random_state)", "pass"),
+    ),
+    *edits_of(
         f"{TRAINING}/noisy_steps.py",
         (f"{OF_TRAINING}/test_noisy_steps.py", f"{OF_TRAINING}/test_private_gradient.py"),
         ("the ledger knows of one step", "self.plan.event_after(self._taken)", "self.plan.event_after(1)"),
@@ -202,9 +209,10 @@ MECHANISMS = (
     ),
     *edits_of(
         f"{TRAINING}/private_gradient.py",
-        (f"{OF_TRAINING}/test_private_gradient.py",),
+        (f"{OF_TRAINING}/test_private_gradient.py", f"{OF_TRAINING}/test_independence.py"),
         ("noise for a clip of 1", "self.plan.noise_std", "self.plan.noise_multiplier"),
         ("the size of the sample shows", "total.div_(self.expected_size)", "total.div_(max(len(users), 1))"),
+        ("losses are never looked at", "check=len(users) > 1", "check=False"),
         ("the same noise in every step", "fresh_generator(self._noise)", "fresh_generator(NoiseSource.seeded(0))"),
         ("a step is not counted", "self._taken += 1", "self._taken += 0"),
     ),

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from zoo.privacy.training.independence import Losses as Losses
+from zoo.privacy.training.independence import check_alone
 from zoo.privacy.training.user_norms import has_user_norms, user_norms
-
-Losses = Callable[[Tensor], Tensor]
-"""Users ``(batch,)`` in, the loss of each ``(batch,)`` out, through one forward pass."""
 
 # Norms come in single precision. What they may be too small by is taken off the clip, so that no user's part exceeds it.
 _MARGIN = 1e-5
@@ -86,8 +85,8 @@ def clipped_sum(
 
     The module is one that `check_module` lets pass. ``losses`` runs it forward, once, and gives the loss of each of at least
     one user ``(batch,)``, who must be a row of its own, and the same one, in every layer. With ``check`` it is seen to that no
-    loss depends on what the layers make of other users, and that the longest of the users' gradients, computed by itself, has
-    the norm that was found: two further passes back.
+    loss depends on what the layers make of other users, that the longest of the users' gradients, computed by itself, has the
+    norm that was found, and that losses are the same beside other users (`check_alone`): one further pass forward, four back.
 
     Raises:
         ValueError: If losses have another shape or no gradient, or a parameter gets none.
@@ -95,6 +94,7 @@ def clipped_sum(
         FloatingPointError: If a gradient is not finite.
     """
     parameters = trainable(module)
+    random_state = torch.get_rng_state()
     with torch.enable_grad():
         with _recorded(module) as calls:
             values = losses(users)
@@ -106,6 +106,8 @@ def clipped_sum(
         if check:
             _check_independent(values, outputs, gradients)
             _check_longest(values, list(parameters.values()), norms, clip)
+            if len(users) > 1:
+                check_alone(losses, users, values, list(parameters.values()), random_state)
         # min(1, clip / |g_u|), shape (batch,): by linearity the weight of a user's loss is that of the user's gradient.
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))

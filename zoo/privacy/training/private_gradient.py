@@ -29,7 +29,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
 
     The guarantee is that of `events`, and needs what this class cannot see: every sample from `PoissonSampler` at
     ``plan.rate`` with private entropy; parameters that begin at values which nobody's data chose; losses in which a user's
-    data are in that user's alone; and settings that are public.
+    data are in that user's alone (of users in the same sample every step sees to it, see `check_alone`; of what comes from
+    outside of the sample nothing is seen here); and settings that are public.
 
     Every call makes a generator of noise anew, so neither the global random state nor a checkpoint ever holds any of it. The
     guarantee is proved for exact real arithmetic; it is not proved against floating-point or timing attacks.
@@ -46,7 +47,6 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
         check_module(module)
         super().__init__(plan, noise)
         self.module, self.expected_size = module, float(expected_size)
-        self._checked = False
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
         """Take one step: fill ``.grad`` of all trained parameters, in place of what was there.
@@ -70,10 +70,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
         self._taken += 1
         sums: dict[str, Tensor] = {}
         if len(users):
-            # Once, in the first step that has another user to depend on.
-            check = not self._checked and len(users) > 1
-            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=check)
-            self._checked |= check
+            # In every step that has another user to depend on: what a loss does in the first one says nothing of the others.
+            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=len(users) > 1)
         generator = fresh_generator(self._noise)
         for name, parameter in trainable(self.module).items():
             total = with_noise(sums.get(name, torch.zeros_like(parameter)), self.plan.noise_std, generator)

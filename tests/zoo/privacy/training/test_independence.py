@@ -1,0 +1,133 @@
+"""Losses in which users look at each other, by ways that no gradient goes, and honest ones beside them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.zoo.privacy.training.critics import ITEMS, USERS, Losses, SmallCritic, bare_plan, some_rows
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.training.clipped_sum import clipped_sum
+from zoo.privacy.training.private_gradient import PrivateGradient
+
+EVERYBODY = torch.arange(USERS)
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Scores (batch,) and users (batch,) in, losses out."""
+
+
+def scaled_by(others: Callable[[Tensor], Tensor]) -> Loss:
+    """The gradient of a user's own score alone, as large as a number of others says."""
+    return lambda scores, _: scores * (1 + others(scores.detach()))
+
+
+def slope_only(scores: Tensor, _: Tensor) -> Tensor:
+    """The losses are the users' own, their gradients are not."""
+    return scores + (scores - scores.detach()) * scores.detach().mean()
+
+
+class Remembers:
+    """Losses less a running mean of all scores that were seen so far."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+
+    def __call__(self, scores: Tensor, _: Tensor) -> Tensor:
+        before, self.mean = self.mean, 0.9 * self.mean + 0.1 * float(scores.detach().mean())
+        return (scores - before).square()
+
+
+CHEATS: dict[str, Callable[[], Loss]] = {
+    "mean": lambda: lambda scores, _: (scores - scores.detach().mean()).square(),
+    "standard deviation": lambda: scaled_by(lambda scores: scores.std()),
+    "neighbour": lambda: scaled_by(lambda scores: scores.roll(1)),
+    "rank": lambda: scaled_by(lambda scores: scores.argsort().argsort().float()),
+    "the largest": lambda: scaled_by(lambda scores: scores.max()),
+    "gradient alone": lambda: slope_only,
+    "memory": Remembers,
+}
+
+
+def critic_and_losses(loss: Loss) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    torch.manual_seed(0)
+    scores = Losses(SmallCritic(), some_rows())
+    return scores.critic, lambda users: loss(scores(users), users)
+
+
+def refused_within(calls: int, module: nn.Module, losses: Callable[[Tensor], Tensor], users: Tensor) -> None:
+    def steps() -> None:
+        for _ in range(calls):
+            clipped_sum(module, losses, users, 1.0, check=True)
+
+    with pytest.raises(RuntimeError, match="is another one when other users are beside it"):
+        steps()
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_losses_that_look_at_others_are_refused_though_no_gradient_goes_there(name: str) -> None:
+    # The largest of all is among those that are replaced in half of the calls, so 40 miss it with probability 1e-12.
+    module, losses = critic_and_losses(CHEATS[name]())
+    refused_within(40, module, losses, EVERYBODY)
+
+
+def test_one_user_who_looks_at_one_other_is_found() -> None:
+    # In a quarter of the calls and more: 100 calls miss it with probability below 1e-12.
+    def spies(scores: Tensor, users: Tensor) -> Tensor:
+        seen = scores.detach()[users == 7].sum()
+        return torch.where(users == 3, scores * (1 + seen), scores)
+
+    module, losses = critic_and_losses(spies)
+    refused_within(100, module, losses, EVERYBODY)
+    refused_within(50, module, losses, torch.tensor([3, 7]))
+
+
+def test_inputs_that_hold_others_rows_are_found_where_no_loss_shows_them() -> None:
+    """A layer that is still 0 says the same of all rows; its gradient is the row."""
+    layer, rows = nn.Linear(ITEMS, 1), torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))
+    nn.init.zeros_(layer.weight)
+    refused_within(1, layer, lambda users: layer(rows[users] - rows[users].mean(0))[:, 0], torch.arange(8))
+
+
+@pytest.mark.parametrize("step", [2, 5])
+def test_every_step_is_looked_at(step: int) -> None:
+    torch.manual_seed(0)
+    scores = Losses(SmallCritic(), some_rows())
+    gradient = PrivateGradient(scores.critic, bare_plan(1.0, clip=1.0), 20.0, NoiseSource.os())
+
+    def later(users: Tensor) -> Tensor:
+        found = scores(users)
+        return found - found.detach().mean() * found if gradient.steps_taken >= step else found
+
+    for _ in range(step - 1):
+        gradient(EVERYBODY, later)
+    with pytest.raises(RuntimeError, match="is another one when other users are beside it"):
+        gradient(EVERYBODY, later)
+    assert gradient.steps_taken == step, "it counts: the error may tell something of the data"
+
+
+class Leaves(nn.Module):
+    """Leaves out numbers at random, and has users without data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(ITEMS, 5), nn.Dropout(0.5), nn.Linear(5, 1))
+        self.rows = torch.rand(USERS, ITEMS) * (torch.arange(USERS) % 3 > 0)[:, None]
+
+    def losses(self, users: Tensor) -> Tensor:
+        found: Tensor = self.layers(self.rows[users])[:, 0].square()
+        return found * (self.rows[users].sum(1) > 0)
+
+
+def test_honest_losses_pass_and_nothing_moves() -> None:
+    torch.manual_seed(0)
+    module, scores = Leaves(), Losses(SmallCritic(norm=True), some_rows())
+    for losses, critic in ((module.losses, module), (scores, scores.critic)):
+        for size in (2, 3, USERS):
+            for _ in range(20):
+                before = torch.get_rng_state()
+                checked = clipped_sum(critic, losses, EVERYBODY[-size:], 1.0, check=True)
+                after = torch.get_rng_state()
+                torch.set_rng_state(before)
+                plain = clipped_sum(critic, losses, EVERYBODY[-size:], 1.0)
+                assert torch.equal(torch.get_rng_state(), after), "the random stream is as without the check"
+                assert all(torch.equal(checked[name], total) for name, total in plain.items())
