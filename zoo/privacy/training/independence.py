@@ -37,7 +37,7 @@ def check_alone(
     # A seed that somebody knows would tell when to behave.
     chance = torch.Generator().manual_seed(secrets.randbits(63))
     order = torch.randperm(len(users), generator=chance).to(users.device)
-    gone, kept = order.split([len(users) // 2, len(users) - len(users) // 2])
+    gone, kept = order[: len(users) // 2], order[len(users) // 2 :]
     others = users.clone()
     others[gone] = users[kept[: len(gone)]]
     with torch.random.fork_rng(devices=[]):  # leaving out numbers at random is no dependence
