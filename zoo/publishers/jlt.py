@@ -13,7 +13,9 @@ class JLT(Projected):
     Who is protected: one rating (a cell of the matrix, its presence included) or, with ``relation`` on users, all of
     one user's data. Neighbours: ``change_one_rating`` by at most ``rating_range``; ``zero_out_one_user`` or
     ``replace_one_user``. Sensitivity, L2 before projection: ``rating_range``; ``clip`` for zero-out, twice that for
-    replacement. Afterwards: anything, as often as wanted. Two releases compose, whether or not they share M.
+    replacement. Afterwards: anything, as often as wanted. Two releases compose, each with an M of its own. Through one M they do
+    under `unit` and `max`; under `gaussian` and `paper` they are not counted together
+    (`zoo.privacy.record.shared_projection`): the first has made M public, and the second's data may have changed since.
 
     Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
     Recommendation*, WWW 2022, algorithm 1 with JLT.

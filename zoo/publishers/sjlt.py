@@ -19,7 +19,7 @@ class SJLT(Projected):
     Who is protected: one rating (a cell of the matrix, its presence included); not a whole user, whose row may lie in a
     direction that M stretches. Neighbours: ``change_one_rating`` by at most ``rating_range``. Sensitivity, L2 before
     projection: ``rating_range``. Afterwards: anything, as often as wanted. Two releases compose, whether or not they
-    share M.
+    share M, for both calibrations hold for every M.
 
     Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
     Recommendation*, WWW 2022, algorithm 1 with SJLT, definition 3.7.

@@ -48,8 +48,10 @@ class Accountant:
 
     Exact for Gaussian releases (``mu^2`` adds up, also when each is chosen after seeing the ones before; Dong, Roth &
     Su, JRSS B 2022, Corollary 2) and for one release through a Gaussian matrix besides them. Several such releases are
-    bounded from above for any dependence of their matrices, a shared one included; see
-    `zoo.privacy.accounting.gaussian_mixture.mixture_delta`.
+    bounded from above for any dependence of their matrices, a shared one included, as long as the data and what is
+    released of them depend on none (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`). So each may be chosen after
+    seeing the ones before if its matrix is drawn after them; a matrix that is public already is not for the accountant to
+    see, but for `zoo.privacy.record.shared_projection`, which knows the seeds.
 
     Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 they, and steps on a Poisson
     sample, are composed by their privacy loss distributions (`zoo.privacy.accounting.losses`) where that gives less than

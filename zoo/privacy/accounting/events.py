@@ -55,8 +55,10 @@ class GaussianProjectionEvent(PrivacyEvent):
     """One release of ``M x + w N``, where M and N have independent standard normal entries and M is public.
 
     What a change of x moves is itself random: its squared norm is that of the change times a chi-square variable with
-    ``dim`` degrees of freedom. Requires that the data do not depend on M. M may be shared with other events: the accountant
-    assumes nothing of how the matrices of several events depend on each other.
+    ``dim`` degrees of freedom. Requires that the data do not depend on M: M is drawn when they are settled, or else what changes
+    may be a direction that M stretches. Within one release M may be shared with other events, for the accountant assumes nothing
+    of how the matrices of several events depend on each other. Once M is public, data may have changed with it at hand, and
+    another event through the same M costs more than is counted here: `zoo.privacy.record.shared_projection` refuses it.
     """
 
     noise_multiplier: float  # w divided by the L2 sensitivity of x, before projection; dimensionless
