@@ -50,8 +50,9 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
     a sum is largest when all summands rise together (Dhaene et al., Insurance: Mathematics and Economics 2002). In
     x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave after, so its tangent there is that
     convex function's second branch. At epsilon 0 the curve is concave throughout, so that the one at the mean of x bounds its
-    mean, and with it delta at every epsilon. Adding up Renyi divergences would need independent matrices. All of it is for changes that
-    depend on no matrix: of one that is known, somebody may look for the change that it stretches most.
+    mean, and with it delta at every epsilon. Adding up Renyi divergences would need independent matrices. All of it is for
+    changes that depend on no matrix: of one that is known, somebody may look for the change that it stretches most.
+
     Mu is that of all releases with a fixed sensitivity together; ``projections`` are ``{dim: sum of s^2}``, over those of each
     width, where s is the L2 norm of the change before projection, divided by the standard deviation of the noise added to the
     product; ``coupled`` says whether there is more than one.
