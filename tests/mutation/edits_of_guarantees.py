@@ -161,6 +161,71 @@ GUARANTEES = (
         ),
     ),
     *edits_of(
+        "zoo/privacy/spending/total.py",
+        ("tests/zoo/privacy/spending/test_total.py",),
+        (
+            "releases of one user's data do not add up",
+            "[counted] if unit is Unit.USER else groups.values()",
+            "[counted] if unit is not Unit.USER else groups.values()",
+        ),
+        (
+            "a copy counts as a release",
+            "if account.digest is not None and account.digest in seen:",
+            "if not account.name:",
+        ),
+        (
+            "the smallest delta is taken",
+            "delta = max((float(account.record.delta",
+            "delta = min((float(account.record.delta",
+        ),
+        (
+            "a projection that was known before is counted",
+            "        refuse_shared_projection(account.record for group in groups for account in group)\n",
+            "",
+        ),
+    ),
+    *edits_of(
+        "zoo/privacy/spending/budget.py",
+        ("tests/zoo/privacy/spending/test_budget.py",),
+        (
+            "what is spent may stay in memory",
+            "        os.fsync(descriptor)\n    finally:\n        os.close(descriptor)\n\n\ndef _sync",
+            "    finally:\n        os.close(descriptor)\n\n\ndef _sync",
+        ),
+        (
+            "a publisher trusts what it read before",
+            "            self._read()\n            self.after(account, data)\n",
+            "            self.after(account, data)\n",
+        ),
+        ("a line may follow any other", 'or values["previous"] != self._last', 'or not values["previous"]'),
+        (
+            "another name begins anew",
+            "if spent.data == data and spent.account.domain",
+            "if spent.data is data and spent.account.domain",
+        ),
+        ("half a line is written on to", "        if self.torn:\n", "        if not self.torn:\n"),
+    ),
+    *edits_of(
+        f"{RELEASE}/signature.py",
+        ("tests/zoo/release/test_signature.py",),
+        (
+            "any key is trusted",
+            "if trusted is not None and key not in trusted.keys:",
+            "if trusted is not None and not trusted.keys:",
+        ),
+        ("a signature of anything does", "    if not _fits(key, signature, content):", "    if not key:"),
+    ),
+    *edits_of(
+        f"{RELEASE}/files.py",
+        ("tests/zoo/release/test_files.py",),
+        (
+            "a release may hold anything besides",
+            "for file in folder.iterdir()} - {*names",
+            'for file in folder.glob("*.safetensors")} - {*names',
+        ),
+        ("an id may be of any length", "    if len(name) > LONGEST_NAME:", "    if len(name) > 2**30:"),
+    ),
+    *edits_of(
         f"{RELEASE}/release.py",
         ("tests/zoo/release/test_release.py",),
         ("records are not held against ledgers", "self.record.check_against(self.ledger)", "self.record.summary()"),

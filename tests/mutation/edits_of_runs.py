@@ -105,12 +105,12 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{PRIVACY}/plan.py",
-        (f"{OF_PRIVACY}/test_command.py",),
+        "zoo/commands/publish.py",
+        ("tests/zoo/commands/test_publish.py",),
         (
-            "releases of one user's data do not add up",
-            "if records[0].unit is not Unit.USER:",
-            "if records[0].unit is Unit.USER:",
+            "a release is written before it is paid",
+            "    line = budget.spend(Account(",
+            "    release.save(out, key)\n    line = budget.spend(Account(",
         ),
     ),
     *edits_of(

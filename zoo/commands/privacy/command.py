@@ -1,4 +1,4 @@
-"""``python -m zoo privacy``: plan a budget, show a record, audit a mechanism, draw its curve.
+"""``python -m zoo privacy``: plan, show and add up what releases cost, keep a budget, audit a mechanism, draw its curve.
 
 What a command needs is imported when it is asked for: ``--help`` and a refusal stay quick.
 """
@@ -15,15 +15,30 @@ from jsonargparse import ArgumentError
 from rich.console import Console
 from rich.markup import escape
 
+from zoo.privacy.accounting.relation import Relation
 from zoo.run_folder import refusal, whole
 
 if TYPE_CHECKING:
     from zoo.privacy.audits.one_run import OneRunAudit
     from zoo.privacy.audits.two_world import Audit
+    from zoo.release.signature import TrustedKeys
+
+JSON = "write the answer as JSON to stdout, unrounded, and nothing else there; docs/privacy.md lists the keys"
+TRUSTED = "public keys (a PEM file, or a folder of them), one of which must have signed each release"
+TOTAL = (
+    "Adds up what releases cost whoever holds all of them. Releases of one domain compose, whatever version of its ratings they "
+    "are of; for ratings the total of several domains is that of the one that lost most, for users that of all together. One "
+    "release given twice counts once."
+)
+BUDGET = (
+    "With --epsilon, --delta and --relation: makes a budget. Without: shows what was spent of it. python -m zoo publish --budget "
+    "FILE writes what a release costs into it before the release exists, and refuses one that would exceed the cap: of each "
+    "domain where ratings are protected, of all domains together where users are."
+)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options of the four commands."""
+    """Options of the commands."""
     made = argparse.ArgumentParser(
         prog="python -m zoo privacy", description="What an engineer who answers for a release needs."
     )
@@ -34,11 +49,30 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--users", type=int, help="public number of users (default: of the list in the config)")
     plan.add_argument("--items", type=int, help="public number of items (default: of the catalogue in the config)")
     plan.set_defaults(run=_plan)
+    plan.add_argument("--json", action="store_true", help=JSON)
 
     show = commands.add_parser("show", help="a release's record as a page, checked against its ledger")
     show.add_argument("release", type=Path, metavar="RELEASE", help="folder of a release")
     show.add_argument("--html", type=Path, metavar="FILE", help="write the page to a file of HTML as well")
+    show.add_argument("--trusted", type=Path, metavar="KEYS", help=TRUSTED)
+    show.add_argument("--json", action="store_true", help=JSON)
     show.set_defaults(run=_show)
+
+    total = commands.add_parser("total", help="what several releases cost together", description=TOTAL)
+    total.add_argument("releases", type=Path, nargs="+", metavar="RELEASE", help="folders of releases, of any domains")
+    total.add_argument("--trusted", type=Path, metavar="KEYS", help=TRUSTED)
+    total.add_argument("--json", action="store_true", help=JSON)
+    total.set_defaults(run=_total)
+
+    budget = commands.add_parser("budget", help="make a budget for publish --budget, or show one", description=BUDGET)
+    budget.add_argument("file", type=Path, metavar="FILE", help="file of the budget; stays at the source party")
+    budget.add_argument("--epsilon", type=float, help="make it, with this cap on all releases together")
+    budget.add_argument("--delta", type=float, help="delta at which the cap holds; below one over the number of users")
+    budget.add_argument(
+        "--relation", choices=[*map(str, Relation)], help="who is protected, and which data are neighbours"
+    )
+    budget.add_argument("--json", action="store_true", help=JSON)
+    budget.set_defaults(run=_budget)
 
     audit = commands.add_parser("audit", help="try to break the claim; exit code 1 if it does not hold")
     option = audit.add_argument
@@ -48,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     option("--runs", type=int, default=40_000, help="runs per world (default: %(default)s)")
     option("--beta", type=float, default=1e-3, help="largest chance of a false alarm (default: %(default)s)")
     option("--out", type=Path, metavar="FILE", help="write the table to a file of CSV as well, in a folder that exists")
+    option("--json", action="store_true", help=JSON)
     audit.set_defaults(run=_audit)
 
     curve = commands.add_parser("curve", help="a PNG of delta against epsilon, and of utility where there are results")
@@ -65,7 +100,8 @@ def main(arguments: Sequence[str]) -> None:
     if overrides and getattr(options, "config", None) is None:
         parser().error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
-        options.run(options, overrides, Console())
+        # What is not the answer goes to stderr, so that JSON stands alone.
+        options.run(options, overrides, Console(stderr=getattr(options, "json", False)))
     except (OSError, TypeError, ValueError, ArgumentError) as error:
         sys.exit(refusal(error))
 
@@ -79,6 +115,11 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
     experiment = read_experiment(options.config, overrides)
     releases = planned_releases(experiment, options.users, options.items)
     known = options.users or experiment.users
+    if options.json:
+        from zoo.commands.privacy.as_json import plan_values, written
+
+        print(written("plan", plan_values(releases, known or USERS, "given" if known else "default")))
+        return
     said = f"{known:,} users" if known else f"at most {USERS:,} users (say how many: --users N)"
     console.print(plan_table(releases, said))
     if (beside := paper_table(releases[0].record)) is not None:
@@ -89,13 +130,64 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
 
 def _show(options: argparse.Namespace, *_: object) -> None:
     from zoo.commands.privacy.show import as_html, as_text, parts
+    from zoo.release.files import manifest_bytes
     from zoo.release.release import Release
+    from zoo.release.signature import check_signature
 
-    page = parts(Release.load(options.release), options.release)
-    print(as_text(page))
+    release = Release.load(options.release, _trusted(options))
+    key = check_signature(options.release, manifest_bytes(options.release), None)
+    page = parts(release, options.release, key)
+    if options.json:
+        from zoo.commands.privacy.as_json import show_values, written
+
+        print(written("show", show_values(release, options.release, key)))
+    else:
+        print(as_text(page))
     if options.html is not None:
         with whole(options.html) as file:
             file.write_text(as_html(page, f"Release {options.release.name}"), encoding="utf-8")
+
+
+def _trusted(options: argparse.Namespace) -> TrustedKeys | None:
+    from zoo.release.signature import TrustedKeys
+
+    return None if options.trusted is None else TrustedKeys.read(options.trusted)
+
+
+def _total(options: argparse.Namespace, *_: object) -> None:
+    from zoo.commands.privacy.show import as_text
+    from zoo.commands.privacy.total import account_of, total_parts
+    from zoo.privacy.spending.total import total_of
+
+    trusted = _trusted(options)
+    accounts = [account_of(path, trusted) for path in options.releases]
+    total = total_of(accounts)
+    if options.json:
+        from zoo.commands.privacy.as_json import total_values, written
+
+        print(written("total", total_values(accounts, total)))
+    else:
+        print(as_text(total_parts(accounts, total)))
+
+
+def _budget(options: argparse.Namespace, *_: object) -> None:
+    from zoo.commands.privacy.show import as_text
+    from zoo.commands.privacy.spent import budget_parts
+    from zoo.privacy.spending.budget import Budget, Cap
+
+    cap = {name: getattr(options, name) for name in ("epsilon", "delta", "relation")}
+    if missing := [f"--{name}" for name, value in cap.items() if value is None]:
+        if len(missing) < len(cap):
+            raise ValueError(f"A cap needs {' and '.join(missing)} too; to show a budget, leave all three out.")
+        budget = Budget(options.file)
+    else:
+        budget = Budget.make(options.file, Cap(cap["epsilon"], cap["delta"], Relation(cap["relation"])))
+    if options.json:
+        from zoo.commands.privacy.as_json import budget_values, written
+
+        print(written("budget", budget_values(budget)))
+    else:
+        print(as_text(budget_parts(budget)))
 
 
 def _audit(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
@@ -110,7 +202,12 @@ def _audit(options: argparse.Namespace, overrides: list[str], console: Console) 
         for audit in _chosen_audits(options, overrides):
             status.update(f"Auditing {escape(audit.name)} ...")
             results.append(audited(audit, options.runs, options.beta))
-    console.print(audit_table(results, options.runs, options.beta))
+    if options.json:
+        from zoo.commands.privacy.as_json import audit_values, written
+
+        print(written("audit", audit_values(results, options.runs, options.beta)))
+    else:
+        console.print(audit_table(results, options.runs, options.beta))
     if options.out is not None:
         write_findings(results, options.out)
     if not all(result.as_expected for result in results):

@@ -13,12 +13,12 @@ from datamodules.users import COMMON, OWN, read_catalogue, read_users
 from zoo.commands.cli import ZooCLI, import_names
 from zoo.commands.inputs import UsageError, make_publisher
 from zoo.commands.privacy.show import guaranteed
-from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
-from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.record.record import PrivacyRecord, rounded_up
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.rows.projection import plan_projection
+from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publisher import Publisher
 from zoo.run_folder import visible
 
@@ -90,20 +90,9 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
     return made
 
 
-def total(releases: Sequence[Planned]) -> tuple[float, float] | None:
-    """Epsilon and delta of all releases together; None where one guarantees nothing or they protect different things.
-
-    A rating lies in one domain, so for ratings the largest release is the total. A user may be in every domain, so for
-    users the releases compose.
-    """
-    records = [release.record for release in releases]
-    if not all(record.claims for record in records) or len({r.relation for r in records}) > 1:
-        return None
-    delta = max(float(record.delta or 0) for record in records)
-    relation = records[0].relation
-    if records[0].unit is not Unit.USER:
-        return max(epsilon_of(release.events, delta, relation) for release in releases), delta
-    return epsilon_of([event for release in releases for event in release.events], delta, relation), delta
+def total(releases: Sequence[Planned]) -> Total:
+    """What all releases will cost together, if each is published once. Each plan has held its delta against the users."""
+    return total_of(Account(one.source, one.source, 0, one.record, one.events) for one in releases)
 
 
 #: What the table says of a guarantee, in the words of `guaranteed`, between the mechanism and whether it is proved.
@@ -120,8 +109,12 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
         table.add_row(name, *(escape(facts.get(name, "-")) for facts in said))
     table.add_row("guarantee", *(escape(release.record.standing) for release in releases))
     spent = total(releases)
-    together = f"Together: epsilon {rounded_up(spent[0])} at delta {spent[1]:.3g}. " if spent else ""
-    table.caption = f"{together}Planned for {num_users}."
+    if spent.epsilon is None or spent.delta is None:
+        together = f"No total: {escape(visible(spent.reason or ''))}."
+    else:
+        if_so = ", under the conditions of each" if spent.conditions else ""
+        together = f"Together: epsilon {rounded_up(spent.epsilon)} at delta {shown_delta(spent.delta)}{if_so}."
+    table.caption = f"{together} Planned for {num_users}."
     return table
 
 

@@ -19,6 +19,7 @@ from zoo.privacy.accounting.events import (
 )
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
+from zoo.release.about import About
 from zoo.release.release import Release
 from zoo.run_folder import visible
 
@@ -44,6 +45,7 @@ CHECKED = (
     "the tensors are those that the manifest names (SHA-256), of the shapes that the kind has, and finite",
     "the record contradicts itself nowhere",
 )
+UNSIGNED = "nobody: it may come from anybody"
 RECOMPUTED = "epsilon was computed anew from the ledger, and the record does not state less"
 
 
@@ -56,8 +58,8 @@ class Part:
     rows: list[tuple[str, str]] = field(default_factory=list)
 
 
-def parts(release: Release, path: Path) -> list[Part]:
-    """The page of a release; reading it has checked the files and recomputed epsilon from the ledger."""
+def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
+    """The page of a release, signed by a public key; reading it has checked the files and recomputed epsilon from the ledger."""
     record = release.record
     facts = [
         ("folder", str(path)),
@@ -65,6 +67,7 @@ def parts(release: Release, path: Path) -> list[Part]:
         ("kind", f"{release.kind}, {release.num_users:,} users, width {release.width:,}"),
         ("mechanism", record.mechanism),
         ("SHA-256", release.digest),
+        ("signed by", UNSIGNED if key is None else f"the key {key}; whose that is, the party itself has to say"),
     ]
     made = [Part("Release", rows=facts), Part("In short", in_short(record, release.ledger))]
     if record.claims:
@@ -81,8 +84,16 @@ def parts(release: Release, path: Path) -> list[Part]:
         Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
         Part("Ledger", [str(event_to_dict(event)) for event in release.ledger]),
         Part("Arithmetic", [FLOATING_POINT]),
+        Part("Said by who published it", *_about(release.about)),
     ]
     return made
+
+
+def _about(about: About | None) -> tuple[list[str], list[tuple[str, str]]]:
+    if about is None:
+        return ["nothing"], []
+    said = [(name.replace("_", " "), text) for name, text in about.to_dict().items()]
+    return [], [(name, text) for name, text in said if text is not None]
 
 
 def in_short(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:

@@ -98,20 +98,21 @@ def test_what_cannot_be_done_is_said(arguments: list[str], message: str) -> None
 
 
 def test_ratings_cost_the_largest_release_and_users_the_sum_of_all() -> None:
-    def planned(publisher: Publisher) -> Planned:
-        return Planned("books", publisher.forecast(500, 60), tuple(publisher.plan(500, 60)))
+    def planned(publisher: Publisher, source: str = "books") -> Planned:
+        return Planned(source, publisher.forecast(500, 60), tuple(publisher.plan(500, 60)))
 
-    small, large = planned(JLT(epsilon=1.0, num_components=8)), planned(JLT(epsilon=2.0, num_components=8))
-    assert total([small, large]) == pytest.approx((2.0, 1e-5))
-    users = [planned(NoisyRows(epsilon=2.0, relation="zero_out_one_user", clip=3.0)) for _ in range(2)]
-    spent = total(users)
-    assert spent is not None
+    small, large = planned(JLT(epsilon=1.0, num_components=8)), planned(JLT(epsilon=2.0, num_components=8), "films")
+    both = total([small, large])
+    assert (both.epsilon, both.delta) == pytest.approx((2.0, 1e-5))
+    users = [
+        planned(NoisyRows(epsilon=2.0, relation="zero_out_one_user", clip=3.0), name) for name in ("books", "films")
+    ]
     reference = PLDAccountant(value_discretization_interval=1e-4)
     multiplier = users[0].record.noise_scale / 3.0 if users[0].record.noise_scale else 0.0
     reference.compose(GaussianDpEvent(multiplier), 2)
-    assert spent[0] == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
-    assert total([small, users[0]]) is None, "different things are not added up"
-    assert total([small, planned(Plaintext())]) is None
+    assert total(users).epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+    assert "protect different things" in (total([small, users[0]]).reason or "")
+    assert "guarantees nothing" in (total([small, planned(Plaintext())]).reason or "")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_page_says_what_is_guaranteed_checked_assumed_and_open(
             assert not any(name in ("src", "href") for name, _ in attrs), "one file, nothing else"
 
     Tags().feed(page)
-    assert seen.count("h2") == 11
+    assert seen.count("h2") == 12
     assert "one rating of one user" in page
 
 

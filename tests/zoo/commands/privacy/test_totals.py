@@ -1,0 +1,251 @@
+"""`privacy total`, `privacy budget` and the answers in JSON, from the command line down."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from tests.samples import UNPRINTABLE, binary
+from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher, Release
+from zoo.commands.privacy.command import main
+from zoo.commands.publish import publish_release
+from zoo.data.ratings import Ratings, Step
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.record.record import rounded_up
+from zoo.privacy.spending.budget import Budget
+from zoo.release.about import About, Statement
+from zoo.release.signature import SigningKey
+
+ROOT = Path(__file__).parents[4]
+CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
+ABOUT = About.today(Statement(contact="privacy@books.example"), "cdr-zoo 9")
+TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)
+"""Of two releases of epsilon 2 at delta 1e-5."""
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    main([*map(str, arguments)])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def values(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """The answer in JSON: all that stands on stdout."""
+    main([*map(str, arguments), "--json"])
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (answer["schema"], answer["command"]) == (1, arguments[0])
+    return answer
+
+
+def refused(*arguments: object) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, arguments)])
+    return str(ended.value)
+
+
+def conditional() -> Ratings:
+    """Ratings of users whom they themselves name."""
+    return replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
+
+
+def saved(path: Path, publisher: Publisher | None = None, domain: str = "book", key: SigningKey | None = None) -> Path:
+    release = (publisher or JLT(epsilon=2.0, num_components=5)).publish(conditional(), domain)
+    return replace(release, about=ABOUT).save(path, key)
+
+
+# total
+
+
+def test_releases_of_one_domain_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = saved(tmp_path / "a"), saved(tmp_path / "b")
+    page = said(capsys, "total", one, two)
+    assert f"epsilon {rounded_up(TWICE)}, if the conditions below are true delta 1e-05" in page
+    assert "On condition that" in page
+    assert f"who is a user is public ({one}, {two})" in page
+    answer = values(capsys, "total", one, two)
+    assert answer["together"]["epsilon"] == pytest.approx(TWICE, rel=1e-9)
+    assert answer["together"]["shown"] == {"epsilon": rounded_up(TWICE), "delta": "1e-05"}
+    assert answer["together"]["conditions"] == {"who is a user is public": [str(one), str(two)]}
+    assert [release["name"] for release in answer["releases"]] == [str(one), str(two)]
+
+
+def test_a_copy_counts_once_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, copy = saved(tmp_path / "a"), tmp_path / "copy"
+    shutil.copytree(one, copy)
+    page = said(capsys, "total", one, copy, one)
+    assert "epsilon 2.00, if" in page
+    assert f"{copy} is the same release as {one}" in page
+    assert f"{one} is given twice" in page
+    answer = values(capsys, "total", one, copy, one)
+    assert answer["copies"] == {str(copy): str(one), str(one): str(one)}
+    assert [release["name"] for release in answer["releases"]] == [str(one)]
+    assert answer["together"]["epsilon"] == pytest.approx(2.0, rel=1e-8)
+
+
+def test_domains_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    books, films = saved(tmp_path / "a"), saved(tmp_path / "b", FlippedRows(epsilon=3.0), "films")
+    answer = values(capsys, "total", books, films)
+    assert answer["together"]["epsilon"] == pytest.approx(3.0, rel=1e-2)
+    assert {domain["domain"]: domain["releases"] for domain in answer["domains"]} == {
+        "book": [str(books)],
+        "films": [str(films)],
+    }
+    assert "the one" not in (page := said(capsys, "total", books, films))
+    assert "the total is that of the domain that lost most" in page
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (Plaintext(), "guarantees nothing (the ratings are handed over as they are)"),
+        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "they protect different things"),
+    ],
+)
+def test_where_there_is_no_total_no_epsilon_is_made_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: Publisher, reason: str
+) -> None:
+    paths = saved(tmp_path / "a"), saved(tmp_path / "b", other)
+    page = said(capsys, "total", *paths)
+    assert page.startswith("Together No total: ")
+    assert reason in page
+    answer = values(capsys, "total", *paths)["together"]
+    assert (answer["epsilon"], answer["delta"], answer["shown"]) == (None, None, {})
+    assert reason in answer["reason"]
+
+
+def test_two_means_over_one_projection_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = saved(tmp_path / "a", JLT(epsilon=2.0, num_components=5, calibration="gaussian"))
+    again = Release.load(one)
+    twin = replace(again, domain="film", tensors={"rows": again.tensors["rows"] + 1}).save(tmp_path / "b")
+    assert "go through one projection, of seed" in said(capsys, "total", one, twin)
+
+
+# budget
+
+
+def test_a_budget_is_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "spent.jsonl"
+    made = ("--epsilon", "4", "--delta", "1e-5", "--relation", "change_one_rating")
+    page = said(capsys, "budget", file, *made)
+    assert "cap epsilon 4 at delta 1e-05, each domain neighbours change one rating Spent nothing" in page
+    release = publish_release(
+        JLT(epsilon=2.0, num_components=5), conditional(), "book", tmp_path / "a", ABOUT, Budget(file)
+    )
+    page = said(capsys, "budget", file)
+    assert "Spent book epsilon 2.00, if the conditions below are true" in page
+    assert f"SHA-256 {release.digest}" in page
+    answer = values(capsys, "budget", file)
+    assert answer["cap"] == {"epsilon": 4.0, "delta": 1e-5, "unit": "rating", "relation": "change_one_rating"}
+    assert answer["spent"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
+    assert (answer["releases"][0]["line"], answer["releases"][0]["digest"]) == (2, release.digest)
+    assert conditional().digest() not in json.dumps(answer)
+    assert "a budget is never overwritten" in refused("budget", file, *made)
+
+
+def test_half_a_line_and_a_release_that_nobody_knows_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "spent.jsonl"
+    said(capsys, "budget", file, "--epsilon", "4", "--delta", "1e-5", "--relation", "change_one_rating")
+    publish_release(JLT(epsilon=2.0, num_components=5), conditional(), "book", tmp_path / "a", ABOUT, Budget(file))
+    whole = file.read_bytes()
+    cap, paid, _ = whole.splitlines(keepends=True)
+    file.write_bytes(cap + paid + b'{"number": 2')
+    page = said(capsys, "budget", file)
+    assert "The file ends in half a line" in page
+    assert "no release is known of (a crash or a failure): spent all the same" in page
+    assert values(capsys, "budget", file)["torn"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--epsilon", "4"), "A cap needs --delta and --relation too"),
+        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "A cap needs a finite epsilon above 0"),
+        ((), "No budget at"),
+    ],
+)
+def test_a_budget_needs_a_whole_cap(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused("budget", tmp_path / "spent.jsonl", *arguments)
+    assert not (tmp_path / "spent.jsonl").exists()
+
+
+# show
+
+
+def test_a_page_says_who_published_and_who_signed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    private = Ed25519PrivateKey.generate()
+    public = tmp_path / "key.pub.pem"
+    public.write_bytes(private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    key = SigningKey(private)
+    signed, unsigned = saved(tmp_path / "a", key=key), saved(tmp_path / "b")
+    page = said(capsys, "show", signed, "--trusted", public)
+    assert f"signed by the key {key.public}" in page
+    assert "contact privacy@books.example" in page
+    assert "deployment model central" in page
+    assert f"date {ABOUT.date} code cdr-zoo 9" in page
+    assert "signed by nobody: it may come from anybody" in said(capsys, "show", unsigned)
+    assert "is not signed, and keys are trusted" in refused("show", unsigned, "--trusted", public)
+    assert "is not signed, and keys are trusted" in refused("total", signed, unsigned, "--trusted", public)
+    answer = values(capsys, "show", signed)
+    assert answer["signed_by"] == key.public
+    assert answer["about"] == ABOUT.to_dict()
+    assert values(capsys, "show", unsigned)["signed_by"] is None
+
+
+def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path / "a")
+    release = Release.load(path)
+    answer = values(capsys, "show", path)
+    assert answer["record"] == release.record.to_dict()
+    assert answer["digest"] == release.digest
+    assert answer["shown"]["epsilon"] == "2.00"
+    assert answer["shown"]["guarantee"] == "conditional (if who is a user is public)"
+    assert answer["ledger"][0]["type"] == "GaussianEvent"
+    assert 0.5 < answer["guess"] < 0.7
+    assert [group["ratings"] for group in answer["several_ratings"]] == [1, 2, 5, 10, 50]
+    assert answer["several_ratings"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
+    plain = values(capsys, "show", saved(tmp_path / "b", Plaintext()))
+    assert (plain["guess"], plain["several_ratings"], plain["record"]["epsilon"]) == (None, [], None)
+    assert plain["shown"] == {"guarantee": "none (the ratings are handed over as they are)"}
+
+
+@pytest.mark.parametrize("name", UNPRINTABLE.values(), ids=list(UNPRINTABLE))
+def test_names_of_folders_are_shown_and_not_obeyed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    if "\x00" in name or "\ud83d" in name:
+        pytest.skip("no folder can be called so")
+    path = saved(tmp_path / name)
+    for arguments in (("total", path), ("show", path)):
+        main([*map(str, arguments)])
+        assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
+
+
+# plan and audit
+
+
+def test_a_plan_in_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZOO_DATA", str(tmp_path / "nowhere"))
+    answer = values(capsys, "plan", "--config", CONFIG, "--users", "924")
+    assert (answer["users"], answer["users_from"]) == (924, "given")
+    (release,) = answer["releases"]
+    assert release["domain"] == "book"
+    assert release["record"]["epsilon"] == pytest.approx(8.0, rel=1e-8)
+    assert release["shown"]["epsilon"] == "8.00"
+    assert answer["together"]["epsilon"] == pytest.approx(8.0, rel=1e-8)
+    unknown = values(capsys, "plan", "--config", CONFIG)
+    assert (unknown["users"], unknown["users_from"]) == (10_000, "default")
+
+
+def test_an_audit_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    audit = ("audit", "--config", CONFIG, "--publisher", "FlippedRows", "--publisher.epsilon", "1", "--runs", "2000")
+    answer = values(capsys, *audit)
+    assert (answer["as_expected"], answer["runs"], answer["beta"]) == (True, 2000, 1e-3)
+    (found,) = answer["audits"]
+    assert (found["verdict"], found["claimed_epsilon"], found["claimed_mu"]) == ("pass", 1.0, None)
+    assert 0 < found["epsilon_lower"] < 1

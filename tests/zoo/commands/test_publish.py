@@ -1,0 +1,219 @@
+"""Publishing from a budget: paid before it is written, at every point at which a process may die."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from tests.quickstart import PROJECTED
+from tests.samples import binary
+from zoo import JLT, NoisyRows, Plaintext, Release
+from zoo.commands.cli import ZooCLI
+from zoo.commands.inputs import UsageError
+from zoo.commands.publish import publish_release, spent_in_words
+from zoo.data.ratings import Step
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
+from zoo.release.about import About, Statement
+from zoo.release.files import MANIFEST, SIGNATURE, ReleaseError
+from zoo.release.signature import SignatureError, SigningKey
+
+ABOUT = About.today(Statement(), "cdr-zoo")
+RATINGS = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
+TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)
+"""Of two releases of epsilon 2 at delta 1e-5."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return Budget.make(tmp_path / "spent.jsonl", Cap(TWICE * (1 + 1e-9), 1e-5, Relation.CHANGE_ONE_RATING)).path
+
+
+def publish(file: Path, out: Path, publisher: Any = None) -> Release:  # noqa: ANN401  any publisher
+    publisher = publisher or JLT(epsilon=2.0, num_components=5)
+    return publish_release(publisher, RATINGS, "book", out, ABOUT, Budget(file))
+
+
+def test_a_budget_for_two_pays_two(file: Path, tmp_path: Path) -> None:
+    released = [publish(file, tmp_path / name) for name in ("a", "b")]
+    spent = Budget(file).spent
+    assert [one.release for one in spent] == [release.digest for release in released]
+    assert [one.data for one in spent] == [RATINGS.digest()] * 2
+    with pytest.raises(BudgetExceededError, match=r"'book' spent from epsilon .* above the cap"):
+        publish(file, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    assert "Spent by 'book': 2.96. That holds if who is a user is public." in spent_in_words(Budget(file))
+
+
+def test_digests_of_the_ratings_stay_at_the_source(file: Path, tmp_path: Path) -> None:
+    publish(file, tmp_path / "a")
+    for path in (tmp_path / "a").iterdir():
+        assert RATINGS.digest().encode() not in path.read_bytes()
+
+
+def test_what_is_too_much_draws_no_noise(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoisyRows, "publish", lambda *_: pytest.fail("noise was drawn"))
+    with pytest.raises(BudgetExceededError):
+        publish(file, tmp_path / "a", NoisyRows(epsilon=9.0))
+
+
+@pytest.mark.parametrize(
+    ("publisher", "message"),
+    [
+        (Plaintext(), "A release without a guarantee"),
+        (JLT(epsilon=2.0, num_components=5, noise_seed=1), r"without a guarantee \(seeded noise\)"),
+        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "counts under 'change_one_rating'"),
+        (JLT(epsilon=2.0, num_components=5, delta=0.5), "not below one over the 9 users"),
+    ],
+)
+def test_what_is_refused_costs_nothing(file: Path, tmp_path: Path, publisher: Any, message: str) -> None:  # noqa: ANN401
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=message):
+        publish(file, tmp_path / "a", publisher)
+    assert file.read_bytes() == before
+    assert not (tmp_path / "a").exists()
+
+
+def test_who_spends_in_the_meantime_comes_first(file: Path, tmp_path: Path) -> None:
+    """The budget is read again under the lock: what was left when publishing began may be gone when it ends."""
+
+    class Slow(JLT):
+        def publish(self, source: Any, domain: str) -> Release:  # noqa: ANN401
+            for name in ("x", "y"):
+                publish(file, tmp_path / name)
+            return super().publish(source, domain)
+
+    with pytest.raises(BudgetExceededError):
+        publish(file, tmp_path / "a", Slow(epsilon=2.0, num_components=5))
+    assert not (tmp_path / "a").exists()
+    assert len(Budget(file).spent) == 2
+
+
+def test_a_failure_to_write_is_spent_and_says_so(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("zoo.release.release.save_file", full)
+    with pytest.raises(OSError, match="disk full"):
+        publish(file, tmp_path / "a")
+    assert "What the release costs was spent (line 2 of" in capsys.readouterr().err
+    assert [one.release for one in Budget(file).spent] == [None]
+
+
+def dies(run: Callable[[], object]) -> None:
+    """Run it in a process of its own, which kills itself on the way: no cleaning up, as when the power goes."""
+    if not (child := os.fork()):
+        run()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("point", "spent", "released"),
+    [
+        ("zoo.commands.publish.Budget.spend", 0, False),  # noise was drawn, nothing left the process
+        ("zoo.privacy.spending.budget._write", 0, False),
+        ("zoo.commands.publish.Release.save", 1, False),  # paid, not written
+        ("zoo.release.release.save_file", 1, False),
+        ("zoo.release.release.os.rename", 1, False),  # written under another name
+        ("zoo.commands.publish.Budget.published", 1, True),
+    ],
+)
+def test_wherever_a_publisher_dies_no_release_is_unpaid(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, spent: int, released: bool
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(point, die)
+        dies(lambda: publish(file, tmp_path / "a"))
+    assert len(Budget(file).spent) == spent
+    assert (tmp_path / "a").exists() == released
+    assert all(one.release is None for one in Budget(file).spent), "nobody knows what came of it"
+    for number in range(spent, 2):
+        publish(file, tmp_path / f"more{number}")
+    with pytest.raises(BudgetExceededError):
+        publish(file, tmp_path / "c")
+
+
+# From the command line.
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    made = Ed25519PrivateKey.generate()
+    path = tmp_path / "key.pem"
+    path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = made.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "key.pub.pem").write_bytes(public)
+    return path
+
+
+def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
+    cli: Callable[..., ZooCLI], tmp_path: Path, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Budget.make(tmp_path / "spent.jsonl", Cap(8.0, 1e-5, Relation.CHANGE_ONE_RATING)).path
+    paid = (
+        "--budget",
+        file,
+        "--sign",
+        key,
+        "--about.contact",
+        "privacy@books.example",
+        "--about.rationale",
+        "As agreed.",
+    )
+    cli("publish", *PROJECTED, *paid, "--out", "book")
+    said = capsys.readouterr().out
+    assert f"Signed by the key {SigningKey.read(key).public}." in said
+    assert "Spent by 'book': 8.00. That holds if " in said
+    about = json.loads((Path("book") / MANIFEST).read_text())["about"]
+    assert (about["contact"], about["rationale"], about["curator"]) == ("privacy@books.example", "As agreed.", None)
+    with pytest.raises(BudgetExceededError, match="above the cap of 8"):
+        cli("publish", *PROJECTED, *paid, "--out", "again")
+
+    trusting = ("--data.trusted", tmp_path / "key.pub.pem")
+    fitted = cli("fit", *PROJECTED, *trusting, "--data.releases.book", "book")
+    assert fitted.datamodule.releases["book"].domain == "book"
+    (Path("book") / SIGNATURE).unlink()
+    with pytest.raises(SignatureError, match="book is not signed"):
+        cli("fit", *PROJECTED, *trusting, "--data.releases.book", "book")
+    with pytest.raises(UsageError, match=r"data.trusted asks for releases that are signed, and those of \['book'\]"):
+        cli("fit", *PROJECTED, *trusting)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("--sign", "absent.pem"), SignatureError, "No key or signature at absent.pem"),
+        (
+            ("--budget", "absent.jsonl"),
+            BudgetError,
+            r"No budget at .*absent.jsonl. Make one: python -m zoo privacy budget",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_said_before_anything_is_published(
+    cli: Callable[..., ZooCLI], arguments: tuple[str, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        cli("publish", *PROJECTED, *arguments, "--out", "book")
+    assert not Path("book").exists()
+
+
+def test_a_statement_is_held_to_its_form(cli: Callable[..., ZooCLI]) -> None:
+    with pytest.raises(ReleaseError, match="contact must be a text of 1 to 1,000 printable characters"):
+        cli("publish", *PROJECTED, "--about.contact", "x" * 1001, "--out", "book")

@@ -1,0 +1,164 @@
+"""What the commands say, as plain values for other programs: unrounded, with the rounded texts beside them.
+
+Every answer has ``schema``, which rises when a key changes its meaning or goes, and ``command``. Numbers are as computed;
+``shown`` holds what the page prints of them, where a loss is rounded up. What is not known, or infinite, is null.
+`docs/privacy.md` lists the keys.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.commands.privacy.audit import finding
+from zoo.commands.privacy.plan import Planned
+from zoo.commands.privacy.plan import total as planned_total
+from zoo.commands.privacy.show import GROUPS, group_epsilon, group_events, guaranteed
+from zoo.privacy.accounting.accountant import guess_of
+from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
+from zoo.privacy.accounting.relation import Unit
+from zoo.privacy.audits.one_run import OneRunResult
+from zoo.privacy.audits.two_world import Result
+from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.spending.budget import Budget
+from zoo.privacy.spending.total import Account, Total
+from zoo.release.release import Release
+
+SCHEMA = 1
+
+Values = dict[str, Any]
+
+
+def written(command: str, values: Mapping[str, Any]) -> str:
+    """An answer as JSON."""
+    return json.dumps({"schema": SCHEMA, "command": command, **values}, indent=1, allow_nan=False)
+
+
+def plan_values(releases: Sequence[Planned], users: int, said_by: str) -> Values:
+    """Of planned releases of ratings of so many users, a number that ``said_by`` names the source of."""
+    return {
+        "users": users,
+        "users_from": said_by,
+        "releases": [{"domain": r.source, **_account_values(r.record, r.events)} for r in releases],
+        "together": _total_values(planned_total(releases)),
+    }
+
+
+def show_values(release: Release, path: Path, key: str | None) -> Values:
+    """Of a release, which this public key signed."""
+    record, ledger = release.record, release.ledger
+    groups = []
+    for ratings in GROUPS if record.claims and record.unit is Unit.RATING else ():
+        together = group_events(record, ledger, ratings)
+        epsilon = group_epsilon(record, ledger, ratings)
+        guess = None if together is None or epsilon is None else guess_of(together)
+        groups.append({"ratings": ratings, "epsilon": _number(epsilon), "guess": guess, "shown": _shown(epsilon)})
+    return {
+        "folder": str(path),
+        "domain": release.domain,
+        "kind": release.kind,
+        "users": release.num_users,
+        "width": release.width,
+        "digest": release.digest,
+        "signed_by": key,
+        "about": None if release.about is None else release.about.to_dict(),
+        **_account_values(record, ledger),
+        "guess": guess_of(ledger, record.relation) if record.claims else None,
+        "several_ratings": groups,
+    }
+
+
+def total_values(accounts: Sequence[Account], total: Total) -> Values:
+    """Of several releases and what they cost together."""
+    given = {
+        account.name: account for account in accounts if total.copies.get(account.name, account.name) == account.name
+    }
+    return {
+        "releases": [
+            {"name": name, "domain": one.domain, "users": one.num_users, "digest": one.digest}
+            | _account_values(one.record, one.ledger)
+            for name, one in given.items()
+        ],
+        "copies": dict(total.copies),
+        "domains": [
+            {
+                "domain": domain.domain,
+                "releases": list(domain.names),
+                "unit": domain.unit,
+                "epsilon": _number(domain.epsilon),
+                "delta": domain.delta,
+                "reason": domain.reason,
+                "shown": _shown(domain.epsilon, domain.delta),
+            }
+            for domain in total.domains
+        ],
+        "together": _total_values(total),
+    }
+
+
+def budget_values(budget: Budget) -> Values:
+    """Of a budget file, without the digests of the ratings, which stay in it."""
+    cap = budget.cap
+    return {
+        "file": str(budget.path),
+        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "unit": cap.relation.unit, "relation": cap.relation},
+        "torn": budget.torn,
+        "spent": [
+            {
+                "domain": domain or None,
+                "epsilon": _number(epsilon),
+                "delta": cap.delta,
+                "shown": _shown(epsilon, cap.delta),
+            }
+            for domain, epsilon in budget.spent_by_domain().items()
+        ],
+        "releases": [
+            {"line": one.number + 1, "date": one.date, "domain": one.account.domain, "digest": one.release}
+            | _account_values(one.account.record, one.account.ledger)
+            for one in budget.spent
+        ],
+    }
+
+
+def audit_values(results: Sequence[Result | OneRunResult], runs: int, beta: float) -> Values:
+    """Of audits; a measured epsilon is a lower bound and rounded down, so nothing of it is shown rounded up."""
+    return {
+        "runs": runs,
+        "beta": beta,
+        "as_expected": all(result.as_expected for result in results),
+        "audits": [
+            {name: _number(value) if isinstance(value, float) else value for name, value in finding(result).items()}
+            | {"as_expected": result.as_expected}
+            for result in results
+        ],
+    }
+
+
+def _account_values(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> Values:
+    return {
+        "record": record.to_dict(),
+        "ledger": [event_to_dict(event) for event in ledger],
+        "shown": guaranteed(record) | {"guarantee": record.standing},
+    }
+
+
+def _total_values(total: Total) -> Values:
+    return {
+        "unit": total.unit,
+        "relation": total.relation,
+        "epsilon": _number(total.epsilon),
+        "delta": total.delta,
+        "reason": total.reason,
+        "conditions": {condition: list(names) for condition, names in total.conditions.items()},
+        "shown": _shown(total.epsilon, total.delta),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _shown(epsilon: float | None, delta: float | None = None) -> dict[str, str]:
+    said = {} if epsilon is None or not math.isfinite(epsilon) else {"epsilon": rounded_up(epsilon)}
+    return said if delta is None else {**said, "delta": shown_delta(delta)}
