@@ -41,6 +41,7 @@ from zoo.release.files import (
 )
 from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
 from zoo.release.lazy_rows import LazyRows
+from zoo.release.plausible import check_noise
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
 
 
@@ -206,7 +207,9 @@ class Release:
             record = PrivacyRecord.from_dict(manifest["record"])
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)
-            return cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger, about)
+            release = cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger, about)
+            check_noise(record, tensors)
+            return release
         except UnderstatedPrivacyError as error:
             raise UnderstatedPrivacyError(f"{path}: {error}") from error
         except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:

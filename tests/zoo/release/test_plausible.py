@@ -1,0 +1,375 @@
+"""Rows that cannot have the noise of their record are refused when they are read; honest ones pass, whoever published them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.sparse import csr_array
+from scipy.stats import binom, kstest, norm
+
+from zoo import (
+    JLT,
+    SJLT,
+    FlippedRows,
+    Noise,
+    NoisyRows,
+    Nothing,
+    Partial,
+    Plaintext,
+    Publisher,
+    Ratings,
+    Release,
+    Shuffled,
+    Thinned,
+)
+from zoo.privacy.accounting.events import GaussianEvent
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
+from zoo.privacy.rows.public_matrix import GaussianMatrix
+from zoo.release.files import ReleaseError
+from zoo.release.layouts import compressed
+from zoo.release.plausible import FALSE_ALARM, Finding, _far_share, _smallest, check_noise, findings
+
+Singles = npt.NDArray[np.float32]
+
+
+def rated(users: int, items: int, density: float, seed: int = 0) -> Ratings:
+    cells = np.random.default_rng(seed).random((users, items)) < density
+    names = np.array([f"u{i}" for i in range(users)]), np.array([f"i{i}" for i in range(items)])
+    return Ratings(csr_array(cells.astype(np.float32)), *names)
+
+
+SOURCE = rated(200, 90, 0.03)
+PUBLISHERS: dict[str, Callable[[int | None], Publisher]] = {
+    "noisy": lambda seed: NoisyRows(4.0, noise_seed=seed),
+    "hardly noisy": lambda seed: NoisyRows(40.0, noise_seed=seed),
+    "very noisy": lambda seed: NoisyRows(0.001, noise_seed=seed),
+    "above": lambda seed: NoisyRows(4.0, threshold=1.0, noise_seed=seed),
+    "users": lambda seed: NoisyRows(4.0, relation="zero_out_one_user", clip=2.0, noise_seed=seed),
+    "users above": lambda seed: NoisyRows(4.0, relation="replace_one_user", clip=2.0, threshold=0, noise_seed=seed),
+    "flipped": lambda seed: FlippedRows(2.0, noise_seed=seed),
+    "few kept": lambda seed: FlippedRows(1.0, keep=0.3, noise_seed=seed),
+    "JLT": lambda seed: JLT(8.0, num_components=16, noise_seed=seed),
+    "JLT, not centred": lambda seed: JLT(8.0, num_components=16, calibration="gaussian", centre=False, noise_seed=seed),
+    "JLT, longest": lambda seed: JLT(64.0, num_components=16, calibration="max", noise_seed=seed),
+    "JLT, printed": lambda seed: JLT(8.0, num_components=16, paper_faithful=True, noise_seed=seed),
+    "SJLT": lambda seed: SJLT(8.0, num_components=16, noise_seed=seed),
+    "SJLT, longest": lambda seed: SJLT(8.0, num_components=16, calibration="max", noise_seed=seed),
+}
+
+
+def alarms(made: Callable[[int | None], Publisher], source: Ratings, runs: int, false_alarm: float) -> int:
+    """How often repeatable releases would be refused, had they a guarantee."""
+    count = 0
+    for seed in range(runs):
+        release = made(seed).publish(source, "book")
+        found = findings(release.record, release.tensors)
+        count += min(finding.probability for finding in found) * len(found) < false_alarm
+    return count
+
+
+def loaded(release: Release, folder: Path) -> Release:
+    return Release.load(release.save(folder / "release"))
+
+
+# Honest releases.
+
+
+@pytest.mark.parametrize("name", PUBLISHERS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_every_publisher_makes_is_read(
+    name: str, sparse: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sparse:
+        monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
+    source = rated(60, 90, 0.08) if name == "JLT, printed" else SOURCE
+    release = PUBLISHERS[name](None).publish(source, "book")
+    assert release.record.claims
+    assert len(findings(release.record, release.tensors)) >= 3
+    loaded(release, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        *(Shuffled(PUBLISHERS[name](None)) for name in ("noisy", "above", "few kept", "JLT", "users")),
+        *(Thinned(PUBLISHERS[name](None), 0.3) for name in ("noisy", "above", "few kept", "JLT", "users")),
+        *(
+            Partial(PUBLISHERS[name](None), share)
+            for name in ("noisy", "above", "few kept", "JLT")
+            for share in (0.5, 1e-9)
+        ),
+        Partial(Shuffled(PUBLISHERS["SJLT"](None)), 0.02),
+        *(Noise(PUBLISHERS[name](None)) for name in ("noisy", "above", "few kept", "JLT")),
+        Nothing(),
+        Plaintext(),
+    ],
+)
+def test_wrappers_and_controls_are_read(publisher: Publisher, tmp_path: Path) -> None:
+    loaded(publisher.publish(SOURCE, "book"), tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 50), (50, 1), (2, 3)])
+@pytest.mark.parametrize("name", ["noisy", "above", "flipped", "JLT", "SJLT"])
+def test_small_releases_are_read(name: str, shape: tuple[int, int], tmp_path: Path) -> None:
+    loaded(PUBLISHERS[name](None).publish(rated(*shape, 0.0), "book"), tmp_path)
+
+
+def test_lazy_releases_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.publishers.projected.LAZY_BYTES", 0)
+    monkeypatch.setattr("zoo.release.lazy_rows.SHARD_BYTES", 4096)
+    monkeypatch.setattr("zoo.release.plausible._CHUNK", 100)
+    release = PUBLISHERS["JLT"](None).publish(SOURCE, "book")
+    assert release.lazy
+    loaded(release, tmp_path)
+
+
+@pytest.mark.parametrize("name", PUBLISHERS)
+@pytest.mark.parametrize("density", [0.0, 0.1])
+def test_false_alarms_are_as_rare_as_they_may_be(name: str, density: float) -> None:
+    """One in twenty is allowed here; so many more than that come of it once in 1e6, and the seeds are fixed."""
+    runs = 100
+    count = alarms(PUBLISHERS[name], rated(25, 30, density), runs, 0.05)
+    assert count <= binom.isf(1e-6, runs, 0.05)
+
+
+@pytest.mark.parametrize("name", ["noisy", "users", "JLT", "JLT, not centred", "flipped", "above"])
+def test_where_nobody_has_rated_the_sum_of_all_has_the_law_it_is_held_against(name: str) -> None:
+    """Uniform probabilities: the limits are no looser than they have to be."""
+    found = []
+    for seed in range(250):
+        release = PUBLISHERS[name](seed).publish(rated(25, 30, 0.0), "book")
+        found.append(findings(release.record, release.tensors)[0].probability)
+    assert kstest(found, "uniform").pvalue > (1e-6 if name in ("flipped", "above") else 1e-3)
+
+
+def test_nothing_is_said_of_releases_without_a_guarantee(tmp_path: Path) -> None:
+    release = NoisyRows(4.0, noise_seed=1).publish(SOURCE, "book")
+    loaded(replace(release, tensors={"rows": torch.from_numpy(SOURCE.matrix.toarray())}), tmp_path)
+
+
+# Rows that are not what they are said to be.
+
+
+def plain(release: Release) -> dict[str, torch.Tensor]:
+    """The ratings themselves, in the layout of a release."""
+    return compressed(SOURCE.matrix) if release.sparse else {"rows": torch.from_numpy(SOURCE.matrix.toarray())}
+
+
+@pytest.mark.parametrize("name", ["noisy", "hardly noisy", "very noisy", "above", "flipped", "few kept"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_plain_rows_are_refused(name: str, sparse: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sparse:
+        monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
+    release = PUBLISHERS[name](None).publish(SOURCE, "book")
+    with pytest.raises(
+        ReleaseError, match=r"cannot have the noise that the record of|lattice of their noise|threshold"
+    ):
+        loaded(replace(release, tensors=plain(release)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        NoisyRows(4.0, relation="zero_out_one_user", clip=2.0),
+        JLT(1.0, num_components=16),
+        JLT(1.0, num_components=16, calibration="gaussian", centre=False),
+        SJLT(1.0, num_components=16, calibration="max"),
+    ],
+)
+def test_rows_without_noise_are_refused(publisher: Publisher, tmp_path: Path) -> None:
+    release = publisher.publish(SOURCE, "book")
+    spacing = lattice_spacing(release.record.noise_scale or 0)
+    matrix = SOURCE.matrix.toarray().astype(np.float64)
+    if not isinstance(publisher, NoisyRows):
+        matrix = matrix @ GaussianMatrix(16, 90, 3).transposed() / 4
+    rows = np.round(matrix / spacing) * spacing
+    if release.record.public_inputs.get("centred after the noise"):
+        rows -= rows.mean(axis=0)
+    with pytest.raises(ReleaseError, match=r"the noise that the record of .* claims: .*vary too little"):
+        loaded(replace(release, tensors={"rows": torch.from_numpy(rows.astype(np.float32))}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["noisy", "users", "JLT", "JLT, not centred", "SJLT", "above"])
+def test_nine_tenths_of_the_noise_are_refused(name: str, tmp_path: Path) -> None:
+    """With noise of the wrong epsilon and a record of the right one, at 10^4 numbers and more."""
+    source = rated(600, 120, 0.02)
+    honest = PUBLISHERS[name](None).publish(source, "book")
+    scale = honest.record.noise_scale or 0
+    rows = np.asarray(NoiseSource.seeded(1).normal((600, honest.width)) * 0.9 * scale)
+    if name in ("noisy", "above"):
+        rows += source.matrix.toarray()
+    spacing = lattice_spacing(scale)
+    rows = np.round(rows / spacing) * spacing
+    if "threshold" in honest.record.public_inputs:
+        rows[rows <= float(honest.record.public_inputs["threshold"])] = 0
+    if honest.record.public_inputs.get("centred after the noise"):
+        rows -= rows.mean(axis=0)
+    with pytest.raises(
+        ReleaseError, match=r"claims: .* and of rows with that noise fewer than one in 1e\+09 releases would"
+    ):
+        loaded(replace(honest, tensors={"rows": torch.from_numpy(rows.astype(np.float32))}), tmp_path)
+
+
+def test_flips_of_another_epsilon_are_refused(tmp_path: Path) -> None:
+    honest, other = (FlippedRows(epsilon).publish(rated(400, 300, 0.02), "book") for epsilon in (2.0, 3.0))
+    with pytest.raises(ReleaseError, match="too few"):
+        loaded(replace(honest, tensors=other.tensors), tmp_path)
+
+
+@pytest.mark.parametrize("publisher", [FlippedRows(2.0, keep=0.5), NoisyRows(4.0, threshold=1.0)])
+def test_more_ones_than_there_can_be_are_refused(publisher: Publisher, tmp_path: Path) -> None:
+    honest = publisher.publish(rated(400, 300, 0.02), "book")
+    more = publisher.publish(rated(400, 300, 1.0), "book").tensors["rows"].clone()
+    loaded(replace(honest, tensors={"rows": more}), tmp_path / "all")
+    more[:20] = more.max()
+    with pytest.raises(ReleaseError, match=r"too many (cells are )?ones|users have too many ones"):
+        loaded(replace(honest, tensors={"rows": more}), tmp_path)
+
+
+def test_items_that_nobody_has_are_too_many_to_be_flipped(tmp_path: Path) -> None:
+    """More ones than flips make, in all, and still none at most items: those of a few popular ones are as they are."""
+    cells = np.zeros((400, 300), dtype=np.float32)
+    cells[:, :60] = np.random.default_rng(0).random((400, 60)) < 0.2
+    honest = FlippedRows(4.0).publish(rated(400, 300, 0.02), "book")
+    assert cells.mean() > 0.018 * 2
+    with pytest.raises(ReleaseError, match="some items have too few ones"):
+        loaded(replace(honest, tensors={"rows": torch.from_numpy(cells)}), tmp_path)
+
+
+def test_one_user_without_noise_is_found(tmp_path: Path) -> None:
+    honest = JLT(8.0, num_components=64, centre=False).publish(SOURCE, "book")
+    rows = honest.tensors["rows"].clone()
+    rows[17] = 0
+    with pytest.raises(ReleaseError, match="those of some users vary too little"):
+        loaded(replace(honest, tensors={"rows": rows}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["noisy", "above", "JLT", "JLT, not centred", "users"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_values_off_the_lattice_are_refused(
+    name: str, sparse: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sparse:
+        monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
+    release = PUBLISHERS[name](None).publish(SOURCE, "book")
+    which = "weights" if "weights" in release.tensors else "rows"
+    values = release.tensors[which].clone()
+    place = values.flatten().nonzero()[-1]
+    values.view(-1)[place] += lattice_spacing(release.record.noise_scale or 0) / 2
+    with pytest.raises(ReleaseError, match="do not lie on the lattice of their noise, of spacing"):
+        loaded(replace(release, tensors={**release.tensors, which: values}), tmp_path)
+
+
+def test_cells_that_are_neither_0_nor_1_were_not_flipped(tmp_path: Path) -> None:
+    release = FlippedRows(2.0).publish(SOURCE, "book")
+    rows = release.tensors["rows"].clone()
+    rows[rows == 1] = 0.7
+    with pytest.raises(ReleaseError, match="Reported cells must be 1, and what is not reported 0"):
+        loaded(replace(release, tensors={"rows": rows}), tmp_path)
+
+
+def test_the_order_of_items_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
+    release = FlippedRows(2.0).publish(SOURCE, "book")
+    items = release.tensors["items"].clone()
+    for size in (2**20, 3):
+        monkeypatch.setattr("zoo.release.plausible._CHUNK", size)
+        for first, second in (([1, 0], [0, 1]), ([0, 0], [0, 1])):
+            changed = items.clone()
+            changed[second] = items[first]
+            with pytest.raises(ReleaseError, match="The items of a user must rise"):
+                check_noise(release.record, {**release.tensors, "items": changed})
+        check_noise(release.record, release.tensors)
+
+
+def test_a_value_at_the_threshold_was_not_kept() -> None:
+    release = NoisyRows(4.0, threshold=1.0).publish(SOURCE, "book")
+    rows = release.tensors["rows"].clone()
+    spacing = lattice_spacing(release.record.noise_scale or 0)
+    rows[rows != 0] = math.floor(float(release.record.public_inputs["threshold"]) / spacing) * spacing
+    with pytest.raises(ReleaseError, match="hold values that are not above the threshold"):
+        check_noise(release.record, {"rows": rows})
+
+
+@pytest.mark.parametrize("name", ["noisy", "flipped", "above", "JLT"])
+def test_rows_of_another_shape_are_not_those_of_the_record(name: str) -> None:
+    release = PUBLISHERS[name](None).publish(SOURCE, "book")
+    rows = release.tensors["rows"]
+    for other in (rows[:, 1:], torch.cat([rows, rows])):
+        with pytest.raises(ReleaseError, match=r"is of 200 users and num_.*, and the rows are"):
+            check_noise(release.record, {"rows": other})
+
+
+def test_layouts_that_a_mechanism_does_not_have() -> None:
+    noisy = NoisyRows(4.0).publish(SOURCE, "book")
+    with pytest.raises(ReleaseError, match="claims noise on all numbers, and the rows are kept sparse"):
+        check_noise(noisy.record, compressed(SOURCE.matrix))
+    with pytest.raises(ReleaseError, match="which releases rows, and the release holds none"):
+        check_noise(noisy.record, {"embedding": torch.zeros(2, 2)})
+
+
+@pytest.mark.parametrize("kind", [JLT, SJLT])
+def test_noise_for_a_shorter_column_than_the_longest_is_refused(kind: type[JLT | SJLT]) -> None:
+    release = kind(8.0, num_components=16, calibration="max").publish(SOURCE, "book")
+    record, shorter = release.record, 0.9
+    norm = float(record.public_inputs["largest_norm"]) * shorter
+    # As if the noise were enough for that: the same w, a larger multiplier of noise and so a smaller epsilon.
+    event = GaussianEvent(float(record.public_inputs["w"]) / norm)
+    mu = 1 / event.noise_multiplier
+    inputs = {**record.public_inputs, "largest_norm": norm}
+    lie = replace(record, mu=mu, epsilon=gauss_epsilon(record.delta or 0, mu), public_inputs=inputs)
+    lie.check_against([event])
+    with pytest.raises(
+        ReleaseError, match=r"longest column of the projection has norm .*, and the noise is enough for"
+    ):
+        check_noise(lie, release.tensors)
+
+
+# Arithmetic.
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.344, 0.6, 1.08, 20.0])
+def test_the_share_of_far_values_is_that_of_the_law(sigma: float) -> None:
+    for distance in (0.2 * sigma, 1.5 * sigma):
+
+        def far(x: float, distance: float = distance) -> float:
+            return float(norm.pdf(x, 1, sigma)) * (min(abs(x), abs(x - 1)) > distance)
+
+        edges = sorted({-distance, distance, 1 - distance, 1 + distance, 1.0})
+        whole, _ = quad(
+            far, 1 - 12 * sigma, 1 + 12 * sigma, points=[e for e in edges if abs(e - 1) < 12 * sigma], limit=400
+        )
+        assert _far_share(sigma, distance) == pytest.approx(whole, rel=1e-6)
+
+
+def test_of_many_probabilities_small_ones_are_counted() -> None:
+    """Uniform ones alarm at most as often as asked for (but for 1 in 1e6); where many are a little smaller, all are read."""
+    runs, uniform = 500, np.random.default_rng(0).random((500, 400))
+    for independent in (False, True):
+        alarmed = sum(_smallest(row, independent=independent) < 0.1 for row in uniform)
+        assert alarmed <= binom.isf(1e-6, runs, 0.1)
+    alone, together = (
+        sum(_smallest(row**1.3, independent=independent) < 0.1 for row in uniform) for independent in (False, True)
+    )
+    assert together > 0.9 * runs > 1.5 * alone
+    assert _smallest(np.ones(3), independent=True) == _smallest(np.ones(3), independent=False) == 1.0
+
+
+def test_the_chance_is_shared_among_what_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = PUBLISHERS["noisy"](None).publish(SOURCE, "book")
+
+    def found(probability: float) -> Callable[..., list[Finding]]:
+        return lambda *_: [Finding("made up", probability), Finding("nothing", 1.0)]
+
+    monkeypatch.setattr("zoo.release.plausible.findings", found(0.51 * FALSE_ALARM))
+    check_noise(release.record, release.tensors)
+    monkeypatch.setattr("zoo.release.plausible.findings", found(0.49 * FALSE_ALARM))
+    with pytest.raises(ReleaseError, match="claims: made up, and"):
+        check_noise(release.record, release.tensors)
