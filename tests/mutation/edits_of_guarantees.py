@@ -46,7 +46,8 @@ GUARANTEES = (
     *edits_of(
         f"{ACCOUNTING}/gaussian.py",
         ("tests/zoo/privacy/accounting/test_gaussian.py",),
-        ("a sign in the Gaussian curve", "log_ndtr(mu / 2 - epsilon / mu)", "log_ndtr(mu / 2 + epsilon / mu)"),
+        ("a sign in the Gaussian curve", "(centre + mu / 2) - mu / 2", "(centre + mu / 2) + mu / 2"),
+        ("delta is rounded down", "values * (1 + DELTA_MARGIN)", "values * (1 - DELTA_MARGIN)"),
         (
             "epsilon of twice the delta",
             "smallest_epsilon(lambda epsilon: gauss_delta(epsilon, mu) <= delta",

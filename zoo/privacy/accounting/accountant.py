@@ -24,7 +24,7 @@ from zoo.privacy.accounting.losses import MOST_TIMES, Losses, loss_delta, loss_e
 from zoo.privacy.accounting.pure import flips_epsilon, repeated_delta, repeated_epsilon
 from zoo.privacy.accounting.relation import Relation
 
-ACCOUNTANT = "zoo.privacy.accounting/1"
+ACCOUNTANT = "zoo.privacy.accounting/2"
 """Name and version of the accountant, for records. The version rises when an epsilon it gives changes."""
 
 _KNOWN = (
@@ -167,7 +167,7 @@ class Accountant:
             exact = mixture_delta(epsilon, math.sqrt(square), self._projections, coupled=coupled)
         else:
             return 1.0
-        return exact * (1 + EPSILON_MARGIN)
+        return exact * (1 + EPSILON_MARGIN)  # over the rounding of mu
 
     def _delta_of_losses(self, epsilon: float) -> float:
         """As `_epsilon_of_losses`, read the other way."""

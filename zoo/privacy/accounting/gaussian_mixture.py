@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from zoo.privacy.accounting.gaussian import (
+    DELTA_MARGIN,
     Floats,
     check_curve,
     check_delta,
@@ -72,11 +73,12 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
 
 def convex_curve(epsilon: float, squares: Floats) -> tuple[Floats, float]:
     """A convex function above the Gaussian curve as a function of mu^2, shape ``(n,)``, and its slope far out."""
-    bend = 2 * (math.hypot(1.0, epsilon) - 1.0)
+    bend = 2 * epsilon * epsilon / (math.hypot(1.0, epsilon) + 1.0)  # 2 sqrt(1 + epsilon^2) - 2, keeping its digits
     if bend == 0:  # concave throughout, and steeper than anything at 0
         return np.ones_like(squares), 0.0
     # The derivative of delta in mu is phi(mu/2 - epsilon/mu); in x = mu^2 it is that over 2 mu.
     slope = math.exp(-0.5 * (epsilon / math.sqrt(bend) - math.sqrt(bend) / 2) ** 2) / math.sqrt(8 * math.pi * bend)
+    slope *= 1 + DELTA_MARGIN
     below = gauss_curve(epsilon, np.sqrt(np.minimum(squares, bend)))
     return below + slope * np.maximum(squares - bend, 0.0), slope
 

@@ -210,7 +210,7 @@ def test_count_out_of_range() -> None:
 
 
 def test_the_accountant_has_a_version() -> None:
-    assert ACCOUNTANT == "zoo.privacy.accounting/1"
+    assert ACCOUNTANT == "zoo.privacy.accounting/2"
 
 
 @pytest.mark.parametrize("delta", [0.3, 0.5, 0.8])

@@ -5,7 +5,7 @@ from pathlib import Path
 import dp_accounting
 import mpmath
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.privacy.accounting.renyi import rdp_to_epsilon
@@ -33,10 +33,10 @@ def classical_sigma(epsilon: float, delta: float) -> float:
     return sqrt(2 * log(5 / 4 / delta)) / epsilon
 
 
-def precise_delta(epsilon: float, mu: float) -> float:
-    with mpmath.workdps(60):
+def precise_delta(epsilon: float, mu: float, digits: int = 60) -> mpmath.mpf:
+    with mpmath.workdps(digits):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
-        return float(mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m))
+        return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
 
 
 @pytest.mark.parametrize("epsilon", CURVE)
@@ -92,7 +92,7 @@ def test_sigma_agrees_with_the_public_accountant(epsilon: float, delta: float) -
 @pytest.mark.parametrize("quantile", [0.5, 2, 4, 7])
 def test_the_curve_in_high_precision(mu: float, quantile: float) -> None:
     epsilon = mu * mu / 2 + quantile * mu
-    assert gauss_delta(epsilon, mu) == pytest.approx(precise_delta(epsilon, mu), rel=1e-10)
+    assert gauss_delta(epsilon, mu) == pytest.approx(float(precise_delta(epsilon, mu)), rel=1e-10)
 
 
 def test_the_curve_at_its_ends() -> None:
@@ -127,6 +127,53 @@ def test_mu_errs_on_the_safe_side_and_by_little(epsilon: float, delta: float) ->
 @given(epsilon=epsilons, delta=deltas)
 def test_accounting_for_calibrated_noise_never_gives_more_than_was_asked(epsilon: float, delta: float) -> None:
     assert epsilon * (1 - 1e-8) <= gauss_epsilon(delta, gauss_mu(epsilon, delta)) <= epsilon
+
+
+# Over the whole range that is allowed, down to where nothing but digits in the thousands would show an error.
+
+powers = st.floats(-16, 2.5).map(lambda power: 10.0**power)
+small_deltas = st.floats(-15, -0.05).map(lambda power: 10.0**power)
+
+
+@settings(max_examples=300)
+@given(mu=st.floats(-14, 2).map(lambda power: 10.0**power), turned=st.floats(-36, 36), at_0=st.booleans())
+def test_the_curve_is_never_below_its_precise_value_and_hardly_above(mu: float, turned: float, at_0: bool) -> None:
+    epsilon = 0.0 if at_0 else max(0.0, (turned + mu / 2) * mu)
+    precise = precise_delta(epsilon, mu)
+    found = gauss_delta(epsilon, mu)
+    assert found >= min(precise, 1 - mpmath.mpf(2) ** -53)
+    assert found <= precise * (1 + mpmath.mpf(1e-11))
+
+
+@settings(max_examples=200)
+@given(epsilon=powers, delta=small_deltas)
+@example(epsilon=1e-9, delta=1e-5)
+@example(epsilon=4.8e-6, delta=1e-5)
+@example(epsilon=5.1316010624849113e-14, delta=5.975934642293789e-15)
+def test_small_epsilons_are_calibrated_for_on_the_safe_side(epsilon: float, delta: float) -> None:
+    mu = gauss_mu(epsilon, delta)
+    assert precise_delta(epsilon, mu) <= delta < precise_delta(epsilon, mu * (1 + 1e-9))
+    assert gauss_epsilon(delta, mu) <= epsilon
+
+
+@settings(max_examples=200)
+@given(mu=st.floats(-14, 1.5).map(lambda power: 10.0**power), delta=small_deltas)
+@example(mu=2.5067e-5, delta=1e-5)
+@example(mu=8.623312293030932e-14, delta=1.3408125226181372e-15)
+def test_small_epsilons_are_reported_on_the_safe_side(mu: float, delta: float) -> None:
+    epsilon = gauss_epsilon(delta, mu)
+    assert precise_delta(epsilon, mu) <= delta
+    assert epsilon == 0 or precise_delta(epsilon * (1 - 1e-6), mu) > delta * (1 - mpmath.mpf(1e-11))
+
+
+def test_the_ends_of_the_range_are_on_the_safe_side_or_refused() -> None:
+    for epsilon, delta in ((1e-300, 1e-300), (1e-300, 0.5), (1e3, 1e-300)):
+        mu = gauss_mu(epsilon, delta)
+        assert 0.99 * delta < precise_delta(epsilon, mu, 1000) <= delta
+    with pytest.raises(ValueError, match=r"epsilon must be a positive finite number, got 1e-301.*no less than 1e-300"):
+        gauss_mu(1e-301, 1e-5)
+    with pytest.raises(ValueError, match=r"delta must lie strictly between 0 and 1, got 1e-301.*no less than 1e-300"):
+        gauss_epsilon(1e-301, 1.0)
 
 
 def test_renyi_conversion_of_one_gaussian() -> None:

@@ -1,5 +1,6 @@
 from math import exp, inf, nan, sqrt
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -178,3 +179,37 @@ def test_other_arguments_out_of_range() -> None:
         mix_epsilon(1e-16, 0.1, 3)
     with pytest.raises(ValueError, match="epsilon must be a finite number of at least 0, got -1"):
         mix_delta(-1, 0.1, 3)
+
+
+def precise_mixture(epsilon: float, s: float, dim: int) -> mpmath.mpf:
+    """The mean of the curve over a chi-square variable, in 25 digits, over its logarithm."""
+    with mpmath.workdps(25):
+        half, epsilon, s = mpmath.mpf(dim) / 2, mpmath.mpf(epsilon), mpmath.mpf(s)
+        scale = mpmath.loggamma(half) + half * mpmath.log(2)
+
+        def mean(y: mpmath.mpf) -> mpmath.mpf:
+            q = mpmath.exp(y)
+            mu = s * mpmath.sqrt(q)
+            one, other = (mpmath.erfc((epsilon / mu + side * mu / 2) / mpmath.sqrt(2)) / 2 for side in (-1, 1))
+            return mpmath.exp(half * y - q / 2 - scale) * (one - mpmath.exp(epsilon) * other)
+
+        centre, width = mpmath.log(dim), mpmath.sqrt(mpmath.mpf(2) / dim)
+        points = [centre + width * x for x in range(-14, 11)] if dim > 3 else [-90, *range(-60, 6, 3), 5.5]
+        return mpmath.quad(mean, points)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 30, 400])
+@pytest.mark.parametrize(("s", "epsilon"), [(0.15, 1e-9), (0.15, 0.1), (0.9, 1.0), (3e-6, 1e-7), (3.0, 5.0)])
+def test_the_mean_over_matrices_is_never_below_its_precise_value(dim: int, s: float, epsilon: float) -> None:
+    s /= sqrt(dim)
+    precise, found = precise_mixture(epsilon, s, dim), mix_delta(epsilon, s, dim)
+    assert precise <= found <= precise * (1 + mpmath.mpf(1e-11)) + 2e-18
+    assert precise_mixture(mix_epsilon(float(precise) / 2, s, dim), s, dim) <= precise / 2
+
+
+def test_the_bend_keeps_its_digits_at_small_epsilons() -> None:
+    """The convex function touches the curve at its bend, with one slope on both sides."""
+    for epsilon in (1e-9, 1e-6, 1e-3, 1.0):
+        bend = float(2 * mpmath.mpf(epsilon) ** 2 / (mpmath.sqrt(1 + mpmath.mpf(epsilon) ** 2) + 1))
+        values, slope = convex_curve(epsilon, bend * np.array([1 - 1e-4, 1.0, 1.0 + 1e-4]))
+        assert np.diff(values) == pytest.approx(slope * bend * 1e-4, rel=1e-5)
