@@ -17,6 +17,8 @@ Words = npt.NDArray[np.uint64]
 Shape = int | tuple[int, ...]
 
 OS_ENTROPY = "os entropy"
+#: Of a generator of random numbers that gets a new key of 128 bits from the operating system for each step of a training.
+KEYED = "philox keyed by os entropy"
 SEEDED = "seeded noise"
 
 _CHUNK = 2**16  # words worked on at a time: few enough to stay in a processor's cache

@@ -13,7 +13,7 @@ from typing import Any
 from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.randomness.noise import OS_ENTROPY, SEEDED, NoiseSource
+from zoo.privacy.randomness.noise import KEYED, OS_ENTROPY, SEEDED, NoiseSource
 from zoo.privacy.record.claims import check_claims
 from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import Plain as Plain
@@ -40,7 +40,8 @@ NO_NOISE = "none"
 
 _ROUNDING = 1e-9  # relative; what a calibration to a given epsilon may miss it by, far below what anybody reads
 _TOLERANCE = 1e-6  # relative; above what convolutions differ by between machines
-_NOISE_SOURCES = (OS_ENTROPY, SEEDED, NO_NOISE)
+_SECRET = (OS_ENTROPY, KEYED)  # what a guarantee may rest on; of a generator, if its output cannot be told from noise
+_NOISE_SOURCES = (*_SECRET, SEEDED, NO_NOISE)
 _NORMS = ("L1", "L2")
 _CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # what a record without a guarantee must not state
 
@@ -60,7 +61,7 @@ class PrivacyRecord:
 
     mechanism: str  # what made the release
     guarantee: Guarantee  # whether the epsilon is proved, or proved under conditions; without, there is none
-    noise_source: str  # "os entropy", "seeded noise" or "none"
+    noise_source: str  # "os entropy", "philox keyed by os entropy", "seeded noise" or "none"
     unit: Unit | None = None  # who is protected; goes with the relation
     relation: Relation | None = None  # which two data sets are kept alike
     epsilon: float | None = None  # proved privacy loss at delta
@@ -146,9 +147,9 @@ class PrivacyRecord:
             )
         if self.unit is Unit.USER and self.clip is None:
             raise RecordError("A guarantee for whole users must state the clip that bounds one user.")
-        if self.noise_source != OS_ENTROPY:
+        if self.noise_source not in _SECRET:
             raise RecordError(
-                f"A guarantee needs noise from {OS_ENTROPY!r}, got {self.noise_source!r}. "
+                f"A guarantee needs noise from {' or '.join(map(repr, _SECRET))}, got {self.noise_source!r}. "
                 "Whoever knows the seed can subtract the noise: leave the seed out, or use without_guarantee."
             )
         if self.reason is not None:
@@ -180,7 +181,7 @@ class PrivacyRecord:
         """The record of a release with noise: proved, under conditions if there are any, or without its claims.
 
         These it loses if the noise came from a seed. The relation says who is protected. ``facts`` are other fields, which hold
-        whatever the noise.
+        whatever the noise; its source among them where it is drawn through a generator.
         """
         stated: dict[str, Any] = {"guarantee": Guarantee.NONE, "reason": SEEDED}
         if noise.private:
@@ -188,8 +189,8 @@ class PrivacyRecord:
             guarantee = Guarantee.CONDITIONAL if conditions else Guarantee.PROVED
             claims = zip(_CLAIMS, (epsilon, delta, mu, requested_epsilon), strict=True)
             stated = {"guarantee": guarantee, "conditions": conditions, **dict(claims)}
-        label, unit = noise.label, relation.unit
-        return cls(mechanism=mechanism, noise_source=label, unit=unit, relation=relation, **stated, **facts)
+        facts = {"noise_source": noise.label, **facts}
+        return cls(mechanism=mechanism, unit=relation.unit, relation=relation, **stated, **facts)
 
     def without_guarantee(self, reason: str) -> PrivacyRecord:
         """The same record with its claims withdrawn, for seeded noise and controls; a second reason joins the first."""

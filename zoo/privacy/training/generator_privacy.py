@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.randomness.noise import KEYED, NoiseSource
 from zoo.privacy.record.mechanisms import TRAINED
 from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
 from zoo.privacy.record.texts import CHOSEN_BLIND, ENDED_BLIND, NOT_PROTECTED_BY_TRAINING, SETS_PUBLIC
@@ -149,8 +149,9 @@ class GeneratorPrivacy:
         public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}
         public |= inputs or {}
         before = [f"done to the data before: {step}" for step in applied]
+        label = KEYED if noise.private else noise.label  # see `fresh_generator`
         if plan is None:
-            label = NO_NOISE if self.mechanism == "none" else noise.label
+            label = NO_NOISE if self.mechanism == "none" else label
             return unprotected_record(name, UNSOUND[self.mechanism], before, noise_source=label, public_inputs=public)
         steps = plan.steps if steps_taken is None else steps_taken
         return PrivacyRecord.proved_unless_seeded(
@@ -160,6 +161,7 @@ class GeneratorPrivacy:
             epsilon=plan.epsilon_after(steps),
             delta=plan.delta,
             mu=plan.mu_after(steps),
+            noise_source=label,
             sensitivity=plan.sensitivity,
             sensitivity_norm="L2",
             clip=plan.clip,

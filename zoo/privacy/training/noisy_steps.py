@@ -119,6 +119,9 @@ class NoisySteps(Generic[Plan]):
 def fresh_generator(noise: NoiseSource) -> np.random.Generator:
     """A generator of random numbers with a new key of 128 bits, for the noise of one step.
 
+    Not `NoiseSource.normal`: on one core that takes a step of SPPG at the width of Douban Book from 27 ms to 38 ms, and with
+    ``gs_wgan`` from 36 ms to 116 ms. Philox is no generator for cryptography, and so the record names it (`KEYED`).
+
     Torch's own would not do: on a processor only 32 bits of its seed count, few enough to try them all.
     """
     # Two words of 64 bits, each of two halves that are exactly uniform.

@@ -59,6 +59,12 @@ def proved(**changes: object) -> PrivacyRecord:
     return PrivacyRecord(**(fields | changes))
 
 
+def test_noise_of_a_generator_that_the_system_has_keyed_is_named_and_read() -> None:
+    keyed = replace(proved(), noise_source="philox keyed by os entropy")
+    assert PrivacyRecord.from_dict(keyed.to_dict()) == keyed
+    assert "noise_source   philox keyed by os entropy" in str(keyed)
+
+
 def test_a_record_survives_json() -> None:
     for record in (proved(), proved().without_guarantee("seeded noise"), unprotected_record("Plaintext", "as it is")):
         assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
@@ -182,8 +188,11 @@ def test_a_record_that_claims_nothing_agrees_with_every_ledger() -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"noise_source": "seeded noise"}, "needs noise from 'os entropy', got 'seeded noise'.*subtract the noise"),
-        ({"noise_source": "none"}, "needs noise from 'os entropy', got 'none'"),
+        (
+            {"noise_source": "seeded noise"},
+            "needs noise from 'os entropy' or 'philox keyed by os entropy', got 'seeded noise'.*subtract the noise",
+        ),
+        ({"noise_source": "none"}, "needs noise from 'os entropy' or 'philox keyed by os entropy', got 'none'"),
         ({"noise_source": "dice"}, "noise_source must be one of"),
         ({"epsilon": None}, "must state epsilon"),
         ({"epsilon": None, "delta": None}, "must state epsilon, delta"),

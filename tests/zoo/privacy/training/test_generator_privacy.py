@@ -106,7 +106,7 @@ def test_what_protects_nobody_states_no_epsilon_anywhere(mechanism: Mechanism) -
     assert "epsilon" not in str(record)
     assert "delta" not in str(record)
     assert record.summary() == f"none ({UNSOUND[mechanism]})"
-    assert record.noise_source == ("none" if mechanism == "none" else "os entropy")
+    assert record.noise_source == ("none" if mechanism == "none" else "philox keyed by os entropy")
     assert record.not_protected == ("everything in the release",)
     assert privacy.events(USERS) == [NonPrivateEvent()]
     assert privacy.plan(USERS) is None
