@@ -155,7 +155,7 @@ MECHANISMS = (
         ("the output of one step", "math.expm1(steps * math.log1p", "math.expm1(math.log1p"),
         ("steps too long", "2 / (2 * ridge + link.smoothness)", "4 / (2 * ridge + link.smoothness)"),
         (
-            "the sign pulls less the further the runs are apart, and not even near",
+            "a sign pulls as if the runs were twice as far apart",
             "link.pull(alpha, apart)",
             "link.pull(alpha, 2 * apart)",
         ),
