@@ -12,6 +12,7 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from datamodules.candidates import candidates
+from datamodules.columns import MOST_COLUMNS, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, link_users
 from datamodules.protocol import Evaluation, Filters
@@ -35,11 +36,13 @@ class CrossDomainDataModule(LightningDataModule):
     Args:
         target: Domain to recommend in.
         sources: Domains to learn from, one release each.
-        users: `own` (who passes this domain's filters), `common` (who passes every domain's; research only, needs all
-            domains at hand), or a CSV file with a column user_id that the parties agreed on beforehand. The list is public.
+        users: `own` (who passes this domain's filters, or everybody whom the data set defines), `common` (who passes every
+            domain's; research only, needs all domains at hand), or a CSV file with a column user_id that the parties agreed on
+            beforehand. The list is public. Rows are people, to be found by their ids: there is no number of them in its place.
         missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
         catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list
-            is public; ratings of other items are left out.
+            is public; ratings of other items are left out. For a source, where there is no such list, a whole number: a public
+            number of columns that its items are hashed to (`datamodules.columns`).
         filters: Who and what counts.
         evaluation: What is held out and how it is ranked.
         batch_size: Examples in a training batch of one process.
@@ -63,7 +66,7 @@ class CrossDomainDataModule(LightningDataModule):
         sources: Sequence[str] = (),
         users: str = OWN,
         missing_users: Literal["error", "zero"] = "error",
-        catalogues: dict[str, Path] | None = None,
+        catalogues: dict[str, int | Path] | None = None,
         filters: Filters = Filters(),  # noqa: B008  frozen
         evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
         batch_size: int = 128,
@@ -82,7 +85,7 @@ class CrossDomainDataModule(LightningDataModule):
                 f"Batch sizes and top_k must be at least 1; got {batch_size}, {evaluation_batch_size}, {top_k}."
             )
         self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
-        self.catalogues = {name: Path(path) for name, path in (catalogues or {}).items()}
+        self.catalogues = {n: c if isinstance(c, int) else Path(c) for n, c in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
         # What a recommender reads of them.
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
@@ -100,6 +103,27 @@ class CrossDomainDataModule(LightningDataModule):
             raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
         if unknown := sorted(self.catalogues.keys() - {target, *self.sources}):
             raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment.")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        """Refuse a number of columns where it means nothing."""
+        for name, given in self.catalogues.items():
+            if not isinstance(given, int):
+                continue
+            if not 1 <= given <= MOST_COLUMNS or isinstance(given, bool):
+                raise ValueError(
+                    f"catalogues.{name} is {given}; a number of columns is from 1 to 2^32. Take e.g. 8192."
+                )
+            if name == self.target:
+                raise ValueError(
+                    f"catalogues.{name} is a number of columns, {given}, and {name!r} is the target, which ranks items and not "
+                    "columns that several of them share. Name a CSV file with a column item_id, or leave it out."
+                )
+            if self.evaluation.hold_out_of_sources:
+                raise ValueError(
+                    f"catalogues.{name} is a number of columns, {given}, and evaluation.hold_out_of_sources takes single items "
+                    "out of them, which would leave others of their column in. Name a CSV file, or hold nothing out."
+                )
 
     # What a data set says.
 
@@ -115,9 +139,8 @@ class CrossDomainDataModule(LightningDataModule):
         """Candidate lists that ship with a domain, or None."""
         return None
 
-    @property
-    def all_ids(self) -> tuple[pl.Series, pl.Series] | None:
-        """Ids of all users and of all items, where a data set has some that nobody rated; None: those that occur."""
+    def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series] | None:
+        """Ids of a domain's users and items where the data set itself defines them, rated or not; None: those that occur."""
         return None
 
     # Domains.
@@ -149,8 +172,8 @@ class CrossDomainDataModule(LightningDataModule):
         lists = list_steps(
             self.users,
             worked_out=self.users_worked_out,
-            catalogue=name in self.catalogues,
-            shipped=self.all_ids is not None,
+            catalogue=self.catalogues.get(name),
+            shipped=self.public_ids(name) is not None,
         )
         return (*self.filters.steps, *lists, last)
 
@@ -174,15 +197,22 @@ class CrossDomainDataModule(LightningDataModule):
 
     def _filtered(self, name: str) -> pl.DataFrame:
         filters = self.filters
-        whole, catalogue = self._binarised(name), self._catalogue(name)
-        if catalogue is not None:
-            whole = whole.filter(pl.col("item_id").is_in(catalogue))
+        whole, items = self._binarised(name), self.catalogues.get(name)
+        if isinstance(items, int):
+            whole = in_columns(whole, items)
+        elif items is not None:
+            whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))
         least = filters.min_user_ratings, filters.min_item_ratings
         return filter_counts(whole, *least, agreed_users(self.users), filters.iterated)
 
     def _catalogue(self, name: str) -> list[str] | None:
-        path = self.catalogues.get(name)
-        return None if path is None else read_catalogue(path)
+        match self.catalogues.get(name):
+            case None:
+                return None
+            case int(number):
+                return column_ids(number)
+            case path:
+                return read_catalogue(path)
 
     def _shipped(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         return self.read_held_out(name) if self.evaluation.split == "given" else None
@@ -199,7 +229,7 @@ class CrossDomainDataModule(LightningDataModule):
         users: Sequence[str] | None = None,
     ) -> Ratings:
         """The ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
-        own_users, own_items = self.all_ids or (whole[column].unique().sort() for column in PAIR)
+        own_users, own_items = self.public_ids(name) or (whole[column].unique().sort() for column in PAIR)
         items = self._catalogue(name)
         return Ratings.from_table(
             part, own_users if users is None else users, own_items if items is None else items, tuple(applied)

@@ -72,8 +72,7 @@ class LowRank(CrossDomainDataModule):
         self.num_users, self.num_items, self.rank, self.max_entry = num_users, num_items, rank, max_entry
         self.observed, self.link, self.scale, self.data_seed = observed, link, scale, data_seed
 
-    @property
-    def all_ids(self) -> tuple[pl.Series, pl.Series]:
+    def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series]:
         """All rows and columns, those without an observed entry too."""
         users, items = (
             pl.Series([f"{prefix}{number:0{len(str(size - 1))}d}" for number in range(size)])
@@ -112,7 +111,7 @@ class LowRank(CrossDomainDataModule):
 
     def _table(self, cells: Integers, signs: Floats) -> pl.DataFrame:
         rows, columns = np.divmod(cells, self.num_items)
-        users, items = self.all_ids
+        users, items = self.public_ids(self.target)
         table = {"user_id": users[rows], "item_id": items[columns], "rating": signs[rows, columns]}
         return pl.DataFrame(table).with_columns(timestamp=pl.lit(None, pl.Int64))
 

@@ -46,18 +46,24 @@ def planted_domains(
         taste[shared:] = own[shared:]  # whoever is in one domain alone shares nothing
         factors = rng.standard_normal((items, dim))
         logits = contrast * taste @ factors.T / np.sqrt(dim) + rng.standard_normal(items)
-        users = [f"u{i:04d}" if i < shared else f"{name}-u{i:04d}" for i in range(num_users)]
-        tables[name] = _taken(logits, ratings_per_user, users, name, rng)
+        tables[name] = _taken(logits, ratings_per_user, *planted_ids(name, items, num_users, overlap), rng)
     return tables
 
 
-def _taken(logits: Floats, count: int, users: list[str], domain: str, rng: np.random.Generator) -> pl.DataFrame:
+def planted_ids(domain: str, num_items: int, num_users: int, overlap: float) -> tuple[list[str], list[str]]:
+    """Gives the ids of all users and of all items of one of `planted_domains`, from its settings alone."""
+    shared = round(num_users * overlap)
+    users = [f"u{i:04d}" if i < shared else f"{domain}-u{i:04d}" for i in range(num_users)]
+    return users, [f"{domain}-{item}" for item in range(num_items)]
+
+
+def _taken(logits: Floats, count: int, users: list[str], items: list[str], rng: np.random.Generator) -> pl.DataFrame:
     """The `count` largest of logit plus Gumbel noise: sampling without replacement with odds exp(logit)."""
     best = np.argsort(-(logits + rng.gumbel(size=logits.shape)), axis=1)[:, :count]
     return pl.DataFrame(
         {
             "user_id": np.repeat(users, count).tolist(),
-            "item_id": [f"{domain}-{item}" for item in best.ravel()],
+            "item_id": [items[item] for item in best.ravel()],
             "rating": np.ones(best.size),
             "timestamp": np.tile(np.arange(count), len(users)),
         },

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.planted import planted_domains
+from datamodules.planted import planted_domains, planted_ids
 
 
 class Synthetic(CrossDomainDataModule):
@@ -43,6 +43,11 @@ class Synthetic(CrossDomainDataModule):
         super().__init__(target, sources, batch_size=batch_size, **settings)
         self.num_users, self.num_items, self.ratings_per_user = num_users, num_items, ratings_per_user
         self.link, self.overlap, self.data_seed = link, overlap, data_seed
+
+    def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series]:
+        """Everybody and everything, rated or not: the settings say who and what there is."""
+        users, items = planted_ids(domain, self.num_items, self.num_users, self.overlap)
+        return pl.Series(users).sort(), pl.Series(items).sort()
 
     def read(self, domain: str) -> pl.DataFrame:
         """All interactions of one domain."""

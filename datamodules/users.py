@@ -50,11 +50,11 @@ def agreed_users(users: str) -> list[str] | None:
     return read_users(Path(users))
 
 
-def list_steps(users: str, *, worked_out: bool, catalogue: bool, shipped: bool) -> tuple[Step, Step]:
+def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:
     """What a domain's users and items are, and what a guarantee rests on through it.
 
-    A list of users may be ``worked_out`` of all ratings; with a ``catalogue`` items are listed, and ``shipped`` are lists that the
-    data set defines.
+    A list of users may be ``worked_out`` of all ratings; a ``catalogue`` lists the items or says how many columns they are hashed
+    to, and ``shipped`` are lists that the data set defines.
     """
     if users == COMMON or worked_out:
         words = "users cut to those in common, worked out from all domains' ratings (research only)"
@@ -65,7 +65,9 @@ def list_steps(users: str, *, worked_out: bool, catalogue: bool, shipped: bool) 
         whose = Step("users are those that the data set defines, rated anything or not")
     else:
         whose = Step(_NAMED.format("users"), _KNOWN.format("users", "one whom"))
-    if catalogue:
+    if isinstance(catalogue, int):
+        return whose, Step(f"items are hashed to {catalogue} columns, a number and a hash that are public")
+    if catalogue is not None:
         return whose, Step("items are a catalogue, rated or not")
     if shipped:
         return whose, Step("items are those that the data set defines, rated or not")

@@ -95,6 +95,17 @@ def test_batches_cover_the_training_ratings(data: CrossDomainDataModule) -> None
     assert positives == data.train.num_ratings
 
 
+def test_lists_that_ship_are_whole_and_said(data: CrossDomainDataModule) -> None:
+    for domain in (data.target, *data.sources):
+        shipped, table = data.public_ids(domain), data.read(domain)
+        named = [step for step in data.steps(domain) if "that the ratings themselves name" in step.words]
+        assert len(named) == (2 if shipped is None else 0)
+        assert all(step.condition for step in named)
+        for ids, column in zip(shipped or (), ("user_id", "item_id"), strict=shipped is not None):
+            assert set(table[column]) <= set(ids)
+            assert ids.to_list() == sorted(set(ids))
+
+
 def test_an_unknown_domain_is_refused(data: CrossDomainDataModule) -> None:
     with pytest.raises(ValueError, match="'film' is no source of this experiment"):
         data.source("film")

@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from datamodules.planted import planted_domains
+from datamodules import Synthetic
+from datamodules.planted import planted_domains, planted_ids
 from zoo.data.ratings import Ratings
 
 SIZES = {"book": 150, "music": 120}
@@ -100,3 +101,24 @@ def test_numbers_out_of_range_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         planted_domains(SIZES, num_users, link, overlap, 0, ratings_per_user=ratings)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.4, 1.0])
+def test_the_settings_name_everybody_and_everything(overlap: float) -> None:
+    tables = planted_domains({"book": 40, "music": 90}, 20, 0.9, overlap, seed=0, ratings_per_user=3)
+    listed = {name: planted_ids(name, items, 20, overlap) for name, items in (("book", 40), ("music", 90))}
+    for name, (users, items) in listed.items():
+        assert set(tables[name]["user_id"]) == set(users)
+        assert set(tables[name]["item_id"]) < set(items), "some items are never rated"
+        assert (len(set(users)), len(set(items))) == (20, {"book": 40, "music": 90}[name])
+    assert len(set(listed["book"][0]) & set(listed["music"][0])) == round(20 * overlap)
+
+
+def test_what_nobody_rated_has_a_column_at_both_parties() -> None:
+    data = Synthetic(num_users=12, num_items=60, ratings_per_user=4)
+    data.read_target()
+    for name, found in (("music", data.train), ("book", data.source("book"))):
+        users, items = planted_ids(name, 60, 12, 1.0)
+        assert data.read(name)["item_id"].n_unique() < 60
+        assert (found.user_ids.tolist(), found.item_ids.tolist()) == (sorted(users), sorted(items))
+        assert not any(step.condition for step in data.steps(name)[:-1])

@@ -109,7 +109,7 @@ def test_validation_that_is_drawn_where_none_ships_is_felt_too(lists: dict[str, 
     everything = of_file(rows, evaluation, validation=False, **lists)
     found = [moved(everything, of_file([r for r in rows if r != gone], evaluation, False, **lists)) for gone in rows]
     assert max(found) == 2
-    assert "drawn ones let a rating move up to 2 cells" in everything.applied[-1].condition
+    assert "drawn ones would let a rating move up to 2 cells" in everything.applied[-1].condition
 
 
 @pytest.mark.parametrize(("asked", "spent"), [(False, 1.0), (True, 2.0)])

@@ -47,6 +47,30 @@ DATA = (
         ("a release knows what is held out", "part = self._split(name, table).train", "self._split(name, table)"),
     ),
     *edits_of(
+        "datamodules/base.py",
+        ("tests/datamodules/test_sources.py", "tests/datamodules/test_columns.py"),
+        ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
+        ("a source's columns are its items", "whole = in_columns(whole, items)", "pass"),
+    ),
+    *edits_of(
+        "datamodules/protocol.py",
+        ("tests/datamodules/test_sources.py",),
+        ("a drawn validation is said to be given", '"validation rows ship with the domain, although', '"" and "'),
+        ("held-out shares move fewer cells", '"ratio": 3', '"ratio": 2'),
+    ),
+    *edits_of(
+        "datamodules/columns.py",
+        ("tests/datamodules/test_columns.py",),
+        ("an item's column depends on the other items", "as_ids(items)", "as_ids(range(len(items)))"),
+        ("the first of what shares a column counts", 'keep="last"', 'keep="first"'),
+        ("what shares a column counts twice", '.unique(PAIR, keep="last", maintain_order=True)', ""),
+    ),
+    *edits_of(
+        "datamodules/synthetic.py",
+        ("tests/contracts/test_datamodules.py", "tests/datamodules/test_planted.py"),
+        ("lists ship in another order", "pl.Series(items).sort()", "pl.Series(items)"),
+    ),
+    *edits_of(
         "datamodules/filters.py",
         ("tests/datamodules/test_filters.py", "tests/datamodules/test_signs.py"),
         ("users need one rating more", "pl.len().over(column) >= minimum", "pl.len().over(column) > minimum"),

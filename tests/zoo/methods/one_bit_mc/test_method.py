@@ -101,7 +101,10 @@ def test_figures_are_those_by_hand(name: str) -> None:
     run.test(model, datamodule=data, verbose=False)
     matrix = model.matrix.numpy()
     rated = data.read("entries")
-    where = {column: {n: i for i, n in enumerate(names)} for column, names in zip("ui", data.all_ids, strict=True)}
+    where = {
+        column: {n: i for i, n in enumerate(names)}
+        for column, names in zip("ui", data.public_ids("entries"), strict=True)
+    }
     held = data.read_held_out("entries")
     assert held is not None
     right = [

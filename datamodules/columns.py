@@ -1,0 +1,37 @@
+"""Columns in the place of a source's items: a public number of them, onto which a fixed hash sends every item id."""
+
+import polars as pl
+
+from datamodules.splits import PAIR
+from zoo.data.ratings import as_ids
+from zoo.data.sampling import hash_ids, mix, uniform_integers
+
+#: A source may have so many columns at most: what `uniform_integers` tells apart.
+MOST_COLUMNS = 2**32
+#: Public and the same for everybody: nothing about the data decides which items share a column.
+_SALT = "columns of a source"
+
+
+def column_ids(number: int) -> list[str]:
+    """Names of so many columns, in order."""
+    width = len(str(number - 1))
+    return [f"column-{at:0{width}d}" for at in range(number)]
+
+
+def in_columns(table: pl.DataFrame, number: int) -> pl.DataFrame:
+    """Gives the rows with a column's name for an item's, one for each (user, column): feature hashing, without signs.
+
+    An item's column is a hash of its id, so it depends on nobody's ratings, and no list of items is needed. Of a user's rows in one
+    column the last stands for all, so that of positive ratings a cell is 1 if any of the items is rated. Hence one rating moves one
+    cell at most: the cell (user, column) is made of this user's rows of the column's items alone, and each row is of one item, so
+    whatever a row becomes, it is added or it is taken away, every other cell stays what it is. The rows and columns of the matrix
+    are settled before.
+
+    Source: Weinberger et al., *Feature Hashing for Large Scale Multitask Learning*, ICML 2009. Departures: no random signs, and
+    what shares a column is not added up; a sum of k ratings would have k times the range.
+    """
+    items = table["item_id"].unique().sort()
+    at = uniform_integers(mix(_SALT, hash_ids(as_ids(items))), number)
+    names = pl.Series(column_ids(number), dtype=pl.String)
+    columns = table["item_id"].replace_strict(items, names.gather(at), return_dtype=pl.String)
+    return table.with_columns(item_id=columns).unique(PAIR, keep="last", maintain_order=True)
