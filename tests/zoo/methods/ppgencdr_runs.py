@@ -35,7 +35,9 @@ class ByHand(Publisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Its release, without a guarantee."""
         record = unprotected_record("by hand", "it was made for a test")
-        return PlannedRelease.of_tensors(record, NonPrivateEvent(), lambda source, _: self.tensors(source), "generator")
+        return PlannedRelease.of_tensors(
+            record, NonPrivateEvent(), sizes, lambda source, _: self.tensors(source), "generator"
+        )
 
 
 class ByHeart(ByHand):
