@@ -29,6 +29,7 @@ from zoo.privacy.record.record import Plain, unprotected_record, warn_once
 from zoo.privacy.record.texts import (
     EVALUATED,
     ITEM_MEANS,
+    KNOWN_BEFORE,
     NOT_CHOSEN,
     SETS_OPEN,
     SETS_PUBLIC,
@@ -47,11 +48,6 @@ LAZY_BYTES = 2**28
 """Size of the published rows beyond which they are made while the release is saved."""
 
 _AUDITED_USERS = 1000  # whom an audited claim is for; the default delta follows them
-
-#: Why a projection with a fixed seed has no guarantee where that is a mean over projections.
-KNOWN_BEFORE = (
-    "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
-)
 
 
 class Projected(Publisher):

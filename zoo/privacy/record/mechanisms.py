@@ -142,6 +142,10 @@ def _flipped_rows(record: Stated, event: PrivacyEvent) -> Due:
     )
 
 
+def _is_seed(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def _projected(record: Stated, event: PrivacyEvent) -> Due:
     gaussian = _expect(record, event, GaussianEvent, GaussianProjectionEvent)
     multiplier = gaussian.noise_multiplier
@@ -162,6 +166,11 @@ def _projected(record: Stated, event: PrivacyEvent) -> Due:
         due["largest_norm"] = w / (multiplier * sensitivity)
     bound = texts.clipped_before("projection", _clip(record)) if per_user else texts.ratings_within(sensitivity)
     known_before = at_random and "form" not in inputs  # a secret M cannot be what the data were chosen by
+    if known_before and not _is_seed(inputs.get("projection_seed")):
+        raise InconsistentRecordError(
+            f"{record.mechanism}: public_inputs['projection_seed'] must name the projection, so that no other release goes "
+            f"through it; got {str(inputs.get('projection_seed'))[:80]!r}."
+        )
     several = texts.SEVERAL_AT_RANDOM if at_random else texts.SEVERAL_PROJECTED
     return Due(
         relations=_ONE_RATING | (_ONE_USER if calibration == "gaussian" and record.mechanism == JLT else frozenset()),

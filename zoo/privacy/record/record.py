@@ -19,6 +19,8 @@ from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import Plain as Plain
 from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import check_number, read_field, write_field
+from zoo.privacy.record.shared_projection import mean_seeds
+from zoo.privacy.record.texts import KNOWN_BEFORE
 
 RECORD_SCHEMA = 2
 """The newest schema. 1: without conditions."""
@@ -253,7 +255,14 @@ class PrivacyRecord:
             raise RecordError(f"The record lacks the fields {missing} and has the unknown fields {unknown}.")
         if values["floating_point"] != FLOATING_POINT:
             raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
-        return cls(**{entry.name: read_field(entry.name, str(entry.type), values[entry.name]) for entry in fields(cls)})
+        record = cls(
+            **{entry.name: read_field(entry.name, str(entry.type), values[entry.name]) for entry in fields(cls)}
+        )
+        if (
+            schema == 1 and record.claims and mean_seeds(record)
+        ):  # the seed was a setting then, 0 unless another was given
+            return record.without_guarantee(KNOWN_BEFORE)
+        return record
 
     def summary(self) -> str:
         """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``; conditions are named."""

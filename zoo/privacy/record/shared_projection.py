@@ -10,7 +10,7 @@ afterwards: of data that may have changed since, a second release through the sa
 from collections.abc import Iterable
 
 from zoo.privacy.record.fields import Guarantee, RecordError
-from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.stated import Stated
 
 #: Public inputs that name projections: that of the release, and those of others that it was chosen among.
 SEED, OTHER_SEEDS = "projection_seed", "projection seeds of the others"
@@ -18,7 +18,7 @@ SEED, OTHER_SEEDS = "projection_seed", "projection seeds of the others"
 OF_EVERY_PROJECTION = ("unit", "max")
 
 
-def mean_seeds(record: PrivacyRecord) -> set[str]:
+def mean_seeds(record: Stated) -> set[str]:
     """Seeds of the projections over which a record's guarantee is a mean."""
     own = {str(record.public_inputs[SEED])} if SEED in record.public_inputs else set()
     if record.public_inputs.get("calibration") in OF_EVERY_PROJECTION:
@@ -26,7 +26,7 @@ def mean_seeds(record: PrivacyRecord) -> set[str]:
     return own | set(str(record.public_inputs.get(OTHER_SEEDS, "")).split())
 
 
-def refuse_shared_projection(records: Iterable[PrivacyRecord]) -> None:
+def refuse_shared_projection(records: Iterable[Stated]) -> None:
     """Refuse to count releases together of which two share a projection that a guarantee is a mean over.
 
     For whatever adds up releases, before it does. Those without a guarantee are passed over, for then the sum has none. Which

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.record.fields import Plain
+from zoo.privacy.record.fields import Guarantee, Plain
 
 
 class Stated(Protocol):
@@ -13,6 +13,8 @@ class Stated(Protocol):
 
     @property
     def mechanism(self) -> str: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
     @property
     def unit(self) -> Unit | None: ...
     @property

@@ -28,6 +28,13 @@ def ratings_within(rating_range: float) -> str:
     return f"ratings lie in [0, {rating_range:g}], and one that is absent counts as 0"
 
 
+# Why there is no guarantee.
+
+KNOWN_BEFORE = (
+    "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
+)
+"""Of a projection with a fixed seed, where the calibration does not hold for every projection."""
+
 # Not protected.
 
 SETS_OPEN = "the sets of users and items: a user or an item that one rating alone brings in shows"

@@ -132,7 +132,9 @@ def test_every_mechanism_that_claims_something_is_among_them() -> None:
     assert {honest(name)[0].mechanism for name in HONEST} == set(MECHANISMS)
 
 
-@pytest.mark.parametrize("name", EARLIER)
+@pytest.mark.parametrize(
+    "name", sorted(EARLIER.keys() - {"paper"})
+)  # whose claim is withdrawn: test_shared_projection.py
 def test_records_of_earlier_versions_agree_with_their_ledgers(name: str) -> None:
     written = EARLIER[name]
     ledger = [event_from_dict(event) for event in written["ledger"]]

@@ -141,7 +141,7 @@ def test_the_papers_epsilon_stands_beside_the_true_one() -> None:
         mu=None,
         requested_epsilon=plan.requested_epsilon,
         noise_scale=plan.noise_std,
-        public_inputs={"num_components": 400, "w": plan.w, "calibration": "paper"},
+        public_inputs={"num_components": 400, "w": plan.w, "calibration": "paper", "projection_seed": 5},
         assumptions=(*ASSUMED, NOT_CHOSEN),
         not_protected=(*OPEN, SEVERAL_AT_RANDOM),
     )

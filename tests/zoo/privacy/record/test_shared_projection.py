@@ -1,13 +1,16 @@
 """Two releases through one projection are counted together only where their guarantee holds for every projection."""
 
+import json
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.samples import binary
 from zoo import JLT, SJLT, NoisyRows, Plaintext, Release
+from zoo.privacy.record.mechanisms import InconsistentRecordError
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
 from zoo.privacy.record.selection import chosen_among
 from zoo.privacy.record.shared_projection import OTHER_SEEDS, refuse_shared_projection
@@ -85,3 +88,28 @@ def test_a_chosen_release_knows_the_projections_of_the_others() -> None:
     assert (
         OTHER_SEEDS not in chosen_among((unit.record, unit.ledger), [(release().record, unit.ledger)])[0].public_inputs
     )
+
+
+@pytest.mark.parametrize("seed", [None, "7", -1, True, 7.5])
+def test_a_mean_over_projections_names_the_one_that_was_drawn(seed: object) -> None:
+    """Or it could be used again and nobody would see."""
+    made = release(calibration="gaussian")
+    made.record.check_against(made.ledger)
+    inputs = {key: value for key, value in made.record.public_inputs.items() if key != "projection_seed"}
+    unnamed = replace(made.record, public_inputs=inputs if seed is None else {**inputs, "projection_seed": seed})
+    with pytest.raises(InconsistentRecordError, match=rf"must name the projection.*got '{seed}'"):
+        unnamed.check_against(made.ledger)
+
+
+def test_a_mean_over_projections_of_one_constant_seed_is_no_guarantee_when_it_is_read() -> None:
+    """As 0.2.0 wrote them: the seed was 0 unless another was set, so everybody knew the projection before."""
+    old = json.loads((Path(__file__).parent / "records_of_0.2.0.json").read_text())
+    assert old["paper"]["record"]["guarantee"] == "proved"
+    read = PrivacyRecord.from_dict(old["paper"]["record"])
+    assert (read.guarantee, read.epsilon, read.mu) == (Guarantee.NONE, None, None)
+    assert read.reason is not None
+    assert read.reason.startswith("the seed of the projection was fixed")
+    for name in ("jlt", "longest", "sjlt"):
+        assert PrivacyRecord.from_dict(old[name]["record"]).claims, "these hold for every projection"
+    now = release(calibration="paper").record
+    assert PrivacyRecord.from_dict(now.to_dict()) == now
