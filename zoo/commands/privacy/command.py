@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.commands.privacy.plan import USERS, paper_table, plan_table, planned_releases, read_experiment
+    from zoo.commands.privacy.plan import USERS, paper_table, plan_table, planned_releases, read_experiment, words
 
     for name in ("users", "items"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
@@ -124,8 +124,8 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
     console.print(plan_table(releases, said))
     if (beside := paper_table(releases[0].record)) is not None:
         console.print(beside)
-    for text in releases[0].record.not_protected:
-        console.print(f"not protected: {escape(text)}", soft_wrap=True)
+    for text in words(releases):
+        console.print(escape(text), soft_wrap=True)
 
 
 def _show(options: argparse.Namespace, *_: object) -> None:
@@ -221,10 +221,12 @@ def _chosen_audits(options: argparse.Namespace, overrides: list[str]) -> Sequenc
         return all_audits(options.epsilon)
     from zoo.commands.privacy.plan import read_experiment
 
-    publisher = read_experiment(options.config, overrides).publisher
-    audits = publisher.audits()
+    maker = read_experiment(options.config, overrides).maker
+    audits: Sequence[Audit | OneRunAudit] = maker.audits() if hasattr(maker, "audits") else []
     if not audits:
-        raise ValueError(f"{type(publisher).__name__} claims nothing that could be audited.")
+        raise ValueError(
+            f"{type(maker).__name__} claims nothing that could be audited with these settings; --all audits every mechanism."
+        )
     return audits
 
 

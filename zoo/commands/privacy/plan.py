@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from jsonargparse import ArgumentParser, Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 from rich.markup import escape
 from rich.table import Column, Table
 
+from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, read_catalogue, read_users
 from zoo.commands.cli import ZooCLI, import_names
 from zoo.commands.inputs import UsageError, make_publisher
 from zoo.commands.privacy.show import guaranteed
+from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
@@ -20,6 +23,7 @@ from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.rows.projection import plan_projection
 from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publisher import Publisher
+from zoo.recommender import Recommender
 from zoo.run_folder import visible
 
 #: Where nobody says how many users there are, a delta is planned that is good for this many.
@@ -37,20 +41,32 @@ class _Parsed(ZooCLI):
         """Nothing: the publisher is made when it is asked for."""
 
 
+class Maker(Protocol):
+    """A method whose training on its target makes a claim, such as `OneBitMC` and `SPPG`; opens no data for this."""
+
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        """The record that its training would have, from public settings."""
+
+    def events(self, num_users: int) -> list[PrivacyEvent]:
+        """What its training would spend."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What planning needs of an experiment."""
 
-    publisher: Publisher
-    sources: tuple[str, ...]  # each gets a release of its own
+    maker: Publisher | Maker  # the publisher, or the method that protects its own target
+    sources: tuple[str, ...]  # each gets a release of its own; the target, where the method itself makes the claim
     users: int | None  # number of users on the list that the file names, if it names one
     items: dict[str, int]  # number of items of each source's catalogue, where the file names one
+    applied: dict[str, tuple[Step, ...]]  # what is done to each source's ratings before, by its datamodule's settings
 
 
 def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     """Read an experiment's file as every command does, with overrides such as ``--publisher.epsilon 4``.
 
-    Lists of users and catalogues are public and are counted; no rating is read. A file that names no publisher is refused.
+    Lists of users and catalogues are public and are counted; no rating is read. A file that names neither a publisher nor a
+    method that claims something itself is refused.
     """
     if not config.is_file():
         raise FileNotFoundError(f"No config at {config}. Those that are shipped lie in configs/; python -m zoo list.")
@@ -64,7 +80,28 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     users = None if listed in (OWN, COMMON) else len(read_users(Path(listed)))
     catalogues = settings.get("catalogues") or {}
     items = {name: len(read_catalogue(Path(path))) for name, path in catalogues.items()}
-    return Experiment(make_publisher(parsed.settings()), tuple(settings.get("sources") or ()), users, items)
+    maker = _maker(parsed.settings())
+    module = _made(CrossDomainDataModule, data)
+    module.users_worked_out = module.users == COMMON  # as fit would
+    sources = module.sources if isinstance(maker, Publisher) else (module.target,)
+    return Experiment(maker, tuple(sources), users, items, {name: module.steps(name) for name in sources})
+
+
+def _maker(settings: Namespace) -> Publisher | Maker:
+    """The publisher; where none is named, the method, if it protects the data that it is trained on."""
+    if settings.get("publisher") is None and settings.get("model") is not None:
+        method = _made(Recommender, settings.model)
+        if hasattr(method, "forecast"):
+            maker: Maker = method
+            return maker
+    return make_publisher(settings)
+
+
+def _made(kind: type[Any], given: Namespace) -> Any:  # noqa: ANN401  whatever class is named
+    """An object of a section of the settings, as it is made by `make_publisher`."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(kind, "made")
+    return parser.instantiate(parser.parse_object({"made": given})).made
 
 
 @dataclass(frozen=True)
@@ -85,9 +122,18 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
     made = []
     for source in experiment.sources or ("source",):
         num_items = items or experiment.items.get(source, 1000)
-        record = experiment.publisher.forecast(num_users, num_items)
-        made.append(Planned(source, record, tuple(experiment.publisher.plan(num_users, num_items))))
+        maker = experiment.maker
+        record = maker.forecast(num_users, num_items, experiment.applied.get(source, ()))
+        events = maker.plan(num_users, num_items) if isinstance(maker, Publisher) else maker.events(num_users)
+        made.append(Planned(source, record, tuple(events)))
     return made
+
+
+def words(releases: Sequence[Planned]) -> list[str]:
+    """What must be known beside an epsilon, each once: conditions, assumptions, and what is not protected."""
+    parts = (("holds if", "conditions"), ("assumed", "assumptions"), ("not protected", "not_protected"))
+    said = [f"{name}: {text}" for name, field in parts for one in releases for text in getattr(one.record, field)]
+    return list(dict.fromkeys(said))
 
 
 def total(releases: Sequence[Planned]) -> Total:

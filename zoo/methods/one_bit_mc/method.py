@@ -1,7 +1,7 @@
 """OneBitMC: one-bit matrix completion, with the value of each rating protected or not."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch, RankingBatch
+from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.norm_balls import InfinityBall, NuclearBall, truncated
 from zoo.methods.one_bit_mc.objective import Observations
 from zoo.methods.one_bit_mc.perturbation import Clear, Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.metrics import AverageRelativeError, SignAccuracy
+from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes, TargetData
@@ -179,6 +182,18 @@ class OneBitMC(Recommender):
             return self._record
         record = self.perturbation.record(self.problem(), self.data.train.applied)
         return record.without_guarantee("the matrix is not complete")
+
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        """The record that a complete matrix of these public sizes would have: opens no data."""
+        # A record says nothing of which entries are observed, and less of their signs.
+        anything = Observations((num_users, num_items), np.zeros(1, dtype=np.int64), np.ones(1))
+        problem = Problem(anything, self.link, NuclearBall(self.tau), self.alpha, self.bounded, self.tolerance)
+        return self.perturbation.record(problem, applied)
+
+    def events(self, num_users: int) -> list[PrivacyEvent]:
+        """What the whole training spends, from public settings alone."""
+        plan = self.perturbation.plan(Terms(self.link, self.alpha, self.bounded, num_users))
+        return [plan.event if isinstance(plan, OneBitPlan) else NonPrivateEvent()]
 
     def _check_resumed(self, kept: dict[str, Any]) -> None:
         """Refuse to go on otherwise than was begun; also where no trainer was there when the checkpoint was read."""

@@ -43,7 +43,7 @@ def test_a_plan_says_what_publishing_would_cost_and_opens_no_data(
     monkeypatch.setenv("ZOO_DATA", str(tmp_path / "nowhere"))
     main(["plan", "--config", CONFIG, "--users", "924"])
     said = out(capsys)
-    for word in ("JLT", "change one rating", "8.00", "1e-05", "0.600229", "proved", "Planned for 924 users"):
+    for word in ("JLT", "change one rating", "8.00", "1e-05", "0.600229", "conditional", "Planned for 924 users"):
         assert word in said, word
     assert "933.363" in said, "the paper's w for 8, privacy.md's vector"
     assert "0.0636" in said or "0.0637" in said, "and what it really gives"

@@ -1,0 +1,107 @@
+"""`privacy plan` of every config that is shipped: what would be claimed, with its conditions and assumptions, without data."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.samples import MARKUP
+from zoo import GradientPerturbation, InputPerturbation, OneBitMC, OutputPerturbation, Perturbation
+from zoo.commands.inputs import UsageError
+from zoo.commands.privacy.command import main
+from zoo.commands.privacy.plan import Experiment, Planned, planned_releases, read_experiment, words
+from zoo.data.ratings import Step
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall
+from zoo.methods.one_bit_mc.objective import Observations
+from zoo.methods.one_bit_mc.perturbation import Problem
+from zoo.privacy.accounting.accountant import epsilon_of
+from zoo.privacy.accounting.events import NonPrivateEvent
+from zoo.privacy.record.record import Guarantee, unprotected_record
+
+ROOT = Path(__file__).parents[4]
+#: Methods that claim nothing of their own and read no release.
+ALONE = {"bpr", "cfgan", "dmf", "ease", "ganmf", "neumf", "popularity"}
+CONFIGS = sorted(path for path in ROOT.glob("configs/*/*.yaml") if path.parent.name != "benchmarks")
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZOO_DATA", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_shipped_config_is_planned_or_claims_nothing(config: Path) -> None:
+    if config.parent.name in ALONE:
+        with pytest.raises(UsageError, match="No publisher in the settings"):
+            read_experiment(config, [])
+        return
+    experiment = read_experiment(config, [])
+    releases = planned_releases(experiment, 900, 50)
+    assert [one.source for one in releases] == list(experiment.sources)
+    for one in releases:
+        one.record.check_against(one.events)
+        if one.record.claims:
+            assert one.record.epsilon
+            assert any(text.startswith("assumed: ") for text in words([one]))
+        else:
+            assert list(one.events) == [NonPrivateEvent()] or one.record.reason
+
+
+def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "--config", str(ROOT / "configs/one_bit_mc/gradient.yaml"), "--users", "943"])
+    said = " ".join(capsys.readouterr().out.split())
+    for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
+        assert word in said, word
+    assert "assumed: users are those that the ratings themselves name" in said
+    assert "not protected: which pairs are rated" in said
+    experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
+    (planned,) = planned_releases(experiment, 943, 1682)
+    assert epsilon_of(planned.events, 0.0) == pytest.approx(4.0)
+    assert planned.record.public_inputs["rows"] == 943
+
+
+def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    """A release of these ratings is conditional, so its plan is: users and items are read off them."""
+    main(["plan", "--config", str(ROOT / "configs/pricdr/douban.yaml"), "--users", "900"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "conditional" in said
+    assert "holds if: its users are public knowledge" in said
+    assert "assumed: ratings lie in [0, 1]" in said
+
+
+@pytest.mark.parametrize(
+    "perturbation",
+    [
+        None,
+        GradientPerturbation(2.0, steps=3),
+        InputPerturbation(1.0),
+        InputPerturbation(1.0, hide_pairs=True),
+        OutputPerturbation(2.0, steps=4, ridge=0.5),
+    ],
+    ids=lambda made: type(made).__name__,
+)
+def test_a_forecast_is_the_record_of_any_ratings_of_these_sizes(perturbation: Perturbation | None) -> None:
+    method = OneBitMC(7.0, perturbation=perturbation, alpha=1.0, bounded=True)
+    seen = Observations((9, 6), np.array([3, 8, 21, 50]), np.array([1.0, -1.0, -1.0, 1.0]))
+    problem = Problem(seen, method.link, NuclearBall(7.0), 1.0, True, method.tolerance)
+    applied = (Step("users are those that the ratings themselves name"),)
+    record = method.perturbation.record(problem, applied)
+    assert method.forecast(9, 6, applied) == record
+    record.check_against(method.events(9))
+    assert record.claims == (perturbation is not None)
+
+
+def test_words_are_said_once_and_each_source_says_its_own() -> None:
+    one, other = (unprotected_record("rows", "no noise", [text, "both"]) for text in (MARKUP, "other"))
+    said = words([Planned("a", one, ()), Planned("b", other, ())])
+    assert said == [f"assumed: {MARKUP}", "assumed: both", "assumed: other", "not protected: everything in the release"]
+
+
+def test_a_method_without_a_claim_needs_a_publisher() -> None:
+    config = ROOT / "configs/dmf/douban.yaml"
+    with pytest.raises(UsageError, match="No publisher in the settings"):
+        read_experiment(config, [])
+    experiment = read_experiment(config, ["--publisher", "Plaintext", "--data.sources", "[book]"])
+    assert isinstance(experiment, Experiment)
+    (planned,) = planned_releases(experiment, 900, 50)
+    assert (planned.source, planned.record.guarantee) == ("book", Guarantee.NONE)
