@@ -18,7 +18,7 @@ commands:
   publish    write the release of a source party
   benchmark  run a grid of experiments, in parallel, resumable
   report     tables, tests and figures of a benchmark's runs
-  privacy    plan a budget, show a release's record, audit a mechanism, draw its curve
+  privacy    plan, show and add up what releases cost, keep a budget, audit a mechanism, draw its curve
   list       methods, publishers, perturbations, datamodules and configs
 
 examples:

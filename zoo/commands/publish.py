@@ -34,8 +34,8 @@ def publish_release(
     data = "" if budget is None else ratings.digest()
     if budget is not None:
         sizes = ratings.num_users, ratings.num_items
-        events = tuple(publisher.plan(*sizes))
-        budget.after(Account("the release", name, ratings.num_users, publisher.forecast(*sizes), events), data)
+        record, events = publisher.forecast(*sizes, ratings.applied), tuple(publisher.plan(*sizes))
+        budget.after(Account("the release", name, ratings.num_users, record, events), data)
     release = replace(publisher.publish(ratings, name), about=about)
     if budget is None:
         release.save(out, key)

@@ -179,7 +179,7 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     cli("publish", *PROJECTED, *paid, "--out", "book")
     said = capsys.readouterr().out
     assert f"Signed by the key {SigningKey.read(key).public}." in said
-    assert "Spent by 'book': 8.00. That holds if " in said
+    assert "Spent by 'book': 8.00." in said
     about = json.loads((Path("book") / MANIFEST).read_text())["about"]
     assert (about["contact"], about["rationale"], about["curator"]) == ("privacy@books.example", "As agreed.", None)
     with pytest.raises(BudgetExceededError, match="above the cap of 8"):
