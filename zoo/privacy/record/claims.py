@@ -17,7 +17,7 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.mechanisms import Due, InconsistentRecordError, due_of
 from zoo.privacy.record.stated import Stated
-from zoo.privacy.record.texts import EARLIER
+from zoo.privacy.record.texts import EARLIER, TRIED
 
 _ROUNDING = 1e-9  # relative; what multiplying and dividing again may change
 _NORMS: dict[type[PrivacyEvent], str] = {
@@ -27,6 +27,7 @@ _NORMS: dict[type[PrivacyEvent], str] = {
     LaplaceEvent: "L1",
     RandomisedResponseEvent: "L1",
 }
+_CLAIMED = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise_source", "accountant"}
 _NEXT = "Do not use the release; ask the source party for a correct one."
 
 Counted = Sequence[tuple[PrivacyEvent, int]]
@@ -40,7 +41,10 @@ def check_claims(record: Stated, ledger: Iterable[PrivacyEvent]) -> None:
     for the mechanisms of this package sensitivity, noise and what public inputs say of either. Epsilon is compared elsewhere
     (`zoo.privacy.record.record`), and may be stated too large: a bound stays true, and accountants get tighter.
     The relation must be one that the mechanism protects, the assumptions and what is not protected must be said, and no
-    public input may tell a seed of the noise.
+    public input may tell a seed of the noise, or another epsilon than the record's.
+
+    No ledger says what share of flipped ones is kept, or where a threshold lies: neither moves an epsilon. Rows say it, as far
+    as rows can (`zoo.release.plausible`).
 
     A mechanism that is none of this package's is held against what any ledger says of any record; whether the rest holds,
     nobody has looked at.
@@ -74,6 +78,12 @@ def _check_inputs(record: Stated) -> None:
                 f"{record.mechanism}: public_inputs holds {name!r}. Whoever knows the seed of the noise can subtract it, so "
                 "such a release protects nobody."
             )
+    stated = sorted(_CLAIMED & record.public_inputs.keys())
+    if stated or record.public_inputs.get("mechanism", record.mechanism) != record.mechanism:
+        raise InconsistentRecordError(
+            f"{record.mechanism}: public_inputs must not say again, and otherwise, what the record says; it holds "
+            f"{stated or ['mechanism']}. {_NEXT}"
+        )
 
 
 def _check_counts(record: Stated, counted: Counted) -> None:
@@ -115,6 +125,11 @@ def _check_due(record: Stated, due: Due) -> None:
         raise InconsistentRecordError(
             f"{record.mechanism}: the record claims {record.relation.value if record.relation else None!r}, and this "
             f"mechanism protects under {allowed} alone. {_NEXT}"
+        )
+    if due.uses is not None and record.compositions > due.uses and TRIED not in record.public_inputs:
+        raise InconsistentRecordError(
+            f"{record.mechanism}: one release uses the data at most {due.uses} times, and this one states "
+            f"{record.compositions}; one that was chosen among several says so ({TRIED!r}). {_NEXT}"
         )
     for name, value in due.fields.items():
         _compare(record, name, getattr(record, name), value)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, overload
 
 from zoo.privacy.accounting.events import (
@@ -48,6 +48,7 @@ class Due:
     )  # numbers among its public inputs, all of which must be there
     assumptions: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
+    uses: int | None = 1  # how often one release uses the data, at most; None: as often as it says
 
 
 Mechanism = Callable[[Stated, PrivacyEvent], Due]
@@ -210,6 +211,7 @@ def _trained(record: Stated, multiplier: float, sensitivity: float, every: float
         inputs={"noise_multiplier": multiplier},
         assumptions=(texts.SETS_PUBLIC, texts.CHOSEN_BLIND, *assumptions, *ended),
         not_protected=texts.NOT_PROTECTED_BY_TRAINING,
+        uses=planned,
     )
 
 
@@ -234,7 +236,8 @@ def _objective(record: Stated, event: PrivacyEvent) -> Due:
 
 def _gradient(record: Stated, event: PrivacyEvent) -> Due:
     clamp = _clip(record)
-    return _noisy_signs(record, event, sensitivity=2 * clamp, clip=clamp, assumptions=(texts.NOTHING_SEEN,))
+    due = _noisy_signs(record, event, sensitivity=2 * clamp, clip=clamp, assumptions=(texts.NOTHING_SEEN,))
+    return replace(due, uses=None)  # a step each
 
 
 def _output(record: Stated, event: PrivacyEvent) -> Due:

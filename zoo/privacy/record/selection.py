@@ -7,9 +7,7 @@ from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
 from zoo.privacy.record.shared_projection import OTHER_SEEDS, SEED, mean_seeds, refuse_shared_projection
-
-#: Public input that says among how many releases this one was chosen.
-TRIED = "releases it was chosen among, by results"
+from zoo.privacy.record.texts import TRIED as TRIED
 
 Ledger = tuple[PrivacyEvent, ...]
 Account = tuple[PrivacyRecord, Ledger]

@@ -68,5 +68,8 @@ SEVERAL_SIGNS = f"{_OF_ONE_PERSON} k times the epsilon"
 SEVERAL_SIGNS_GAUSSIAN = f"{_OF_ONE_PERSON} the root of k times the mu, which is more than that in epsilon"
 SEVERAL_SIGNS_OUTPUT = f"{_OF_ONE_PERSON} up to k times the mu, which is more than k times the epsilon"
 
+TRIED = "releases it was chosen among, by results"
+"""Public input that says among how many releases one was chosen."""
+
 EARLIER: Mapping[str, tuple[str, ...]] = {}
 """How texts were worded in records of earlier versions, by how they are worded now."""

@@ -255,6 +255,16 @@ def test_no_public_input_tells_a_seed_of_the_noise(key: str, mechanism: str) -> 
     said(record, projection_seed=3, **{"seed of the share": 4, "noise is on": "rows"}).check_against(ledger)
 
 
+@pytest.mark.parametrize("name", ["flipped rows", "JLT", "sanitised"])
+@pytest.mark.parametrize(
+    "inputs", [{"epsilon": 0.1}, {"guarantee": "proved"}, {"mechanism": "Nothing"}, {"delta": 0.0}]
+)
+def test_no_public_input_says_otherwise_what_the_record_says(name: str, inputs: dict[str, Any]) -> None:
+    record, ledger = honest(name)
+    names = str([*inputs]).strip("[]")
+    refused((said(record, **inputs), ledger), rf"must not say again, and otherwise, .* it holds \[{names}\]")
+
+
 # Who is protected.
 
 
@@ -290,12 +300,15 @@ def test_flips_of_one_bit_protect_no_user(relation: Relation) -> None:
     record, ledger = honest("flipped rows")
     lie = replace(record, relation=relation, unit=Unit.USER, clip=1.0)
     refused((lie, ledger), r"flips of one bit protect one rating.*every item \(num_items 70\), it is there 1 times")
-    refused((replace(lie, mechanism="outside"), ledger), "flips of one bit protect one rating")
+    refused(
+        (said(replace(lie, mechanism="outside"), mechanism="outside"), ledger), "flips of one bit protect one rating"
+    )
     # As often as there are items, they do; the mechanism of ours claims no such thing.
     often = tuple(SelfComposedEvent(event, 70) for event in ledger)
     honest_one = replace(lie, mechanism="outside", compositions=70, epsilon=70 * flips_epsilon(*2 * [0.1192]) * 1.1)
+    honest_one = said(honest_one, mechanism="outside")
     honest_one.check_against(often)
-    refused((replace(honest_one, mechanism="FlippedRows"), often), "protects under")
+    refused((said(replace(honest_one, mechanism="FlippedRows"), mechanism="FlippedRows"), often), "protects under")
 
 
 def test_replacing_a_user_moves_twice_the_clip() -> None:
@@ -356,6 +369,21 @@ def test_a_choice_is_held_against_the_chosen_ones_noise() -> None:
     assert (chosen.compositions, chosen.public_inputs[TRIED]) == (3, 3)
     chosen.check_against(ledger)
     refused((chosen, ledger[::-1]), "is stated as")
+    unsaid = replace(chosen, public_inputs=honest("noisy rows")[0].public_inputs)
+    refused(
+        (unsaid, ledger),
+        "uses the data at most 1 times, and this one states 3; one that was chosen among several says so",
+    )
+
+
+def test_steps_are_no_more_than_were_planned() -> None:
+    for name, planned in (("private critic", 20), ("sanitised", 7)):
+        record, (event,) = honest(name)
+        assert isinstance(event, SelfComposedEvent)
+        assert record.compositions == planned
+        more = (SelfComposedEvent(event.event, planned + 1),)
+        lie = replace(record, compositions=planned + 1, epsilon=1e3, mu=None)
+        refused((lie, more), f"at most {planned} times, and this one states {planned + 1}")
 
 
 def test_without_a_guarantee_nothing_is_compared() -> None:
