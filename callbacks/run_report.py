@@ -166,4 +166,4 @@ def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
         return "-", "-", "-", "none"
     assert record.epsilon is not None
     assert record.delta is not None
-    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), record.guarantee.value
+    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), record.word

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -15,7 +16,8 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import PrivacyRecord, default_delta
+from zoo.privacy.record.record import Guarantee, PrivacyRecord, default_delta
+from zoo.privacy.record.texts import claimed_by
 from zoo.privacy.rows.plan import RowsPlan
 from zoo.release.layouts import Kind
 from zoo.release.release import Release
@@ -135,6 +137,13 @@ class Publisher(ABC):
     control: ClassVar[bool] = False  # whether others are compared with it: it hands over nothing to be learnt from
     seed_of_cell: ClassVar[bool] = False  # whether a benchmark repeats its draw, `seed`, with each of its own seeds
 
+    def __init_subclass__(cls, **settings: Any) -> None:  # noqa: ANN401  Python's own
+        """See to it that what a class claims that is none of ours says whose word it is."""
+        super().__init_subclass__(**settings)
+        if not cls.__module__.startswith("zoo."):
+            cls.prepare = _claimed_plan(cls.prepare)  # type: ignore[assignment,method-assign]
+            cls.publish = _claimed_release(cls.publish)  # type: ignore[assignment,method-assign]
+
     @abstractmethod
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The next release of ratings of these sizes; opens no data. What is drawn once for each release is drawn here."""
@@ -157,3 +166,36 @@ class Publisher(ABC):
     def audits(self) -> Sequence[Audit | OneRunAudit]:
         """Tests of the claim on the code that makes it, with the settings at hand; none for what claims nothing."""
         return []
+
+
+def _claimed_plan(
+    prepare: Callable[[Any, PublicSizes], PlannedRelease],
+) -> Callable[[Any, PublicSizes], PlannedRelease]:
+    @wraps(prepare)
+    def claimed(self: Publisher, sizes: PublicSizes) -> PlannedRelease:
+        planned = prepare(self, sizes)
+
+        def make(source: Ratings, domain: str) -> Release:
+            release = planned.make(source, domain)
+            return replace(release, record=_claimed(self, release.record))
+
+        return replace(planned, record=_claimed(self, planned.record), make=make)
+
+    return claimed
+
+
+def _claimed_release(publish: Callable[[Any, Ratings, str], Release]) -> Callable[[Any, Ratings, str], Release]:
+    @wraps(publish)
+    def claimed(self: Publisher, source: Ratings, domain: str) -> Release:
+        release = publish(self, source, domain)
+        return replace(release, record=_claimed(self, release.record))
+
+    return claimed
+
+
+def _claimed(publisher: Publisher, record: PrivacyRecord) -> PrivacyRecord:
+    """The record with the condition that the publisher's claim is true, if it claims anything and does not say so."""
+    said = claimed_by(f"{type(publisher).__module__}.{type(publisher).__qualname__}")
+    if not record.claims or said in record.conditions:
+        return record
+    return replace(record, guarantee=Guarantee.CONDITIONAL, conditions=(*record.conditions, said))

@@ -79,7 +79,10 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     listed = settings.get("users", OWN)
     users = None if listed in (OWN, COMMON) else len(read_users(Path(listed)))
     catalogues = settings.get("catalogues") or {}
-    items = {name: len(read_catalogue(Path(path))) for name, path in catalogues.items()}
+    items = {  # of a catalogue by number there are so many columns
+        name: given if isinstance(given, int) else len(read_catalogue(Path(given)))
+        for name, given in catalogues.items()
+    }
     maker = _maker(parsed.settings())
     module = _made(CrossDomainDataModule, data)
     module.users_worked_out = module.users == COMMON  # as fit would

@@ -19,6 +19,7 @@ from zoo.privacy.accounting.events import (
 )
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.texts import NOT_AUDITED
 from zoo.release.about import About
 from zoo.release.release import Release
 from zoo.run_folder import visible
@@ -78,7 +79,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
             made.append(Part("Several ratings of one person", *_groups(release)))
     made += [
         Part("Checked here, on this machine", [*CHECKED, RECOMPUTED] if record.claims else [*CHECKED]),
-        Part("Proved, if the source party ran the published code as it is", _proved(record)),
+        Part(_whose_word(record), _proved(record)),
         Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
         Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
         Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
@@ -144,6 +145,12 @@ def _groups(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
             said += f" (guess {share(guess_of(together))})"
         found.append((f"{ratings} rating{'s' if ratings > 1 else ''}", said))
     return [SEVERAL, *why], found
+
+
+def _whose_word(record: PrivacyRecord) -> str:
+    if NOT_AUDITED in record.standing:
+        return "Claimed by the source party, not audited here"
+    return "Proved, if the source party ran the published code as it is"
 
 
 def _proved(record: PrivacyRecord) -> list[str]:

@@ -42,6 +42,6 @@ def budget_parts(budget: Budget) -> list[Part]:
 
 def _said(spent: Spent) -> str:
     record = spent.account.record
-    cost = f"epsilon {rounded_up(record.epsilon or 0.0)} at delta {shown_delta(record.delta or 0.0)}, {record.guarantee.value}"
+    cost = f"epsilon {rounded_up(record.epsilon or 0.0)} at delta {shown_delta(record.delta or 0.0)}, {record.word}"
     what = f"SHA-256 {spent.release}" if spent.release else NO_RELEASE
     return f"{spent.date}, {spent.account.domain}, {record.mechanism}, {cost}; {what}"

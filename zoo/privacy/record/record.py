@@ -19,8 +19,9 @@ from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import Plain as Plain
 from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import check_number, read_field, write_field
+from zoo.privacy.record.mechanisms import MECHANISMS
 from zoo.privacy.record.shared_projection import mean_seeds
-from zoo.privacy.record.texts import KNOWN_BEFORE
+from zoo.privacy.record.texts import KNOWN_BEFORE, NOT_AUDITED
 
 RECORD_SCHEMA = 2
 """The newest schema. 1: without conditions."""
@@ -280,11 +281,19 @@ class PrivacyRecord:
             case Guarantee.CONDITIONAL:
                 return f"conditional (if {'; and if '.join(self.conditions)})"
             case Guarantee.PROVED:
-                return "proved"
+                # Our publishers say it of others as a condition; a record that went past them says it here.
+                return self.word if self.word == "proved" else f"claimed by {self.mechanism!r}, {NOT_AUDITED}"
+
+    @property
+    def word(self) -> str:
+        """The same in one word: ``proved``, ``conditional``, ``none``, or ``claimed`` of a mechanism that is none of ours."""
+        if self.guarantee is Guarantee.PROVED and self.mechanism not in MECHANISMS:
+            return "claimed"
+        return self.guarantee.value
 
     def __str__(self) -> str:
         """The record for people to read; names an epsilon only if it is proved."""
-        lines = [("mechanism", self.mechanism), ("guarantee", self.guarantee.value)]
+        lines = [("mechanism", self.mechanism), ("guarantee", self.word)]
         if self.reason is not None:
             lines.append(("reason", self.reason))
         if self.unit is not None and self.relation is not None:

@@ -73,3 +73,10 @@ TRIED = "releases it was chosen among, by results"
 
 EARLIER: Mapping[str, tuple[str, ...]] = {}
 """How texts were worded in records of earlier versions, by how they are worded now."""
+
+NOT_AUDITED = "not audited here"
+
+
+def claimed_by(made_by: str) -> str:
+    """The condition of a claim that somebody else's class makes, given its path: nobody here has looked at its code."""
+    return f"it is as claimed by {made_by}, {NOT_AUDITED}"
