@@ -23,7 +23,9 @@ class Denoiser:
       out of the noise.
     * Ratings as they are, generators and a release of nobody stay what they are.
 
-    See `zoo.privacy.rows.denoising` for the estimates and their sources. Record and ledger stay those of the release.
+    See `zoo.privacy.rows.denoising` for the estimates and their sources. Record and ledger stay those of the release. What is
+    read of a record that claims something was compared with its ledger before, or with the rows (`zoo.privacy.record.claims`,
+    `zoo.release.plausible`); of one without a guarantee it is taken as it is said.
 
     Args:
         max_components: Singular components, at least 0, that may refine the prior of cells, or be kept of projections.
