@@ -1,5 +1,6 @@
 """Rows that cannot have the noise of their record are refused when they are read; honest ones pass, whoever published them."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +33,7 @@ from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.public_matrix import GaussianMatrix
-from zoo.release.files import ReleaseError
+from zoo.release.files import MANIFEST, ReleaseError
 from zoo.release.layouts import compressed
 from zoo.release.plausible import FALSE_ALARM, Finding, _far_share, _smallest, check_noise, findings
 
@@ -131,11 +132,10 @@ def test_lazy_releases_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", PUBLISHERS)
-@pytest.mark.parametrize("density", [0.0, 0.1])
-def test_false_alarms_are_as_rare_as_they_may_be(name: str, density: float) -> None:
+def test_false_alarms_are_as_rare_as_they_may_be(name: str) -> None:
     """One in twenty is allowed here; so many more than that come of it once in 1e6, and the seeds are fixed."""
-    runs = 100
-    count = alarms(PUBLISHERS[name], rated(25, 30, density), runs, 0.05)
+    runs = 80
+    count = alarms(PUBLISHERS[name], rated(25, 30, 0.0), runs, 0.05)  # where nobody has rated, which is the worst
     assert count <= binom.isf(1e-6, runs, 0.05)
 
 
@@ -143,7 +143,7 @@ def test_false_alarms_are_as_rare_as_they_may_be(name: str, density: float) -> N
 def test_where_nobody_has_rated_the_sum_of_all_has_the_law_it_is_held_against(name: str) -> None:
     """Uniform probabilities: the limits are no looser than they have to be."""
     found = []
-    for seed in range(250):
+    for seed in range(120):
         release = PUBLISHERS[name](seed).publish(rated(25, 30, 0.0), "book")
         found.append(findings(release.record, release.tensors)[0].probability)
     assert kstest(found, "uniform").pvalue > (1e-6 if name in ("flipped", "above") else 1e-3)
@@ -330,6 +330,37 @@ def test_noise_for_a_shorter_column_than_the_longest_is_refused(kind: type[JLT |
         ReleaseError, match=r"longest column of the projection has norm .*, and the noise is enough for"
     ):
         check_noise(lie, release.tensors)
+
+
+# Records that lie, in the file.
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "match"),
+    [
+        ("noisy", {"noise_scale": 1e-9}, "noise_scale is stated as 1e-09, its ledger gives"),
+        ("JLT", {"sensitivity": 1e-6}, "sensitivity|is stated as"),
+        ("flipped", {"compositions": 999}, "999 compositions, its ledger has 1 events"),
+        ("flipped", {"public_inputs": {"flip_probability": 0.49, "keep": 1.0}}, "is stated as 0.49, its ledger gives"),
+        ("flipped", {"public_inputs": {"noise_seed": 7}}, "public_inputs holds 'noise_seed'"),
+        ("JLT", {"assumptions": []}, "assumptions must say"),
+        (
+            "flipped",
+            {"unit": "user", "relation": "zero_out_one_user", "clip": 1.0},
+            "flips of one bit protect one rating",
+        ),
+    ],
+)
+def test_a_record_that_lies_is_refused_when_it_is_read(
+    name: str, changes: dict[str, object], match: str, tmp_path: Path
+) -> None:
+    path = PUBLISHERS[name](None).publish(SOURCE, "book").save(tmp_path / "release")
+    Release.load(path)
+    manifest = json.loads((path / MANIFEST).read_text())
+    manifest["record"] |= changes
+    (path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(ReleaseError, match=match):
+        Release.load(path)
 
 
 # Arithmetic.
