@@ -10,7 +10,7 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from datamodules import Evaluation
+from datamodules import Evaluation, Filters
 from datamodules.protocol import SplitName
 from tests.datamodules.handmade import ROWS, Held, Rows, table_of
 from zoo import FlippedRows
@@ -125,3 +125,19 @@ def test_an_epsilon_of_one_is_one_of_a_rating_of_the_file(asked: bool, spent: fl
     assert moved(one, other) * math.log((1 - flip) / flip) == pytest.approx(spent, abs=1e-6)
     assert release.record.guarantee is (Guarantee.CONDITIONAL if asked else Guarantee.PROVED)
     assert ("up to 2 cells" in str(release.record)) == asked
+
+
+@pytest.mark.parametrize(
+    ("filters", "rows"),
+    [
+        (Filters(min_item_ratings=5), [(user, "u") for user in "abcde"] + [(u, "w") for u in "abcdef"]),
+        (Filters(min_user_ratings=5), [("a", item) for item in "uvwxy"] + [("b", item) for item in "tuvwxy"]),
+    ],
+    ids=["item", "user"],
+)
+def test_a_minimum_takes_others_with_it_on_whatever_lists(filters: Filters, rows: Rows, lists: dict[str, Any]) -> None:
+    one, other = (of_file(some, Evaluation(), filters=filters, **lists) for some in (rows, rows[1:]))
+    assert moved(one, other) == 5
+    record = FlippedRows(epsilon=1.0).publish(one, "a").record
+    assert record.guarantee is Guarantee.CONDITIONAL
+    assert "reaches a minimum count" in str(record)
