@@ -172,6 +172,20 @@ GUARANTEES = (
         ("rows are read unseen", "check_noise(record, tensors)", "record.summary()"),
     ),
     *edits_of(
+        f"{RECORD}/record.py",
+        ("tests/zoo/privacy/record/test_shared_projection.py",),
+        (
+            "a mean over one constant projection is believed",
+            "schema == 1 and record.claims and mean_seeds(record)",
+            "schema == 1 and not record.claims",
+        ),
+    ),
+    *edits_of(
+        f"{RECORD}/mechanisms.py",
+        ("tests/zoo/privacy/record/test_shared_projection.py",),
+        ("any seed names a projection", "and not isinstance(value, bool) and value >= 0", ""),
+    ),
+    *edits_of(
         f"{RECORD}/shared_projection.py",
         ("tests/zoo/privacy/record/test_shared_projection.py",),
         ("releases of the paper's noise may share a projection", '("unit", "max")', '("unit", "max", "paper")'),
