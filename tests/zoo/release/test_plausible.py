@@ -298,6 +298,15 @@ def test_a_value_at_the_threshold_was_not_kept() -> None:
         check_noise(release.record, {"rows": rows})
 
 
+def test_values_that_are_kept_without_noise_are_too_small(tmp_path: Path) -> None:
+    """As many cells are kept as should be, each with the least value above the threshold."""
+    release = NoisyRows(4.0, threshold=1.0).publish(SOURCE, "book")
+    rows = release.tensors["rows"].clone()
+    rows[rows != 0] = rows[rows != 0].min()
+    with pytest.raises(ReleaseError, match="too few of its values are large"):
+        loaded(replace(release, tensors={"rows": rows}), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["noisy", "flipped", "above", "JLT"])
 def test_rows_of_another_shape_are_not_those_of_the_record(name: str) -> None:
     release = PUBLISHERS[name](None).publish(SOURCE, "book")
