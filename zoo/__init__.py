@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from zoo.release.denoiser import Denoiser as Denoiser
     from zoo.release.release import Release as Release
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 
 def imported_names(file: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """SPPG: what a private training spends, hides and stops at, what survives a checkpoint, and what it releases."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from datamodules import Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, Run, fitted, gradients, same, trainer_of
 from zoo import SPPG
 from zoo.data.batches import UserBatch
-from zoo.data.ratings import conditions
+from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
 from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.record.record import Guarantee
@@ -215,14 +216,15 @@ def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: 
     spent = method.private_gradient
     assert spent is not None
     assert release.ledger == spent.events()
-    rests_on, done = conditions(source.applied, "user"), [str(step) for step in source.applied]
-    said = method.privacy.record(40, done, method._public_inputs(30), spent.steps_taken, rests_on)
-    assert release.record == said
-    assert release.record.conditions == rests_on
-    assert len(rests_on) == 2, "who is a user and what is an item is read off the ratings"
-    assert release.record.guarantee is Guarantee.CONDITIONAL
+    done = [str(step) for step in source.applied]
+    assert release.record == method.privacy.record(40, done, method._public_inputs(30), spent.steps_taken)
+    assert release.record.guarantee is Guarantee.PROVED, "the data define their users and items"
     assert release.record.epsilon == spent.plan.epsilon_after(spent.steps_taken)
     assert method.forecast(40, 30).epsilon == release.record.epsilon
+    counted = (Step("minimum of users", "no user is counted", "row"), Step("minimum of items", "no item is counted"))
+    record = method.release(replace(source, applied=counted), "music").record
+    assert record.conditions == ("no item is counted",), "what happens in a user's own row is bounded"
+    assert record.guarantee is method.forecast(40, 30, counted).guarantee is Guarantee.CONDITIONAL
     kept = Release.load(release.save(tmp_path / "release"))
     assert (kept.record, kept.ledger) == (release.record, release.ledger)
     method.eval()

@@ -22,6 +22,11 @@ from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 class Popular(Synthetic):
     """15 of 80 items have nine tenths of the ratings. Who likes what differs by chance alone."""
 
+    def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series]:
+        """All users and items."""
+        users = pl.Series([f"u{user:03d}" for user in range(self.num_users)])
+        return users, pl.Series([f"i{item}" for item in range(80)]).sort()
+
     def read(self, domain: str) -> pl.DataFrame:
         """All interactions."""
         rng = np.random.default_rng(0)
