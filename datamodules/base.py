@@ -17,7 +17,7 @@ from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, link_users
 from datamodules.protocol import Evaluation, Filters
 from datamodules.splits import PAIR, Split, hold_out
-from datamodules.users import OWN, agreed_users, list_steps, read_catalogue
+from datamodules.users import OWN, agreed_users, is_worked_out, list_steps, read_catalogue
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
@@ -171,7 +171,7 @@ class CrossDomainDataModule(LightningDataModule):
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         lists = list_steps(
             self.users,
-            worked_out=self.users_worked_out,
+            worked_out=self.users_worked_out or is_worked_out(self.users),
             catalogue=self.catalogues.get(name),
             shipped=self.public_ids(name) is not None,
         )

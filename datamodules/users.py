@@ -10,6 +10,8 @@ from zoo.run_folder import whole
 
 #: The two words that the argument `users` knows beside a path.
 OWN, COMMON = "own", "common"
+#: Column of a list that says that nobody agreed on it: it comes of ratings, wherever it is taken.
+WORKED_OUT = "worked_out_of_ratings"
 
 _NAMED = "{} are those that the ratings themselves name"
 _KNOWN = "its {} are public knowledge, although they are read off the ratings and {} a single rating brings in shows"
@@ -45,16 +47,23 @@ def agreed_users(users: str) -> list[str] | None:
     if users == COMMON:
         raise ValueError(
             "users is 'common', which only `fit` can work out, where all domains are at hand. A party alone passes the "
-            "list of users that the parties agreed on beforehand: --data.users FILE (a run saves it as users.csv)."
+            "list of users that the parties agreed on beforehand: --data.users FILE. The users.csv that a run saves is no such "
+            "list: it comes of all ratings, and a record says so."
         )
     return read_users(Path(users))
+
+
+def is_worked_out(users: str) -> bool:
+    """Whether the argument `users` names a list that a run has worked out of ratings and saved; opens no ratings."""
+    path = Path(users)
+    return users not in (OWN, COMMON) and path.is_file() and WORKED_OUT in pl.read_csv(path, n_rows=0).columns
 
 
 def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:
     """What a domain's users and items are, and what a guarantee rests on through it.
 
-    A list of users may be ``worked_out`` of all ratings; a ``catalogue`` lists the items or says how many columns they are hashed
-    to, and ``shipped`` are lists that the data set defines.
+    A list of users may be ``worked_out`` of all ratings, here or by an earlier run (`is_worked_out`); a ``catalogue`` lists the
+    items or says how many columns they are hashed to, and ``shipped`` are lists that the data set defines.
     """
     if users == COMMON or worked_out:
         words = "users cut to those in common, worked out from all domains' ratings (research only)"
@@ -75,8 +84,8 @@ def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, sh
 
 
 def write_users(users: Sequence[str], path: Path) -> Path:
-    """Write a list of users as such a file, whole or not at all."""
+    """Write users in common as such a file, whole or not at all; it says of itself that it was worked out of ratings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as temporary:
-        pl.DataFrame({"user_id": list(users)}).write_csv(temporary)
+        pl.DataFrame({"user_id": list(users), WORKED_OUT: [True] * len(users)}).write_csv(temporary)
     return path

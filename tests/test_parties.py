@@ -9,9 +9,11 @@ import pytest
 import torch
 import yaml
 
+from datamodules.users import read_users
 from tests.tiny import arguments
 from zoo.commands.cli import ZooCLI
 from zoo.commands.inputs import UsageError
+from zoo.privacy.record.record import Guarantee
 from zoo.recommender import ReleaseMismatchError
 from zoo.release.release import Release
 
@@ -143,9 +145,24 @@ def test_users_in_common_are_worked_out_once_and_named(cli: Command) -> None:
     more = ("--data.users", "common", "--data.evaluation.split", "cold_start", "--publisher", "Plaintext")
     done = cli("fit", "--model", "PriCDR", "--model.dims", "[8, 4]", *given, *more, "--trainer.max_epochs", "1")
     folder = run_folder(done)
-    assert (folder / "users.csv").read_text().split() == ["user_id", *sorted(f"u{i}" for i in range(12, 20))]
+    assert read_users(folder / "users.csv") == sorted(f"u{i}" for i in range(12, 20))
     tested = cli("test", "--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
     assert tested.datamodule.train.num_users == 8
+    # The run's config names the list, which is no more agreed on beforehand for that.
+    cli(
+        "publish",
+        "--config",
+        folder / "config.yaml",
+        "--publisher",
+        "FlippedRows",
+        "--publisher.epsilon",
+        "4",
+        "--out",
+        "again",
+    )
+    record = Release.load(Path("again")).record
+    assert record.guarantee is Guarantee.CONDITIONAL
+    assert any("the users in common are public knowledge" in text for text in record.conditions)
 
 
 @pytest.mark.usefixtures("zoo_data")

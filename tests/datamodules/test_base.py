@@ -169,6 +169,11 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     assert common == sorted(f"u{i}" for i in range(12, 20))
     path = write_users(common, tmp_path / "users.csv")
     assert files(users=str(path)).source("right").user_ids.tolist() == common
+    worked_out, listed = files(users=str(path)).steps("right")[2], "a list agreed on beforehand"
+    assert "worked out from all domains' ratings" in worked_out.words
+    assert "the users in common are public knowledge" in worked_out.condition
+    (tmp_path / "agreed.csv").write_text("user_id\nu1\n")
+    assert listed in files(users=str(tmp_path / "agreed.csv")).steps("right")[2].words
     write_users([*common, "nobody"], tmp_path / "more.csv")
     more = files(users=str(tmp_path / "more.csv")).source("right")
     assert more.user_ids.tolist() == sorted([*common, "nobody"]), (
