@@ -116,10 +116,16 @@ class Perturbation(ABC):
         return None
 
     def _delta(self, terms: Terms) -> float:
-        """What is asked for, or follows from the number of users; 0 for a pure guarantee."""
+        """What is asked for, or follows from the number of users; 0 for a pure guarantee. Refused from one over them on."""
         if self.noise != "gaussian":
             return 0.0
-        return default_delta(terms.num_users) if self.delta is None else self.delta
+        default = default_delta(terms.num_users)
+        delta = default if self.delta is None else self.delta
+        if terms.num_users > 1 and delta >= 1 / terms.num_users:
+            raise ValueError(
+                f"delta {delta:g} is not below one over the {terms.num_users} users. Take {default:g} or less, or leave it out."
+            )
+        return delta
 
     # Solving.
 

@@ -109,7 +109,18 @@ def test_a_delta_follows_from_the_number_of_users() -> None:
     posed = problem(shape=(20_000, 2), count=10)
     for perturbation in (GradientPerturbation(1.0), OutputPerturbation(1.0), ObjectivePerturbation(1.0, "gaussian")):
         assert perturbation.record(posed).delta == default_delta(20_000) == 5e-6
-    assert GradientPerturbation(1.0, delta=1e-3).record(posed).delta == 1e-3
+    assert GradientPerturbation(1.0, delta=2e-5).record(posed).delta == 2e-5
+
+
+@pytest.mark.parametrize("kind", [GradientPerturbation, OutputPerturbation])
+def test_a_delta_that_hands_over_a_user_is_refused(kind: Callable[..., Perturbation]) -> None:
+    posed = problem()
+    users = posed.observations.shape[0]
+    with pytest.raises(ValueError, match=rf"delta 0\.5 is not below one over the {users} users\. Take 1e-05 or less"):
+        kind(1.0, delta=0.5).record(posed)
+    with pytest.raises(ValueError, match="is not below one over"):
+        kind(1.0, delta=1 / users).record(posed)
+    assert kind(1.0, delta=0.99 / users).record(posed).delta == 0.99 / users
 
 
 UNSOUND: dict[str, tuple[Perturbation, Problem, str]] = {
