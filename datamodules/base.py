@@ -17,7 +17,7 @@ from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, link_users
 from datamodules.protocol import Evaluation, Filters
 from datamodules.splits import PAIR, Split, hold_out
-from datamodules.users import OWN, agreed_users, is_worked_out, list_steps, read_catalogue
+from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
@@ -153,13 +153,16 @@ class CrossDomainDataModule(LightningDataModule):
     def source(self, name: str) -> Ratings:
         """Ratings of a source domain, read now, as its publisher takes them.
 
-        Nothing is held out of it unless the protocol asks for that (``evaluation.hold_out_of_sources``). A `FileNotFoundError`
-        where this party does not have the domain.
+        Nothing is held out of it unless the protocol asks for that (``evaluation.hold_out_of_sources``). Where its users and items
+        are on lists it may be without a rating: an error would tell of the last one. A `FileNotFoundError` where this party does
+        not have the domain.
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
         listed = None if self.users_worked_out else agreed_users(self.users)
-        table, evaluation = self._filtered(name), self.evaluation
+        shipped = self.public_ids(name) is not None
+        on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
+        table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
         held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
         if evaluation.split == "given" and self._shipped(name) is None:
             held_out = False  # it ships no such rows
@@ -188,22 +191,23 @@ class CrossDomainDataModule(LightningDataModule):
             ) from error
         return common_users(tables, self.filters.min_user_ratings)
 
-    def _binarised(self, name: str) -> pl.DataFrame:
+    def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         table = self.read(name)
         for part in self._shipped(name) or ():
             if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
-        return binarise(table, self.filters.threshold, self.filters.signs)
+        return binarise(table, self.filters.threshold, self.filters.signs, may_be_empty=may_be_empty)
 
-    def _filtered(self, name: str) -> pl.DataFrame:
+    def _filtered(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         filters = self.filters
-        whole, items = self._binarised(name), self.catalogues.get(name)
+        whole, items = self._binarised(name, may_be_empty=may_be_empty), self.catalogues.get(name)
         if isinstance(items, int):
             whole = in_columns(whole, items)
         elif items is not None:
             whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))
         least = filters.min_user_ratings, filters.min_item_ratings
-        return filter_counts(whole, *least, agreed_users(self.users), filters.iterated)
+        listed = agreed_users(self.users)
+        return filter_counts(whole, *least, listed, filters.iterated, may_be_empty=may_be_empty)
 
     def _catalogue(self, name: str) -> list[str] | None:
         match self.catalogues.get(name):

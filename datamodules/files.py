@@ -59,7 +59,9 @@ class Files(CrossDomainDataModule):
     def read(self, domain: str) -> pl.DataFrame:
         """All interactions of one domain; without a file of it, the error says where it was looked for and where to get it."""
         try:
-            return self._read(domain)
+            return self._read(
+                domain, may_be_empty=True
+            )  # that nobody has rated in yet; what cannot do with that says so
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error} {self.where_to_get_it}") from error
 
@@ -81,6 +83,6 @@ class Files(CrossDomainDataModule):
         except FileNotFoundError:
             return None
 
-    def _read(self, stem: str) -> pl.DataFrame:
+    def _read(self, stem: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         columns = self.user_column, self.item_column, self.rating_column, self.timestamp_column
-        return read_table(find_table(self.folder, stem), *columns)
+        return read_table(find_table(self.folder, stem), *columns, may_be_empty=may_be_empty)

@@ -12,11 +12,13 @@ import polars as pl
 from zoo.data.ratings import as_ids
 
 
-def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, signs: bool = False) -> pl.DataFrame:
+def binarise(
+    table: pl.DataFrame, threshold: float | Literal["mean"] | None, signs: bool = False, *, may_be_empty: bool = False
+) -> pl.DataFrame:
     """Gives the rows rated at least `threshold` (`mean`: of the table; None: all rows), each with a rating of 1.
 
     With `signs` the others are kept, with a rating of -1. Refused where no row reaches the threshold or, with signs, all rows
-    are on one side of it.
+    are on one side of it; not with `may_be_empty`, for where that depends on one private rating, the error would tell of it.
     """
     if threshold is None:
         return table.with_columns(rating=pl.lit(1.0))
@@ -25,14 +27,14 @@ def binarise(table: pl.DataFrame, threshold: float | Literal["mean"] | None, sig
         raise ValueError(f"A threshold is a finite number, or None for all rows, got {least}.")
     if signs:
         signed = table.with_columns(rating=pl.when(pl.col("rating") >= least).then(1.0).otherwise(-1.0))
-        if signed["rating"].n_unique() < 2:
+        if signed["rating"].n_unique() < 2 and not may_be_empty:
             raise ValueError(
                 f"All {table.height} ratings lie on one side of the threshold {least:g} (from {table['rating'].min()!r} to "
                 f"{table['rating'].max()!r}), so all signs are the same: choose a threshold between them."
             )
         return signed
     rows = table.filter(pl.col("rating") >= least)
-    if rows.is_empty() and not table.is_empty():
+    if rows.is_empty() and not (table.is_empty() or may_be_empty):
         raise ValueError(
             f"None of {table.height} ratings reaches the threshold {least}; the highest is {table['rating'].max()!r}. "
             "Ratings that are 1 throughout want no threshold: give None."
@@ -54,13 +56,15 @@ def filter_counts(
     min_item: int = 1,
     users: Iterable[str] | None = None,
     iterated: bool = False,
+    *,
+    may_be_empty: bool = False,
 ) -> pl.DataFrame:
     """Gives the rows of users and items that are frequent enough, and of the given `users` alone (None: of all).
 
     One pass has three steps, in this order: users with `min_user` rows; of these the given `users`; items with
     `min_item` rows among them. The last step may leave a user with fewer rows than `min_user`; with `iterated` all steps
     are repeated until nothing changes, which leaves the largest part of the table that meets both minimums. Nothing left is
-    an error.
+    an error unless it `may_be_empty`.
     """
     listed = None if users is None else as_ids(users).tolist()
     rows, again = table, True
@@ -71,7 +75,7 @@ def filter_counts(
             rows = rows.filter(pl.col("user_id").is_in(listed))
         rows = keep_frequent(rows, "item_id", min_item)
         again = iterated and rows.height < before
-    if rows.is_empty():
+    if rows.is_empty() and not may_be_empty:
         among = "" if listed is None else f" among the {len(listed)} given users"
         raise ValueError(
             f"No row is left of {table.height}: at least {min_user} rows per user and {min_item} per item{among} are too "

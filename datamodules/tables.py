@@ -36,6 +36,8 @@ def read_table(
     item_column: str = "item_id",
     rating_column: str | None = "rating",
     timestamp_column: str | None = "timestamp",
+    *,
+    may_be_empty: bool = False,
 ) -> pl.DataFrame:
     """Gives the interactions of one file, checked: the columns of `SCHEMA`, rows in the file's order.
 
@@ -43,10 +45,11 @@ def read_table(
     A repeated (user, item) counts once: with the rating and time of its last row, at the place of its first.
 
     Columns of .inter are named without the type after the colon. `rating_column` None: every row is a rating of 1;
-    `timestamp_column` None, or one that is not there: no times.
+    `timestamp_column` None, or one that is not there: no times. A file without a row is refused unless it `may_be_empty`.
     """
     path = Path(path)
-    raw = _read(path, [user_column, item_column, *([] if rating_column is None else [rating_column])], timestamp_column)
+    needed = [user_column, item_column, *([] if rating_column is None else [rating_column])]
+    raw = _read(path, needed, timestamp_column, may_be_empty=may_be_empty)
     table = raw.select(
         user_id=_ids(raw[user_column], path),
         item_id=_ids(raw[item_column], path),
@@ -65,7 +68,7 @@ def read_negatives(path: str | Path, user_column: str = "user_id", item_column: 
     return raw.select(user_id=_ids(raw[user_column], Path(path)), item_id=_ids(raw[item_column], Path(path)))
 
 
-def _read(path: Path, needed: list[str], optional: str | None = None) -> pl.DataFrame:
+def _read(path: Path, needed: list[str], optional: str | None = None, *, may_be_empty: bool = False) -> pl.DataFrame:
     """Gives columns of a file; strings are stripped, and null where nothing is left."""
     if not path.is_file():
         raise FileNotFoundError(
@@ -80,7 +83,7 @@ def _read(path: Path, needed: list[str], optional: str | None = None) -> pl.Data
     except (pl.exceptions.PolarsError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         what = str(error).split("\n", 1)[0]
         raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
-    if raw.is_empty():
+    if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
     if missing := [name for name in needed if name not in raw.columns]:
         raise ValueError(

@@ -10,10 +10,10 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from datamodules import Evaluation, Filters
+from datamodules import Evaluation, Files, Filters
 from datamodules.protocol import SplitName
 from tests.datamodules.handmade import ROWS, Held, Rows, table_of
-from zoo import FlippedRows
+from zoo import JLT, SJLT, FlippedRows, NoisyRows, Thinned
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import RandomisedResponseEvent
 from zoo.privacy.record.record import Guarantee
@@ -141,3 +141,53 @@ def test_a_minimum_takes_others_with_it_on_whatever_lists(filters: Filters, rows
     record = FlippedRows(epsilon=1.0).publish(one, "a").record
     assert record.guarantee is Guarantee.CONDITIONAL
     assert "reaches a minimum count" in str(record)
+
+
+NOTHING: dict[str, tuple[Filters, list[str], list[str]]] = {
+    "no row": (Filters(), ["a,t,5"], []),
+    "no positive one": (Filters(threshold=4), ["a,t,5", "b,u,1"], ["a,t,3", "b,u,1"]),
+    "nobody on the list": (Filters(), ["a,t,5", "nobody,u,5"], ["nobody,u,5"]),
+    "nothing of the catalogue": (Filters(), ["a,t,5", "a,nothing,5"], ["a,nothing,5"]),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+@pytest.mark.parametrize("columns", [None, 4], ids=["catalogue", "hashed"])
+def test_without_its_last_rating_a_source_is_published_as_with_it(
+    case: str, columns: int | None, lists: dict[str, Any], tmp_path: Path
+) -> None:
+    """An error would tell the last one from none, at a record without a condition."""
+    filters, *files = NOTHING[case]
+    lists = lists if columns is None else lists | {"catalogues": {"a": columns}}
+    for rows in files:
+        (tmp_path / "a.csv").write_text("\n".join(["user_id,item_id,rating", *rows, ""]))
+        data = Files("own", "b", ["a"], root=tmp_path, filters=filters, **lists)
+        source = data.source("a")
+        assert source.user_ids.tolist() == list("abcdef")
+        for publisher in (
+            FlippedRows(2.0),
+            NoisyRows(2.0),
+            NoisyRows(2.0, threshold=1.0, relation="zero_out_one_user", clip=2.0),
+            JLT(2.0, num_components=3),
+            JLT(2.0, num_components=3, calibration="gaussian", relation="replace_one_user", clip=2.0),
+            SJLT(2.0, num_components=3),
+            Thinned(FlippedRows(2.0), share=0.5),
+        ):
+            release = publisher.publish(source, "a")
+            assert (release.num_users, release.record.guarantee) == (6, Guarantee.PROVED)
+            release.save(tmp_path / str(len(list(tmp_path.iterdir()))))
+
+
+@pytest.mark.parametrize(
+    ("rows", "filters", "message"),
+    [
+        ([], Filters(), "No row is left of 0"),
+        (["a,t,3", "b,u,1"], Filters(threshold=4), "None of 2 ratings reaches the threshold 4"),
+    ],
+)
+def test_there_is_nothing_to_learn_of_a_target_without_a_rating(
+    rows: list[str], filters: Filters, message: str, lists: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(["user_id,item_id,rating", *rows, ""]))
+    with pytest.raises(ValueError, match=message):
+        Files("own", "a", root=tmp_path, filters=filters, **lists).read_target()

@@ -202,10 +202,6 @@ class Thinned(Wrapper):
         """The ratings that stay; users and items all do."""
         users, items = source.pairs()
         keys = mix(self.seed, "thinned", hash_ids(source.user_ids)[users], hash_ids(source.item_ids)[items])
-        kept = uniform_reals(keys) < self.share
-        if not kept.any():
-            raise ValueError(
-                f"Of {source.num_ratings} ratings none is left at a share of {self.share}. Take a larger one."
-            )
+        kept = uniform_reals(keys) < self.share  # of all, maybe none: an error would tell of the last one
         matrix = csr_array((source.matrix.data[kept], (users[kept], items[kept])), shape=source.matrix.shape)
         return Ratings(matrix, source.user_ids, source.item_ids, source.applied)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.samples import some_ratings
-from zoo import JLT, Noise, Nothing, Partial, Plaintext, Publisher, Ratings, Release, Shuffled, Thinned
+from zoo import JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Ratings, Release, Shuffled, Thinned
 from zoo.data.ratings import Step
 from zoo.privacy.record.record import Guarantee
 
@@ -223,6 +223,8 @@ def test_a_share_of_the_ratings_out_of_range_is_refused(share: float) -> None:
         Thinned(Plaintext(), share=share)
 
 
-def test_nothing_left_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Of \d+ ratings none is left at a share of 1e-06"):
-        Thinned(Plaintext(), share=1e-6).publish(many_ratings(), "book")
+def test_nothing_left_is_released_like_anything_else() -> None:
+    thinned = Thinned(Plaintext(), share=1e-6)
+    assert thinned.thin(many_ratings()).num_ratings == 0
+    assert thinned.publish(many_ratings(), "book").num_users == many_ratings().num_users
+    assert Thinned(FlippedRows(2.0), share=1e-6).publish(many_ratings(), "book").record.epsilon == 2.0
