@@ -143,6 +143,7 @@ class Publisher(ABC):
         if not cls.__module__.startswith("zoo."):
             cls.prepare = _claimed_plan(cls.prepare)  # type: ignore[assignment,method-assign]
             cls.publish = _claimed_release(cls.publish)  # type: ignore[assignment,method-assign]
+            cls.forecast = _claimed_record(cls.forecast)  # type: ignore[method-assign]
 
     @abstractmethod
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
@@ -172,30 +173,41 @@ def _claimed_plan(
     prepare: Callable[[Any, PublicSizes], PlannedRelease],
 ) -> Callable[[Any, PublicSizes], PlannedRelease]:
     @wraps(prepare)
-    def claimed(self: Publisher, sizes: PublicSizes) -> PlannedRelease:
+    def stamped(self: Publisher, sizes: PublicSizes) -> PlannedRelease:
         planned = prepare(self, sizes)
 
         def make(source: Ratings, domain: str) -> Release:
             release = planned.make(source, domain)
-            return replace(release, record=_claimed(self, release.record))
+            return replace(release, record=claimed(type(self), release.record))
 
-        return replace(planned, record=_claimed(self, planned.record), make=make)
+        return replace(planned, record=claimed(type(self), planned.record), make=make)
 
-    return claimed
+    return stamped
 
 
 def _claimed_release(publish: Callable[[Any, Ratings, str], Release]) -> Callable[[Any, Ratings, str], Release]:
     @wraps(publish)
-    def claimed(self: Publisher, source: Ratings, domain: str) -> Release:
+    def stamped(self: Publisher, source: Ratings, domain: str) -> Release:
         release = publish(self, source, domain)
-        return replace(release, record=_claimed(self, release.record))
+        return replace(release, record=claimed(type(self), release.record))
 
-    return claimed
+    return stamped
 
 
-def _claimed(publisher: Publisher, record: PrivacyRecord) -> PrivacyRecord:
-    """The record with the condition that the publisher's claim is true, if it claims anything and does not say so."""
-    said = claimed_by(f"{type(publisher).__module__}.{type(publisher).__qualname__}")
-    if not record.claims or said in record.conditions:
+def _claimed_record(forecast: Callable[..., PrivacyRecord]) -> Callable[..., PrivacyRecord]:
+    @wraps(forecast)
+    def stamped(self: Publisher, *sizes: Any, **named: Any) -> PrivacyRecord:  # noqa: ANN401  those of `forecast`
+        return claimed(type(self), forecast(self, *sizes, **named))
+
+    return stamped
+
+
+def claimed(maker: type, record: PrivacyRecord) -> PrivacyRecord:
+    """A record, on the condition that the claim of the class that makes it is true where that is none of ours.
+
+    A record that claims nothing, or says so already, stays as it is.
+    """
+    said = claimed_by(f"{maker.__module__}.{maker.__qualname__}")
+    if maker.__module__.startswith("zoo.") or not record.claims or said in record.conditions:
         return record
     return replace(record, guarantee=Guarantee.CONDITIONAL, conditions=(*record.conditions, said))

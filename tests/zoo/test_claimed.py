@@ -1,5 +1,8 @@
 """Publishers of other packages: what they claim is printed as their word, and never as proved."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,8 +10,10 @@ import torch
 
 from callbacks.run_report import privacy_cells
 from tests.samples import binary
-from zoo import JLT, Partial, Publisher, Release
+from tests.zoo.publishers.generators import TINY, ratings
+from zoo import JLT, SPPG, GeneratorPublisher, Partial, Publisher, Release
 from zoo.commands.privacy.command import main
+from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.relation import Relation
@@ -75,16 +80,69 @@ def test_a_subclass_of_ours_is_somebody_elses() -> None:
 
 
 def test_a_record_that_went_past_the_publishers_is_not_called_proved() -> None:
-    """As one that a source wrote by hand: its mechanism is none of ours."""
-    stamped = NoNoise().forecast(9, 7)
-    values = stamped.to_dict() | {"guarantee": "proved", "conditions": []}
-    record = PrivacyRecord.from_dict(values)
+    """As one that a source made by hand: its mechanism is none of ours."""
+    record = replace(NoNoise().forecast(9, 7), guarantee=Guarantee.PROVED, conditions=())
     assert record.standing == "claimed by 'MyRows', not audited here"
     assert record.word == privacy_cells(record)[-1] == "claimed"
     assert "proved" not in record.summary()
     assert "guarantee      claimed" in str(record)
 
 
-@pytest.mark.parametrize("method", ["prepare", "publish"])
+@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize(
+    "name", ["NoisyRows ", "\N{GREEK CAPITAL LETTER NU}oisyRows", "NOISYROWS", "MyRows", "SPPG, private_D"]
+)
+@pytest.mark.parametrize("conditions", [[], ["the moon is round"]])
+def test_whatever_is_read_of_a_mechanism_that_is_none_of_ours_is_claimed(
+    name: str, conditions: list[str], schema: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A condition of the source's own does not hide it, nor does a schema that knew of none, nor a letter that looks alike."""
+    path = NoNoise().publish(binary(), "book").save(tmp_path / "book")
+    manifest = json.loads((path / "release.json").read_text())
+    guarantee = "conditional" if conditions and schema == 2 else "proved"
+    manifest["record"] |= {"guarantee": guarantee, "conditions": conditions, "mechanism": name, "schema": schema}
+    if schema == 1:
+        del manifest["record"]["conditions"]
+    (path / "release.json").write_text(json.dumps(manifest))
+    record, said = Release.load(path).record, f"it is as claimed by {name!r}, not audited here"
+    assert record.guarantee is Guarantee.CONDITIONAL
+    assert record.conditions[-1] == said
+    for command in ("show", "total"):
+        main([command, str(path)])
+        page = capsys.readouterr().out
+        assert said in page.split("On condition that")[1]
+        assert "Proved, if" not in page
+        assert "proved" not in page.split("Assumed of the data")[0]
+
+
+class Forecasts(JLT):
+    """Says beforehand what it does not do."""
+
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        return JLT(epsilon=0.1, num_components=4).forecast(num_users, num_items, applied)
+
+
+def test_a_forecast_of_somebody_elses_is_claimed() -> None:
+    record = Forecasts(epsilon=8.0, num_components=4).forecast(9, 7, applied=())
+    assert f"claimed by {__name__}.Forecasts, not audited here" in record.standing
+
+
+class Network(SPPG):
+    """One of ours, with something of its own."""
+
+
+def test_a_network_of_somebody_elses_is_claimed_inside_of_our_publisher(tmp_path: Path) -> None:
+    """In what is planned, forecast and released; ours stays ours."""
+    ours, theirs = (GeneratorPublisher(kind(**TINY)) for kind in (SPPG, Network))
+    said = f"claimed by {__name__}.Network, not audited here"
+    release = theirs.publish(ratings(), "book")
+    read = Release.load(release.save(tmp_path / "book")).record
+    assert read == release.record
+    for record in (read, theirs.forecast(20, 7), Partial(theirs, share=0.5).forecast(20, 7)):
+        assert said in record.standing
+    assert "claimed" not in ours.forecast(20, 7).standing
+
+
+@pytest.mark.parametrize("method", ["prepare", "publish", "forecast"])
 def test_what_is_wrapped_keeps_its_name(method: str) -> None:
     assert getattr(NoNoise, method).__name__ == method

@@ -1,6 +1,7 @@
 """GeneratorPublisher: trains a generator of rating rows at the source and releases it, and nothing else."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from pytorch_lightning import Callback, LightningModule
@@ -9,7 +10,7 @@ from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.publisher import PlannedRelease, PublicSizes, claimed
 from zoo.publishers.trained import SourceRatings, TrainedPublisher
 from zoo.release.release import Release
 
@@ -42,9 +43,10 @@ class ReleasableGenerator(Protocol):
 class GeneratorPublisher(TrainedPublisher):
     """Trains a generator on one source domain, with a trainer and callbacks of its own, and releases its last state.
 
-    Who is protected, and how strongly, is the network's to say; see `SPPG`. The release holds the generator's weights and
-    never the critic; the target makes rows with it as often as it likes. The network takes its own samples: how many batches
-    there are must not depend on who has rated. Reference: Liao et al., *PPGenCDR*, AAAI 2023, the source side.
+    Who is protected, and how strongly, is the network's to say; see `SPPG`. What a network claims that is none of the project's
+    classes is its word, and the record says so. The release holds the generator's weights and never the critic; the target makes
+    rows with it as often as it likes. The network takes its own samples: how many batches there are must not depend on who has
+    rated. Reference: Liao et al., *PPGenCDR*, AAAI 2023, the source side.
 
     Args:
         network: What is trained and released: `SPPG`, or another LightningModule with `release`.
@@ -68,7 +70,7 @@ class GeneratorPublisher(TrainedPublisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The whole training; a callback such as `PrivacyBudget` may allow fewer steps, so the record is made after it."""
         network = _releasable(self.network)
-        record = network.forecast(sizes.num_users, sizes.num_items, sizes.applied)
+        record = claimed(type(network), network.forecast(sizes.num_users, sizes.num_items, sizes.applied))
         return PlannedRelease(record, tuple(network.events(sizes.num_users)), self.publish)
 
     def publish(self, source: Ratings, domain: str) -> Release:
@@ -80,7 +82,8 @@ class GeneratorPublisher(TrainedPublisher):
                 f"Training on {domain!r} ended with {network.steps_left} steps left. When it ends must not depend on the ratings, "
                 "or its end would tell of them: leave out callbacks that stop it early; PrivacyBudget may."
             )
-        return network.release(source, domain)
+        release = network.release(source, domain)
+        return replace(release, record=claimed(type(network), release.record))
 
     def audits(self) -> Sequence[Audit]:
         """Those of the network."""

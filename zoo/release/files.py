@@ -80,7 +80,9 @@ def header(dtype: torch.dtype, shape: Sequence[int]) -> bytes:
 
 def raw(tensor: Tensor) -> memoryview:
     """The bytes of a tensor of any type, not copied if it is contiguous."""
-    return tensor.contiguous().flatten().view(torch.uint8).numpy().data
+    flat = tensor.contiguous().flatten()
+    # An empty tensor may have any stride, and one of 0 cannot be viewed as bytes.
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 def tensor_digest(tensor: Tensor) -> str:
@@ -141,7 +143,7 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError) as error:
         raise ReleaseError(f"{path} is no JSON ({error}). Ask the source party for it again.") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
+    if not isinstance(manifest, dict) or type(manifest.get("schema")) is not int:
         raise ReleaseError(f"{path} names no schema; it is not the manifest of a release.")
     _check_fields(path, manifest)
     return manifest
@@ -176,7 +178,8 @@ def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]
     """The tensors that a manifest names; `ReleaseError` unless the files hold them, and the folder no other files."""
     if "shards" not in manifest:
         _refuse_others(folder, [TENSORS])
-        tensors = _load(folder / TENSORS)
+        # Copied before they are looked at: what is loaded may be the file itself, which somebody could still write to.
+        tensors = {name: tensor.clone() for name, tensor in _load(folder / TENSORS).items()}
         if manifest["sha256"] != {name: tensor_digest(tensor) for name, tensor in tensors.items()}:
             raise _damaged(folder / TENSORS)
         return tensors

@@ -19,7 +19,16 @@ from scipy.stats import beta, binom, chi2, norm
 from torch import Tensor
 
 from zoo.privacy.randomness.noise import lattice_spacing
-from zoo.privacy.record.mechanisms import FLIPPED_ROWS, JLT, NOISY_ROWS, SJLT, stated_number
+from zoo.privacy.record.mechanisms import (
+    FLIPPED_ROWS,
+    JLT,
+    MECHANISMS,
+    NOISY_ROWS,
+    ONE_BIT,
+    SJLT,
+    TRAINED,
+    stated_number,
+)
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
@@ -62,16 +71,28 @@ def check_noise(record: PrivacyRecord, tensors: Mapping[str, Tensor], false_alar
 
 def findings(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding]:
     """What was looked at, and how likely it was; `ReleaseError` where it was impossible."""
+    _check_kind(record, tensors)
     look = {NOISY_ROWS: _noisy, FLIPPED_ROWS: _flipped, JLT: _projected, SJLT: _projected}.get(record.mechanism)
     if look is None:
         return []
-    if not {"rows", "starts"} & tensors.keys():
-        raise ReleaseError(f"The record is of {record.mechanism}, which releases rows, and the release holds none.")
     users = len(tensors["starts"]) - 1 if "starts" in tensors else len(tensors["rows"])
     return look(record, tensors) if users else []
 
 
 # What a record says.
+
+
+def _check_kind(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that the mechanism of the record does not make; of a mechanism that is none of ours all are taken."""
+    if record.mechanism not in MECHANISMS:
+        return
+    if record.mechanism.startswith(ONE_BIT):
+        raise ReleaseError(f"The record is of {record.mechanism}, which is no publisher's: it hands over no release.")
+    made, names = (
+        ("a generator", {"embedding"}) if record.mechanism.startswith(TRAINED) else ("rows", {"rows", "starts"})
+    )
+    if not names & tensors.keys():
+        raise ReleaseError(f"The record is of {record.mechanism}, which releases {made}, and the release holds none.")
 
 
 def _noisy(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding]:
@@ -106,10 +127,21 @@ def _projected(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Fin
     _check_longest(record)
     sigma, centred = record.noise_scale or 0.0, record.public_inputs.get("centred after the noise") is True
     if centred and len(rows) == 1:
-        return []  # nothing is left of a single row
+        return _single(record, rows[0], sigma)
     squares = _Squares.of(rows, sigma, centred=centred, cells=False)
     # With a secret matrix, and after centring, rows depend on each other, and the columns still do not.
     return _of_squares(squares, sigma, centred=centred, independent=False)
+
+
+def _single(record: PrivacyRecord, row: npt.NDArray[np.float32], sigma: float) -> list[Finding]:
+    """Of one row that was centred among so many: a share of its noise went with the mean, all of it where it was alone."""
+    users = record.public_inputs.get("num_users")
+    if type(users) is not int or (users == 1 and row.any()):
+        raise ReleaseError("Nothing is left of the row of a single user after centring, and this one is not 0.")
+    if users == 1:
+        return []
+    squares = float(np.square(row, dtype=np.float64).sum()) / (sigma**2 * (1 - 1 / users))
+    return [Finding("they vary too little", float(chi2.cdf(squares, len(row))))]
 
 
 def _dense(record: PrivacyRecord, tensors: Mapping[str, Tensor], width: str) -> npt.NDArray[np.float32]:

@@ -324,6 +324,37 @@ def test_layouts_that_a_mechanism_does_not_have() -> None:
         check_noise(noisy.record, {"embedding": torch.zeros(2, 2)})
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        ("SPPG, private_d", "which releases a generator, and the release holds none"),
+        ("SPPG, gs_wgan", "which releases a generator, and the release holds none"),
+        ("one-bit matrix completion, input", "which is no publisher's: it hands over no release"),
+    ],
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_plain_rows_under_the_record_of_what_makes_none(mechanism: str, message: str, sparse: bool) -> None:
+    """Whose noise nobody looks at in rows: a record of training, true to its ledger, beside the ratings as they are."""
+    record = replace(NoisyRows(4.0).publish(SOURCE, "book").record, mechanism=mechanism)
+    rows = compressed(SOURCE.matrix) if sparse else {"rows": torch.from_numpy(SOURCE.matrix.toarray())}
+    with pytest.raises(ReleaseError, match=message):
+        check_noise(record, rows)
+
+
+@pytest.mark.parametrize("users", [1, 2, 9])
+def test_a_single_row_that_was_centred_has_what_the_mean_left_of_its_noise(users: int, tmp_path: Path) -> None:
+    """Of one user alone nothing; of one among several all but the mean's share, which honest rows have."""
+    honest = JLT(8.0, num_components=64).publish(rated(users, 40, 0.2), "book")
+    first = replace(honest, tensors=honest.tensors_of(torch.tensor([0])), user_ids=honest.user_ids[:1])
+    assert loaded(first, tmp_path / "honest").num_users == 1
+    plain = replace(first, tensors={"rows": torch.full((1, 64), 0.01)})
+    with pytest.raises(ReleaseError, match="is left of the row of a single user" if users == 1 else "vary too little"):
+        loaded(plain, tmp_path / "plain")
+    unsaid = {name: value for name, value in honest.record.public_inputs.items() if name != "num_users"}
+    with pytest.raises(ReleaseError):
+        check_noise(replace(first.record, public_inputs={**unsaid, "num_users": 1.5}), first.tensors)
+
+
 @pytest.mark.parametrize("kind", [JLT, SJLT])
 def test_noise_for_a_shorter_column_than_the_longest_is_refused(kind: type[JLT | SJLT]) -> None:
     release = kind(8.0, num_components=16, calibration="max").publish(SOURCE, "book")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
-from zoo import JLT, Plaintext, Release
+from zoo import JLT, Nothing, Plaintext, Release
 from zoo.nn.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError, tensor_digest
@@ -175,6 +175,28 @@ def test_tensors_of_another_shape_are_refused(saved: Path, tensors: dict[str, to
     honest = {name: tensor_digest(tensor) for name, tensor in tensors.items()}
     edit(saved, lambda m: m.update(sha256=honest))
     with pytest.raises(ReleaseError, match=message):
+        Release.load(saved)
+
+
+def test_what_was_read_stays_what_it_was_whoever_writes_to_the_file(saved: Path) -> None:
+    """A file that is mapped into memory would change after it was checked."""
+    release = Release.load(saved)
+    before = release.tensors["rows"].clone()
+    with (saved / TENSORS).open("r+b") as file:
+        file.seek(-40, 2)
+        file.write(bytes(40))
+    assert torch.equal(release.tensors["rows"], before)
+
+
+@pytest.mark.parametrize("kind", ["rows", "ratings"])
+def test_a_release_of_nobody_is_written_and_read(kind: Literal["rows", "ratings"], tmp_path: Path) -> None:
+    release = Nothing(kind).publish(binary(), "book")
+    assert Release.load(release.save(tmp_path / "book")).digest == release.digest
+
+
+def test_a_schema_is_a_number_and_no_bool(saved: Path) -> None:
+    edit(saved, lambda m: m.update(schema=True))
+    with pytest.raises(ReleaseError, match="names no schema"):
         Release.load(saved)
 
 

@@ -1,6 +1,8 @@
 """Whether a record says what its ledger says: numbers, units and words that nobody else compares."""
 
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
@@ -15,6 +17,7 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
 )
 from zoo.privacy.accounting.relation import Unit
+from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.mechanisms import Due, InconsistentRecordError, due_of
 from zoo.privacy.record.stated import Stated
 from zoo.privacy.record.texts import EARLIER, TRIED
@@ -27,7 +30,8 @@ _NORMS: dict[type[PrivacyEvent], str] = {
     LaplaceEvent: "L1",
     RandomisedResponseEvent: "L1",
 }
-_CLAIMED = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise_source", "accountant"}
+_CLAIMED = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise source", "accountant"}
+_LOSS = {"epsilon", "delta", "mu", "guarantee", "proved"}  # no name of a public input has one of these words
 _NEXT = "Do not use the release; ask the source party for a correct one."
 
 Counted = Sequence[tuple[PrivacyEvent, int]]
@@ -58,7 +62,8 @@ def check_claims(record: Stated, ledger: Iterable[PrivacyEvent]) -> None:
         for event, count in flattened(entry, 1.0)
         if not isinstance(event, NoOpEvent)
     ]
-    _check_inputs(record)
+    _check_seed(record)
+    check_names(record)
     if not counted:
         return
     if record.mu is not None:
@@ -71,19 +76,32 @@ def check_claims(record: Stated, ledger: Iterable[PrivacyEvent]) -> None:
         _check_due(record, due)
 
 
-def _check_inputs(record: Stated) -> None:
-    for name in record.public_inputs:
-        if {"noise", "seed"} <= {*name.lower().replace("_", " ").replace("-", " ").split()}:
-            raise InconsistentRecordError(
-                f"{record.mechanism}: public_inputs holds {name!r}. Whoever knows the seed of the noise can subtract it, so "
-                "such a release protects nobody."
-            )
-    stated = sorted(_CLAIMED & record.public_inputs.keys())
-    if stated or record.public_inputs.get("mechanism", record.mechanism) != record.mechanism:
+def check_names(record: Stated) -> None:
+    """Refuse public inputs that say again what the record says, an epsilon above all, in whatever spelling: nobody compares them.
+
+    Also those of a record without a guarantee, which has no epsilon anywhere. `InconsistentRecordError`.
+    """
+    stated = [name for name in record.public_inputs if _plain(name) in _CLAIMED or _LOSS & {*_plain(name).split()}]
+    other = record.public_inputs.get("mechanism", record.mechanism) != record.mechanism
+    if stated or (other and record.guarantee is not Guarantee.NONE):
         raise InconsistentRecordError(
             f"{record.mechanism}: public_inputs must not say again, and otherwise, what the record says; it holds "
             f"{stated or ['mechanism']}. {_NEXT}"
         )
+
+
+def _check_seed(record: Stated) -> None:
+    for name in record.public_inputs:
+        if {"noise", "seed"} <= {*_plain(name).split()}:
+            raise InconsistentRecordError(
+                f"{record.mechanism}: public_inputs holds {name!r}. Whoever knows the seed of the noise can subtract it, so "
+                "such a release protects nobody."
+            )
+
+
+def _plain(name: str) -> str:
+    """A name as a reader takes it: letters, digits and single spaces, in lower case."""
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", name).casefold().replace("_", " ")))
 
 
 def _check_counts(record: Stated, counted: Counted) -> None:

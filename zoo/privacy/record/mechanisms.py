@@ -25,6 +25,9 @@ NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
 TRAINED = "SPPG, "
 ONE_BIT = "one-bit matrix completion, "
 
+# Only the calibration of the paper is asked for another epsilon than it proves.
+_ASKED: Mapping[str, None] = {"requested_epsilon": None}
+_NO_CLIP: Mapping[str, None] = {"clip": None, **_ASKED}
 _ONE_RATING = frozenset({Relation.CHANGE_ONE_RATING})
 _ONE_VALUE = frozenset({Relation.CHANGE_ONE_RATING_VALUE})
 _ONE_USER = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
@@ -120,7 +123,7 @@ def _noisy_rows(record: Stated, event: PrivacyEvent) -> Due:
         inputs["threshold"] = (steps + 0.5) * grid  # half-way between two points of the lattice
     return Due(
         relations=_ONE_RATING | _ONE_USER,
-        fields={"sensitivity": sensitivity, "noise_scale": sigma, **({} if per_user else {"clip": None})},
+        fields={"sensitivity": sensitivity, "noise_scale": sigma, **_ASKED, **({} if per_user else {"clip": None})},
         inputs=inputs,
         assumptions=(
             texts.BINARY,
@@ -136,7 +139,7 @@ def _flipped_rows(record: Stated, event: PrivacyEvent) -> Due:
     keep = stated_number(record, "keep")
     return Due(
         relations=_ONE_RATING,
-        fields={"sensitivity": 1.0, "noise_scale": math.sqrt(p * (1 - p)), "clip": None, "mu": None},
+        fields={"sensitivity": 1.0, "noise_scale": math.sqrt(p * (1 - p)), **_NO_CLIP, "mu": None},
         inputs={"flip_probability": p, "keep": min(keep, 1.0)},
         assumptions=(texts.BINARY, texts.CATALOGUE),
         not_protected=(texts.SETS_OPEN, texts.EVALUATED, texts.SEVERAL_FLIPPED),
@@ -179,7 +182,7 @@ def _projected(record: Stated, event: PrivacyEvent) -> Due:
             "sensitivity": sensitivity,
             "noise_scale": w / math.sqrt(dim),
             **({} if per_user else {"clip": None}),
-            **({} if calibration == "paper" else {"requested_epsilon": None}),
+            **({} if calibration == "paper" else _ASKED),
         },
         inputs=due,
         assumptions=(bound, texts.SETS_PUBLIC, *((texts.NOT_CHOSEN,) if known_before else ())),
@@ -207,7 +210,7 @@ def _trained(record: Stated, multiplier: float, sensitivity: float, every: float
     ended = (texts.ENDED_BLIND,) if record.compositions < planned else ()
     return Due(
         relations=_ONE_USER,
-        fields={"sensitivity": sensitivity, "noise_scale": multiplier * _clip(record)},
+        fields={"sensitivity": sensitivity, "noise_scale": multiplier * _clip(record), **_ASKED},
         inputs={"noise_multiplier": multiplier},
         assumptions=(texts.SETS_PUBLIC, texts.CHOSEN_BLIND, *assumptions, *ended),
         not_protected=texts.NOT_PROTECTED_BY_TRAINING,
@@ -225,7 +228,7 @@ def _input(record: Stated, event: PrivacyEvent) -> Due:
     open_ = texts.NOT_PROTECTED_WITH_PAIRS if with_pairs else texts.NOT_PROTECTED_BY_SIGNS
     return Due(
         relations=_ONE_RATING if with_pairs else _ONE_VALUE,
-        fields={"sensitivity": 1.0, "noise_scale": math.sqrt(told * (1 - told)), "clip": None, "mu": None},
+        fields={"sensitivity": 1.0, "noise_scale": math.sqrt(told * (1 - told)), **_NO_CLIP, "mu": None},
         not_protected=(*open_, texts.SEVERAL_SIGNS),
     )
 
@@ -262,7 +265,7 @@ def _noisy_signs(
         several = texts.SEVERAL_SIGNS_GAUSSIAN if isinstance(event, GaussianEvent) else texts.SEVERAL_SIGNS
     return Due(
         relations=_ONE_VALUE,
-        fields={"sensitivity": sensitivity, "noise_scale": scale, "clip": clip},
+        fields={"sensitivity": sensitivity, "noise_scale": scale, "clip": clip, **_ASKED},
         assumptions=assumptions,
         not_protected=(*texts.NOT_PROTECTED_BY_SIGNS, several),
     )

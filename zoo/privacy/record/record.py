@@ -14,14 +14,14 @@ from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import KEYED, OS_ENTROPY, SEEDED, NoiseSource
-from zoo.privacy.record.claims import check_claims
+from zoo.privacy.record.claims import check_claims, check_names
 from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import Plain as Plain
 from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import check_number, read_field, write_field
 from zoo.privacy.record.mechanisms import MECHANISMS
 from zoo.privacy.record.shared_projection import mean_seeds
-from zoo.privacy.record.texts import KNOWN_BEFORE, NOT_AUDITED
+from zoo.privacy.record.texts import KNOWN_BEFORE, NOT_AUDITED, claimed_by
 
 RECORD_SCHEMA = 2
 """The newest schema. 1: without conditions."""
@@ -206,10 +206,11 @@ class PrivacyRecord:
 
         `UnderstatedPrivacyError` if epsilon or mu is stated lower than that, `RecordError` if anything else is not what the
         ledger says or the mechanism has to say (`zoo.privacy.record.claims`), `UnsupportedEventError` if the accountant does
-        not know an event. A record without a guarantee states nothing and is not compared.
+        not know an event. A record without a guarantee states nothing, among its public inputs neither, and is not compared.
         """
         ledger = tuple(ledger)
         if not self.claims or self.epsilon is None or self.delta is None:
+            check_names(self)
             return
         accountant = Accountant(self.relation, ledger)
         epsilon = accountant.epsilon(self.delta)
@@ -237,7 +238,10 @@ class PrivacyRecord:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyRecord:
-        """The record that `to_dict` wrote. The values may come from another party: everything is checked."""
+        """The record that `to_dict` wrote. The values may come from another party: everything is checked.
+
+        What a mechanism claims that is none of ours becomes conditional on the claim, unless a condition says so already.
+        """
         if not isinstance(values, Mapping):
             raise RecordError(f"A record must be a mapping, got {type(values).__name__}.")
         schema = values.get("schema")
@@ -263,7 +267,7 @@ class PrivacyRecord:
             schema == 1 and record.claims and mean_seeds(record)
         ):  # the seed was a setting then, 0 unless another was given
             return record.without_guarantee(KNOWN_BEFORE)
-        return record
+        return _vouched_for(record)
 
     def summary(self) -> str:
         """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``; conditions are named."""
@@ -281,7 +285,7 @@ class PrivacyRecord:
             case Guarantee.CONDITIONAL:
                 return f"conditional (if {'; and if '.join(self.conditions)})"
             case Guarantee.PROVED:
-                # Our publishers say it of others as a condition; a record that went past them says it here.
+                # Publishers say it of others as a condition, and so does a record that is read; one in memory says it here.
                 return self.word if self.word == "proved" else f"claimed by {self.mechanism!r}, {NOT_AUDITED}"
 
     @property
@@ -321,6 +325,14 @@ class PrivacyRecord:
         if self.mu is not None:
             claims.append(("mu", rounded_up(self.mu)))
         return claims
+
+
+def _vouched_for(record: PrivacyRecord) -> PrivacyRecord:
+    """A record that was read, on the condition that its claim is true where its mechanism is none of ours, whatever it says."""
+    if not record.claims or record.mechanism in MECHANISMS or any(NOT_AUDITED in text for text in record.conditions):
+        return record
+    said = claimed_by(repr(record.mechanism))
+    return replace(record, guarantee=Guarantee.CONDITIONAL, conditions=(*record.conditions, said))
 
 
 def _from_schema_1(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Budget:
         cap: How much may be spent.
         spent: What was, in order.
         torn: Whether the file ends in half a line. No release came of it, for a whole line comes first; it counts for
-            nothing, and whoever spends next removes it.
+            nothing, and whoever spends next removes it. A line that lacks nothing but its end counts.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -195,8 +195,16 @@ class Budget:
                 f"No budget at {self.path}. Make one: python -m zoo privacy budget {self.path} --epsilon 4 --delta 1e-5 --relation "
                 "change_one_rating"
             )
+        if (names := self.path.stat().st_nlink) > 1:
+            raise BudgetError(
+                f"{self.path} has {names} names (hard links), and publishers who know it by different ones would not wait for one "
+                "another. Remove all names but one."
+            )
         content = self.path.read_bytes()
         *lines, rest = content.split(b"\n")
+        self._unended = _is_json(rest)
+        if self._unended:  # what is there to its last bracket was written, and an editor took the line's end
+            lines, rest = [*lines, rest], b""
         self.torn, self._whole = bool(rest), len(content) - len(rest)
         if not lines:
             raise BudgetError(
@@ -253,7 +261,8 @@ class Budget:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         if self.torn:
             os.ftruncate(descriptor, self._whole)
-        _write(descriptor, json.dumps(line, allow_nan=False).encode() + b"\n")
+        end = b"\n" if self._unended else b""
+        _write(descriptor, end + json.dumps(line, allow_nan=False).encode() + b"\n")
         self._read()
         return self._lines - 1
 
@@ -283,6 +292,13 @@ class Budget:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _digest(line: bytes) -> str:

@@ -265,6 +265,34 @@ def test_no_public_input_says_otherwise_what_the_record_says(name: str, inputs: 
     refused((said(record, **inputs), ledger), rf"must not say again, and otherwise, .* it holds \[{names}\]")
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "Epsilon",
+        "epsilon ",
+        "the_epsilon",
+        "true epsilon (certified)",
+        "noise-source",
+        "\N{FULLWIDTH LATIN SMALL LETTER E}psilon",
+    ],
+)
+def test_no_public_input_says_it_in_another_spelling_or_without_a_guarantee(key: str) -> None:
+    record, ledger = honest("flipped rows")
+    lie = said(record, **{key: 0.1})
+    for one in (lie, lie.without_guarantee("seeded noise")):
+        refused((one, ledger), "public_inputs must not say again, and otherwise, what the record says; it holds")
+
+
+@pytest.mark.parametrize("name", sorted({*HONEST} - {"JLT, paper", "JLT, printed"}))
+def test_only_the_papers_calibration_was_asked_for_another_epsilon(name: str) -> None:
+    """Which stands beside the epsilon that is proved, and would be taken for it."""
+    record, ledger = honest(name)
+    refused(
+        (replace(record, requested_epsilon=0.01), ledger),
+        "requested_epsilon is stated as 0.01, its ledger gives nothing",
+    )
+
+
 # Who is protected.
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
 from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
 from zoo.privacy.spending.total import Account
 
@@ -51,7 +52,7 @@ def test_what_was_spent_is_remembered_and_what_exceeds_the_cap_is_refused(file: 
     assert file.read_bytes() == before, "what is refused costs nothing"
     spent = Budget(file).spent
     assert [(entry.number, entry.release, entry.data) for entry in spent] == [(1, "f" * 64, DATA), (3, None, DATA)]
-    assert spent[0].account.record == account("a").record
+    assert spent[0].account.record == PrivacyRecord.from_dict(account("a").record.to_dict())
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -228,6 +229,26 @@ def test_a_budget_of_which_not_even_the_cap_was_written_says_that_nothing_was_sp
     file.write_bytes(cut)
     with pytest.raises(BudgetError, match="has no whole line, so nothing was spent from it"):
         Budget(file)
+
+
+def test_a_line_that_lost_nothing_but_its_end_was_spent(file: Path) -> None:
+    """As an editor saves it: its release may be anywhere, so it counts, and the next line begins on a line of its own."""
+    Budget(file).spend(account("a"), DATA)
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    budget = Budget(file)
+    assert (len(budget.spent), budget.torn) == (1, False)
+    budget.spend(account("b"), DATA)
+    assert [json.loads(line).get("number") for line in lines(file)] == [None, 1, 2]
+    with pytest.raises(BudgetExceededError):
+        Budget(file).spend(account("c"), DATA)
+
+
+def test_a_budget_of_two_names_is_refused(file: Path, tmp_path: Path) -> None:
+    """The lock is by name, so two publishers would each take their own."""
+    os.link(file, tmp_path / "other.jsonl")
+    for name in (file, tmp_path / "other.jsonl"):
+        with pytest.raises(BudgetError, match=r"has 2 names \(hard links\).*Remove all names but one"):
+            Budget(name)
 
 
 def test_of_two_publishers_at_once_one_is_paid(tmp_path: Path) -> None:
