@@ -275,5 +275,6 @@ MECHANISMS = (
         (f"{OF_AUDITS}/test_training.py",),
         ("a user is replaced by nobody", "opposite = -1.0 if", "opposite = 0.0 if"),
         ("the gradients are shorter than the clip", "_BEYOND = 3.0", "_BEYOND = 0.3"),
+        ("gradients of a step are those of the last", "partial(losses, way=float(way))", "partial(losses, way=1.0)"),
     ),
 )

@@ -78,7 +78,7 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
 
     Every user's gradient has coordinates of its own, so that one training is a run for each of its users, and the others
     are there besides. In one world users have gradients; in the other they have none, or under ``replace_one_user`` the
-    opposite ones.
+    opposite ones. They turn from step to step, so that noise which stays the same takes itself away.
 
     What is audited is the plan's epsilon at a delta of 0.01, or else at its own: at a very small delta no number of runs
     comes near it. Mu is claimed, and the power of the audit checked, where all users are in every step; nothing says how much
@@ -89,21 +89,27 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
     if epsilon == 0:
         epsilon, delta = plan.epsilon, plan.delta
     opposite = -1.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.0
+    ways = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
 
     def noisy_sums(length: float, noise: NoiseSource) -> Floats:
         """A training of users whose gradients have a length, in units beyond the clip; shape ``(steps, 2, users)``."""
         critic, sampler = _Critic(), PoissonSampler(_USERS, plan.rate, noise)
         step = training(critic, plan, sampler.expected_size, noise)
         found = []
-        for _ in range(plan.steps):
-            step(sampler.sample(), lambda users: length * _BEYOND * plan.clip * critic(users))
+
+        def losses(users: Tensor, way: float) -> Tensor:
+            scores: Tensor = critic(users)
+            return way * length * _BEYOND * plan.clip * scores
+
+        for way in ways:
+            step(sampler.sample(), partial(losses, way=float(way)))
             layers = [np.asarray(layer.grad, dtype=np.float64)[:, 0] for layer in critic.parameters()]
             found.append(np.stack(layers) * sampler.expected_size)
         return np.stack(found)
 
     def scores(length: float, runs: int, noise: NoiseSource) -> Floats:
         # A gradient is as long in one layer as in the other.
-        return np.asarray(noisy_sums(length, noise).sum(axis=(0, 1)) / math.sqrt(2))[:runs]
+        return np.asarray(ways @ noisy_sums(length, noise).sum(axis=1) / math.sqrt(2))[:runs]
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
         trainings = -(-count // (2 * _USERS * plan.steps))

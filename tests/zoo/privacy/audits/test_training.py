@@ -113,6 +113,27 @@ def test_trainings_that_differ_from_their_plan_are_caught(training: Training, ra
     assert result.scale.verdict == ("violation" if training is quarter_noise else "pass")
 
 
+class StandingNoise(Broken):
+    """Draws its noise once and adds the same in every step, as from a key that stays."""
+
+    kept: list[Tensor] | None = None
+
+    def __call__(self, users: Tensor, losses: Losses) -> None:
+        if self.kept is None:
+            self.honest(torch.arange(0), losses)
+            self.kept = [parameter.grad.clone() for parameter in self.module.parameters() if parameter.grad is not None]
+        self.bare(users, losses)
+        self.added([*self.kept])
+
+
+@pytest.mark.parametrize("rate", [0.25, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_noise_that_stays_from_step_to_step_is_caught(rate: float) -> None:
+    result = audited(training_audit("standing", planned(rate), StandingNoise))
+    assert result.two_world.verdict == "violation"
+    assert result.scale is not None
+    assert result.scale.verdict == "pass", "there is as much of it as there should be"
+
+
 @pytest.mark.slow
 def test_a_sample_that_is_none_is_caught() -> None:
     assert audited(training_audit("all users", planned(0.25), all_users)).two_world.verdict == "violation"
