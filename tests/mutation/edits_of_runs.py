@@ -87,21 +87,17 @@ RUNS = (
         ("one process too many", "len(running) < processes", "len(running) <= processes"),
     ),
     *edits_of(
-        f"{PRIVACY}/stretch.py",
-        (f"{OF_PRIVACY}/test_stretch.py",),
+        f"{PRIVACY}/several.py",
+        (f"{OF_PRIVACY}/test_several.py", f"{OF_PRIVACY}/test_show.py", f"{OF_PRIVACY}/test_command.py"),
         ("noise for a column of length 1", "min(size, bound / longest)", "min(size, bound)"),
-        ("the first of several releases speaks for all", "len(ledger) != 1", "len(ledger) < 1"),
+        ("the first of several releases speaks for all", "len(ledger) == 1 and", "len(ledger) >= 1 and"),
         ("a large projection is looked into", "matrix.fits and", "matrix.fits or"),
         ("columns of another length", 'inputs["calibration"] == "unit"', 'inputs["calibration"] == "max"'),
-    ),
-    *edits_of(
-        f"{PRIVACY}/show.py",
-        (f"{OF_PRIVACY}/test_show.py", f"{OF_PRIVACY}/test_command.py"),
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
         (
             "a guess about several ratings is that about one",
-            "share(guess_of(together))",
-            "share(guess_of(release.ledger))",
+            "None if together is None else guess_of(together)",
+            "None if together is None else guess_of(ledger)",
         ),
     ),
     *edits_of(

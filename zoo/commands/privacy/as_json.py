@@ -14,7 +14,8 @@ from typing import Any
 from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
-from zoo.commands.privacy.show import GROUPS, group_epsilon, group_events, guaranteed
+from zoo.commands.privacy.several import several_ratings
+from zoo.commands.privacy.show import guaranteed
 from zoo.privacy.accounting.accountant import guess_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
@@ -48,12 +49,7 @@ def plan_values(releases: Sequence[Planned], users: int, said_by: str) -> Values
 def show_values(release: Release, path: Path, key: str | None) -> Values:
     """Of a release, which this public key signed."""
     record, ledger = release.record, release.ledger
-    groups = []
-    for ratings in GROUPS if record.claims and record.unit is Unit.RATING else ():
-        together = group_events(record, ledger, ratings)
-        epsilon = group_epsilon(record, ledger, ratings)
-        guess = None if together is None or epsilon is None else guess_of(together)
-        groups.append({"ratings": ratings, "epsilon": _number(epsilon), "guess": guess, "shown": _shown(epsilon)})
+    per_rating = record.claims and record.unit is Unit.RATING
     return {
         "folder": str(path),
         "domain": release.domain,
@@ -65,7 +61,10 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
         "about": None if release.about is None else release.about.to_dict(),
         **_account_values(record, ledger),
         "guess": guess_of(ledger, record.relation) if record.claims else None,
-        "several_ratings": groups,
+        "several_ratings": [
+            {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
+            for of in (several_ratings(record, ledger) if per_rating else ())
+        ],
     }
 
 

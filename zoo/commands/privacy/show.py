@@ -6,17 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zoo.commands.privacy.stretch import LOOKED_INTO, TOO_LARGE, looked_into, projection_of, stretches
-from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of, guess_of
-from zoo.privacy.accounting.events import (
-    GaussianEvent,
-    GaussianProjectionEvent,
-    NoOpEvent,
-    PrivacyEvent,
-    RandomisedResponseEvent,
-    SelfComposedEvent,
-    event_to_dict,
-)
+from zoo.commands.privacy.several import basis, several_ratings
+from zoo.privacy.accounting.accountant import guess_of
+from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.record.texts import NOT_AUDITED
@@ -29,10 +21,6 @@ UNITS = {
     Unit.RATING_VALUE: "the value of one rating; that it is there is public",
     Unit.USER: "all ratings of one user; that they are a user is public",
 }
-#: Ratings of one person that a page tells of.
-GROUPS = (1, 2, 5, 10, 50)
-#: Mechanisms whose cells have noise of their own: k cells move k coordinates by 1 each.
-OWN_NOISE = frozenset({"NoisyRows"})
 SEVERAL = (
     "The guarantee is for one rating. Who looks for several ratings of one person at once, or for anything that they "
     "have in common, faces the larger epsilon below; at some tens of ratings it may mean nothing any more."
@@ -76,7 +64,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         if record.conditions:
             made.append(Part("On condition that", [UNDER, *record.conditions]))
         if record.unit is Unit.RATING:
-            made.append(Part("Several ratings of one person", *_groups(release)))
+            made.append(Part("Several ratings of one person", *_several(release)))
     made += [
         Part("Checked here, on this machine", [*CHECKED, RECOMPUTED] if record.claims else [*CHECKED]),
         Part(_whose_word(record), _proved(record)),
@@ -131,20 +119,14 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
     return {name: text for name, text in said.items() if text is not None}
 
 
-def _groups(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
+def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
     """What a page says of several ratings, and their epsilons."""
-    record, ledger, found = release.record, release.ledger, []
-    stretched, matrix = stretches(record, ledger, GROUPS), projection_of(record)
-    why = [LOOKED_INTO] if stretched else [] if matrix is None or looked_into(matrix) else [TOO_LARGE]
-    for ratings in GROUPS:
-        stretch = stretched.get(ratings)
-        epsilon = group_epsilon(record, ledger, ratings, stretch)
-        said = "not known" if epsilon is None else rounded_up(epsilon)
-        together = group_events(record, ledger, ratings, stretch)
-        if epsilon is not None and together is not None:
-            said += f" (guess {share(guess_of(together))})"
-        found.append((f"{ratings} rating{'s' if ratings > 1 else ''}", said))
-    return [SEVERAL, *why], found
+    said = []
+    for one in several_ratings(release.record, release.ledger):
+        epsilon = "not known" if one.epsilon is None else rounded_up(one.epsilon)
+        guess = "" if one.guess is None else f" (guess {share(one.guess)})"
+        said.append((f"{one.ratings} rating{'s' if one.ratings > 1 else ''}", epsilon + guess))
+    return [SEVERAL, *basis(release.record, release.ledger)], said
 
 
 def _whose_word(record: PrivacyRecord) -> str:
@@ -163,51 +145,10 @@ def _proved(record: PrivacyRecord) -> list[str]:
     ]
 
 
-def group_epsilon(
-    record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int, stretch: float | None = None
-) -> float | None:
-    """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known.
-
-    ``stretch`` as of `group_events`.
-    """
-    together = group_events(record, ledger, ratings, stretch)
-    if record.delta is None or together is None:
-        return None
-    try:
-        return epsilon_of(together, record.delta)
-    except UnsupportedEventError:
-        return None
-
-
-def group_events(
-    record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int, stretch: float | None = None
-) -> list[PrivacyEvent] | None:
-    """A ledger as it is for that many ratings of one person together; None where it is not known.
-
-    The shift of a Gaussian release grows with the number of ratings at worst, and with its square root where every
-    rating moves a coordinate of its own, or a Gaussian matrix that the data do not depend on: it stretches a change of one
-    person's row by a norm of the same law, whichever cells it is in. Where more is known, ``stretch`` says how much it grows
-    at most (`zoo.commands.privacy.stretch.stretches`).
-    """
-    worst = math.sqrt(ratings) if record.mechanism in OWN_NOISE else float(ratings)
-    factor = worst if stretch is None else min(worst, stretch)
-    grown: list[PrivacyEvent] = []
-    for event in ledger:
-        if isinstance(event, RandomisedResponseEvent) and len(ledger) == 1:
-            return [SelfComposedEvent(event, ratings)]
-        if isinstance(event, GaussianEvent):
-            grown.append(GaussianEvent(event.noise_multiplier / factor))
-        elif isinstance(event, GaussianProjectionEvent):
-            grown.append(GaussianProjectionEvent(event.noise_multiplier / math.sqrt(ratings), event.dim))
-        elif not isinstance(event, NoOpEvent):
-            return None
-    return grown
-
-
 def share(probability: float) -> str:
-    """A probability in words that never make it smaller than it is."""
+    """A probability in percent, rounded up; 100 % where that is what is left."""
     percent = math.ceil(probability * 10_000) / 100
-    return "all" if percent >= 100 else f"{percent:.2f} %"
+    return "100 %" if percent >= 100 else f"{percent:.2f} %"
 
 
 def as_text(page: list[Part]) -> str:

@@ -11,7 +11,8 @@ from scipy.stats import chi2, norm
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext
-from zoo.commands.privacy.show import Part, as_html, as_text, group_epsilon, in_short, parts, share
+from zoo.commands.privacy.several import group_epsilon
+from zoo.commands.privacy.show import Part, as_html, as_text, in_short, parts, share
 
 
 def test_groups_cost_what_independent_formulas_give() -> None:
@@ -57,7 +58,7 @@ def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
 
 def test_a_share_is_never_rounded_down() -> None:
     assert share(0.73105) == "73.11 %"
-    assert share(0.999999) == "all"
+    assert share(0.999999) == "100 %"
 
 
 def test_a_page_shows_every_character_and_obeys_none() -> None:

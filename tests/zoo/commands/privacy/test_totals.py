@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.samples import UNPRINTABLE, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher, Release
 from zoo.commands.privacy.command import main
+from zoo.commands.privacy.show import share
 from zoo.commands.publish import publish_release
 from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
@@ -209,6 +210,11 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert 0.5 < answer["guess"] < 0.7
     assert [group["ratings"] for group in answer["several_ratings"]] == [1, 2, 5, 10, 50]
     assert answer["several_ratings"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
+    page = said(capsys, "show", path)
+    for several in answer["several_ratings"]:
+        assert f"{several['shown']['epsilon']} (guess {share(several['guess'])})" in page, (
+            "the page says no other number"
+        )
     plain = values(capsys, "show", saved(tmp_path / "b", Plaintext()))
     assert (plain["guess"], plain["several_ratings"], plain["record"]["epsilon"]) == (None, [], None)
     assert plain["shown"] == {"guarantee": "none (the ratings are handed over as they are)"}

@@ -11,9 +11,17 @@ from scipy.sparse import csr_array
 
 from tests.samples import binary
 from zoo import JLT, SJLT, NoisyRows, Ratings, Release
-from zoo.commands.privacy import stretch as module
-from zoo.commands.privacy.show import GROUPS, group_epsilon, parts
-from zoo.commands.privacy.stretch import LOOKED_INTO, TOO_LARGE, looked_into, projection_of, stretches
+from zoo.commands.privacy import several as module
+from zoo.commands.privacy.several import (
+    GROUPS,
+    LOOKED_INTO,
+    TOO_LARGE,
+    group_epsilon,
+    looked_into,
+    projection_of,
+    stretches,
+)
+from zoo.commands.privacy.show import parts
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
