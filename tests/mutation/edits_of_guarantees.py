@@ -151,7 +151,7 @@ GUARANTEES = (
         ("a choice is hidden", "and TRIED not in record.public_inputs", "and False"),
     ),
     *edits_of(
-        f"{RECORD}/mechanisms.py",
+        f"{RECORD}/requirements.py",
         ("tests/zoo/privacy/record/test_claims.py",),
         ("a replaced user moves the clip once", "_clip(record) * (2 if", "_clip(record) * (1 if"),
         ("a known projection protects users", 'if calibration == "gaussian" and', "if"),
@@ -201,7 +201,7 @@ GUARANTEES = (
         ),
     ),
     *edits_of(
-        f"{RECORD}/mechanisms.py",
+        f"{RECORD}/requirements.py",
         ("tests/zoo/privacy/record/test_shared_projection.py",),
         ("any seed names a projection", "and not isinstance(value, bool) and value >= 0", ""),
     ),
@@ -381,8 +381,8 @@ GUARANTEES = (
         ),
         (
             "the paper's noise holds for every projection",
-            'self.calibration in ("unit", "max")',
-            'self.calibration in ("unit", "max", "paper")',
+            "self.calibration in OF_EVERY_PROJECTION",
+            'self.calibration in (*OF_EVERY_PROJECTION, "paper")',
         ),
     ),
     *edits_of(

@@ -26,6 +26,7 @@ from zoo.privacy.audits.projection import (
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain, unprotected_record, warn_once
+from zoo.privacy.record.shared_projection import OF_EVERY_PROJECTION
 from zoo.privacy.record.texts import (
     EVALUATED,
     ITEM_MEANS,
@@ -162,7 +163,7 @@ class Projected(Publisher):
     @property
     def _holds_for_every_matrix(self) -> bool:
         """Whether the guarantee is that of each M, not a mean over them; a secret M cannot have been known."""
-        return self.calibration in ("unit", "max") or self.paper_faithful
+        return self.calibration in OF_EVERY_PROJECTION or self.paper_faithful
 
     def _inputs(self, plan: ProjectionPlan, matrix: PublicMatrix, sizes: PublicSizes) -> dict[str, Plain]:
         """Public settings and sizes for the record."""

@@ -15,13 +15,14 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.record.mechanisms import FLIPPED_ROWS, NOISY_ROWS
 from zoo.privacy.record.record import Plain
 from zoo.privacy.record.texts import (
     BINARY,
-    CATALOGUE,
     EVALUATED,
+    FLIPPED_ROWS,
+    NOISY_ROWS,
     SETS_OPEN,
+    SETS_PUBLIC,
     SEVERAL_FLIPPED,
     SEVERAL_NOISY,
     clipped_before,
@@ -197,6 +198,6 @@ def _planned(
         sizes,
         tensors,
         public_inputs={"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items},
-        assumptions=(BINARY, CATALOGUE, *bounds),
+        assumptions=(BINARY, SETS_PUBLIC, *bounds),
         not_protected=(SETS_OPEN, EVALUATED, *several),
     )

@@ -19,17 +19,9 @@ from scipy.stats import beta, binom, chi2, norm
 from torch import Tensor
 
 from zoo.privacy.randomness.noise import lattice_spacing
-from zoo.privacy.record.mechanisms import (
-    FLIPPED_ROWS,
-    JLT,
-    MECHANISMS,
-    NOISY_ROWS,
-    ONE_BIT,
-    SJLT,
-    TRAINED,
-    stated_number,
-)
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.requirements import MECHANISMS, stated_number
+from zoo.privacy.record.texts import FLIPPED_ROWS, JLT, NOISY_ROWS, ONE_BIT, SJLT, TRAINED
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 from zoo.release.files import ReleaseError

@@ -20,6 +20,7 @@ from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import UnderstatedPrivacyError
+from zoo.privacy.record.texts import SETS_PUBLIC
 from zoo.publishers import rows as module
 
 
@@ -91,7 +92,7 @@ def test_a_release_of_noisy_rows_is_proved() -> None:
     assert record.public_inputs["threshold"] == pytest.approx(sigma, abs=lattice_spacing(sigma))
     assert release.ledger == (GaussianEvent(sigma),)
     assert any("k of them cost sqrt(k) times mu" in text for text in record.not_protected)
-    assert any("a catalogue, not what occurs in the data" in text for text in record.assumptions)
+    assert SETS_PUBLIC in record.assumptions
     assert NoisyRows(epsilon=2.0, threshold=1.0).publish(binary(), "book").digest != release.digest
     assert "threshold" not in NoisyRows(epsilon=2.0).publish(binary(), "book").record.public_inputs
 

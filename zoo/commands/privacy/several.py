@@ -13,9 +13,9 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.record.mechanisms import JLT, NOISY_ROWS, SJLT
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.shared_projection import OF_EVERY_PROJECTION, SEED
+from zoo.privacy.record.texts import JLT, NOISY_ROWS, SJLT
 from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix

@@ -13,8 +13,7 @@ from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_gradient, plan_gradient
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.mechanisms import ONE_BIT
-from zoo.privacy.record.texts import NOTHING_SEEN
+from zoo.privacy.record.texts import NOTHING_SEEN, ONE_BIT
 
 
 class GradientPerturbation(Perturbation):

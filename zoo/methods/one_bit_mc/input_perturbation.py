@@ -17,7 +17,7 @@ from zoo.privacy.one_bit.randomised_response import (
     ternary_signs,
 )
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.mechanisms import ONE_BIT
+from zoo.privacy.record.texts import ONE_BIT
 
 
 class InputPerturbation(Perturbation):

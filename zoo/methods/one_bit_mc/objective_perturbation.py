@@ -12,8 +12,8 @@ from zoo.privacy.one_bit.mechanisms import noisy_bits, objective_noise, plan_obj
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_objective
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
-from zoo.privacy.record.mechanisms import ONE_BIT
 from zoo.privacy.record.record import Plain
+from zoo.privacy.record.texts import ONE_BIT
 
 
 class ObjectivePerturbation(Perturbation):

@@ -13,9 +13,8 @@ from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_output
 from zoo.privacy.one_bit.stability import usual_step
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
-from zoo.privacy.record.mechanisms import ONE_BIT
 from zoo.privacy.record.record import Plain
-from zoo.privacy.record.texts import NO_CHECKPOINT, SEVERAL_SIGNS_OUTPUT
+from zoo.privacy.record.texts import NO_CHECKPOINT, ONE_BIT, SEVERAL_SIGNS_OUTPUT
 
 
 class OutputPerturbation(Perturbation):

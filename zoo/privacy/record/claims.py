@@ -18,7 +18,7 @@ from zoo.privacy.accounting.events import (
 )
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.fields import Guarantee
-from zoo.privacy.record.mechanisms import Due, InconsistentRecordError, due_of
+from zoo.privacy.record.requirements import Due, InconsistentRecordError, due_of
 from zoo.privacy.record.stated import Stated
 from zoo.privacy.record.texts import EARLIER, TRIED
 

@@ -19,7 +19,7 @@ from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import Plain as Plain
 from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import check_number, read_field, write_field
-from zoo.privacy.record.mechanisms import MECHANISMS
+from zoo.privacy.record.requirements import MECHANISMS
 from zoo.privacy.record.shared_projection import mean_seeds
 from zoo.privacy.record.texts import KNOWN_BEFORE, NOT_AUDITED, claimed_by
 

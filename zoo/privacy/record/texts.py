@@ -5,10 +5,15 @@ A text that is worded anew keeps its old wording in `EARLIER`: releases written 
 
 from collections.abc import Mapping
 
+# Names of mechanisms; of two they are how the name begins.
+
+NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
+TRAINED = "SPPG, "
+ONE_BIT = "one-bit matrix completion, "
+
 # Assumptions.
 
 BINARY = "a rating counts as 1, its absence as 0"
-CATALOGUE = "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data"
 SETS_PUBLIC = "the sets of users and items are public, or treated as such"
 NOT_CHOSEN = "the data were not chosen after seeing the projection"
 CHOSEN_BLIND = "settings, widths and initial weights were chosen without looking at these ratings"
@@ -37,7 +42,7 @@ KNOWN_BEFORE = (
 
 # Not protected.
 
-SETS_OPEN = "the sets of users and items: a user or an item that one rating alone brings in shows"
+SETS_OPEN = "the sets of users and items: where they are read off the ratings, one that a single rating brings in shows"
 EVALUATED = "held-out items of this domain, where they are used to evaluate"
 ITEM_MEANS = "item means, if they are known from elsewhere"
 
@@ -71,7 +76,12 @@ SEVERAL_SIGNS_OUTPUT = f"{_OF_ONE_PERSON} up to k times the mu, which is more th
 TRIED = "releases it was chosen among, by results"
 """Public input that says among how many releases one was chosen."""
 
-EARLIER: Mapping[str, tuple[str, ...]] = {}
+EARLIER: Mapping[str, tuple[str, ...]] = {
+    SETS_PUBLIC: (
+        "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data",
+    ),
+    SETS_OPEN: ("the sets of users and items: a user or an item that one rating alone brings in shows",),
+}
 """How texts were worded in records of earlier versions, by how they are worded now."""
 
 NOT_AUDITED = "not audited here"

@@ -8,9 +8,8 @@ from typing import Any, Literal, get_args
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import KEYED, NoiseSource
-from zoo.privacy.record.mechanisms import TRAINED
 from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
-from zoo.privacy.record.texts import CHOSEN_BLIND, ENDED_BLIND, NOT_PROTECTED_BY_TRAINING, SETS_PUBLIC
+from zoo.privacy.record.texts import CHOSEN_BLIND, ENDED_BLIND, NOT_PROTECTED_BY_TRAINING, SETS_PUBLIC, TRAINED
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation

@@ -33,8 +33,8 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.pure import flips_epsilon
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.one_bit.plan import OneBitPlan
-from zoo.privacy.record.mechanisms import MECHANISMS, InconsistentRecordError
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, UnderstatedPrivacyError
+from zoo.privacy.record.requirements import MECHANISMS, InconsistentRecordError
 from zoo.privacy.record.selection import TRIED, chosen_among
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.publisher import PublicSizes

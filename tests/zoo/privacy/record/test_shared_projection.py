@@ -10,8 +10,8 @@ import pytest
 
 from tests.samples import binary
 from zoo import JLT, SJLT, NoisyRows, Plaintext, Release
-from zoo.privacy.record.mechanisms import InconsistentRecordError
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
+from zoo.privacy.record.requirements import InconsistentRecordError
 from zoo.privacy.record.selection import chosen_among
 from zoo.privacy.record.shared_projection import OTHER_SEEDS, refuse_shared_projection
 

@@ -19,11 +19,8 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import lattice_spacing
 from zoo.privacy.record import texts
 from zoo.privacy.record.fields import RecordError
+from zoo.privacy.record.shared_projection import OF_EVERY_PROJECTION
 from zoo.privacy.record.stated import Stated
-
-NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
-TRAINED = "SPPG, "
-ONE_BIT = "one-bit matrix completion, "
 
 # Only the calibration of the paper is asked for another epsilon than it proves.
 _ASKED: Mapping[str, None] = {"requested_epsilon": None}
@@ -127,7 +124,7 @@ def _noisy_rows(record: Stated, event: PrivacyEvent) -> Due:
         inputs=inputs,
         assumptions=(
             texts.BINARY,
-            texts.CATALOGUE,
+            texts.SETS_PUBLIC,
             *((texts.clipped_before("the noise", _clip(record)),) if per_user else ()),
         ),
         not_protected=(texts.SETS_OPEN, texts.EVALUATED, *(() if per_user else (texts.SEVERAL_NOISY,))),
@@ -141,7 +138,7 @@ def _flipped_rows(record: Stated, event: PrivacyEvent) -> Due:
         relations=_ONE_RATING,
         fields={"sensitivity": 1.0, "noise_scale": math.sqrt(p * (1 - p)), **_NO_CLIP, "mu": None},
         inputs={"flip_probability": p, "keep": min(keep, 1.0)},
-        assumptions=(texts.BINARY, texts.CATALOGUE),
+        assumptions=(texts.BINARY, texts.SETS_PUBLIC),
         not_protected=(texts.SETS_OPEN, texts.EVALUATED, texts.SEVERAL_FLIPPED),
     )
 
@@ -157,7 +154,7 @@ def _projected(record: Stated, event: PrivacyEvent) -> Due:
     sensitivity = _row_sensitivity(record, record.sensitivity or 0.0)
     at_random = isinstance(gaussian, GaussianProjectionEvent)
     calibration, w = inputs.get("calibration"), stated_number(record, "w")
-    if calibration not in (("gaussian", "paper") if at_random else ("unit", "max")):
+    if calibration not in (("gaussian", "paper") if at_random else OF_EVERY_PROJECTION):
         raise InconsistentRecordError(
             f"{record.mechanism}: calibration {str(calibration)[:80]!r} does not go with a {type(event).__name__}."
         )
@@ -177,7 +174,8 @@ def _projected(record: Stated, event: PrivacyEvent) -> Due:
         )
     several = texts.SEVERAL_AT_RANDOM if at_random else texts.SEVERAL_PROJECTED
     return Due(
-        relations=_ONE_RATING | (_ONE_USER if calibration == "gaussian" and record.mechanism == JLT else frozenset()),
+        relations=_ONE_RATING
+        | (_ONE_USER if calibration == "gaussian" and record.mechanism == texts.JLT else frozenset()),
         fields={
             "sensitivity": sensitivity,
             "noise_scale": w / math.sqrt(dim),
@@ -272,16 +270,16 @@ def _noisy_signs(
 
 
 MECHANISMS: Mapping[str, Mechanism] = {
-    NOISY_ROWS: _noisy_rows,
-    FLIPPED_ROWS: _flipped_rows,
-    JLT: _projected,
-    SJLT: _projected,
-    f"{TRAINED}private_d": _private_critic,
-    f"{TRAINED}first_layer_only": _private_critic,
-    f"{TRAINED}gs_wgan": _sanitised,
-    f"{ONE_BIT}input": _input,
-    f"{ONE_BIT}objective": _objective,
-    f"{ONE_BIT}gradient": _gradient,
-    f"{ONE_BIT}output": _output,
+    texts.NOISY_ROWS: _noisy_rows,
+    texts.FLIPPED_ROWS: _flipped_rows,
+    texts.JLT: _projected,
+    texts.SJLT: _projected,
+    f"{texts.TRAINED}private_d": _private_critic,
+    f"{texts.TRAINED}first_layer_only": _private_critic,
+    f"{texts.TRAINED}gs_wgan": _sanitised,
+    f"{texts.ONE_BIT}input": _input,
+    f"{texts.ONE_BIT}objective": _objective,
+    f"{texts.ONE_BIT}gradient": _gradient,
+    f"{texts.ONE_BIT}output": _output,
 }
 """The mechanisms of ours that claim a guarantee, by the name in their records."""
