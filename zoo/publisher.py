@@ -16,14 +16,14 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, default_delta
-from zoo.privacy.record.texts import claimed_by
+from zoo.privacy.record.record import Guarantee, PrivacyRecord, delta_for
+from zoo.privacy.record.texts import claimed_by, done_before
 from zoo.privacy.rows.plan import RowsPlan
 from zoo.release.layouts import Kind
 from zoo.release.release import Release
 
 Make = Callable[[Ratings, str], Release]
-"""Ratings and the name of their domain in, their release out. Noise is drawn here, so each call is another release."""
+"""Ratings and the name of their domain in, their release out. Noise is drawn here."""
 Tensors = Callable[[Ratings, str], Mapping[str, Tensor]]
 """The same, of which the tensors alone are made."""
 
@@ -43,19 +43,12 @@ class PublicSizes:
 
     def delta(self, asked: float | None) -> float:
         """The delta that is asked for, or the default for so many users; refused unless below one over their number."""
-        default = default_delta(self.num_users)  # which takes at least one user
-        delta = default if asked is None else asked
-        if delta >= 1 / self.num_users:
-            raise ValueError(
-                f"delta {delta:g} is not below one over the {self.num_users} users, at which handing over one user's data whole "
-                f"would count as private. Take {default:g} or less, or leave it out."
-            )
-        return delta
+        return delta_for(self.num_users, asked)
 
     @property
     def done_before(self) -> tuple[str, ...]:
         """What was done to the ratings before, for a record's assumptions."""
-        return tuple(f"done to the data before: {step}" for step in self.applied)
+        return done_before(self.applied)
 
     def conditions(self, relation: Relation) -> tuple[str, ...]:
         """What a guarantee about the file that the source holds rests on, through what was done to it before."""
@@ -68,7 +61,10 @@ class PlannedRelease:
 
     record: PrivacyRecord  # what it will say of itself
     events: tuple[PrivacyEvent, ...]  # what its ledger will hold
-    make: Make
+    make: Make  # makes the release, once: what is drawn for one, such as a projection, must not serve two
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "make", _once(self.make))
 
     @classmethod
     def of_plan(
@@ -125,6 +121,23 @@ class PlannedRelease:
             return Release(kind, domain, tensors(source, domain), source.user_ids, record, (event,))
 
         return cls(record, (event,), make)
+
+
+def _once(make: Make) -> Make:
+    made = False
+
+    def once(source: Ratings, domain: str) -> Release:
+        nonlocal made
+        if made:
+            raise RuntimeError(
+                "A plan is for one release, which was made. Prepare another: what was drawn for this one, such as a projection, is "
+                "public now."
+            )
+        release = make(source, domain)
+        made = True
+        return release
+
+    return once
 
 
 class Publisher(ABC):

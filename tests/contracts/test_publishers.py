@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import zoo
-from tests.samples import binary
+from tests.samples import binary, some_ratings
 from zoo import (
     JLT,
     SJLT,
@@ -162,11 +162,23 @@ def test_a_forecast_differs_in_the_projection_alone_which_is_drawn_for_each_rele
     assert replace(record, public_inputs=inputs) == forecast
 
 
-def test_a_plan_can_be_made_into_many_releases_of_noise_of_their_own() -> None:
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        JLT(epsilon=4.0, num_components=5),
+        NoisyRows(epsilon=4.0),
+        Shuffled(FlippedRows(epsilon=1.0)),
+        Noise(JLT(epsilon=4.0, num_components=5)),
+    ],
+)
+def test_a_plan_is_made_into_one_release(publisher: Publisher) -> None:
+    """What is drawn for a release, such as its projection, is public with it."""
     ratings = binary()
-    sizes = PublicSizes(ratings.num_users, ratings.num_items, ratings.applied)
-    for publisher in (JLT(epsilon=4.0, num_components=5), NoisyRows(epsilon=4.0), FlippedRows(epsilon=1.0)):
-        planned = publisher.prepare(sizes)
-        one, other = (planned.make(ratings, "book") for _ in range(2))
-        assert (one.record, one.ledger) == (planned.record, planned.events) == (other.record, other.ledger)
-        assert not torch.equal(one.tensors["rows"], other.tensors["rows"])
+    planned = publisher.prepare(PublicSizes.of(ratings))
+    with pytest.raises(ValueError, match="Plan anew"):
+        planned.make(some_ratings(9, 8), "book")
+    release = planned.make(ratings, "book")
+    assert release.ledger == planned.events
+    with pytest.raises(RuntimeError, match=r"A plan is for one release, which was made\. Prepare another"):
+        planned.make(ratings, "book")
+    publisher.prepare(PublicSizes.of(ratings)).make(ratings, "book")

@@ -249,7 +249,7 @@ MECHANISMS = (
             "math.ceil(self.steps / self.n_critic)",
             "self.steps // self.n_critic",
         ),
-        ("any delta is private in training", "if delta >= 1 / num_users", "if delta >= 1"),
+        ("any delta is private in training", "delta = delta_for(num_users, self.delta)", "delta = self.delta or 1e-5"),
     ),
     *edits_of(
         f"{AUDITS}/two_world.py",

@@ -9,7 +9,7 @@ from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account
-from zoo.publisher import Publisher
+from zoo.publisher import PublicSizes, Publisher
 from zoo.release.about import About
 from zoo.release.release import Release
 from zoo.release.signature import SigningKey
@@ -28,14 +28,13 @@ def publish_release(
     """Publish the ratings of a domain, and write the release to a folder, signed if there is a key.
 
     With a budget, a release that it cannot pay is refused before its noise is drawn; and again, if others have spent in the
-    meantime, before it is written. What it costs is on the disk before the release is. What is refused before costs nothing:
-    noise that has not left the process protects nothing yet.
+    meantime, before it is written. What it costs is on the disk before the release is. What is refused before costs nothing, for
+    nothing has left the process.
     """
     data = "" if budget is None else ratings.digest()
     if budget is not None:
-        sizes = ratings.num_users, ratings.num_items
-        record, events = publisher.forecast(*sizes, ratings.applied), tuple(publisher.plan(*sizes))
-        budget.after(Account("the release", name, ratings.num_users, record, events), data)
+        planned = publisher.prepare(PublicSizes.of(ratings))
+        budget.after(Account("the release", name, ratings.num_users, planned.record, planned.events), data)
     release = replace(publisher.publish(ratings, name), about=about)
     if budget is None:
         release.save(out, key)

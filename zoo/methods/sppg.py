@@ -288,8 +288,8 @@ class SPPG(Recommender):
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """The record that a release would carry, from public settings alone; ``applied`` is done to the ratings before."""
-        inputs, done = self._public_inputs(num_items), [str(step) for step in applied]
-        return self.privacy.record(num_users, done, inputs, conditions=conditions(applied, Unit.USER))
+        inputs = self._public_inputs(num_items)
+        return self.privacy.record(num_users, applied, inputs, conditions=conditions(applied, Unit.USER))
 
     def release(self, source: Ratings, domain: str) -> Release:
         """The generator, and never the critic, as it is after the steps taken so far; a RuntimeError if there was none.
@@ -299,8 +299,8 @@ class SPPG(Recommender):
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
         inputs = self._public_inputs(source.num_items)
-        done, rests_on = [str(step) for step in source.applied], conditions(source.applied, Unit.USER)
-        record, ledger = self.privacy.released(source.num_users, done, inputs, self.private_gradient, rests_on)
+        applied, rests_on = source.applied, conditions(source.applied, Unit.USER)
+        record, ledger = self.privacy.released(source.num_users, applied, inputs, self.private_gradient, rests_on)
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:

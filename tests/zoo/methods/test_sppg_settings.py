@@ -122,7 +122,7 @@ def test_bad_settings_are_refused_at_once(settings: dict[str, Any], message: str
         ({"sample_size": 41}, "sample_size 41 is more than the 40 users. Take at most as many"),
         ({"sample_size": 41, "mechanism": "none"}, "sample_size 41 is more than the 40 users"),
         ({"sample_size": 41, "mechanism": "gs_wgan"}, "sample_size 41 is more than the 40 users"),
-        ({"delta": 1 / 40}, "delta 0.025 is not below one over the 40 users. Take 1e-05 or less"),
+        ({"delta": 1 / 40}, "delta 0.025 is not below one over the 40 users.*Take 1e-05 or less"),
         ({"delta": 1 / 40, "mechanism": "gs_wgan"}, "delta 0.025 is not below one over the 40 users"),
         ({"epsilon": 0.0}, "epsilon must"),
         ({"clip": 0.0}, "clip must be a positive finite number"),

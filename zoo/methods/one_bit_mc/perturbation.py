@@ -25,12 +25,13 @@ from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
+from zoo.privacy.record.record import Plain, PrivacyRecord, delta_for, unprotected_record, warn_once
 from zoo.privacy.record.texts import (
     NOT_PROTECTED_BY_SIGNS,
     NOT_PROTECTED_WITH_PAIRS,
     SEVERAL_SIGNS,
     SEVERAL_SIGNS_GAUSSIAN,
+    done_before,
 )
 
 Drawn = dict[str, Floats]
@@ -92,7 +93,7 @@ class Perturbation(ABC):
     assumes: ClassVar[tuple[str, ...]] = ()  # what the guarantee takes for true, beside what was done to the ratings
 
     noise: str = "none"  # "gaussian", or anything else where the guarantee is pure
-    delta: float | None = None  # asked for with Gaussian noise; None: `default_delta`
+    delta: float | None = None  # asked for with Gaussian noise; None: that of `delta_for`
     steps: int | None = None  # exactly how many iterations there are; None: until the solver has converged
     hide_pairs: bool = False  # who rated what is protected too: nothing may be done by it but what is reported
     noise_seed: int | None = None  # None: noise of the operating system
@@ -119,13 +120,7 @@ class Perturbation(ABC):
         """What is asked for, or follows from the number of users; 0 for a pure guarantee. Refused from one over them on."""
         if self.noise != "gaussian":
             return 0.0
-        default = default_delta(terms.num_users)
-        delta = default if self.delta is None else self.delta
-        if terms.num_users > 1 and delta >= 1 / terms.num_users:
-            raise ValueError(
-                f"delta {delta:g} is not below one over the {terms.num_users} users. Take {default:g} or less, or leave it out."
-            )
-        return delta
+        return delta_for(terms.num_users, self.delta)
 
     # Solving.
 
@@ -154,7 +149,7 @@ class Perturbation(ABC):
 
     def record(self, problem: Problem, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """What a run with this protects, from public facts alone; ``applied`` is what was done to the ratings before."""
-        plan, assumptions = self.plan(problem.terms), tuple(map(str, applied))
+        plan, assumptions = self.plan(problem.terms), done_before(applied)
         if isinstance(plan, OneBitPlan):
             return self._record_of(plan, problem, applied)
         if plan is None:
@@ -180,7 +175,7 @@ class Perturbation(ABC):
             compositions=plan.compositions,
             public_inputs=problem.public | pairs | self.public_settings(problem.terms),
             conditions=conditions(applied, plan.relation.unit),
-            assumptions=(*map(str, applied), *self.assumes),
+            assumptions=(*done_before(applied), *self.assumes),
             not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED_BY_SIGNS), self.several),
         )
         if plan.exact_minimiser:

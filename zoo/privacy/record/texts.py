@@ -3,7 +3,7 @@
 A text that is worded anew keeps its old wording in `EARLIER`: releases written before stay readable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 # Names of mechanisms; of two they are how the name begins.
 
@@ -21,6 +21,11 @@ SAMPLE_SECRET = "which users were in a step stays secret"
 ENDED_BLIND = "training was ended by nothing that looked at these ratings"
 NOTHING_SEEN = "of an interrupted run, nothing but the checkpoint that it goes on from was looked at"
 NO_CHECKPOINT = "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice"
+
+
+def done_before(steps: Iterable[object]) -> tuple[str, ...]:
+    """What was done to the ratings before, step by step."""
+    return tuple(f"done to the data before: {step}" for step in steps)
 
 
 def clipped_before(what: str, clip: float) -> str:

@@ -8,8 +8,15 @@ from typing import Any, Literal, get_args
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import KEYED, NoiseSource
-from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, default_delta, unprotected_record, warn_once
-from zoo.privacy.record.texts import CHOSEN_BLIND, ENDED_BLIND, NOT_PROTECTED_BY_TRAINING, SETS_PUBLIC, TRAINED
+from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, delta_for, unprotected_record, warn_once
+from zoo.privacy.record.texts import (
+    CHOSEN_BLIND,
+    ENDED_BLIND,
+    NOT_PROTECTED_BY_TRAINING,
+    SETS_PUBLIC,
+    TRAINED,
+    done_before,
+)
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
@@ -113,11 +120,7 @@ class GeneratorPrivacy:
         return plan_sanitisation(rows=self.sample_size, steps=self.generator_steps, **self._claim(num_users))
 
     def _claim(self, num_users: int) -> dict[str, Any]:
-        delta = default_delta(num_users) if self.delta is None else self.delta
-        if delta >= 1 / num_users:
-            raise ValueError(
-                f"delta {delta:g} is not below one over the {num_users} users. Take {default_delta(num_users):g} or less."
-            )
+        delta = delta_for(num_users, self.delta)
         return {"epsilon": self.epsilon, "delta": delta, "clip": self.clip, "relation": self.relation}
 
     def plan(self, num_users: int) -> StepPlan | None:
@@ -134,7 +137,7 @@ class GeneratorPrivacy:
     def record(
         self,
         num_users: int,
-        applied: Sequence[str] = (),
+        applied: Sequence[object] = (),
         inputs: Mapping[str, Plain] | None = None,
         steps_taken: int | None = None,
         conditions: Sequence[str] = (),
@@ -147,7 +150,7 @@ class GeneratorPrivacy:
         name, noise, plan = f"{TRAINED}{self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
         public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}
         public |= inputs or {}
-        before = [f"done to the data before: {step}" for step in applied]
+        before = done_before(applied)
         label = KEYED if noise.private else noise.label  # see `fresh_generator`
         if plan is None:
             label = NO_NOISE if self.mechanism == "none" else label
@@ -181,7 +184,7 @@ class GeneratorPrivacy:
     def released(
         self,
         num_users: int,
-        applied: Sequence[str],
+        applied: Sequence[object],
         inputs: Mapping[str, Plain],
         spent: NoisySteps[StepPlan] | None,
         conditions: Sequence[str] = (),

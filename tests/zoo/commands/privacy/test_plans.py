@@ -52,7 +52,7 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     said = " ".join(capsys.readouterr().out.split())
     for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
         assert word in said, word
-    assert "assumed: users are those that the ratings themselves name" in said
+    assert "assumed: done to the data before: users are those that the ratings themselves name" in said
     assert "not protected: which pairs are rated" in said
     experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
     (planned,) = planned_releases(experiment, 943, 1682)

@@ -206,10 +206,10 @@ def test_what_does_not_fit_the_number_of_users_is_refused(mechanism: Mechanism) 
     def plan(privacy: GeneratorPrivacy) -> object:
         return privacy.sanitisation_plan(39) if mechanism == "gs_wgan" else privacy.training_plan(39)
 
-    with pytest.raises(ValueError, match=r"sample_size 40 is more than the 39 users\. Take at most as many, a tenth"):
+    with pytest.raises(ValueError, match=r"sample_size 40 is more than the 39 users.*Take at most as many, a tenth"):
         plan(made(mechanism))
     for delta in (1 / 39, 0.5):
-        with pytest.raises(ValueError, match=f"delta {delta:g} is not below one over the 39 users. Take 1e-05 or less"):
+        with pytest.raises(ValueError, match=f"delta {delta:g} is not below one over the 39 users.*Take 1e-05 or less"):
             plan(made(mechanism, sample_size=4, delta=delta))
 
 
