@@ -5,10 +5,12 @@ from typing import Literal
 
 import numpy as np
 
-from zoo.methods.one_bit_mc.norm_balls import Floats
+from zoo.methods.one_bit_mc.norm_balls import Floats, NuclearBall
 from zoo.methods.one_bit_mc.objective import Likelihood
 from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
+from zoo.privacy.audits.one_bit import gradient_audit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.one_bit.link_functions import Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_gradient, plan_gradient
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
@@ -68,6 +70,13 @@ class GradientPerturbation(Perturbation):
         """Noise of all steps together."""
         noise, delta = self.noise, self._delta(terms)
         return plan_gradient(self.epsilon, steps=self.steps, clamp=self.clamp, noise=noise, delta=delta)
+
+    def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
+        """One entry's noisy gradients in two worlds; with Laplace noise of two steps at most, or hardly any run would show much."""
+        plan, few = self.plan(terms), min(self.steps, 2)
+        if self.noise == "laplace":
+            plan = plan_gradient(self.epsilon, steps=few, clamp=self.clamp, noise="laplace")
+        return [gradient_audit(self.mechanism, plan)]
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """So many steps against noisy gradients, whose sizes follow from nothing but these gradients."""

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import MultiStart, Solver
+from zoo.privacy.audits.one_bit import flips_audit, ternary_audit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.randomised_response import (
     SignResponsePlan,
@@ -48,6 +51,13 @@ class InputPerturbation(Perturbation):
     def plan(self, terms: Terms) -> SignResponsePlan | TernaryResponsePlan:
         """The same on all terms: what is reported is private whatever is done with it."""
         return self._plan
+
+    def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
+        """One report in two worlds; of three symbols also whether there is a rating."""
+        if isinstance(plan := self._plan, SignResponsePlan):
+            return [flips_audit(self.mechanism, plan)]
+        names = {"": False, ", presence": True}
+        return [ternary_audit(f"{self.mechanism}{name}", plan, presence=hidden) for name, hidden in names.items()]
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
         """The reports."""

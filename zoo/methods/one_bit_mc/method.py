@@ -16,6 +16,7 @@ from zoo.methods.one_bit_mc.perturbation import Clear, Drawn, Perturbation, Prob
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.metrics import AverageRelativeError, SignAccuracy
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
@@ -194,6 +195,12 @@ class OneBitMC(Recommender):
         """What the whole training spends, from public settings alone."""
         plan = self.perturbation.plan(Terms(self.link, self.alpha, self.bounded, num_users))
         return [plan.event if isinstance(plan, OneBitPlan) else NonPrivateEvent()]
+
+    def audits(self) -> list[Audit]:
+        """Tests of what the perturbation claims; none where nothing is claimed."""
+        if self.perturbation.noise_seed is not None:
+            return []
+        return self.perturbation.audits(Terms(self.link, self.alpha, self.bounded), NuclearBall(self.tau))
 
     def _check_resumed(self, kept: dict[str, Any]) -> None:
         """Refuse to go on otherwise than was begun; also where no trainer was there when the checkpoint was read."""

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from typing import Literal
 
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Likelihood
 from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.audits.one_bit import bits_audit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.one_bit.link_functions import Link, Logistic
 from zoo.privacy.one_bit.mechanisms import noisy_bits, objective_noise, plan_objective
 from zoo.privacy.one_bit.plan import Noise, OneBitPlan
@@ -83,6 +86,13 @@ class ObjectivePerturbation(Perturbation):
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """The ridge."""
         return {"ridge": self.ridge}
+
+    def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
+        """The minimiser of one entry in two worlds, where the guarantee is that of noisy bits."""
+        plan = self.plan(terms)
+        if isinstance(plan, PublishedScale) or plan.exact_minimiser:
+            return []
+        return [bits_audit(self.mechanism, plan)]
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
         """The noise, or the noisy bits where they are all that the objective needs."""

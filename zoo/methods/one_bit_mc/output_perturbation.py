@@ -2,11 +2,15 @@
 
 import math
 
-from zoo.methods.one_bit_mc.norm_balls import Floats
-from zoo.methods.one_bit_mc.objective import Likelihood
+import numpy as np
+
+from zoo.methods.one_bit_mc.norm_balls import Floats, NuclearBall
+from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Terms
-from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
+from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver, run
 from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.audits.one_bit import ends_audit
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
 from zoo.privacy.one_bit.mechanisms import noisy_output, plan_output
 from zoo.privacy.one_bit.plan import OneBitPlan
@@ -88,6 +92,21 @@ class OutputPerturbation(Perturbation):
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """The ridge and the steps."""
         return {"ridge": self.ridge, "step_size": self._size(terms.link), "steps": self.steps or 0}
+
+    def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
+        """The ends of the solver's own steps in two worlds: three by three, six ratings, of which the corner's flips."""
+        plan = self.plan(terms)
+        if isinstance(plan, PublishedScale):
+            return []
+        cells, others = np.array([0, 1, 2, 3, 4, 6]), [1.0, -1.0, 1.0, 1.0, -1.0]
+
+        def end(corner: float) -> Floats:
+            seen = Observations((3, 3), cells, np.array([corner, *others]))
+            return run(
+                self.solver(Problem(seen, terms.link, nuclear, terms.alpha, terms.bounded), {}, NoiseSource.os())
+            )
+
+        return [ends_audit(self.mechanism, plan, end(-1.0), end(1.0))]
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
         """Steps on the true signs; their end is secret until it has noise."""

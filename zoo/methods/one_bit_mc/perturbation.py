@@ -21,6 +21,7 @@ from zoo.data.ratings import Step, conditions
 from zoo.methods.one_bit_mc.norm_balls import Composition, Floats, InfinityBall, Intersection, NuclearBall, Projection
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.solvers import Solver, SpectralProjectedGradient
+from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
@@ -115,6 +116,10 @@ class Perturbation(ABC):
     def plan(self, terms: Terms) -> OneBitPlan | PublishedScale | None:
         """The noise and what it spends; None: there is no noise."""
         return None
+
+    def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
+        """Tests of its claim on the code that makes it, within this ball; none where nothing is claimed."""
+        return []
 
     def _delta(self, terms: Terms) -> float:
         """What is asked for, or follows from the number of users; 0 for a pure guarantee. Refused from one over them on."""

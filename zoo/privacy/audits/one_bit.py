@@ -141,14 +141,22 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
     """Audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
 
-    The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
-    likelihood's curvature and of the projection.
+    Its steps are plain ones of its own (`completed`); what a run's solver does is audited by `ends_audit`.
     """
     link = Logistic()
     plan = mechanisms.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
     observed, flipped = _SIGNS != 0, _SIGNS.copy()
     flipped[0, 0] = -1
-    negative, positive = (completed(signs, observed, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS))
+    ends = (completed(signs, observed, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS))
+    return ends_audit(name, plan, *ends)
+
+
+def ends_audit(name: str, plan: OneBitPlan, negative: Floats, positive: Floats) -> Audit:
+    """Audit of noise on the ends of two solvers, of the same shape, whose signs differ at one entry; the plan is of `plan_output`.
+
+    The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
+    other entries and of the projection.
+    """
     moved = positive - negative
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:

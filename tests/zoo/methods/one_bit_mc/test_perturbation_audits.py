@@ -1,0 +1,90 @@
+"""Audits of a run's own settings: they pass what is sound, and catch a solver that does something else than its proof."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zoo import (
+    Clear,
+    GradientPerturbation,
+    InputPerturbation,
+    ObjectivePerturbation,
+    OneBitMC,
+    OutputPerturbation,
+    Perturbation,
+)
+from zoo.methods.one_bit_mc import output_perturbation
+from zoo.methods.one_bit_mc.norm_balls import Floats, NuclearBall
+from zoo.methods.one_bit_mc.objective import Likelihood
+from zoo.methods.one_bit_mc.solvers import FixedSteps
+from zoo.privacy.audits.two_world import Result, run_audit
+from zoo.privacy.randomness.noise import NoiseSource
+
+SOUND: dict[str, tuple[Callable[..., Perturbation], dict[str, Any], int]] = {
+    "InP": (InputPerturbation, {}, 1),
+    "InP, pairs hidden": (InputPerturbation, {"hide_pairs": True}, 2),
+    "ObjP": (ObjectivePerturbation, {}, 1),
+    "ObjP, Gaussian": (ObjectivePerturbation, {"noise": "gaussian"}, 1),
+    "GraP": (GradientPerturbation, {"steps": 20}, 1),
+    "GraP, Laplace": (GradientPerturbation, {"steps": 20, "noise": "laplace"}, 1),
+    "OutP": (OutputPerturbation, {}, 1),
+}
+RIDGE = OutputPerturbation(2.0, ridge=1.0)
+
+
+def audited(perturbation: Perturbation) -> list[Result]:
+    method = OneBitMC(tau=5.0, perturbation=perturbation, alpha=1.0, bounded=True)
+    return [run_audit(audit, beta=1e-4, noise=NoiseSource.seeded(1)) for audit in method.audits()]
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_claim_is_audited_with_the_settings_at_hand(name: str) -> None:
+    kind, settings, count = SOUND[name]
+    results, record = (
+        audited(kind(2.0, **settings)),
+        OneBitMC(tau=5.0, perturbation=kind(2.0, **settings)).forecast(9, 9),
+    )
+    assert len(results) == count
+    for result in results:
+        assert (result.audit.epsilon, result.audit.delta, result.audit.relation) == (2.0, record.delta, record.relation)
+        assert result.verdict == "pass"
+        assert result.two_world.power is not None  # it has shown that it sees
+
+
+@pytest.mark.parametrize(
+    "perturbation",
+    [
+        Clear(),
+        InputPerturbation(2.0, noise_seed=1),
+        ObjectivePerturbation(2.0, paper_faithful=True),
+        OutputPerturbation(2.0, paper_faithful=True),
+    ],
+    ids=lambda perturbation: type(perturbation).__name__,
+)
+def test_where_nothing_is_claimed_nothing_is_audited(perturbation: Perturbation) -> None:
+    assert audited(perturbation) == []
+
+
+def test_steps_without_their_ridge_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [result.verdict for result in audited(RIDGE)] == ["pass"]
+    of = Likelihood.of
+    monkeypatch.setattr(output_perturbation.Likelihood, "of", lambda seen, link, ridge: of(seen, link))
+    assert [result.two_world.verdict for result in audited(RIDGE)] == ["violation"]
+
+
+def test_steps_that_are_longer_than_planned_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long that two matrices are brought apart."""
+    descend = FixedSteps._descend
+
+    def longer(self: FixedSteps, gradient: Floats, size: float) -> Floats:
+        return descend(self, gradient, 8 * size)
+
+    monkeypatch.setattr(FixedSteps, "_descend", longer)
+    assert [result.two_world.verdict for result in audited(RIDGE)] == ["violation"]
+
+
+def test_a_projection_that_brings_apart_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = NuclearBall.__call__
+    monkeypatch.setattr(NuclearBall, "__call__", lambda self, matrix: 1.5 * project(self, matrix))
+    assert [result.two_world.verdict for result in audited(RIDGE)] == ["violation"]
