@@ -28,6 +28,9 @@ from zoo.release.files import ReleaseError
 
 Floats = npt.NDArray[np.float64]
 
+LOOKED_AT = frozenset({NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT})
+"""Mechanisms whose rows are looked at."""
+
 FALSE_ALARM = 1e-9
 """Chance that rows which are as their record says are refused, at most."""
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from zoo.privacy.accounting.relation import Relation
-from zoo.run_folder import refusal, whole
+from zoo.run_folder import refusal, visible, whole
 
 if TYPE_CHECKING:
     from zoo.privacy.audits.one_run import OneRunAudit
@@ -234,16 +234,18 @@ def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> Non
     from zoo.commands.privacy.curve import draw_curve
     from zoo.release.release import Release
 
-    ledgers = {}
+    accounts = {}
     for path in options.releases:
         release = Release.load(path)
-        ledgers[f"{release.domain} ({release.record.mechanism})"] = (release.ledger, release.record.relation)
+        accounts[f"{path} ({release.record.mechanism})"] = (release.record, release.ledger)
     if options.config is not None:
         from zoo.commands.privacy.plan import planned_releases, read_experiment
 
         for planned in planned_releases(read_experiment(options.config, overrides), None, None):
             name = f"{planned.source} ({planned.record.mechanism}, planned)"
-            ledgers[name] = (planned.events, planned.record.relation)
-    if not ledgers:
+            accounts[name] = (planned.record, planned.events)
+    if not accounts:
         raise ValueError("Say what to draw: folders of releases, or --config FILE.")
-    print(draw_curve(ledgers, options.results, options.out))
+    print(draw_curve(accounts, options.results, options.out))
+    for name, (record, _ledger) in accounts.items():
+        print(visible(f"{name}: {record.standing}"))

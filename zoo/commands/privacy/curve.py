@@ -10,29 +10,29 @@ from matplotlib.figure import Figure
 
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.relation import Relation
-from zoo.run_folder import whole
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.run_folder import visible, whole
 
 #: Deltas at which epsilon is computed.
 DELTAS = np.logspace(-12, -1, 45)
 
 
 def draw_curve(
-    ledgers: Mapping[str, tuple[Sequence[PrivacyEvent], Relation | None]], results: Path | None, out: Path
+    accounts: Mapping[str, tuple[PrivacyRecord, Sequence[PrivacyEvent]]], results: Path | None, out: Path
 ) -> Path:
-    """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of the rows of a report.
+    """Write a PNG: delta against epsilon of each record's ledger, and NDCG@10 against epsilon of the rows of a report.
 
-    A ledger has its events and the relation that they were measured under; one without guarantee is refused. The report
-    is given by its ``results.csv``, with a private row; without it there is no second panel.
+    A record without guarantee is refused, whatever its ledger would give if, say, its noise had no seed. The report is given by
+    its ``results.csv``, with a private row; without it there is no second panel.
     """
     figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
     panels = figure.subplots(1, 1 if results is None else 2, squeeze=False)[0]
-    for name, (events, relation) in ledgers.items():
-        epsilons = np.array([epsilon_of(events, float(delta), relation) for delta in DELTAS])
-        if not np.isfinite(epsilons).any():
-            raise ValueError(f"{name} has no guarantee, so it has no curve.")
-        panels[0].plot(epsilons, DELTAS, label=name)
-    panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="What the ledger proves")
+    for name, (record, ledger) in accounts.items():
+        if not record.claims:
+            raise ValueError(f"{name} has no guarantee ({record.reason}), so it has no curve.")
+        epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
+        panels[0].plot(epsilons, DELTAS, label=f"{visible(name)}: {record.word}")
+    panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="What the ledger says")
     panels[0].legend(frameon=False)
     if results is not None:
         _draw_utility(panels[1], results)
@@ -57,5 +57,6 @@ def _draw_utility(panel: Axes, results: Path) -> None:
     for name, points in series.items():
         x, y, sd = zip(*sorted(points), strict=True)
         panel.errorbar(x, y, sd, marker="o", markersize=4, capsize=2, linewidth=1, label=name)
-    panel.set(xlabel="epsilon, proved", ylabel="NDCG@10, 1 + 99 candidates", xscale="log", title=results.parent.name)
+    word = "conditional" if any(row["guarantee"] == "conditional" for row in rows) else "proved"
+    panel.set(xlabel=f"epsilon, {word}", ylabel="NDCG@10, 1 + 99 candidates", xscale="log", title=results.parent.name)
     panel.legend(frameon=False, fontsize=7)

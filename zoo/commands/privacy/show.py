@@ -11,8 +11,10 @@ from zoo.privacy.accounting.accountant import guess_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.requirements import MECHANISMS
 from zoo.privacy.record.texts import NOT_AUDITED
 from zoo.release.about import About
+from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
 from zoo.release.release import Release
 from zoo.run_folder import visible
 
@@ -29,13 +31,18 @@ UNDER = (
     "The guarantee is for the data that the mechanism read. It is one for the file that the source party holds only if this is "
     "true, which no file can show:"
 )
-#: What reading a release has checked, and what more where it has a guarantee.
+#: What reading a release has checked; and what more where it has a guarantee, by a mechanism of ours, of rows.
 CHECKED = (
     "the tensors are those that the manifest names (SHA-256), of the shapes that the kind has, and finite",
     "the record contradicts itself nowhere",
 )
 UNSIGNED = "nobody: it may come from anybody"
 RECOMPUTED = "epsilon was computed anew from the ledger, and the record does not state less"
+COMPARED = "every other number that the ledger determines is that number, and the record says what all of its mechanism must say"
+PLAUSIBLE = (
+    f"the rows can have the noise that is claimed, as far as rows show it; of honest ones fewer than one in {FALSE_ALARM**-1:.0e} "
+    "releases are refused"
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         if record.unit is Unit.RATING:
             made.append(Part("Several ratings of one person", *_several(release)))
     made += [
-        Part("Checked here, on this machine", [*CHECKED, RECOMPUTED] if record.claims else [*CHECKED]),
+        Part("Checked here, on this machine", _checked(record)),
         Part(_whose_word(record), _proved(record)),
         Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
         Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
@@ -129,10 +136,19 @@ def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
     return [SEVERAL, *basis(release.record, release.ledger)], said
 
 
+def _checked(record: PrivacyRecord) -> list[str]:
+    """What `Release.load` has looked at."""
+    if not record.claims:
+        return [*CHECKED]
+    ours = [COMPARED] if record.mechanism in MECHANISMS else []
+    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism in LOOKED_AT else [])]
+
+
 def _whose_word(record: PrivacyRecord) -> str:
     if NOT_AUDITED in record.standing:
         return "Claimed by the source party, not audited here"
-    return "Proved, if the source party ran the published code as it is"
+    under = ", under the conditions above and" if record.conditions else ","
+    return f"Proved{under} if the source party ran the published code as it is"
 
 
 def _proved(record: PrivacyRecord) -> list[str]:

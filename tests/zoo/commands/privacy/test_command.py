@@ -15,6 +15,7 @@ from tests.samples import MARKUP, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.plan import Planned, plan_table, total
+from zoo.data.ratings import Step
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
@@ -340,9 +341,37 @@ def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pyt
         ]
     )
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    assert "c.png" in out(capsys)
+    said = out(capsys)
+    assert "c.png" in said
+    assert f"{tmp_path / 'release'} (JLT): proved" in said
+    assert "(JLT, planned): conditional (if its users are public knowledge" in said
     assert not list(tmp_path.glob(".*"))
-    Plaintext().publish(binary(), "books").save(tmp_path / "plain")
-    assert "has no guarantee, so it has no curve" in refused(
-        "curve", str(tmp_path / "plain"), "--out", str(tmp_path / "d.png")
+
+
+@pytest.mark.parametrize(
+    ("publisher", "reason"),
+    [
+        (Plaintext(), "the ratings are handed over as they are"),
+        (JLT(epsilon=2.0, num_components=8, noise_seed=1), "seeded noise"),
+        (JLT(epsilon=2.0, num_components=8, calibration="gaussian", seed=1), "the seed of the projection was fixed"),
+    ],
+)
+def test_what_has_no_guarantee_has_no_curve(tmp_path: Path, publisher: Publisher, reason: str) -> None:
+    """Though its ledger would give one, if the noise had no seed."""
+    publisher.publish(binary(), "books").save(tmp_path / "none")
+    said = refused("curve", str(tmp_path / "none"), "--out", str(tmp_path / "d.png"))
+    assert (
+        f"none ({publisher.mechanism if isinstance(publisher, JLT) else 'Plaintext'}) has no guarantee ({reason}"
+        in said
     )
+    assert "so it has no curve" in said
+    assert not (tmp_path / "d.png").exists()
+
+
+def test_a_curve_of_a_conditional_guarantee_comes_with_its_conditions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read_off = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
+    FlippedRows(epsilon=2.0).publish(read_off, "books").save(tmp_path / "release")
+    main(["curve", str(tmp_path / "release"), "--out", str(tmp_path / "c.png")])
+    assert "release (FlippedRows): conditional (if who is a user is public)" in out(capsys)

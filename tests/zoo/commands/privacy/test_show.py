@@ -1,6 +1,7 @@
 """What a guarantee for one rating says of several, against formulas of their own, and of a guess."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,19 @@ from scipy.stats import chi2, norm
 from tests.samples import MARKUP, UNPRINTABLE, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext
 from zoo.commands.privacy.several import group_epsilon
-from zoo.commands.privacy.show import Part, as_html, as_text, in_short, parts, share
+from zoo.commands.privacy.show import (
+    CHECKED,
+    COMPARED,
+    PLAUSIBLE,
+    RECOMPUTED,
+    Part,
+    as_html,
+    as_text,
+    in_short,
+    parts,
+    share,
+)
+from zoo.data.ratings import Step
 
 
 def test_groups_cost_what_independent_formulas_give() -> None:
@@ -54,6 +67,22 @@ def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
     for ratings, said in page["Several ratings of one person"].rows:
         guess = norm.cdf(math.sqrt(float(ratings.split()[0])) * mu / 2)
         assert f"(guess {share(guess)})" in said
+
+
+def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
+    """Only of rows are the numbers looked at; a release without a guarantee has nothing to be compared with."""
+    read_off = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
+    releases = [FlippedRows(epsilon=1.0).publish(ratings, "books") for ratings in (binary(), read_off)]
+    pages = [{part.title: part.lines for part in parts(release, Path("x"))} for release in releases]
+    for page in pages:
+        assert {RECOMPUTED, COMPARED, PLAUSIBLE} < {*page["Checked here, on this machine"]}
+    assert "Proved, if the source party ran the published code as it is" in pages[0]
+    assert "Proved, under the conditions above and if the source party ran the published code as it is" in pages[1]
+    plain = {part.title: part.lines for part in parts(Plaintext().publish(binary(), "books"), Path("x"))}
+    assert {*plain["Checked here, on this machine"]} == {*CHECKED}
+    outside = replace(releases[1], record=replace(releases[1].record, mechanism="theirs", public_inputs={}))
+    theirs = {part.title: part.lines for part in parts(outside, Path("x"))}
+    assert {*theirs["Checked here, on this machine"]} == {*CHECKED, RECOMPUTED}
 
 
 def test_a_share_is_never_rounded_down() -> None:
