@@ -131,7 +131,8 @@ class PrivacyBudget(Callback):
             budget = rounded_up(plan.epsilon) if self.epsilon is None else f"{self.epsilon:g}"
             print(
                 f"Privacy budget{'' if spender.steps_left else ' used up'}: {spender.steps_taken} steps, epsilon "
-                f"{rounded_up(spent)} of {budget} at delta {plan.delta:g} ({plan.relation.value})"
+                f"{rounded_up(spent)} of {budget} at delta {plan.delta:g} ({plan.relation.value}), for the "
+                "ratings that were read. Conditions for the file that they come from: python -m zoo privacy plan"
             )
 
     def state_dict(self) -> dict[str, Any]:

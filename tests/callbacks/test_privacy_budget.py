@@ -41,7 +41,8 @@ def test_epsilon_stands_beside_the_loss_as_an_independent_accountant_has_it(
         assert logged["train/steps_left"] == 20 - steps
         assert {"train/loss", "train/epsilon"} <= bar.keys()
         assert "train/steps_left" not in bar
-    line = "Privacy budget used up: 20 steps, epsilon 2.00 of 2.00 at delta 1e-05 (zero_out_one_user)\n"
+    line = "Privacy budget used up: 20 steps, epsilon 2.00 of 2.00 at delta 1e-05 (zero_out_one_user), for the ratings "
+    line += "that were read. Conditions for the file that they come from: python -m zoo privacy plan\n"
     assert line in capsys.readouterr().out
 
 
