@@ -14,7 +14,7 @@ from datamodules import Evaluation, Files, Filters
 from datamodules.protocol import SplitName
 from tests.datamodules.handmade import ROWS, Held, Rows, table_of
 from zoo import JLT, SJLT, FlippedRows, NoisyRows, Thinned
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, conditions
 from zoo.privacy.accounting.events import RandomisedResponseEvent
 from zoo.privacy.record.record import Guarantee
 
@@ -141,6 +141,35 @@ def test_a_minimum_takes_others_with_it_on_whatever_lists(filters: Filters, rows
     record = FlippedRows(epsilon=1.0).publish(one, "a").record
     assert record.guarantee is Guarantee.CONDITIONAL
     assert "reaches a minimum count" in str(record)
+
+
+@forall(
+    rows=ROWS,
+    others=st.lists(st.sampled_from("tuvwxyz"), max_size=6),
+    odd=st.integers(1, 9),
+    filters=st.builds(
+        Filters, min_user_ratings=st.integers(1, 3), min_item_ratings=st.integers(1, 2), iterated=st.booleans()
+    ),
+    evaluation=st.builds(Evaluation, st.sampled_from(get_args(SplitName)), hold_out_of_sources=st.booleans(), **VARIED),
+)
+@settings(max_examples=100, deadline=None)
+def test_one_user_moves_one_row_unless_it_is_said(
+    rows: Rows, others: list[str], odd: int, filters: Filters, evaluation: Evaluation, lists: dict[str, Any]
+) -> None:
+    """The first user's ratings are taken out, or put in the place of others."""
+    who = rows[0][0]
+    replaced = [row for row in rows if row[0] != who] + [(who, item) for item in others]
+    shipped = {"a": (table_of([("a", "z"), ("b", "z")]), table_of([("a", "u"), ("b", "v")]))}
+    sources = []
+    for ratings in (rows, replaced):
+        once = list(dict.fromkeys(ratings))
+        table = table_of(once, times=[(odd * ord(user) + ord(item) // odd) % 4 for user, item in once])
+        held = Held({"a": table}, shipped, evaluation=evaluation, filters=filters, **lists)
+        sources.append(held.source("a"))
+    one, other = sources
+    if not conditions(one.applied, "user"):
+        assert len(set((one.matrix - other.matrix).nonzero()[0])) <= 1
+    assert bool(conditions(one.applied, "user")) == (filters.min_item_ratings > 1)
 
 
 NOTHING: dict[str, tuple[Filters, list[str], list[str]]] = {
