@@ -111,8 +111,8 @@ def cell(text: str) -> Markup:
 
 
 def text(name: str) -> str:
-    """A name or a cell for Markdown: what would begin an element of HTML, or end a cell, is text."""
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", name).replace("|", "\\|")
+    """A name, a cell or a note for Markdown: what would begin an element of HTML, end a cell, or be a link, is text."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", name).replace("|", "\\|").replace("](", "]\\(").replace("][", "]\\[")
 
 
 def prose(text: str) -> Markup:

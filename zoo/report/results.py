@@ -13,7 +13,7 @@ import polars as pl
 
 from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.commands.benchmark.grid import Row
-from zoo.privacy.record.record import shown_delta
+from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.run_folder import CASES, METRICS, PRIVACY
 
 CUT_OFFS = (5, 10)
@@ -258,5 +258,6 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
         for key in keys:
             part[key]  # what is missing is said now, not halfway through the report
+    records = {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
     search = cell["settings"]["search"]
     return Run(seed, folder, report, records, cell["seconds"], search["trials"] if search else 0, cell["versions"])

@@ -203,6 +203,10 @@ AWKWARD = "A|B <b>&amp; \\ `c` 50 %"
 LABEL = "\"q\" | <script>alert('x')</script>"
 
 
+CONDITION = "it is [so](https://evil.example/?a=1) ![x](https://evil.example/x.png) [y][z] <img src=x>"
+"""What a source may write into the record of its release."""
+
+
 @pytest.fixture(scope="module")
 def awkward(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Both pages of a benchmark whose names hold everything that means something to either."""
@@ -210,7 +214,7 @@ def awkward(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     def facts(row: Row, seed: int) -> Facts | None:
         made = facts_of(row, seed)
         if made is not None and row.release == LABEL:
-            made.records = {"book": proved()}
+            made.records = {"book": proved() | {"guarantee": "conditional", "conditions": [CONDITION]}}
         return made
 
     system = {"config": "system.yaml", "releases": [{"publisher": "JLT", "label": LABEL, "noise_control": False}]}
@@ -249,6 +253,16 @@ def test_names_are_no_html_in_markdown(awkward: tuple[str, str]) -> None:
     names = [line for line in awkward[0].splitlines() if line.startswith(("|", "# ", "## ", "!["))]
     assert sum("&lt;script>" in line for line in names) >= 4
     assert not any(re.search(r"<[A-Za-z/!?]", line) for line in names)
+
+
+def test_conditions_are_no_links_or_pictures_in_markdown(awkward: tuple[str, str]) -> None:
+    notes = [line for line in awkward[0].splitlines() if "it is [so]" in line]
+    assert notes
+    for note in notes:
+        assert not re.search(r"\]\(|\]\[|<[A-Za-z/!?]", note)
+    page = Page(awkward[1])
+    assert page.count("img") == 0
+    assert any(CONDITION in text for text in page.texts["p"])
 
 
 def test_pages_hold_no_character_that_is_obeyed(tmp_path: Path) -> None:

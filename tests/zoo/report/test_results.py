@@ -210,6 +210,25 @@ def test_a_corrupt_run_is_refused(tmp_path: Path, name: str, text: str) -> None:
         read_results(root)
 
 
+def test_a_record_of_somebody_elses_mechanism_is_not_called_proved(tmp_path: Path) -> None:
+    """As a method of another package leaves it, that made it without a publisher."""
+    root = small(tmp_path)
+    for path in root.rglob("privacy.json"):
+        path.write_text(json.dumps({"book": proved() | {"mechanism": "MyRows"}}), encoding="utf-8")
+    for line in (line for lines in read_results(root).lines.values() for line in lines):
+        assert line.standing == "conditional"
+        assert line.conditions == ("it is as claimed by 'MyRows', not audited here",)
+
+
+@pytest.mark.parametrize("change", [{"epsilon": -1.0}, {"guarantee": "sure"}, {"relation": None}])
+def test_a_record_that_cannot_be_read_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    root = small(tmp_path)
+    path = next(root.rglob("privacy.json"))
+    path.write_text(json.dumps({"book": proved() | change}), encoding="utf-8")
+    with pytest.raises(ResultsError, match=r"cannot be read \(RecordError: "):
+        read_results(root)
+
+
 @pytest.mark.parametrize("key", ["settings", "seconds", "versions"])
 def test_a_run_of_an_older_form_is_refused(tmp_path: Path, key: str) -> None:
     root = small(tmp_path)

@@ -31,7 +31,7 @@ def draw_curve(
         if not record.claims:
             raise ValueError(f"{name} has no guarantee ({record.reason}), so it has no curve.")
         epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
-        panels[0].plot(epsilons, DELTAS, label=f"{visible(name)}: {record.word}")
+        panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.word}"))
     panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="What the ledger says")
     panels[0].legend(frameon=False)
     if results is not None:
@@ -42,6 +42,11 @@ def draw_curve(
     with whole(out) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
     return out
+
+
+def as_label(name: str) -> str:
+    """A name as a legend shows it: no dollar begins a formula, and none is left out for the underscore that it begins with."""
+    return visible(name).replace("$", r"\$").replace("_", "\u2009_", 1 if name.startswith("_") else 0)
 
 
 def _draw_utility(panel: Axes, results: Path) -> None:
@@ -56,7 +61,7 @@ def _draw_utility(panel: Axes, results: Path) -> None:
         series.setdefault(name, []).append((float(row["epsilon"]), float(row["sampled/ndcg@10"]), spread))
     for name, points in series.items():
         x, y, sd = zip(*sorted(points), strict=True)
-        panel.errorbar(x, y, sd, marker="o", markersize=4, capsize=2, linewidth=1, label=name)
+        panel.errorbar(x, y, sd, marker="o", markersize=4, capsize=2, linewidth=1, label=as_label(name))
     word = "conditional" if any(row["guarantee"] == "conditional" for row in rows) else "proved"
     panel.set(xlabel=f"epsilon, {word}", ylabel="NDCG@10, 1 + 99 candidates", xscale="log", title=results.parent.name)
     panel.legend(frameon=False, fontsize=7)

@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from tests.samples import MARKUP, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
 from zoo.commands.privacy.command import main
+from zoo.commands.privacy.curve import as_label
 from zoo.commands.privacy.plan import Planned, plan_table, total
 from zoo.data.ratings import Step
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.publishers.controls import Noise, Nothing, Shuffled
+from zoo.run_folder import visible
 
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
@@ -323,6 +326,15 @@ def test_whatever_claims_something_brings_its_audits(publisher: Publisher) -> No
     assert publisher.forecast(500, 60).guarantee is Guarantee.PROVED
     assert publisher.audits(), "a claim without a test"
     assert all(audit.holds for audit in publisher.audits())
+
+
+@pytest.mark.parametrize("name", [r"$\frac{1}$", "$x$ and $y$", "_book", "book\x1b[31m", "a_b"])
+def test_a_legend_shows_names_as_they_are(name: str) -> None:
+    axes = Figure().subplots()
+    axes.plot([0], [0], label=as_label(name))
+    (text,) = axes.legend().get_texts()
+    text.figure.draw_without_rendering()
+    assert text.get_text().replace(r"\$", "$").replace("\u2009", "") == visible(name)
 
 
 def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
