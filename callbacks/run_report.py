@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 
@@ -103,7 +104,7 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     """What protects whom in a run: the record of each release, and of the training under the method's name."""
     found = {name: release.record for name, release in data.releases.items()}
     own = method.privacy_record()
-    return found if own is None else found | {type(method).__name__: own}
+    return found if own is None else found | {type(method).__name__: claimed(type(method), own)}
 
 
 def data_table(summary: dict[str, Any]) -> Table:

@@ -16,8 +16,9 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, delta_for
-from zoo.privacy.record.texts import claimed_by, done_before
+from zoo.privacy.record.claimed import claimed
+from zoo.privacy.record.record import PrivacyRecord, delta_for
+from zoo.privacy.record.texts import done_before
 from zoo.privacy.rows.plan import RowsPlan
 from zoo.release.layouts import Kind
 from zoo.release.release import Release
@@ -213,14 +214,3 @@ def _claimed_record(forecast: Callable[..., PrivacyRecord]) -> Callable[..., Pri
         return claimed(type(self), forecast(self, *sizes, **named))
 
     return stamped
-
-
-def claimed(maker: type, record: PrivacyRecord) -> PrivacyRecord:
-    """A record, on the condition that the claim of the class that makes it is true where that is none of ours.
-
-    A record that claims nothing, or says so already, stays as it is.
-    """
-    said = claimed_by(f"{maker.__module__}.{maker.__qualname__}")
-    if maker.__module__.startswith("zoo.") or not record.claims or said in record.conditions:
-        return record
-    return replace(record, guarantee=Guarantee.CONDITIONAL, conditions=(*record.conditions, said))

@@ -4,14 +4,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from callbacks.run_report import privacy_cells
+from callbacks.run_report import privacy_cells, records
 from tests.samples import binary
 from tests.zoo.publishers.generators import TINY, ratings
-from zoo import JLT, SPPG, GeneratorPublisher, Partial, Publisher, Release
+from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, OneBitMC, Partial, Publisher, Release
 from zoo.commands.privacy.command import main
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import GaussianEvent
@@ -141,6 +142,55 @@ def test_a_network_of_somebody_elses_is_claimed_inside_of_our_publisher(tmp_path
     for record in (read, theirs.forecast(20, 7), Partial(theirs, share=0.5).forecast(20, 7)):
         assert said in record.standing
     assert "claimed" not in ours.forecast(20, 7).standing
+
+
+class Completion(OneBitMC):
+    """A method of ours that protects its own training, with something of its own."""
+
+
+def test_a_method_that_protects_its_own_training_is_claimed_where_it_is_somebody_elses() -> None:
+    claim = NoisyRows(epsilon=1.0).forecast(9, 7)
+
+    def said(kind: type[OneBitMC]) -> str:
+        made = kind.__new__(kind)
+        object.__setattr__(made, "privacy_record", lambda: claim)
+        return records(SimpleNamespace(releases={}), made)[kind.__name__].standing
+
+    assert said(OneBitMC) == "proved"
+    assert said(Completion) == f"conditional (if it is as claimed by {__name__}.Completion, not audited here)"
+
+
+# Audits.
+
+
+class Audited(FlippedRows):
+    """Brings the audits of ours, which run ours."""
+
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "pricdr" / "douban.yaml")
+AUDIT = ["audit", "--config", CONFIG, "--publisher.epsilon", "1", "--runs", "2000", "--beta", "1e-9"]
+
+
+def test_audits_that_pass_lift_nothing_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"as claimed by {__name__}.Audited, not audited here"
+    theirs = ["--publisher", f"{__name__}.Audited"]
+    main([*AUDIT, *theirs])
+    page = " ".join(capsys.readouterr().out.split())
+    assert "pass" in page
+    assert f"Its records say 'it is {said}' after any number of passes, here and at every other party" in page
+    main([*AUDIT, *theirs, "--json"])
+    (words,) = json.loads(capsys.readouterr().out)["words"]
+    assert said in words
+    assert said in Audited(epsilon=1.0).forecast(9, 7).standing
+    main([*AUDIT, "--publisher", "FlippedRows"])
+    assert "records say" not in capsys.readouterr().out
+
+
+def test_a_claim_without_audits_is_not_called_none() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "--config", CONFIG, "--publisher", f"{__name__}.NoNoise"])
+    assert f"NoNoise claims rating, eps 1.00, delta 1e-05, conditional (if it is as {CLAIM}" in str(ended.value)
+    assert "and brings no audits of it. Write its `audits()`" in str(ended.value)
 
 
 @pytest.mark.parametrize("method", ["prepare", "publish", "forecast"])

@@ -9,8 +9,9 @@ from pytorch_lightning import Callback, LightningModule
 from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.publisher import PlannedRelease, PublicSizes, claimed
+from zoo.publisher import PlannedRelease, PublicSizes
 from zoo.publishers.trained import SourceRatings, TrainedPublisher
 from zoo.release.release import Release
 

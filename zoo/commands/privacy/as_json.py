@@ -15,7 +15,7 @@ from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
-from zoo.commands.privacy.show import guaranteed
+from zoo.commands.privacy.show import checked, guaranteed, unchecked
 from zoo.privacy.accounting.accountant import guess_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
@@ -65,6 +65,8 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
             {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
             for of in (several_ratings(record, ledger) if per_rating else ())
         ],
+        "checked": checked(record),
+        "unchecked": unchecked(record),
     }
 
 
@@ -120,12 +122,16 @@ def budget_values(budget: Budget) -> Values:
     }
 
 
-def audit_values(results: Sequence[Result | OneRunResult], runs: int, beta: float) -> Values:
-    """Of audits; a measured epsilon is a lower bound and rounded down, so nothing of it is shown rounded up."""
+def audit_values(results: Sequence[Result | OneRunResult], runs: int, beta: float, words: Sequence[str] = ()) -> Values:
+    """Of audits, and what must be known beside them.
+
+    A measured epsilon is a lower bound and rounded down, so nothing of it is shown rounded up.
+    """
     return {
         "runs": runs,
         "beta": beta,
         "as_expected": all(result.as_expected for result in results),
+        "words": list(words),
         "audits": [
             {name: _number(value) if isinstance(value, float) else value for name, value in finding(result).items()}
             | {"as_expected": result.as_expected}

@@ -1,7 +1,7 @@
 """Puts a mechanism's claim to the test, on the project's own code."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,25 @@ from rich.table import Table
 
 from zoo.privacy.audits.one_run import OneRunAudit, OneRunResult, run_once
 from zoo.privacy.audits.two_world import Audit, Result, TwoWorld, run_audit
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.texts import NOT_AUDITED
 from zoo.run_folder import whole
 
 COLOURS = {"pass": "green", "violation": "bold red", "blind": "bold red", "over-noised": "yellow"}
+
+
+ONLY_HERE = (
+    "What is audited is somebody else's word. The audits are those that it brings, on the code that they name: what an outside "
+    "class adds to it or changes, they do not see. Its records say {said!r} after any number of passes, here and at every other "
+    "party, for nobody can tell from a release which code made it."
+)
+"""Of a claim that is made by a class of another package."""
+
+
+def whose_word(records: Iterable[PrivacyRecord]) -> list[str]:
+    """What must be known beside audits of claims that are somebody else's, each once; nothing of ours."""
+    said = dict.fromkeys(text for record in records for text in record.conditions if NOT_AUDITED in text)
+    return [ONLY_HERE.format(said=text) for text in said]
 
 
 def audited(audit: Audit | OneRunAudit, runs: int, beta: float) -> Result | OneRunResult:

@@ -134,8 +134,11 @@ def _show(options: argparse.Namespace, *_: object) -> None:
     from zoo.release.release import Release
     from zoo.release.signature import check_signature
 
+    content = manifest_bytes(options.release)
+    key = check_signature(options.release, content, None)
     release = Release.load(options.release, _trusted(options))
-    key = check_signature(options.release, manifest_bytes(options.release), None)
+    if manifest_bytes(options.release) != content:
+        raise ValueError(f"{options.release} was changed while it was read. Ask the source party for it again.")
     page = parts(release, options.release, key)
     if options.json:
         from zoo.commands.privacy.as_json import show_values, written
@@ -198,36 +201,47 @@ def _audit(options: argparse.Namespace, overrides: list[str], console: Console) 
     if options.out is not None and (options.out.is_dir() or not options.out.parent.is_dir()):
         raise ValueError(f"--out must name a file in a folder that exists, got {options.out}. Make the folder first.")
     results = []
+    audits, words = _chosen_audits(options, overrides)
     with console.status("") as status:
-        for audit in _chosen_audits(options, overrides):
+        for audit in audits:
             status.update(f"Auditing {escape(audit.name)} ...")
             results.append(audited(audit, options.runs, options.beta))
     if options.json:
         from zoo.commands.privacy.as_json import audit_values, written
 
-        print(written("audit", audit_values(results, options.runs, options.beta)))
+        print(written("audit", audit_values(results, options.runs, options.beta, words)))
     else:
         console.print(audit_table(results, options.runs, options.beta))
+        for text in words:
+            console.print(escape(visible(text)), soft_wrap=True)
     if options.out is not None:
         write_findings(results, options.out)
     if not all(result.as_expected for result in results):
         sys.exit(1)
 
 
-def _chosen_audits(options: argparse.Namespace, overrides: list[str]) -> Sequence[Audit | OneRunAudit]:
+def _chosen_audits(
+    options: argparse.Namespace, overrides: list[str]
+) -> tuple[Sequence[Audit | OneRunAudit], Sequence[str]]:
+    """The audits, and what must be known beside them."""
     if options.all:
         from zoo.privacy.audits.catalogue import all_audits
 
-        return all_audits(options.epsilon)
-    from zoo.commands.privacy.plan import read_experiment
+        return all_audits(options.epsilon), []
+    from zoo.commands.privacy.audit import whose_word
+    from zoo.commands.privacy.plan import planned_releases, read_experiment
 
-    maker = read_experiment(options.config, overrides).maker
+    experiment = read_experiment(options.config, overrides)
+    maker, records = experiment.maker, [planned.record for planned in planned_releases(experiment, None, None)]
     audits: Sequence[Audit | OneRunAudit] = maker.audits() if hasattr(maker, "audits") else []
+    name = visible(type(maker).__name__)
+    if not audits and any(record.claims for record in records):
+        raise ValueError(f"{name} claims {records[0].summary()}, and brings no audits of it. Write its `audits()`.")
     if not audits:
         raise ValueError(
-            f"{type(maker).__name__} claims nothing that could be audited with these settings; --all audits every mechanism."
+            f"{name} claims nothing that could be audited with these settings; --all audits every mechanism."
         )
-    return audits
+    return audits, whose_word(records)
 
 
 def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> None:

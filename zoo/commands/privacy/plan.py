@@ -19,6 +19,7 @@ from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.rows.projection import plan_projection
 from zoo.privacy.spending.total import Account, Total, total_of
@@ -126,7 +127,7 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
     for source in experiment.sources or ("source",):
         num_items = items or experiment.items.get(source, 1000)
         maker = experiment.maker
-        record = maker.forecast(num_users, num_items, experiment.applied.get(source, ()))
+        record = claimed(type(maker), maker.forecast(num_users, num_items, experiment.applied.get(source, ())))
         events = maker.plan(num_users, num_items) if isinstance(maker, Publisher) else maker.events(num_users)
         made.append(Planned(source, record, tuple(events)))
     return made

@@ -12,6 +12,7 @@ from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.record.requirements import MECHANISMS
+from zoo.privacy.record.shared_projection import SEED
 from zoo.privacy.record.texts import NOT_AUDITED
 from zoo.release.about import About
 from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
@@ -43,6 +44,23 @@ PLAUSIBLE = (
     f"the rows can have the noise that is claimed, as far as rows show it; of honest ones fewer than one in {FALSE_ALARM**-1:.0e} "
     "releases are refused"
 )
+#: What reading a release with a guarantee cannot tell.
+UNSEEN_ROWS = (
+    "that the rows have their noise, and that nobody kept it: many ratings hide that some of it is missing, and plain rows pass "
+    "where flips are rare"
+)
+UNSEEN_WEIGHTS = (
+    "that the weights were trained with noise, and what they hold: of a generator nothing but its shapes was looked at"
+)
+UNKNOWN = "whatever this mechanism says of its sensitivity, its noise and its tensors: it is none of those that are known here"
+UNSEEN = (
+    "that every condition is listed: one that was taken out leaves no trace",
+    "that nothing else was released of these ratings: privacy total adds up what is at hand",
+    "what is said in words: assumptions, what is not protected, public knowledge, and by who published it",
+)
+UNSEEN_SEED = (
+    "that the seed which is named is that of the projection, and that nobody knew it before the ratings were settled"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,8 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         if record.unit is Unit.RATING:
             made.append(Part("Several ratings of one person", *_several(release)))
     made += [
-        Part("Checked here, on this machine", _checked(record)),
+        Part("Checked here, on this machine", checked(record)),
+        *([Part("Not checked, as no file can show it", unchecked(record))] if record.claims else []),
         Part(_whose_word(record), _proved(record)),
         Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
         Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
@@ -90,6 +109,23 @@ def _about(about: About | None) -> tuple[list[str], list[tuple[str, str]]]:
         return ["nothing"], []
     said = [(name.replace("_", " "), text) for name, text in about.to_dict().items()]
     return [], [(name, text) for name, text in said if text is not None]
+
+
+def checked(record: PrivacyRecord) -> list[str]:
+    """What `Release.load` has looked at."""
+    if not record.claims:
+        return [*CHECKED]
+    ours = [COMPARED] if record.mechanism in MECHANISMS else []
+    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism in LOOKED_AT else [])]
+
+
+def unchecked(record: PrivacyRecord) -> list[str]:
+    """What a guarantee rests on that no file of a release can show; nothing where there is none."""
+    if not record.claims:
+        return []
+    ours = UNSEEN_ROWS if record.mechanism in LOOKED_AT else UNSEEN_WEIGHTS
+    seed = [UNSEEN_SEED] if SEED in record.public_inputs else []
+    return [ours if record.mechanism in MECHANISMS else UNKNOWN, *seed, *UNSEEN]
 
 
 def in_short(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
@@ -134,14 +170,6 @@ def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
         guess = "" if one.guess is None else f" (guess {share(one.guess)})"
         said.append((f"{one.ratings} rating{'s' if one.ratings > 1 else ''}", epsilon + guess))
     return [SEVERAL, *basis(release.record, release.ledger)], said
-
-
-def _checked(record: PrivacyRecord) -> list[str]:
-    """What `Release.load` has looked at."""
-    if not record.claims:
-        return [*CHECKED]
-    ours = [COMPARED] if record.mechanism in MECHANISMS else []
-    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism in LOOKED_AT else [])]
 
 
 def _whose_word(record: PrivacyRecord) -> str:

@@ -156,6 +156,8 @@ def test_a_page_says_what_is_guaranteed_checked_assumed_and_open(
         "at most 59.91 % of cases",  # Phi(mu/2) = .599006 at the mu of epsilon 2 and delta 1e-5, never rounded down
         "epsilon 2.00",
         "computed anew from the ledger",
+        "Not checked, as no file can show it",
+        "that every condition is listed: one that was taken out leaves no trace",
         "os entropy",
         "Not protected",
         "GaussianEvent",
@@ -171,7 +173,7 @@ def test_a_page_says_what_is_guaranteed_checked_assumed_and_open(
             assert not any(name in ("src", "href") for name, _ in attrs), "one file, nothing else"
 
     Tags().feed(page)
-    assert seen.count("h2") == 12
+    assert seen.count("h2") == 13
     assert "one rating of one user" in page
 
 

@@ -18,12 +18,19 @@ from zoo.commands.privacy.show import (
     COMPARED,
     PLAUSIBLE,
     RECOMPUTED,
+    UNKNOWN,
+    UNSEEN,
+    UNSEEN_ROWS,
+    UNSEEN_SEED,
+    UNSEEN_WEIGHTS,
     Part,
     as_html,
     as_text,
+    checked,
     in_short,
     parts,
     share,
+    unchecked,
 )
 from zoo.data.ratings import Step
 
@@ -83,6 +90,30 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     outside = replace(releases[1], record=replace(releases[1].record, mechanism="theirs", public_inputs={}))
     theirs = {part.title: part.lines for part in parts(outside, Path("x"))}
     assert {*theirs["Checked here, on this machine"]} == {*CHECKED, RECOMPUTED}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "looked_at", "not_looked_at"),
+    [
+        ("NoisyRows", {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
+        ("FlippedRows", {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
+        ("SPPG, private_d", {COMPARED}, UNSEEN_WEIGHTS),
+        ("MyRows", set(), UNKNOWN),
+    ],
+)
+def test_a_page_says_what_was_looked_at_and_what_nobody_can_see(
+    mechanism: str, looked_at: set[str], not_looked_at: str
+) -> None:
+    record = replace(NoisyRows(epsilon=1.0).forecast(9, 7), mechanism=mechanism)
+    assert {COMPARED, PLAUSIBLE} & {*checked(record)} == looked_at
+    assert RECOMPUTED in checked(record)
+    assert {UNSEEN_ROWS, UNSEEN_WEIGHTS, UNKNOWN} & {*unchecked(record)} == {not_looked_at}
+    assert {*UNSEEN} < {*unchecked(record)}
+    assert UNSEEN_SEED not in unchecked(record)
+    assert UNSEEN_SEED in unchecked(JLT(epsilon=1.0).forecast(9, 7))
+    none = record.without_guarantee("seeded noise")
+    assert RECOMPUTED not in checked(none)
+    assert unchecked(none) == []
 
 
 def test_a_share_is_never_rounded_down() -> None:

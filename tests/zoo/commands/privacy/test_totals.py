@@ -215,7 +215,9 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
         assert f"{several['shown']['epsilon']} (guess {share(several['guess'])})" in page, (
             "the page says no other number"
         )
+    assert all(text in " ".join(page.split()) for text in [*answer["checked"], *answer["unchecked"]])
     plain = values(capsys, "show", saved(tmp_path / "b", Plaintext()))
+    assert (len(plain["checked"]), plain["unchecked"]) == (2, [])
     assert (plain["guess"], plain["several_ratings"], plain["record"]["epsilon"]) == (None, [], None)
     assert plain["shown"] == {"guarantee": "none (the ratings are handed over as they are)"}
 
