@@ -160,14 +160,18 @@ class Recommender(LightningModule, ABC):
                 f"{type(self).__name__} is solved by one process; got {self.trainer.world_size} processes. "
                 "Set trainer.devices to 1."
             )
-        if self.data.signs != self.reads_signs:
+        self.check_signs(self.data.signs)
+        self.read_data(self.data)
+
+    def check_signs(self, signs: bool) -> None:
+        """Refuse ratings that are signs where the method learns from implicit feedback, and the other way round."""
+        if signs != self.reads_signs:
             names = {True: "signs", False: "implicit feedback"}
             setting = "true and a threshold" if self.reads_signs else "false"
             raise ValueError(
                 f"{type(self).__name__} learns from {names[self.reads_signs]}, and the data at hand are "
-                f"{names[self.data.signs]}. Set --data.filters.signs {setting}, or choose another method."
+                f"{names[signs]}. Set --data.filters.signs {setting}, or choose another method."
             )
-        self.read_data(self.data)
 
     def read_data(self, data: TargetData) -> None:
         """Keep what scoring needs beside the weights as non-persistent buffers; without a trainer, call it by hand."""

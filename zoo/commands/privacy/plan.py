@@ -87,6 +87,8 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     maker = _maker(parsed.settings())
     module = _made(CrossDomainDataModule, data)
     module.users_worked_out = module.users == COMMON  # as fit would
+    if isinstance(maker, Recommender):
+        maker.check_signs(module.signs)  # without signs a rating's value would say who has rated what
     sources = module.sources if isinstance(maker, Publisher) else (module.target,)
     return Experiment(maker, tuple(sources), users, items, {name: module.steps(name) for name in sources})
 

@@ -97,6 +97,12 @@ def test_words_are_said_once_and_each_source_says_its_own() -> None:
     assert said == [f"assumed: {MARKUP}", "assumed: both", "assumed: other", "not protected: everything in the release"]
 
 
+def test_no_epsilon_is_planned_for_ratings_that_no_run_takes() -> None:
+    """Of ratings that count where they reach a threshold, the value that is protected would say which pairs are public."""
+    with pytest.raises(ValueError, match="OneBitMC learns from signs, and the data at hand are implicit feedback"):
+        read_experiment(ROOT / "configs/one_bit_mc/ml_100k.yaml", ["--data.filters.signs", "false"])
+
+
 def test_a_method_without_a_claim_needs_a_publisher() -> None:
     config = ROOT / "configs/dmf/douban.yaml"
     with pytest.raises(UsageError, match="No publisher in the settings"):
