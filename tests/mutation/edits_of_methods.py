@@ -61,6 +61,7 @@ METHODS = (
     *edits_of(
         f"{NN}/losses.py",
         (f"{OF_NN}/test_losses.py",),
+        ("what was not bought ranks above what was", "(positives - negatives)", "(negatives - positives)"),
         ("observed items are pushed down", "F.softplus(logits).sum() -", "F.softplus(logits).sum() +"),
         (
             "who is absent is aligned",
@@ -124,9 +125,40 @@ METHODS = (
         ),
     ),
     *edits_of(
+        f"{NN}/light_graph.py",
+        (f"{OF_NN}/test_light_graph.py",),
+        (
+            "an edge is divided by both degrees, not by their roots",
+            '"weights": weights}',
+            '"weights": weights.square()}',
+        ),
+        ("items stand before users", "rows.items + self.num_users, columns.items", "rows.items, columns.items"),
+        ("the last layer alone is scored", "total = total + weight * nodes", "total = weight * nodes"),
+        ("a layer keeps its gradient", "ctx.convolution(gradient, ctx.matrix), None", "gradient, None"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/light_gcn.py",
+        (f"{OF_METHODS}/test_light_gcn.py",),
+        (
+            "the penalty is on what the layers make",
+            "for factors in own)",
+            "for factors in (users, positives, negatives))",
+        ),
+        (
+            "factors are learned without the graph",
+            "every_user, every_item = self.propagated()",
+            "every_user, every_item = self.factors.users.weight, self.factors.items.weight",
+        ),
+        ("layers are added up instead of averaged", "[1 / (num_layers + 1)]", "[1.0]"),
+        (
+            "what is scored is worked out once and for all",
+            "if self.kept else self.propagated()",
+            "if self.kept else (self.prepare_scoring() or self._factors())",
+        ),
+    ),
+    *edits_of(
         f"{METHODS_ROOM}/bpr.py",
         (f"{OF_METHODS}/test_bpr.py",),
-        ("what was not bought ranks above what was", "(positives - negatives)", "(negatives - positives)"),
         ("the half of the penalty is forgotten", "self.l2 / 2 * sum", "self.l2 * sum"),
     ),
     *edits_of(

@@ -34,6 +34,7 @@ LIBRARY_CHATTER = (
     ".*training_step.* returned `None`.*",
     "Total length of `list` across ranks is zero.*",
     "Full backward hook is firing.*",
+    "Sparse CSR tensor support is in beta state.*",
 )
 
 

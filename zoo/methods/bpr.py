@@ -2,10 +2,10 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.data.batches import Batch, TripleBatch
 from zoo.nn.factors import FactorTables
+from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender, Sizes
 
@@ -52,7 +52,7 @@ class BPR(Recommender):
         assert isinstance(batch, TripleBatch)
         users = self.factors.users(batch.users)
         positives, negatives = self.factors.items(batch.positives), self.factors.items(batch.negatives)
-        loss = -F.logsigmoid((users * (positives - negatives)).sum(1)).sum()
+        loss = pairwise_loss(users, positives, negatives)
         if self.l2:
             loss = loss + self.l2 / 2 * sum(factors.square().sum() for factors in (users, positives, negatives))
         return {"loss": loss, "user_factors": users, "item_factors": torch.cat([positives, negatives])}

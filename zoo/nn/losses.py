@@ -17,6 +17,14 @@ def all_items_loss(logits: Tensor, observed: Bags) -> Tensor:
     return F.softplus(logits).sum() - (logits[observed.rows, observed.items] * observed.weights).sum()
 
 
+def pairwise_loss(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """``-log sigmoid(s+ - s-)`` of each triple, summed; scores are inner products of factors, each (batch, dim).
+
+    Reference: Rendle et al., *BPR* (UAI 2009), section 4.1.
+    """
+    return -F.logsigmoid((users * (positives - negatives)).sum(1)).sum()
+
+
 def reconstruction_loss(decoded: Tensor, rows: Tensor, present: Tensor) -> Tensor:
     """Squared error of decoded rows (batch, width), summed over those that are present (batch,)."""
     return ((decoded - rows).square().sum(1) * present).sum()

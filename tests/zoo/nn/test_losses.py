@@ -11,7 +11,14 @@ from torch.nn import functional as F
 
 from tests.samples import some_ratings
 from zoo.nn.autoencoder import AlignedSources
-from zoo.nn.losses import alignment_loss, all_items_loss, correlations, decorrelation_loss, reconstruction_loss
+from zoo.nn.losses import (
+    alignment_loss,
+    all_items_loss,
+    correlations,
+    decorrelation_loss,
+    pairwise_loss,
+    reconstruction_loss,
+)
 from zoo.nn.rows import SparseRows
 
 
@@ -21,6 +28,12 @@ def test_all_items_loss_is_cross_entropy_of_every_item() -> None:
     logits = 3 * torch.randn(4, 7)
     expected = F.binary_cross_entropy_with_logits(logits, rows.dense(index), reduction="sum")
     assert torch.allclose(all_items_loss(logits, rows.bags(index)), expected, rtol=1e-5)
+
+
+def test_a_triple_costs_how_unlikely_its_order_is() -> None:
+    users, positives, negatives = torch.randn(3, 4, 2, dtype=torch.float64).unbind()
+    odds = [math.exp(float(u @ j) - float(u @ i)) for u, i, j in zip(users, positives, negatives, strict=True)]
+    assert float(pairwise_loss(users, positives, negatives)) == pytest.approx(sum(math.log(1 + x) for x in odds))
 
 
 def test_alignment_pulls_nobody_to_somebody_else() -> None:

@@ -1,0 +1,113 @@
+"""LightGCN: factors of users and items, each mixed with those of its neighbours in the graph of the ratings."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.data.batches import Batch, TripleBatch
+from zoo.nn.factors import FactorTables
+from zoo.nn.light_graph import LightGraph
+from zoo.nn.losses import pairwise_loss
+from zoo.nn.rows import SparseRows
+from zoo.nn.towers import check_training
+from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+
+
+class LightGCN(Recommender):
+    """Light graph convolution: matrix factorisation whose factors are averages over a user's and an item's neighbourhood.
+
+    Target only. A user and an item have a factor each, as in BPR, and nothing else is learned. A layer gives each user the sum of
+    the factors of the user's items, and each item that of its users, divided by the root of both degrees. What is scored is the
+    weighted sum of the factors and of all layers. The loss is BPR's; its penalty is on the factors of a triple before
+    any layer. The graph is that of the training ratings.
+
+    Reference: He, Deng, Wang, Li, Zhang, Wang, *LightGCN: Simplifying and Powering Graph Convolution Network for
+    Recommendation*, SIGIR 2020, section 3.1: equations 3 (a layer), 4 (the sum of layers) and 5 (the score); section 3.3,
+    equation 15 (the loss).
+
+    Departures: the penalty is on the factors of the batch's triples, half of it times their squares, as in the released code;
+    equation 15 has all factors in every batch. One pass over the observed pairs an epoch, in the place of as many draws of a
+    user and of one of its items. Layer weights are settings and are never learned; the paper's are equal. The logarithm is of
+    the sigmoid itself, as in BPR. A user's row contains the very item that is predicted, as in the paper.
+
+    Args:
+        num_factors: Width of a user's and of an item's factor.
+        num_layers: How often factors are passed on; 0 is BPR.
+        layer_weights: Weight of the factors themselves, and then of each layer; null: all are 1 / (num_layers + 1).
+        l2: The paper's lambda: half of it times the squared factors of a triple is added to the triple's loss.
+        lr: Step size of Adam.
+    """
+
+    batches = "triples"
+    exposes = frozenset({"user_factors", "item_factors"})
+
+    def __init__(
+        self,
+        num_factors: int = 64,
+        num_layers: int = 3,
+        layer_weights: Sequence[float] | None = None,
+        l2: float = 1e-4,
+        lr: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        if num_factors < 1:
+            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
+        if num_layers < 0:
+            raise ValueError(f"num_layers must not be negative, got {num_layers}; 3 is usual, and 0 is BPR.")
+        if not l2 >= 0:
+            raise ValueError(f"l2 must not be negative, got {l2}; 0 leaves it out.")
+        check_training(lr=lr)
+        weights = [1 / (num_layers + 1)] * (num_layers + 1) if layer_weights is None else [*layer_weights]
+        if len(weights) != num_layers + 1 or not all(0 <= weight < math.inf for weight in weights) or not any(weights):
+            raise ValueError(
+                f"layer_weights must be {num_layers + 1} for num_layers {num_layers}, the factors' own first, none negative and "
+                f"not all 0; got {weights}. Null makes all equal."
+            )
+        self.num_factors, self.layer_weights, self.l2, self.lr = num_factors, weights, l2, lr
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the factors."""
+        users, items = sizes["num_users"], sizes["num_items"]
+        self.factors = FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
+
+    def read_data(self, data: TargetData) -> None:
+        """Keep the graph of the training ratings, beside what every method keeps."""
+        self.graph = LightGraph(SparseRows.of(data.train), SparseRows.of(data.train.transpose()))
+        super().read_data(data)  # last: it lists all buffers that are no weights
+
+    def propagated(self) -> tuple[Tensor, Tensor]:
+        """Factors of all users (num_users, num_factors) and all items (num_items, num_factors), after the layers."""
+        users, items = self.graph(self.factors.users.weight, self.factors.items.weight, self.layer_weights)
+        return users, items
+
+    def step(self, batch: Batch) -> Outputs:
+        """The loss of the triples, summed; factors are passed along the graph once."""
+        assert isinstance(batch, TripleBatch)
+        every_user, every_item = self.propagated()
+        users = F.embedding(batch.users, every_user)
+        positives, negatives = F.embedding(batch.positives, every_item), F.embedding(batch.negatives, every_item)
+        loss = pairwise_loss(users, positives, negatives)
+        if self.l2:
+            own = (self.factors.users(batch.users), *map(self.factors.items, (batch.positives, batch.negatives)))
+            loss = loss + self.l2 / 2 * sum(factors.square().sum() for factors in own)
+        return {"loss": loss, "user_factors": users, "item_factors": torch.cat([positives, negatives])}
+
+    def prepare_scoring(self) -> None:
+        """Keep what the layers make of all users and items."""
+        self.kept["users"], self.kept["items"] = self.propagated()
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Inner products with given items, shape ``(batch, candidates)``."""
+        every_user, every_item = self._factors()
+        return (every_user[users][:, None] * every_item[items]).sum(-1)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Inner products with all items, shape ``(batch, num_items)``."""
+        every_user, every_item = self._factors()
+        return every_user[users] @ every_item.T
+
+    def _factors(self) -> tuple[Tensor, Tensor]:
+        return (self.kept["users"], self.kept["items"]) if self.kept else self.propagated()
