@@ -235,6 +235,7 @@ GUARANTEES = (
             "[counted] if unit is Unit.USER else groups.values()",
             "[counted] if unit is not Unit.USER else groups.values()",
         ),
+        ("another case is another domain", 'normalize("NFKC", domain).casefold()', 'normalize("NFKC", domain)'),
         (
             "a copy counts as a release",
             "if account.digest is not None and account.digest in seen:",
@@ -267,8 +268,8 @@ GUARANTEES = (
         ("a line may follow any other", 'or values["previous"] != self._last', 'or not values["previous"]'),
         (
             "another name begins anew",
-            "if spent.data == data and spent.account.domain",
-            "if spent.data is data and spent.account.domain",
+            "if spent.data == data and told_apart(",
+            "if spent.data is data and told_apart(",
         ),
         ("half a line is written on to", "        if self.torn:\n", "        if not self.torn:\n"),
         ("a line without its end is forgotten", "self._unended = _is_json(rest)", "self._unended = False"),
@@ -277,6 +278,7 @@ GUARANTEES = (
     *edits_of(
         f"{RELEASE}/signature.py",
         ("tests/zoo/release/test_signature.py",),
+        ("anybody's signature of anything fits", "in _OF_ANYTHING:", "in ():"),
         (
             "any key is trusted",
             "if trusted is not None and key not in trusted.keys:",

@@ -24,6 +24,16 @@ MAKE_KEYS = "openssl genpkey -algorithm ed25519 -out key.pem && openssl pkey -in
 
 _LARGEST = 2**16  # bytes of a file of keys, or of a signature: far more than either needs
 _BEGIN = b"-----BEGIN "
+_OF_ANYTHING = frozenset(
+    {
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        *(first + "ff" * 30 + "7f" for first in ("ec", "ed", "ee")),
+    }
+)
+"""Public keys of small order, without the bit of the sign: anybody can sign with them. libsodium refuses the same."""
 
 
 class SignatureError(ReleaseError):
@@ -87,7 +97,7 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
     by another key.
     """
     path = folder / SIGNATURE
-    if not path.is_file():
+    if not path.is_symlink() and not path.exists():
         if trusted is not None:
             raise SignatureError(
                 f"{folder} is not signed, and keys are trusted ({trusted.path}), so only what they signed is read. Ask the "
@@ -130,6 +140,9 @@ def _is_hex(text: object, length: int) -> bool:
 
 
 def _fits(key: str, signature: str, content: bytes) -> bool:
+    """Whether it is the signature of these bytes; of a key that one signature fits everything with, none is."""
+    if key[:-2] + f"{int(key[-2:], 16) & 0x7F:02x}" in _OF_ANYTHING:
+        return False
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -1,6 +1,7 @@
 """Signatures of releases: who published, and that nothing was altered."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -236,3 +237,65 @@ def test_keys_that_cannot_be_used_are_refused(tmp_path: Path, key: Path) -> None
     broken.write_bytes(key.with_suffix(".pub").read_bytes().replace(b"MCow", b"AAAA"))
     with pytest.raises(SignatureError, match="what is no public key in PEM form"):
         TrustedKeys.read(broken)
+
+
+P, D = 2**255 - 19, -121665 * pow(121666, -1, 2**255 - 19)
+Point = tuple[int, int]
+
+
+def added(one: Point, other: Point) -> Point:
+    """Of two points of the curve of Ed25519 (RFC 8032, 5.1.4)."""
+    (a, b), (c, d) = one, other
+    product = D * a * b * c * d
+    return (a * d + b * c) * pow(1 + product, -1, P) % P, (b * d + a * c) * pow(1 - product, -1, P) % P
+
+
+def small_order() -> set[Point]:
+    """The eight points whose eightfold is the neutral one: multiples of what is left of a point after the large order."""
+    for y in range(2, 99):
+        square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+        x = pow(square, (P + 3) // 8, P)
+        x = x if x * x % P == square else x * pow(2, (P - 1) // 4, P) % P
+        if x * x % P != square:
+            continue
+        point, left, times = (0, 1), (x, y), ORDER
+        while times:
+            point, left, times = added(point, left) if times & 1 else point, added(left, left), times >> 1
+        found = {(0, 1)}
+        multiple = point
+        while multiple not in found:
+            found.add(multiple)
+            multiple = added(multiple, point)
+        if len(found) == 8:
+            return found
+    raise AssertionError
+
+
+def test_keys_that_anybody_signs_with_sign_nothing(signed: Path) -> None:
+    """All points of small order, in every encoding; with the neutral one a constant is the signature of everything."""
+    points = small_order()
+    keys = {
+        (y + again * P | sign << 255)
+        for _, y in points
+        for again in (0, 1)
+        for sign in (0, 1)
+        if y + again * P < 2**255
+    }
+    assert len(points) == 8
+    assert len(keys) == 14
+    for key in keys:
+        public = key.to_bytes(32, "little").hex()
+        for first in (public, "01" + "00" * 31):
+            values = {"algorithm": "Ed25519", "public_key": public, "signature": first + "00" * 32}
+            (signed / SIGNATURE).write_text(json.dumps(values))
+            with pytest.raises(SignatureError, match="is not the signature of"):
+                Release.load(signed)
+
+
+@pytest.mark.parametrize("made", ["folder", "queue", "dangling"])
+def test_a_signature_that_is_no_file_is_refused(signed: Path, made: str) -> None:
+    path = signed / SIGNATURE
+    path.unlink()
+    {"folder": path.mkdir, "queue": lambda: os.mkfifo(path), "dangling": lambda: path.symlink_to("absent")}[made]()
+    with pytest.raises(SignatureError, match="No key or signature at"):
+        Release.load(signed)

@@ -13,7 +13,10 @@ MEANING = {
     False: "A rating lies in one domain, so the total is that of the domain that lost most.",
     True: "A user may be in every domain, so the releases of all of them add up.",
 }
-SAME = "Releases of a domain are taken to be of the same people's data, whatever version of it; domains are told apart by name."
+SAME = (
+    "Releases of a domain are taken to be of the same people's data, whatever version of it; domains are told apart by name, but "
+    "not by case or blanks."
+)
 
 
 def account_of(path: Path, trusted: TrustedKeys | None = None) -> Account:

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from zoo.privacy.accounting.events import EventError, event_from_dict, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
-from zoo.privacy.spending.total import Account, Total, total_of
+from zoo.privacy.spending.total import Account, Total, told_apart, total_of
 
 SCHEMA = 1
 PATIENCE = 60.0
@@ -123,7 +123,7 @@ class Budget:
                 f"{str(account.record.relation)!r}: the two do not add up. Take a budget of its own for it."
             )
         for spent in self.spent:
-            if spent.data == data and spent.account.domain != account.domain:
+            if spent.data == data and told_apart(spent.account.domain) != told_apart(account.domain):
                 raise BudgetError(
                     f"These ratings were published under the name {spent.account.domain!r} (line {spent.number} of {self.path}). "
                     f"Publish them under it, not as {account.domain!r}: what they lost adds up."
@@ -142,10 +142,12 @@ class Budget:
     def spent_by_domain(self) -> dict[str, float]:
         """Epsilon spent at the cap's delta by each domain, or by all under the name "" where whole users are protected."""
         groups: dict[str, list[Account]] = {}
+        users = self.cap.relation.unit is Unit.USER
         for spent in self.spent:
-            name = "" if self.cap.relation.unit is Unit.USER else spent.account.domain
-            groups.setdefault(name, []).append(spent.account)
-        totals = {name: total_of(group, self.cap.delta).epsilon for name, group in groups.items()}
+            groups.setdefault("" if users else told_apart(spent.account.domain), []).append(spent.account)
+        totals = {
+            "" if users else group[0].domain: total_of(group, self.cap.delta).epsilon for group in groups.values()
+        }
         return {name: math.inf if epsilon is None else epsilon for name, epsilon in totals.items()}
 
     def spend(self, account: Account, data: str) -> int:
@@ -271,7 +273,8 @@ class Budget:
     def _beside(self, account: Account) -> list[Account]:
         """What was spent that adds up with an account: on its domain, or everything where whole users are protected."""
         everything = self.cap.relation.unit is Unit.USER
-        return [spent.account for spent in self.spent if everything or spent.account.domain == account.domain]
+        own = told_apart(account.domain)
+        return [spent.account for spent in self.spent if everything or told_apart(spent.account.domain) == own]
 
     def _altered(self, number: int, why: str) -> BudgetError:
         return BudgetError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,7 +58,8 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
 
     Releases of one domain are of the same people's ratings, whatever version of them: they compose, by the accountant over
     their joined ledgers. A rating lies in one domain, so for ratings the total of several domains is that of the one that
-    lost most. A user may be in every domain, so for users all releases compose. One release given twice counts once.
+    lost most. A user may be in every domain, so for users all releases compose. One release given twice counts once. Names of
+    domains that differ in case or blanks alone are one domain's.
 
     There is no total where a release guarantees nothing, where releases protect different things (their relations
     differ), where two share a projection that a guarantee is a mean over, and where delta is not below one over the
@@ -66,7 +68,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     counted, copies = _each_once(accounts)
     groups: dict[str, list[Account]] = {}
     for account in counted:
-        groups.setdefault(account.domain, []).append(account)
+        groups.setdefault(told_apart(account.domain), []).append(account)
     domains = tuple(_domain_total(group, delta) for group in groups.values())
     conditions: dict[str, tuple[str, ...]] = {}
     for account in counted:
@@ -86,6 +88,11 @@ def composed(accounts: Sequence[Account], delta: float) -> float:
     """Epsilon of releases on the same data, or of the same users, under one relation, at a delta; rounded up, infinite at worst."""
     ledger = [event for account in accounts for event in account.ledger]
     return epsilon_of(ledger, delta, accounts[0].record.relation)
+
+
+def told_apart(domain: str) -> str:
+    """A domain's name as domains are told apart by: not by case, blanks, or how Unicode writes a letter."""
+    return " ".join(unicodedata.normalize("NFKC", domain).casefold().split())
 
 
 def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str]]:

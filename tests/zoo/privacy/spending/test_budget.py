@@ -66,6 +66,14 @@ def test_another_version_of_the_ratings_resets_nothing_and_another_domain_has_it
         Budget(file).after(account("c", domain="music"), DATA)
 
 
+def test_a_name_in_another_case_is_the_same_domain(file: Path) -> None:
+    Budget(file).spend(account("a"), DATA)
+    Budget(file).spend(account("b", domain="Book "), DATA)
+    assert Budget(file).spent_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
+    with pytest.raises(BudgetExceededError):
+        Budget(file).after(account("c", domain="BOOK"), "e" * 64)
+
+
 def test_users_lose_in_all_domains_together(tmp_path: Path) -> None:
     file = Budget.make(tmp_path / "users.jsonl", Cap(TWO, 1e-5, USER)).path
     Budget(file).spend(account("a", relation=USER), DATA)

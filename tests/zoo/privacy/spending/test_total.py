@@ -47,6 +47,14 @@ def test_a_rating_lies_in_one_domain_and_a_user_in_all() -> None:
     assert total_of(users).epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["book ", "Book", " BOOK", "\N{FULLWIDTH LATIN SMALL LETTER B}ook"])
+def test_names_that_look_alike_are_of_one_domain(name: str) -> None:
+    """Else a rating's loss would be that of the larger release alone."""
+    total = total_of([account("a"), account("b", domain=name)])
+    assert total.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) / 2, 1e-5), rel=1e-9)
+    assert [domain.domain for domain in total.domains] == ["book"]
+
+
 def test_flips_and_noise_compose() -> None:
     total = total_of([account("a", flips=0.1), account("b", flips=0.1)])
     assert total.epsilon is not None
