@@ -1,6 +1,8 @@
 """Datamodules: one party's view of the data, with what other parties released."""
 
+from datamodules.amazon import Amazon
 from datamodules.base import CrossDomainDataModule
+from datamodules.ciao import Ciao
 from datamodules.douban import Douban
 from datamodules.files import Files
 from datamodules.low_rank import LowRank
@@ -10,6 +12,8 @@ from datamodules.restaurant import Restaurant
 from datamodules.synthetic import Synthetic
 
 __all__ = [
+    "Amazon",
+    "Ciao",
     "CrossDomainDataModule",
     "Douban",
     "Evaluation",

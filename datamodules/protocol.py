@@ -101,6 +101,11 @@ class Evaluation:
         return self.split not in ("random1", "latest1") and (self.split != "ratio" or self.shares[1] > 0)
 
     @property
+    def by_time(self) -> bool:
+        """Whether the split holds out the latest items."""
+        return self.split in ("latest1", "latest2") or (self.split == "ratio" and self.temporal)
+
+    @property
     def step(self) -> Step:
         """What is held out of a domain that is evaluated, and what a guarantee rests on through it."""
         words = f"held-out items of this domain removed (split {self.split})"

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
+from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
 from one_bit_figures import parts as one_bit_parts
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
 PRIVACY = ROOT / "docs" / "privacy.md"
+DATA = ROOT / "docs" / "data.md"
 ONE_BIT = RESULTS / "one_bit.md"
 #: The task that the README compares on: the one that can be rebuilt row for row, and its papers' figures.
 TASK, PUBLISHED = "book-music", ("douban", "book", "music")
@@ -197,6 +199,7 @@ def generated() -> dict[Path, str]:
     made = {
         ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
+        DATA: filled(DATA, data_parts()),
         PRIVACY: filled(PRIVACY, privacy_parts()),
         ONE_BIT: filled(ONE_BIT, one_bit_parts()),
     }

@@ -80,11 +80,13 @@ def pytest_collection_finish() -> None:
 def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of data sets: 20 users in each domain, in common or partly so, 30 items."""
     root = tmp_path_factory.mktemp("data")
-    # every name that a config uses, with its domains and the users of each
+    # every name that a config or a datamodule's contract uses, with its domains and the users of each
     for name, domains in {
         "douban-book-music": {"book": range(20), "music": range(20)},
         "amazon-books-movies-dense": {"books": range(20), "movies": range(4, 24)},
         "amazon-food-kitchen": {"food": range(20), "kitchen": range(2, 22)},
+        "amazon-sport-cloth": {"cloth": range(20), "sport": range(20)},
+        "ciao": {"cat01": range(20), "cat10": range(20)},
         "apart": {"left": range(20), "right": range(100, 120)},
         "partly": {"left": range(20), "right": range(12, 32), "third": range(8, 28)},
     }.items():

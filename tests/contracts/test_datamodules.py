@@ -24,6 +24,12 @@ NAMES = sorted(
     and name != "CrossDomainDataModule"
 )
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "Amazon": {
+        "name": "amazon-sport-cloth",
+        "target": "sport",
+        "sources": ("cloth",),
+        "evaluation": Evaluation(split="given"),
+    },
     "Files": {
         "name": "douban-book-music",
         "target": "music",

@@ -59,6 +59,24 @@ DATA = (
         ("held-out shares move fewer cells", '"ratio": 3', '"ratio": 2'),
     ),
     *edits_of(
+        "datamodules/described.py",
+        ("tests/datamodules/test_described.py",),
+        ("a threshold is read where all ratings are 1", "if threshold is None or not implicit:", "if True:"),
+        (
+            "only the target's ratings are asked after",
+            "for domain in (self.target, *self.sources) if not",
+            "for domain in (self.target,) if not",
+        ),
+        ("latest items are drawn where nothing is latest", "if not evaluation.by_time:", "if True:"),
+        ("a source's order is never asked after", "if evaluation.hold_out_of_sources else ()", "if False else ()"),
+    ),
+    *edits_of(
+        "datamodules/protocol.py",
+        ("tests/datamodules/test_described.py",),
+        ("shares of the latest are none by time", '(self.split == "ratio" and self.temporal)', "False"),
+        ("random shares are by time", '(self.split == "ratio" and self.temporal)', 'self.split == "ratio"'),
+    ),
+    *edits_of(
         "datamodules/columns.py",
         ("tests/datamodules/test_columns.py",),
         ("an item's column depends on the other items", "as_ids(items)", "as_ids(range(len(items)))"),

@@ -47,6 +47,8 @@ def test_list_names_everything_in_a_line_each() -> None:
         "Popularity",
         "JLT",
         "Plaintext",
+        "Amazon",
+        "Ciao",
         "Douban",
         "Files",
         "Synthetic",

@@ -1,0 +1,39 @@
+"""The tables of docs/data.md that say what each file of a described data set is, from the facts beside its datamodule."""
+
+from __future__ import annotations
+
+from tables import table
+
+from datamodules.amazon import AMAZON
+from datamodules.ciao import CIAO
+from datamodules.described import Domain
+
+
+def counts(known: Domain) -> tuple[str, str, str]:
+    """Users, items and ratings of a file."""
+    return f"{known.users:,}", f"{known.items:,}", f"{known.ratings:,}"
+
+
+def amazon() -> str:
+    """Every file of every folder; a folder is named in its first line."""
+    lines = []
+    for folder, domains in AMAZON.items():
+        for place, (domain, known) in enumerate(domains.items()):
+            rated = "explicit, 1-5" if known.explicit else "implicit"
+            first = f"`{folder}`" if place == 0 else ""
+            lines.append((first, f"`{domain}`", known.what, rated, known.order, *counts(known)))
+    return table(("folder", "domain", "what it is", "ratings", "order", "users", "items", "rows"), lines, left=5)
+
+
+def ciao() -> str:
+    """Every category, the largest first, two in a line."""
+    ranked = sorted(CIAO.items(), key=lambda one: -one[1].ratings)
+    half = len(ranked) // 2
+    cells = [(f"`{domain}`", *counts(known)) for domain, known in ranked]
+    lines = [left + right for left, right in zip(cells[:half], cells[half:], strict=True)]
+    return table(("domain", "users", "items", "rows") * 2, lines, left=0)
+
+
+def parts() -> dict[str, str]:
+    """Text by the name of the part."""
+    return {"amazon": amazon(), "ciao": ciao()}
