@@ -16,18 +16,18 @@ from generated import peak_memory
 from pytorch_lightning import Trainer, seed_everything
 
 from callbacks import GANStabilizer, RobustnessConductor
-from datamodules import Files
+from datamodules import Amazon
 from zoo import SPPG, GeneratorPublisher, PPGenCDR
 
 DOMAINS = ("food", "kitchen")
 EPOCHS = 5
 
 
-def data(target: str, releases: dict[str, Path] | None = None) -> Files:
+def data(target: str, releases: dict[str, Path] | None = None) -> Amazon:
     """Both domains, all their items."""
     (source,) = (name for name in DOMAINS if name != target)
     sizes = {"batch_size": 512, "missing_users": "zero", "releases": releases}
-    return Files(name="amazon-food-kitchen", target=target, sources=[source], **sizes)  # type: ignore[arg-type]
+    return Amazon(name="amazon-food-kitchen", target=target, sources=[source], **sizes)  # type: ignore[arg-type]
 
 
 def generator(mechanism: str) -> GeneratorPublisher:
