@@ -13,6 +13,7 @@ from datamodules import Amazon, Ciao, Evaluation, Filters
 from datamodules.amazon import AMAZON, MANY
 from datamodules.ciao import CIAO
 from datamodules.described import Described, Domain
+from datamodules.filters import filter_counts
 from datamodules.splits import PAIR
 from datamodules.tables import read_table
 from zoo.commands.cli import ZooCLI
@@ -275,3 +276,8 @@ def test_ciao_as_a_whole_is_as_said() -> None:
     assert (largest, second) == ("cat01", "cat10")
     users = [set(table.filter(pl.col("domain") == domain)["user_id"]) for domain in (largest, second)]
     assert len(users[0] & users[1]) == 2_757
+
+
+def test_nine_categories_of_ciao_keep_more_than_a_hundred_users_under_a_repeated_minimum_of_5() -> None:
+    left = [filter_counts(read("ciao", domain), 5, 5, iterated=True, may_be_empty=True) for domain in CIAO]
+    assert sum(table["user_id"].n_unique() > 100 for table in left) == 9
