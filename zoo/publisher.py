@@ -17,7 +17,8 @@ from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.claimed import claimed
-from zoo.privacy.record.record import PrivacyRecord, delta_for
+from zoo.privacy.record.delta import delta_for
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.texts import done_before
 from zoo.privacy.rows.plan import RowsPlan
 from zoo.release.layouts import Kind

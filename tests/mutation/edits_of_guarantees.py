@@ -137,7 +137,6 @@ GUARANTEES = (
         ),
         ("half of mu may be stated", "accountant.mu > self.mu * (1 + _TOLERANCE)", "accountant.mu > 2 * self.mu"),
         ("epsilons are rounded to the nearest", "rounding=ROUND_CEILING", 'rounding="ROUND_HALF_EVEN"'),
-        ("delta of one in all users", "1 / (10 * num_users)", "1 / num_users"),
     ),
     *edits_of(
         f"{RECORD}/claims.py",
@@ -333,8 +332,9 @@ GUARANTEES = (
         ("one plan serves two releases", "        made = True\n", ""),
     ),
     *edits_of(
-        f"{RECORD}/record.py",
-        ("tests/zoo/test_publisher.py",),
+        f"{RECORD}/delta.py",
+        ("tests/zoo/test_publisher.py", "tests/zoo/privacy/record/test_record.py"),
+        ("delta of one in all users", "1 / (10 * num_users)", "1 / num_users"),
         ("any delta is private", "if delta >= 1 / num_users", "if delta >= 1"),
     ),
     *edits_of(

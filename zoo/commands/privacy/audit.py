@@ -106,4 +106,8 @@ def _caption(results: Sequence[Result | OneRunResult], beta: float) -> str:
             f"One run: {widest.guesses} of {widest.canaries:,} coins are guessed from a single release at full width, which "
             f"refutes no epsilon above {widest.reach:.2f}."
         )
-    return " ".join([*said, "Passing proves nothing; the proof is in the code's documentation."])
+    said.append(
+        "Passing proves nothing; the proof is in the code's documentation. Audited is the mechanism alone, not what was done to "
+        "ratings before, which a guarantee may be conditional on."
+    )
+    return " ".join(said)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from zoo.privacy.audits.two_world import Audit
     from zoo.release.signature import TrustedKeys
 
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
 JSON = "write the answer as JSON to stdout, unrounded, and nothing else there; docs/privacy.md lists the keys"
 TRUSTED = "public keys (a PEM file, or a folder of them), one of which must have signed each release"
 TOTAL = (
@@ -43,7 +45,13 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m zoo privacy", description="What an engineer who answers for a release needs."
     )
     commands = made.add_subparsers(dest="command", required=True)
+    _add_accounts(commands)
+    _add_measurements(commands)
+    return made
 
+
+def _add_accounts(commands: Commands) -> None:
+    """What releases cost: `plan`, `show`, `total` and `budget`."""
     plan = commands.add_parser("plan", help="what publishing would cost; opens no data")
     plan.add_argument("--config", type=Path, required=True, help="an experiment, as for publish")
     plan.add_argument("--users", type=int, help="public number of users (default: of the list in the config)")
@@ -74,6 +82,9 @@ def parser() -> argparse.ArgumentParser:
     budget.add_argument("--json", action="store_true", help=JSON)
     budget.set_defaults(run=_budget)
 
+
+def _add_measurements(commands: Commands) -> None:
+    """What their mechanisms do: `audit` and `curve`."""
     audit = commands.add_parser("audit", help="try to break the claim; exit code 1 if it does not hold")
     option = audit.add_argument
     option("--config", type=Path, help="an experiment whose publisher is audited")
@@ -91,7 +102,6 @@ def parser() -> argparse.ArgumentParser:
     curve.add_argument("--results", type=Path, help="results.csv of a report")
     curve.add_argument("--out", type=Path, default=Path("curve.png"), help="file to write (default: %(default)s)")
     curve.set_defaults(run=_curve)
-    return made
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -26,7 +26,8 @@ from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain, PrivacyRecord, delta_for, unprotected_record, warn_once
+from zoo.privacy.record.delta import delta_for
+from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record, warn_once
 from zoo.privacy.record.texts import (
     NOT_PROTECTED_BY_SIGNS,
     NOT_PROTECTED_WITH_PAIRS,

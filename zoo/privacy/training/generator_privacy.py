@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import KEYED, NoiseSource
-from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, delta_for, unprotected_record, warn_once
+from zoo.privacy.record.delta import delta_for
+from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, unprotected_record, warn_once
 from zoo.privacy.record.texts import (
     CHOSEN_BLIND,
     ENDED_BLIND,

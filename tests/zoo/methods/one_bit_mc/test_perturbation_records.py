@@ -15,8 +15,9 @@ from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation
 from zoo.methods.one_bit_mc.perturbation import Clear, Perturbation, Problem, Terms
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
+from zoo.privacy.record.delta import default_delta
 from zoo.privacy.record.fields import Guarantee
-from zoo.privacy.record.record import PrivacyRecord, default_delta
+from zoo.privacy.record.record import PrivacyRecord
 
 
 def check_no_epsilon(record: PrivacyRecord) -> None:

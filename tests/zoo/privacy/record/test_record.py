@@ -12,13 +12,13 @@ from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.delta import default_delta
 from zoo.privacy.record.record import (
     FLOATING_POINT,
     Guarantee,
     PrivacyRecord,
     RecordError,
     UnderstatedPrivacyError,
-    default_delta,
     unprotected_record,
 )
 from zoo.privacy.record.texts import (
