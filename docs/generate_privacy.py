@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from tables import read, table
@@ -29,13 +30,15 @@ from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective, plan_o
 from zoo.privacy.one_bit.randomised_response import plan_input, plan_ternary
 from zoo.privacy.one_bit.stability import usual_step
 from zoo.privacy.record.record import rounded_up, shown_delta
+from zoo.privacy.rows.group_stretch import group_stretch
+from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.report.gains import NOISE
 
 DOCS = Path(__file__).parent
 AUDIT = DOCS / "privacy" / "audit.csv"
 EQUAL = DOCS / "results" / "equal_epsilon" / "results.csv"
 
-DIM, DELTA = 400, 1e-5
+DIM, ITEMS, DELTA = 400, 3916, 1e-5
 EPSILONS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 #: Guarantees for one rating that the tables of several ratings start from, and how many ratings.
 RATING_EPSILONS, GROUPS = (1, 2, 4, 8), (1, 2, 5, 10, 50, 100)
@@ -113,8 +116,16 @@ def several(epsilon: float) -> dict[str, Callable[[int], PrivacyEvent]]:
         "`NoisyRows`": lambda k: SelfComposedEvent(GaussianEvent(1 / mu), k),
         # The row of one person moves by at most the root of k before M, as under zero-out with that clip.
         "`JLT`, `gaussian`": lambda k: GaussianProjectionEvent(w / math.sqrt(k), DIM),
+        "`JLT`, `unit`, M of seed 0": lambda k: GaussianEvent(1 / (mu * stretches()[k])),
         "`JLT`, `unit`, at worst": lambda k: GaussianEvent(1 / (mu * k)),
     }
+
+
+@cache
+def stretches() -> dict[int, float]:
+    """How many times the mu of one rating so many of one person have at most, by their number, through one M."""
+    bounds = group_stretch(GaussianMatrix(DIM, ITEMS, 0, unit=True), (*GROUPS, *USERS))
+    return {k: bound / bounds[1] for k, bound in bounds.items()}
 
 
 def groups_table() -> str:

@@ -173,6 +173,8 @@ def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _whose_word(record: PrivacyRecord) -> str:
+    if not record.claims:
+        return "Proved"
     if NOT_AUDITED in record.standing:
         return "Claimed by the source party, not audited here"
     under = ", under the conditions above and" if record.conditions else ","

@@ -296,7 +296,7 @@ class PrivacyRecord:
         return self.guarantee.value
 
     def __str__(self) -> str:
-        """The record for people to read; names an epsilon only if it is proved."""
+        """The record for people to read; an epsilon stands in it only with a guarantee, and never without its conditions."""
         lines = [("mechanism", self.mechanism), ("guarantee", self.word)]
         if self.reason is not None:
             lines.append(("reason", self.reason))

@@ -87,6 +87,7 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     assert "Proved, under the conditions above and if the source party ran the published code as it is" in pages[1]
     plain = {part.title: part.lines for part in parts(Plaintext().publish(binary(), "books"), Path("x"))}
     assert {*plain["Checked here, on this machine"]} == {*CHECKED}
+    assert plain["Proved"] == ["nothing: the ratings are handed over as they are"]
     outside = replace(releases[1], record=replace(releases[1].record, mechanism="theirs", public_inputs={}))
     theirs = {part.title: part.lines for part in parts(outside, Path("x"))}
     assert {*theirs["Checked here, on this machine"]} == {*CHECKED, RECOMPUTED}
