@@ -10,7 +10,7 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from datamodules import Evaluation, Files, Filters
+from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
 from datamodules.protocol import SplitName
 from tests.datamodules.handmade import ROWS, Held, Rows, table_of
 from zoo import JLT, SJLT, FlippedRows, NoisyRows, Thinned
@@ -220,3 +220,19 @@ def test_there_is_nothing_to_learn_of_a_target_without_a_rating(
     (tmp_path / "a.csv").write_text("\n".join(["user_id,item_id,rating", *rows, ""]))
     with pytest.raises(ValueError, match=message):
         Files("own", "a", root=tmp_path, filters=filters, **lists).read_target()
+
+
+class Elsewhere(Held):
+    """A class of somebody else's, which may do anything to a file that it reads."""
+
+    _read_elsewhere = CrossDomainDataModule._read_elsewhere
+
+
+@pytest.mark.parametrize("unit", ["rating", "rating-value", "user"])
+def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, lists: dict[str, Any]) -> None:
+    data = Elsewhere({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
+    words = f"{__name__}.Elsewhere reads rows as they lie in the file and lists users and items by none of them"
+    assert conditions(data.steps("a"), unit) == (f"{words}, not audited here",)
+    record = FlippedRows(1.0).publish(data.source("a"), "a").record
+    assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions(data.steps("a"), "rating"))
+    assert not any("Elsewhere" in str(step) for step in Files("own", "b", ["a"], **lists).steps("a"))
