@@ -71,9 +71,7 @@ class Step:
     """Something that was done to ratings on the way from a party's file to here: a filter, a list, a split."""
 
     words: str  # what was done
-    condition: str = (
-        ""  # what must be true for one rating of the file to be one cell here at most; empty: it is so anyway
-    )
+    condition: str = ""  # what must be true for one rating of the file to be one cell here at most; empty: it is so
     reach: Reach = "all"  # where else the rating is felt if the condition is not true
 
     def __str__(self) -> str:

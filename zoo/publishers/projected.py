@@ -225,9 +225,8 @@ class Projected(Publisher):
         name = f"{self.mechanism} {plan.calibration}"
         made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix, items=longest_column(matrix))]
         if plan.mu is None:
-            known = self.drawn_matrix(
-                sizes.num_items
-            )  # to an attacker, who chooses the row before the release's is drawn
+            # Known to an attacker, who chooses the row before the release's is drawn.
+            known = self.drawn_matrix(sizes.num_items)
             items = greedy_items(known, min(ONES, sizes.num_items // 2))
             made = [
                 greedy_audit(f"{name}, greedy for another matrix", plan, matrix, items),

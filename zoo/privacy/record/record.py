@@ -73,9 +73,7 @@ class PrivacyRecord:
     sensitivity: float | None = None  # how far one change moves the query, before noise and before any projection
     sensitivity_norm: str | None = None  # in which it is measured: "L1" or "L2"
     clip: float | None = None  # bound that the data were clipped to, if they were
-    noise_scale: float | None = (
-        None  # standard deviation (or scale) of the noise on each number, in the release's units
-    )
+    noise_scale: float | None = None  # deviation (or scale) of the noise on each number, in the release's units
     compositions: int = 1  # how many times the data were used
     accountant: str = ACCOUNTANT  # what computed epsilon, with its version
     public_inputs: Mapping[str, Plain] = field(default_factory=dict)  # settings and public knowledge, public seeds too
@@ -263,9 +261,8 @@ class PrivacyRecord:
         record = cls(
             **{entry.name: read_field(entry.name, str(entry.type), values[entry.name]) for entry in fields(cls)}
         )
-        if (
-            schema == 1 and record.claims and mean_seeds(record)
-        ):  # the seed was a setting then, 0 unless another was given
+        # The seed was a setting then, 0 unless another was given.
+        if schema == 1 and record.claims and mean_seeds(record):
             return record.without_guarantee(KNOWN_BEFORE)
         return _vouched_for(record)
 

@@ -43,9 +43,8 @@ class Due:
 
     relations: frozenset[Relation]  # that its mechanism may claim
     fields: Mapping[str, float | None]  # numbers of the record, by field; None: there must be none
-    inputs: Mapping[str, float] = field(
-        default_factory=dict
-    )  # numbers among its public inputs, all of which must be there
+    # Numbers among its public inputs, all of which must be there.
+    inputs: Mapping[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
     uses: int | None = 1  # how often one release uses the data, at most; None: as often as it says

@@ -10,11 +10,11 @@ from zoo.privacy.record.shared_projection import OTHER_SEEDS, SEED, mean_seeds, 
 from zoo.privacy.record.texts import TRIED as TRIED
 
 Ledger = tuple[PrivacyEvent, ...]
-Account = tuple[PrivacyRecord, Ledger]
-"""Record and ledger of one release."""
+RecordAndLedger = tuple[PrivacyRecord, Ledger]
+"""Those of one release."""
 
 
-def chosen_among(chosen: Account, others: Sequence[Account]) -> Account:
+def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> RecordAndLedger:
     """Record and ledger of a release that was chosen among several of the same data by looking at results.
 
     The choice depends on all of the releases, so it is accounted for as if all of them were handed over (Liu & Talwar,

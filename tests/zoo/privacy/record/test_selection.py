@@ -27,7 +27,7 @@ from zoo.privacy.accounting.gaussian_mixture import mix_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import OS_ENTROPY
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
-from zoo.privacy.record.selection import TRIED, Account, chosen_among
+from zoo.privacy.record.selection import TRIED, RecordAndLedger, chosen_among
 
 multipliers = st.floats(0.5, 50)
 projections = st.builds(GaussianProjectionEvent, st.floats(20, 100), st.integers(1, 50))
@@ -36,7 +36,7 @@ events = st.builds(GaussianEvent, multipliers) | projections
 
 def account(
     *ledger: PrivacyEvent, delta: float = 1e-5, relation: Relation = Relation.CHANGE_ONE_RATING, **more: object
-) -> Account:
+) -> RecordAndLedger:
     """A proved release with these events."""
     gaussian = all(isinstance(event, GaussianEvent) for event in ledger)
     record = PrivacyRecord(
@@ -57,7 +57,7 @@ def account(
     return record, ledger
 
 
-def gauss(multiplier: float, **more: object) -> Account:
+def gauss(multiplier: float, **more: object) -> RecordAndLedger:
     return account(GaussianEvent(multiplier), **more)
 
 
@@ -164,7 +164,7 @@ def test_two_projections_cost_at_least_one_with_the_squares_added() -> None:
 # Without a guarantee, or of another kind.
 
 
-def without() -> Account:
+def without() -> RecordAndLedger:
     record, ledger = gauss(2.0)
     return record.without_guarantee("seeded noise"), ledger
 
