@@ -164,6 +164,7 @@ GUARANTEES = (
         ("any value lies on the lattice", "(np.abs(steps - np.rint(steps)) > tolerance)", "(steps != steps)"),
         ("zeros are never reported as ones", "_kept(record, tensors), keep * p,", "_kept(record, tensors), 0 * p,"),
         ("all values are large", "int(np.count_nonzero(values >= middle))", "len(values)"),
+        ("nothing was rounded", "_MANY = 64", "_MANY = 1"),
         ("any tensors are those of a training", "    _check_kind(record, tensors)\n", ""),
         (
             "a single centred row is not looked at",

@@ -39,7 +39,7 @@ def publish_release(
     if budget is None:
         release.save(out, key)
         return release
-    line = budget.spend(Account("the release", name, release.num_users, release.record, release.ledger), data)
+    line = budget.spend(Account("the release", name, release.source_users, release.record, release.ledger), data)
     try:
         release.save(out, key)
     except BaseException:

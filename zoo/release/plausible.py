@@ -8,6 +8,7 @@ The chance to refuse rows that are as claimed is at most `FALSE_ALARM` for a rel
 share of that, and so has each of the many users or items that one test looks at.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,6 +38,7 @@ FALSE_ALARM = 1e-9
 _CHUNK = 2**20  # numbers looked at at a time
 _MOST_COLUMNS = 2**25  # beyond, single items are not looked at
 _LARGEST_MATRIX = 2**25  # numbers of a projection that is computed again
+_MANY = 64  # squares whose sum rounding does not change
 _FAR = 1.5  # standard deviations of the noise from both 0 and 1
 
 
@@ -135,8 +137,9 @@ def _single(record: PrivacyRecord, row: npt.NDArray[np.float32], sigma: float) -
         raise ReleaseError("Nothing is left of the row of a single user after centring, and this one is not 0.")
     if users == 1:
         return []
-    squares = float(np.square(row, dtype=np.float64).sum()) / (sigma**2 * (1 - 1 / users))
-    return [Finding("they vary too little", float(chi2.cdf(squares, len(row))))]
+    # Rounded were both its number and the mean.
+    squares = _unrounded(np.square(row, dtype=np.float64).sum() / (1 - 1 / users), 4 * len(row), sigma)
+    return [Finding("they vary too little", float(chi2.cdf(squares / sigma**2, len(row))))]
 
 
 def _dense(record: PrivacyRecord, tensors: Mapping[str, Tensor], width: str) -> npt.NDArray[np.float32]:
@@ -216,14 +219,34 @@ def _of_squares(squares: _Squares, sigma: float, *, centred: bool, independent: 
     """
     users, width, variance = len(squares.of_rows), len(squares.of_columns), sigma**2
     left = users - centred
-    total = chi2.cdf(squares.of_columns.sum() / variance, float(left) * width)
-    rows = chi2.cdf(squares.of_rows / variance * users / left, width)
-    columns = chi2.cdf(squares.of_columns / variance, left)
+    whole, of_rows, of_columns = (
+        _unrounded(sums, count, sigma)
+        for sums, count in (
+            (squares.of_columns.sum(), users * width),
+            (squares.of_rows, width),
+            (squares.of_columns, users),
+        )
+    )
+    total = chi2.cdf(whole / variance, float(left) * width)
+    rows = chi2.cdf(of_rows / variance * users / left, width)
+    columns = chi2.cdf(of_columns / variance, left)
     return [
         Finding("they vary too little", float(total)),
         Finding("those of some users vary too little", _smallest(rows, independent=independent)),
         Finding("some of their columns vary too little", _smallest(columns, independent=True)),
     ]
+
+
+def _unrounded(sums: Floats, count: int, sigma: float) -> Floats:
+    """The most that sums of so many squares can have been before each number was rounded, by half a step of the lattice.
+
+    Where there are few: all of them may have become 0, which has no chance under a chi-square law. Of many that is out of the
+    question, and what rounding does to the sum is far below its spread.
+    """
+    if count >= _MANY:
+        return sums
+    most: Floats = (np.sqrt(sums) + math.sqrt(count) * lattice_spacing(sigma) / 2) ** 2
+    return most
 
 
 def _far_share(sigma: float, distance: float) -> float:

@@ -79,9 +79,9 @@ class Release:
         if self.record.claims:
             if self.kind == "ratings":
                 raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
-            if self.record.delta is not None and self.record.delta * max(self.num_users, 1) >= 1:
+            if self.record.delta is not None and self.record.delta * max(self.source_users, 1) >= 1:
                 raise ReleaseError(
-                    f"delta {self.record.delta:g} is not below one over the {self.num_users} users, so the guarantee would "
+                    f"delta {self.record.delta:g} is not below one over the {self.source_users} users, so the guarantee would "
                     "hold for handing over one user's data whole."
                 )
         self.record.check_against(self.ledger)
@@ -90,6 +90,12 @@ class Release:
     def num_users(self) -> int:
         """Users with a row."""
         return len(self.user_ids)
+
+    @property
+    def source_users(self) -> int:
+        """Users of the source: as many as the record says, and at least those with a row."""
+        stated = self.record.public_inputs.get("num_users")
+        return max(self.num_users, stated if type(stated) is int else 0)
 
     @property
     def sparse(self) -> bool:

@@ -87,6 +87,10 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m["record"].update(noise_scale=0.0), "positive sensitivity and noise_scale"),
         (lambda m: m["record"].update(compositions=0), "at least one composition"),
         (lambda m: m["record"].update(delta=0.5), "is not below one over the 9 users"),
+        (
+            lambda m: m["record"].update(delta=0.001) or m["record"]["public_inputs"].update(num_users=1000),
+            "is not below one over the 1000 users",
+        ),
         (lambda m: m.update(domain=""), "A domain must be a text of printable characters, of one at least, got ''"),
         (lambda m: m.update(schema=0), "schemas count from 1"),
     ],

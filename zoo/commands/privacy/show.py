@@ -2,6 +2,7 @@
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,10 +203,15 @@ def as_text(page: list[Part]) -> str:
     blocks = []
     for part in page:
         width = max((len(name) for name, _ in part.rows), default=0)
-        lines = [f"  {visible(line)}" for line in part.lines]
-        lines += [f"  {visible(name):<{width}}  {visible(value)}" for name, value in part.rows]
-        blocks.append("\n".join([visible(part.title), *lines]))
+        lines = [f"  {_single_spaced(line)}" for line in part.lines]
+        lines += [f"  {_single_spaced(name):<{width}}  {_single_spaced(value)}" for name, value in part.rows]
+        blocks.append("\n".join([_single_spaced(part.title), *lines]))
     return "\n\n".join(blocks)
+
+
+def _single_spaced(text: str) -> str:
+    """As visible, without the blanks by which a long text would go on below in the place of a heading or a name."""
+    return re.sub(" {2,}", " ", visible(text))
 
 
 def as_html(page: list[Part], title: str) -> str:

@@ -22,7 +22,7 @@ SAME = (
 def account_of(path: Path, trusted: TrustedKeys | None = None) -> Account:
     """The account of a release's folder, read and checked as a target reads it."""
     release = Release.load(path, trusted)
-    return Account(str(path), release.domain, release.num_users, release.record, release.ledger, release.digest)
+    return Account(str(path), release.domain, release.source_users, release.record, release.ledger, release.digest)
 
 
 def total_parts(accounts: Sequence[Account], total: Total) -> list[Part]:

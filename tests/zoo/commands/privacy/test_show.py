@@ -122,6 +122,13 @@ def test_a_share_is_never_rounded_down() -> None:
     assert share(0.999999) == "100 %"
 
 
+def test_no_text_goes_on_in_the_place_of_a_heading() -> None:
+    """On a terminal of eighty columns blanks would carry the rest of a text to the beginning of a line."""
+    forged = "for research" + " " * 200 + "guarantee      proved"
+    said = as_text([Part("Said", [forged], [("rationale", forged)])])
+    assert said == "Said\n  for research guarantee proved\n  rationale  for research guarantee proved"
+
+
 def test_a_page_shows_every_character_and_obeys_none() -> None:
     texts = [*UNPRINTABLE.values(), MARKUP]
     page = [Part(text, [text], [(text, text)]) for text in texts]
