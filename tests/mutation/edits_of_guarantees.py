@@ -379,8 +379,8 @@ GUARANTEES = (
         ),
         (
             "one projection for all releases",
-            "secrets.randbits(63) if self.seed is None else self.seed",
-            "self.seed or 0",
+            "self.matrix(num_items, secrets.randbits(63))",
+            "self.matrix(num_items, 0)",
         ),
         (
             "a mean over projections holds for one that was known",

@@ -65,9 +65,9 @@ class Projected(Publisher):
         rating_range: Largest rating; 1 for binary data.
         clip: L2 norm that users' rows are clipped to; for users only.
         centre: Whether to subtract the published mean row.
-        seed: Of M, public and in the record. Null: drawn from the operating system for each release. A number makes M
-            repeatable, which the calibrations `unit` and `max` allow: theirs hold for every M. Those of a random M do not hold
-            for one that was known before: the record then says `guarantee: none`.
+        seed: Of M, public and in the record. Null: drawn from the operating system for each release (0 with a ``noise_seed``,
+            which repeats it). A number makes M repeatable, which the calibrations `unit` and `max` allow: theirs hold for every
+            M. Those of a random M do not hold for one that was known before: the record then says `guarantee: none`.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
             it can subtract the noise: the record then says `guarantee: none`.
         paper_faithful: Whether to publish as the paper prints it, for comparison: ratings centred first, singular values
@@ -123,8 +123,10 @@ class Projected(Publisher):
         """The form that the paper prints, from the lifted ratings ``(items, users)``; shape ``(users, dim)``."""
 
     def drawn_matrix(self, num_items: int) -> PublicMatrix:
-        """M of one release: of the seed asked for, or of one that nobody knew before."""
-        return self.matrix(num_items, secrets.randbits(63) if self.seed is None else self.seed)
+        """M of one release: of the seed asked for, or of one that nobody knew before; that of 0 in a release to be repeated."""
+        if self.seed is not None or self.noise_seed is not None:
+            return self.matrix(num_items, self.seed or 0)
+        return self.matrix(num_items, secrets.randbits(63))
 
     def projection(self, sizes: PublicSizes, matrix: PublicMatrix) -> ProjectionPlan:
         """How much noise goes with M, and what it proves; from public settings alone."""

@@ -202,3 +202,11 @@ def test_the_papers_form_takes_the_papers_noise(calibration: Calibration) -> Non
         JLT(epsilon=1.0, calibration=calibration, paper_faithful=True)
     with pytest.raises(ValueError, match="Use calibration 'gaussian'"):
         JLT(epsilon=1.0, relation="zero_out_one_user", clip=1.0, paper_faithful=True)
+
+
+def test_a_release_with_seeded_noise_is_repeated_whole() -> None:
+    """Its projection too, which nobody is to rely on: it claims nothing anyway."""
+    first, second = (JLT(epsilon=4.0, num_components=8, noise_seed=1).publish(binary(), "book") for _ in range(2))
+    assert first.tensors["rows"].equal(second.tensors["rows"])
+    assert first.record == second.record
+    assert first.record.public_inputs["projection_seed"] == 0
