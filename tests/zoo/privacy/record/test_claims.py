@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.methods.one_bit_mc.problems import problem
@@ -149,6 +149,7 @@ def test_records_of_earlier_versions_agree_with_their_ledgers(name: str) -> None
 
 
 @pytest.mark.parametrize("name", HONEST)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_number_that_the_ledger_determines_is_that_number(name: str, data: st.DataObject) -> None:
     record, ledger = honest(name)
@@ -169,6 +170,7 @@ def test_a_number_that_the_ledger_determines_is_that_number(name: str, data: st.
 
 
 @pytest.mark.parametrize("name", HONEST)
+@settings(max_examples=10)
 @given(compositions=st.integers(1, 10_000))
 def test_data_were_used_as_often_as_the_ledger_says(name: str, compositions: int) -> None:
     record, ledger = honest(name)
