@@ -330,7 +330,7 @@ class CrossDomainDataModule(LightningDataModule):
         return {
             "num_users": self.train.num_users,
             "num_items": self.train.num_items,
-            "sources": {name: {"kind": r.kind, "width": r.width} for name, r in self.releases.items()},
+            "sources": {name: release.sizes for name, release in self.releases.items()},
         }
 
     @property

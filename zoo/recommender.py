@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.ratings import Ratings
+from zoo.data.released_pairs import observed_rows
 from zoo.metrics import (
     SELECTION_METRIC,
     PhaseRanking,
@@ -33,7 +34,8 @@ Penalty = Callable[[Outputs], Tensor]
 class TargetData(Protocol):
     """What a datamodule gives a recommender after its ``setup``, and all that a recommender asks of one."""
 
-    #: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source ``sources[name]["width"]``.
+    #: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source those of its release:
+    #: ``sources[name]["width"]`` of a row, ``["num_users"]`` rows, ``["num_layers"]`` of embeddings (else 1), and its ``["kind"]``.
     sizes: Sizes
     #: What the data and each release were, by domain; a checkpoint is refused where they differ.
     digests: dict[str, str]
@@ -105,7 +107,7 @@ class Recommender(LightningModule, ABC):
 
     @abstractmethod
     def build(self, sizes: Sizes) -> None:
-        """Make the networks from the sizes of the data: ``num_users``, ``num_items``, ``sources[name]["width"]``."""
+        """Make the networks from the sizes of the data: ``num_users``, ``num_items``, and ``sources`` (see `TargetData`)."""
 
     @abstractmethod
     def step(self, batch: Batch) -> Outputs:
@@ -204,6 +206,16 @@ class Recommender(LightningModule, ABC):
     def all_source_rows(self, users: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """What :meth:`source_rows` gives, for every source."""
         return {name: self.source_rows(name, users) for name in self.sources}
+
+    def source_pairs(self, name: str) -> SparseRows:
+        """The pairs that a release of 0/1 rows holds, one row a user of the release; `TypeError` if it holds no such rows."""
+        try:
+            return observed_rows(self._linked(name).rows)
+        except ValueError as error:
+            raise TypeError(
+                f"{type(self).__name__} learns from who has which item, and the release of {name!r} does not say: {error}. Release "
+                "ratings (Plaintext) or flipped cells (FlippedRows), not denoised, or choose a method that reads rows."
+            ) from error
 
     def has_row(self, users: Tensor) -> Tensor:
         """Which users (batch,) have a row in some release, as a mask."""

@@ -15,11 +15,16 @@ from zoo.release.lazy_rows import LazyRows
 
 LARGEST_WIDTH = 2**31
 
-Kind = Literal["rows", "ratings", "generator"]
+Kind = Literal["rows", "ratings", "generator", "embeddings"]
 
 
 class Layout(ABC):
     """The tensors of a release, by name. A new kind is one subclass, with its name in `Kind` and `LAYOUTS`."""
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of embeddings that a row holds one after the other; 1 of every other kind."""
+        return 1
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = tensors
@@ -137,6 +142,28 @@ class Generator(Layout):
         return GeneratedRows(self.tensors)
 
 
+class Embeddings(Layout):
+    """``vectors`` (users, layers, width), float32: what a network made of each user, layer by layer; a row holds all of them."""
+
+    def check(self, num_users: int) -> None:
+        """Of one shape for all users."""
+        self._expect({"vectors": torch.float32})
+        shape = tuple(self.tensors["vectors"].shape)
+        if len(shape) != 3 or shape[0] != num_users or min(shape[1:]) < 1 or shape[1] * shape[2] > LARGEST_WIDTH:
+            raise ReleaseError(f"Tensor 'vectors' must have shape ({num_users}, layers >= 1, width >= 1), got {shape}.")
+
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:  # noqa: D102
+        return {"vectors": self.tensors["vectors"][index]}
+
+    def module(self) -> DenseRows:
+        """Rows of all layers side by side, the first layer first."""
+        return DenseRows(self.tensors["vectors"].flatten(1))
+
+    @property
+    def num_layers(self) -> int:  # noqa: D102
+        return int(self.tensors["vectors"].shape[1])
+
+
 def compressed(rows: csr_array) -> dict[str, Tensor]:
     """Sparse float32 rows as tensors of the layout `Compressed`."""
     return {
@@ -148,7 +175,12 @@ def compressed(rows: csr_array) -> dict[str, Tensor]:
 
 
 #: How the tensors of each kind lie; ``rows`` may also be kept compressed.
-LAYOUTS: dict[Kind, type[Layout]] = {"rows": Dense, "ratings": Compressed, "generator": Generator}
+LAYOUTS: dict[Kind, type[Layout]] = {
+    "rows": Dense,
+    "ratings": Compressed,
+    "generator": Generator,
+    "embeddings": Embeddings,
+}
 
 
 def layout_of(kind: Kind, tensors: Mapping[str, Tensor]) -> Layout:

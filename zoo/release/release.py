@@ -107,6 +107,16 @@ class Release:
         """Width of a row."""
         return self._layout.width
 
+    @property
+    def num_layers(self) -> int:
+        """Layers of embeddings that a row holds one after the other; 1 of every other kind."""
+        return self._layout.num_layers
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Plain numbers that the networks of a method are built from, and the kind."""
+        return {"kind": self.kind, "num_users": self.num_users, "width": self.width, "num_layers": self.num_layers}
+
     @cached_property
     def _layout(self) -> Layout:
         return layout_of(self.kind, self.tensors)

@@ -1,0 +1,80 @@
+"""Pairs of a released 0/1 matrix, drawn on the device with negatives: for methods that learn from a source's pairs, too."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data.batches import PairBatch, TripleBatch
+from zoo.nn.rows import DenseRows, ReadableRows, SparseRows
+
+
+def observed_rows(rows: ReadableRows) -> SparseRows:
+    """Rows of zeros and ones as sparse rows of the ones; `ValueError` if a number is neither, or rows are made when read."""
+    if isinstance(rows, SparseRows):
+        if not bool((rows.weights == 1).all()):
+            raise ValueError("its rows hold numbers other than 0 and 1")
+        return rows
+    if not isinstance(rows, DenseRows):
+        raise ValueError("its rows are made when they are read")
+    if not bool(((rows.rows == 0) | (rows.rows == 1)).all()):
+        raise ValueError("its rows hold numbers other than 0 and 1")
+    users, items = rows.rows.nonzero(as_tuple=True)
+    starts = torch.cat([users.new_zeros(1), torch.bincount(users, minlength=rows.num_rows).cumsum(0)])
+    return SparseRows(starts, items, torch.ones(len(items), device=items.device), rows.width)
+
+
+class ReleasedPairs(nn.Module):
+    """The observed pairs of a release, drawn from at random, each with items that its user has not.
+
+    A user is a row of the release, who need not be one of the target's. The draws are torch's own, so a resumed run repeats
+    them. A release of nobody has no pairs, and gives empty batches.
+    """
+
+    users: Tensor  # row of each pair, (pairs,)
+    items: Tensor  # item of each pair, (pairs,)
+    keys: Tensor  # user * num_items + item, rising, (pairs,)
+
+    def __init__(self, rows: SparseRows) -> None:
+        super().__init__()
+        self.num_users, self.num_items = rows.num_rows, rows.width
+        counts = rows.counts()
+        if full := int((counts == rows.width).sum()):
+            raise ValueError(f"{full} of its users have every one of the {rows.width} items, and no other to be drawn")
+        users = torch.repeat_interleave(counts)
+        keys = users * rows.width + rows.items
+        for name, tensor in {"users": users, "items": rows.items, "keys": keys.sort().values}.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    @property
+    def num_pairs(self) -> int:
+        """How many pairs there are."""
+        return len(self.users)
+
+    def pairs(self, count: int, num_negatives: int = 1) -> PairBatch:
+        """So many observed pairs, drawn with replacement, with label 1; then ``num_negatives`` others for each, with label 0."""
+        users, items = self._observed(count)
+        repeated = users.repeat(num_negatives)
+        labels = torch.cat([torch.ones(len(users)), torch.zeros(len(repeated))]).to(users.device)
+        return PairBatch(torch.cat([users, repeated]), torch.cat([items, self._others(repeated)]), labels)
+
+    def triples(self, count: int) -> TripleBatch:
+        """So many observed pairs, drawn with replacement, with another item each."""
+        users, items = self._observed(count)
+        return TripleBatch(users, items, self._others(users))
+
+    def _observed(self, count: int) -> tuple[Tensor, Tensor]:
+        index = torch.randint(max(self.num_pairs, 1), (count if self.num_pairs else 0,), device=self.users.device)
+        return self.users[index], self.items[index]
+
+    def _others(self, users: Tensor) -> Tensor:
+        """An item for each user (batch,), uniform over those the user has not: rejection sampling."""
+        items = torch.randint(self.num_items, users.shape, device=users.device)
+        while len(rejected := self._has(users, items).nonzero().squeeze(1)):
+            items[rejected] = torch.randint(self.num_items, rejected.shape, device=users.device)
+        return items
+
+    def _has(self, users: Tensor, items: Tensor) -> Tensor:
+        keys = users * self.num_items + items
+        places = torch.searchsorted(self.keys, keys).clamp(max=max(self.num_pairs - 1, 0))
+        return self.keys[places] == keys if self.num_pairs else torch.zeros_like(keys, dtype=torch.bool)
