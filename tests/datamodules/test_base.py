@@ -127,9 +127,7 @@ def test_links_follow_ids(tmp_path: Path) -> None:
         assert (row == -1) == (user not in release.user_ids)
         assert row == -1 or release.user_ids[row] == user
     assert data.summary["releases"]["right"]["overlap"] == 8
-    assert data.sizes["sources"] == {
-        "right": {"kind": "ratings", "num_users": 20, "width": 30, "num_layers": 1}
-    }
+    assert data.sizes["sources"] == {"right": {"kind": "ratings", "num_users": 20, "width": 30, "num_layers": 1}}
 
 
 @pytest.mark.usefixtures("zoo_data")
