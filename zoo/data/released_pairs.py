@@ -6,19 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import PairBatch, TripleBatch
-from zoo.nn.rows import DenseRows, ReadableRows, SparseRows
+from zoo.nn.rows import DenseRows, ReadableRows, SparseRows, zeros_and_ones
 
 
 def observed_rows(rows: ReadableRows) -> SparseRows:
     """Rows of zeros and ones as sparse rows of the ones; `ValueError` if a number is neither, or rows are made when read."""
-    if isinstance(rows, SparseRows):
-        if not bool((rows.weights == 1).all()):
-            raise ValueError("its rows hold numbers other than 0 and 1")
-        return rows
-    if not isinstance(rows, DenseRows):
+    if not isinstance(rows, SparseRows | DenseRows):
         raise ValueError("its rows are made when they are read")
-    if not bool(((rows.rows == 0) | (rows.rows == 1)).all()):
+    if not zeros_and_ones(rows):
         raise ValueError("its rows hold numbers other than 0 and 1")
+    if isinstance(rows, SparseRows):
+        return rows
     users, items = rows.rows.nonzero(as_tuple=True)
     starts = torch.cat([users.new_zeros(1), torch.bincount(users, minlength=rows.num_rows).cumsum(0)])
     return SparseRows(starts, items, torch.ones(len(items), device=items.device), rows.width)

@@ -75,3 +75,8 @@ def decorrelation_loss(factors: Tensor) -> Tensor:
     correlation = correlations(factors)
     dim = len(correlation)
     return correlation.triu(1).square().sum() * (2 / max(dim * (dim - 1), 1))
+
+
+def bits_loss(logits: Tensor, rows: Tensor, present: Tensor) -> Tensor:
+    """Binary cross-entropy of dense rows of zeros and ones (batch, width), summed over those that are present (batch,)."""
+    return (F.binary_cross_entropy_with_logits(logits, rows, reduction="none").sum(1) * present).sum()

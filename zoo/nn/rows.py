@@ -144,6 +144,13 @@ class ReadableRows(Protocol):
         """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
 
 
+def zeros_and_ones(rows: ReadableRows) -> bool:
+    """Whether every number of rows that are at hand is 0 or 1; False of rows that are made when they are read."""
+    if isinstance(rows, SparseRows):
+        return bool((rows.weights == 1).all())
+    return isinstance(rows, DenseRows) and bool(((rows.rows == 0) | (rows.rows == 1)).all())
+
+
 class LinkedRows(nn.Module):
     """Rows of another party's release, read by the target's own user index."""
 

@@ -203,3 +203,11 @@ def test_half_precision_is_worked_out_in_single() -> None:
 def test_what_is_no_matrix_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"rows of a matrix; got the shape \("):
         decorrelation_loss(torch.zeros(shape))
+
+
+def test_cross_entropy_of_rows_counts_those_that_are_present() -> None:
+    logits, rows = drawn(3, 5), (drawn(3, 5) > 0).float()
+    present = torch.tensor([True, False, True])
+    chances = logits.double().sigmoid()
+    slow = -(rows * chances.log() + (1 - rows) * (1 - chances).log())[present].sum()
+    assert float(bits_loss(logits, rows, present)) == pytest.approx(float(slow), rel=1e-5)
