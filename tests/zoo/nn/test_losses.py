@@ -14,6 +14,7 @@ from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import (
     alignment_loss,
     all_items_loss,
+    bits_loss,
     correlations,
     decorrelation_loss,
     pairwise_loss,
