@@ -164,6 +164,10 @@ class Recommender(LightningModule, ABC):
             )
         self.check_signs(self.data.signs)
         self.read_data(self.data)
+        # Rows are the same on every rank and are not trained: nothing to broadcast before each forward pass.
+        self._ddp_params_and_buffers_to_ignore = [
+            name for name, _ in self.named_buffers() if name not in self.state_dict()
+        ]
 
     def check_signs(self, signs: bool) -> None:
         """Refuse ratings that are signs where the method learns from implicit feedback, and the other way round."""
@@ -193,10 +197,6 @@ class Recommender(LightningModule, ABC):
         asked = data.full_ranking, data.sampled_ranking  # neither where a source trains
         stages = ("val", "test") if any(asked) else ()
         self.rankings = nn.ModuleDict({stage: PhaseRanking(*asked, data.ks, data.ties) for stage in stages})
-        # Rows are the same on every rank and are not trained: nothing to broadcast before each forward pass.
-        self._ddp_params_and_buffers_to_ignore = [
-            name for name, _ in self.named_buffers() if name not in self.state_dict()
-        ]
 
     def source_rows(self, name: str, users: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,) in a release, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""

@@ -11,7 +11,6 @@ from zoo.data.batches import Batch, TripleBatch
 from zoo.nn.factors import FactorTables
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
-from zoo.nn.rows import SparseRows
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender, Sizes, TargetData
 
@@ -75,8 +74,8 @@ class LightGCN(Recommender):
 
     def read_data(self, data: TargetData) -> None:
         """Keep the graph of the training ratings, beside what every method keeps."""
-        self.graph = LightGraph(SparseRows.of(data.train), SparseRows.of(data.train.transpose()))
-        super().read_data(data)  # last: it lists all buffers that are no weights
+        super().read_data(data)
+        self.graph = LightGraph(self.target_rows, self.target_columns)
 
     def propagated(self) -> tuple[Tensor, Tensor]:
         """Factors of all users (num_users, num_factors) and all items (num_items, num_factors), after the layers."""

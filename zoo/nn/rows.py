@@ -75,6 +75,13 @@ class SparseRows(nn.Module):
         """Entries in each row, shape ``(rows,)``."""
         return self.starts.diff()
 
+    def transposed(self) -> SparseRows:
+        """The columns as rows, the entries of each in the order of the rows they come from."""
+        order = self.items.argsort(stable=True)
+        counts = torch.bincount(self.items, minlength=self.width)
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparseRows(starts, torch.repeat_interleave(self.counts())[order], self.weights[order], self.num_rows)
+
     def bags(self, index: Tensor) -> Bags:
         """Rows ``index`` (batch,), in any order and as often as wanted.
 

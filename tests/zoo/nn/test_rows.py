@@ -24,6 +24,15 @@ def test_dense_and_bags_equal_the_matrix(index: list[int], density: float, seed:
     assert bags.rows.tolist() == [place for place, row in enumerate(dense[wanted]) for _ in row.nonzero()]
 
 
+@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+def test_transposed_rows_are_those_of_the_transposed_matrix(density: float) -> None:
+    ratings = some_ratings(density=density)
+    ours, theirs = SparseRows.of(ratings).transposed(), SparseRows.of(ratings.transpose())
+    assert (ours.num_rows, ours.width) == (theirs.num_rows, theirs.width) == (7, SparseRows.of(ratings).num_rows)
+    for name, buffer in theirs.named_buffers():
+        assert torch.equal(buffer, dict(ours.named_buffers())[name])
+
+
 def test_buffers_stay_out_of_checkpoints() -> None:
     assert SparseRows.of(some_ratings()).state_dict() == {}
 
