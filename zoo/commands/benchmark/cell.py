@@ -6,7 +6,7 @@ import platform
 import shutil
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from zoo.run_folder import write_json
 #: Written last: a folder without it is half-written.
 CELL = "cell.json"
 LOG = "log.txt"
+#: Below a cell that searches: its trials, and their list.
+SEARCH, TRIALS = "search", "search.json"
 #: Beside the runs: the benchmark as it was run.
 BENCHMARK = "benchmark.json"
 
@@ -66,6 +68,23 @@ class Cell:
             return None
         return kept if isinstance(kept, dict) and kept.get("settings") == self.settings() else None
 
+    @property
+    def searcher(self) -> "Cell":
+        """The cell whose search gives this one's settings: itself, or where the first seed searches for all, that one."""
+        search = self.benchmark.systems[self.row.system].search
+        shared = search is not None and search.seeds == "first"
+        return replace(self, seed=self.benchmark.seeds_of(self.row)[0]) if shared else self
+
+    def chosen(self) -> dict[str, Any]:
+        """What its search chose; a search that is not finished is refused."""
+        if self.finished() is None:
+            raise BenchmarkError(
+                f"The settings of {self.row.name} are searched with seed {self.seed}, and {self.name} is not finished. "
+                "Run that cell too."
+            )
+        found: dict[str, Any] = json.loads((self.folder / SEARCH / TRIALS).read_text(encoding="utf-8"))["chosen"]
+        return found
+
     def begin(self) -> Path:
         """Make an empty folder in the place of a half-written one; gives the path of its log."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -77,13 +96,16 @@ class Cell:
         import torch  # and all that needs it: whoever lists or reads cells does without
 
         from zoo.commands.benchmark.fit import tested
-        from zoo.commands.benchmark.search import best_settings
+        from zoo.commands.benchmark.search import best_settings, settings
 
         began = time.perf_counter()
         arguments = self.benchmark.arguments(self.row, self.seed)
         asked = self.benchmark.systems[self.row.system].search
         if asked is not None:
-            arguments += best_settings(asked, arguments, self.folder / "search", self.seed)
+            if (first := self.searcher).seed != self.seed:
+                arguments += settings(first.chosen())
+            else:
+                arguments += best_settings(asked, arguments, self.folder / SEARCH, self.seed)
         tested(arguments, self.folder)
         if not keep_checkpoints:
             for checkpoint in self.folder.rglob("*.ckpt"):

@@ -45,6 +45,7 @@ class Task:
     # Dotted settings that make the task out of a config, such as ``data.target``.
     settings: dict[str, Any] = field(default_factory=dict)
     published: PublishedTask | None = None  # the same task in the papers, where there is one
+    seeds: list[int] | None = None  # of this task; null: those of the benchmark
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,15 +134,17 @@ class Range:
 
 @dataclass(frozen=True, config=STRICT)
 class Search:
-    """A hyperparameter search inside every cell of a system, on validation alone."""
+    """A hyperparameter search inside the cells of a system, on validation alone."""
 
     trials: int  # how many settings are tried
     # Dotted settings and what they may be. A setting of the publisher makes every trial a release of its own: all of them
     # are then counted in the record of the one that is used.
     parameters: dict[str, Range]
+    # Who searches: the cell of each seed, or that of a row's first seed for all of them, at a fraction of the time.
+    seeds: Literal["each", "first"] = "each"
 
     def __post_init__(self) -> None:
-        """Refuse a search of nothing."""
+        """Refuse a search of nothing, and one whose releases some cells would not count."""
         if self.trials < 1 or not self.parameters:
             raise BenchmarkError(
                 f"A search needs at least one trial and one parameter; got {self.trials} and {list(self.parameters)}."
@@ -149,6 +152,11 @@ class Search:
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
             raise BenchmarkError(
                 f"A search may set {', '.join(SEARCHABLE)}; got {unknown}. Others change the data that trials are compared on."
+            )
+        if self.touches_source and self.seeds == "first":
+            raise BenchmarkError(
+                "A search that publishes in every trial must be each seed's own, so that each run counts the releases that its "
+                "settings came of; got seeds 'first'. Take 'each', or search no setting of the publisher."
             )
 
     @property
@@ -164,7 +172,7 @@ class System:
     config: Path  # the experiment it is run with; paths are relative to the folder that the command is run in
     settings: dict[str, Any] = field(default_factory=dict)  # dotted settings that differ from the config
     releases: list[Released] = field(default_factory=list)  # what it is given; empty: it learns from the target alone
-    seeds: list[int] | None = None  # of this system; null: those of the benchmark. One seed for what no seed changes
+    seeds: list[int] | None = None  # of this system; null: those of the task. One seed for what no seed changes
     tasks: list[str] | None = None  # which tasks it is run on; null: all
     search: Search | None = None
     published_as: str = ""  # name in the papers' tables, for a system without release
@@ -187,15 +195,16 @@ class Benchmark:
         for what in ("tasks", "systems", "seeds"):
             if not getattr(self, what):
                 raise BenchmarkError(f"A benchmark needs {what}, and this one has none.")
+        for name, holder in [("the benchmark", self), *self.tasks.items(), *self.systems.items()]:
+            seeds = holder.seeds
+            if seeds is not None and (not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0):
+                raise BenchmarkError(f"Seeds must be distinct numbers from 0 on; {name} has {seeds}.")
         for name, system in self.systems.items():
             self._check_system(name, system)
         self._check_names()
 
     def _check_system(self, name: str, system: System) -> None:
-        """Its seeds, tasks and config."""
-        seeds = self.seeds if system.seeds is None else system.seeds
-        if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
-            raise BenchmarkError(f"Seeds must be distinct numbers from 0 on; {name} has {seeds}.")
+        """Its tasks and config."""
         asked = {*(system.tasks or []), *(task for released in system.releases for task in released.tasks or [])}
         if unknown := sorted(asked - self.tasks.keys()):
             raise BenchmarkError(f"{name} is to run on {unknown}, which are no tasks; there are {list(self.tasks)}.")
@@ -230,9 +239,11 @@ class Benchmark:
                         yield from released.rows(task, name)
 
     def seeds_of(self, row: Row) -> list[int]:
-        """Seeds that a row is run with."""
-        own = self.systems[row.system].seeds
-        return self.seeds if own is None else own
+        """Seeds that a row is run with: its system's, else its task's, else the benchmark's."""
+        for own in (self.systems[row.system].seeds, self.tasks[row.task].seeds):
+            if own is not None:
+                return own
+        return self.seeds
 
     def arguments(self, row: Row, seed: int) -> list[str]:
         """Arguments of ``python -m zoo fit`` for one cell, but for its folder."""

@@ -35,14 +35,17 @@ def run_cells(
 
     Each cell has a process of its own, forked from one that has the libraries imported: its memory is its own, and so is
     its end. Whatever it prints is in ``log.txt`` of its folder. Where this is interrupted, the running cells are stopped.
+    A cell whose settings another one searches is put off until that one has ended.
     """
     context = _context()
     waiting, outcomes = list(cells), list[Outcome]()
     running: dict[object, tuple[BaseProcess, Cell, float]] = {}
     try:
         while waiting or running:
-            while waiting and len(running) < processes:
-                cell = waiting.pop(0)
+            while len(running) < processes and (
+                cell := _next(waiting, [at_work for _, at_work, _ in running.values()])
+            ):
+                waiting.remove(cell)
                 process = context.Process(target=_work, args=(cell, threads, keep_checkpoints), name=cell.name)
                 process.start()
                 running[process.sentinel] = (process, cell, time.perf_counter())
@@ -55,6 +58,12 @@ def run_cells(
         for left, _, _ in running.values():
             left.kill()
     return outcomes
+
+
+def _next(waiting: Sequence[Cell], running: Sequence[Cell]) -> Cell | None:
+    """The first cell that waits for no search of another."""
+    ahead = {cell.name for cell in (*waiting, *running)}
+    return next((cell for cell in waiting if (by := cell.searcher.name) == cell.name or by not in ahead), None)
 
 
 def _context() -> SpawnContext | ForkServerContext:

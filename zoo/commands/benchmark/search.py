@@ -7,12 +7,11 @@ from typing import Any
 
 import optuna
 
+from zoo.commands.benchmark.cell import TRIALS
 from zoo.commands.benchmark.fit import trial as validated
 from zoo.commands.benchmark.grid import Range, Search, as_argument
 from zoo.release.release import Release
 from zoo.run_folder import write_json
-
-TRIALS = "search.json"
 
 
 def best_settings(search: Search, arguments: list[str], folder: Path, seed: int) -> list[str]:

@@ -207,3 +207,11 @@ def test_public_draws_follow_the_seed_also_inside_a_control(made: Made) -> None:
     given = {"class_path": "GeneratorPublisher", "init_args": {"network": "SPPG", "seed": 3}}
     benchmark = made(**released(publisher=given))
     assert publisher_of(benchmark.arguments(next(iter(benchmark.rows())), 7))["init_args"]["seed"] == 3
+
+
+def test_seeds_are_those_of_the_system_else_of_the_task_else_of_the_benchmark(made: Made) -> None:
+    tasks = {"few": {"title": "F", "seeds": [7]}, "many": {"title": "M"}}
+    systems = {"A": {"config": "popularity.yaml"}, "B": {"config": "popularity.yaml", "seeds": [2]}}
+    benchmark = made(seeds=[0, 1], tasks=tasks, systems=systems)
+    found = {(row.task, row.system): benchmark.seeds_of(row) for row in benchmark.rows()}
+    assert found == {("few", "A"): [7], ("few", "B"): [2], ("many", "A"): [0, 1], ("many", "B"): [2]}

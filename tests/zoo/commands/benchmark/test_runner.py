@@ -12,7 +12,7 @@ import pytest
 from tests.zoo.commands.benchmark.processes import POPULARITY, is_held, run, run_into, times, unruly_methods, wait_until
 from zoo.commands.benchmark.cell import CELL, cells_of
 from zoo.commands.benchmark.grid import Benchmark
-from zoo.commands.benchmark.runner import Outcome, run_cells
+from zoo.commands.benchmark.runner import Outcome, _next, run_cells
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
@@ -65,6 +65,17 @@ def test_cells_are_run_in_their_order_and_so_many_at_a_time(place: Path, made: M
     assert begun == [[2], [2, 0]], "the second begins when the first has ended"
     assert [outcome.cell for outcome in outcomes] == cells
     assert all(outcome.error == "" and outcome.seconds > 0 for outcome in outcomes)
+
+
+def test_a_cell_waits_for_the_search_of_another(made: Made) -> None:
+    search = {"trials": 1, "seeds": "first", "parameters": {"model.l2": {"choices": [1.0]}}}
+    ease = {"config": "popularity.yaml", "settings": {"model": "EASE"}}
+    systems = {"EASE": {**ease, "search": search}, "Searching itself": {**ease, "search": search | {"seeds": "each"}}}
+    first, own, second, other = cells_of(made(seeds=[0, 1], systems=systems), Path("out"))
+    assert _next([first, own, second, other], []) == first
+    assert _next([second, other], [first]) == other
+    assert _next([second], [first]) is None
+    assert _next([second], []) == second
 
 
 Started = tuple[Callable[[], int | None], Callable[[], None]]

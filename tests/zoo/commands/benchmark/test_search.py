@@ -14,9 +14,9 @@ from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from zoo import Release
-from zoo.commands.benchmark.cell import cells_of
+from zoo.commands.benchmark.cell import TRIALS, cells_of
 from zoo.commands.benchmark.grid import Benchmark, Range, read_benchmark
-from zoo.commands.benchmark.search import TRIALS, settings, suggest
+from zoo.commands.benchmark.search import settings, suggest
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent
 
@@ -235,6 +235,24 @@ def test_a_search_without_release_publishes_nothing(made: Made, place: Path) -> 
     assert searched.report["chosen"].keys() == {"model.l2"}
     assert len(searched.report["trials"]) == 2
     assert searched.report["trials_that_published"] == 0, "and says so"
+
+
+@pytest.mark.usefixtures("here")
+def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> None:
+    searching_ease = searching({"model.l2": {"choices": [1.0, 500.0]}}, 2, releases=[], settings={"model": "EASE"})
+    searching_ease["systems"]["PriCDR"]["search"]["seeds"] = "first"
+    first, second = cells_of(made(**searching_ease, seeds=[3, 1]), place / "runs")
+    assert (first.searcher, second.searcher) == (first, first)
+    with pytest.raises(
+        ValueError, match=r"PriCDR are searched with seed 3, and music/pricdr/seed-3 is not finished. Run"
+    ):
+        second.run()
+    for cell in (first, second):
+        cell.begin()
+        cell.run()
+    assert not (second.folder / "search").exists()
+    chosen = Searched(first.folder).report["chosen"]["model.l2"]
+    assert Searched(second.folder).config()["model"]["init_args"]["l2"] == chosen
 
 
 @pytest.mark.usefixtures("here")
