@@ -14,7 +14,7 @@ from zoo.report import tables
 from zoo.report.figures import curves
 from zoo.report.gains import Gain
 from zoo.report.papers import versus
-from zoo.report.results import DECIDING, RANKINGS, Line, Results
+from zoo.report.results import RANKINGS, Line, Results
 from zoo.report.tables import Table
 from zoo.run_folder import visible
 
@@ -50,13 +50,12 @@ def chapters(results: Results, found: Sequence[Gain]) -> list[Chapter]:
                 Section(f"{ranking.title()} ranking ({words})", tables.figure_tables(results, task, ranking))
                 for ranking, words in RANKINGS.items()
             ),
-            Section(
-                "What a row gains over its controls", [tables.gain_table(lines, own, r, DECIDING) for r in compared]
-            ),
+            Section("What a row gains over its controls", tables.gain_tables(lines, own, compared)),
             Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
             Section("Slices", tables.slice_tables(lines)),
             Section("Beside the papers", [tables.versus_table(beside)] if beside else []),
             Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]),
+            Section("Settings", [found for found in [tables.search_table(lines)] if found is not None]),
             Section("Cost", [tables.cost_table(lines)]),
         ]
         kept = [section for section in sections if section.tables or section.figures]

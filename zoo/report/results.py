@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
+from zoo.commands.benchmark.cell import BENCHMARK, CELL, SEARCH, TRIALS, digest_of, folder_of
 from zoo.commands.benchmark.grid import Row
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.run_folder import CASES, METRICS, PRIVACY
@@ -64,6 +64,7 @@ class Run:
     cell_seconds: float  # the whole cell, search included
     tuned: int  # trials of a hyperparameter search
     versions: dict[str, str]
+    search: dict[str, Any] | None = None  # the trials and what was chosen of them, where this run searched
 
     def figure(self, ranking: str, measure: str) -> float:
         """A test figure, such as ``("full", "ndcg@10")``; NaN where the run does not have it."""
@@ -259,5 +260,7 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
         for key in keys:
             part[key]  # what is missing is said now, not halfway through the report
     records = {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
-    search = cell["settings"]["search"]
-    return Run(seed, folder, report, records, cell["seconds"], search["trials"] if search else 0, cell["versions"])
+    asked, trials = cell["settings"]["search"], folder / SEARCH / TRIALS
+    search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
+    tuned = asked["trials"] if asked else 0
+    return Run(seed, folder, report, records, cell["seconds"], tuned, cell["versions"], search)

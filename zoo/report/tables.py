@@ -9,7 +9,7 @@ import polars as pl
 
 from zoo.privacy.record.record import rounded_up
 from zoo.report.arithmetic import violations
-from zoo.report.gains import CONTROLS, Gain
+from zoo.report.gains import CONTROLS, NOISE, Gain
 from zoo.report.papers import Versus, published
 from zoo.report.results import DECIDING, MEASURES, RANKINGS, GuaranteeKind, Line, Results
 from zoo.run_folder import METRIC_NAMES
@@ -81,6 +81,13 @@ def under(lines: Sequence[Line]) -> list[str]:
     return notes
 
 
+def gain_tables(ordered: Sequence[Line], found: Sequence[Gain], rankings: Sequence[str]) -> list[Table]:
+    """NDCG@10 of every row less that of its controls, and of whom it gains most, in each ranking."""
+    leaders = [leader_table(found, ranking, DECIDING) for ranking in rankings]
+    gained = [gain_table(ordered, found, ranking, DECIDING) for ranking in rankings]
+    return [*gained, *(table for table in leaders if table is not None)]
+
+
 def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
     """A figure of every row less that of its controls, the rows in the order given."""
     chosen = [gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)]
@@ -98,6 +105,31 @@ def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, mea
         "does."
     )
     return Table(f"{metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note])
+
+
+def leader_table(found: Sequence[Gain], ranking: str, measure: str) -> Table | None:
+    """What gains most over its own noise control at each epsilon of each guarantee; None where no two rows compete."""
+    groups: dict[tuple[str, str], list[Gain]] = {}
+    for gain in found:
+        if (gain.ranking, gain.measure, gain.against) == (ranking, measure, NOISE):
+            line = gain.line
+            epsilon = "-" if line.epsilon is None else rounded_up(line.epsilon)
+            groups.setdefault((str(line.guarantee or "none"), epsilon), []).append(gain)
+    if all(len(group) < 2 for group in groups.values()):
+        return None
+    rows = []
+    for (guarantee, epsilon), group in sorted(groups.items(), key=lambda entry: _by_epsilon(*entry[0])):
+        best = max(group, key=lambda gain: gain.users.difference)
+        rows.append([best.line.name, guarantee, epsilon, *_gain_cells(best), str(len(group))])
+    columns = ["row", "guarantee", "epsilon", f"less {NOISE}", "p over users", "p over seeds", "of rows"]
+    note = (
+        "Of all rows with a noise control and the same guarantee at the same epsilon, the one that gains most over it."
+    )
+    return Table(f"What gains most, {metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note], words=2)
+
+
+def _by_epsilon(guarantee: str, epsilon: str) -> tuple[bool, str, float]:
+    return guarantee == "none", guarantee, 0.0 if epsilon == "-" else float(epsilon)
 
 
 def _gain_cells(gain: Gain | None) -> list[str]:
@@ -168,6 +200,27 @@ def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str
     return Table(f"{title}: {metric(DECIDING)}, {RANKINGS[ranking]}", columns, rows, ["In brackets: cases per seed."])
 
 
+def search_table(lines: Sequence[Line]) -> Table | None:
+    """What the search of each run chose, and how that did on validation; None where nobody searched."""
+    rows = []
+    for line in lines:
+        for run in line.runs:
+            if run.search is not None:
+                best = max(trial["val/ndcg@10"] for trial in run.search["trials"])
+                chosen = ", ".join(f"{name} {_setting(value)}" for name, value in run.search["chosen"].items())
+                rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])
+    note = (
+        "By NDCG@10 on validation. A row that has one line and more seeds uses the first one's settings for all of them; that they "
+        "were chosen with another draw of the release is not counted in an epsilon."
+    )
+    columns = ["row", "chosen", "seed", "trials", metric(DECIDING)]
+    return Table("What the search chose", columns, rows, [note], words=2) if rows else None
+
+
+def _setting(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
 def cost_table(lines: Sequence[Line]) -> Table:
     """Seconds, epochs, memory, parameters, bytes across the border."""
     rows = []
@@ -179,7 +232,7 @@ def cost_table(lines: Sequence[Line]) -> Table:
     columns = ["row", "seconds of training", "seconds in all", "epochs", "parameters", "peak MiB", "bytes released"]
     note = (
         "Means over seeds. Peak memory is that of the run's process, libraries included. Trials: of the hyperparameter search "
-        "inside each cell, on validation alone."
+        "that chose a row's settings, on validation alone."
     )
     return Table("Cost", [*columns, "trials"], rows, [note])
 

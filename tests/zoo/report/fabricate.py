@@ -16,7 +16,7 @@ import polars as pl
 import torch
 import yaml
 
-from zoo.commands.benchmark.cell import CELL, Cell, cells_of, folder_of
+from zoo.commands.benchmark.cell import CELL, SEARCH, TRIALS, Cell, cells_of, folder_of
 from zoo.commands.benchmark.command import keep
 from zoo.commands.benchmark.grid import Row, read_benchmark
 from zoo.metrics import METRICS, ranking_values
@@ -244,6 +244,11 @@ def write_run(cell: Cell, facts: Facts) -> None:
         "privacy": {name: PrivacyRecord.from_dict(record).summary() for name, record in facts.records.items()},
     }
     kept = {"settings": cell.settings(), "seconds": 10.0 + (100 if search else 0), "versions": VERSIONS}
+    if search:
+        chosen = {name: values["low"] for name, values in search["parameters"].items()}
+        trials = [{"settings": chosen, "val/ndcg@10": 0.1}] * search["trials"]
+        (cell.folder / SEARCH).mkdir()
+        (cell.folder / SEARCH / TRIALS).write_text(json.dumps({"chosen": chosen, "trials": trials}), encoding="utf-8")
     for name, value in (("metrics.json", report | facts.more), ("privacy.json", facts.records), (CELL, kept)):
         (cell.folder / name).write_text(json.dumps(value) + "\n", encoding="utf-8")
 

@@ -18,8 +18,8 @@ from zoo.report.page import Chapter, cell, chapters, context, inline, prose, ren
 from zoo.report.results import Results
 from zoo.report.tables import Table
 
-#: Of figures 4 + 4 and 2 + 2, of gains 2 each, then guarantees, slices and cost of both tasks; papers and arithmetic of one.
-TABLES = 24
+#: Of figures 4 + 4 and 2 + 2, of gains 2 each, then guarantees, slices and cost of both tasks; papers, arithmetic, settings of one.
+TABLES = 25
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 

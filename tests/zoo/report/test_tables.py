@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.zoo.report.fabricate import (
     SEEDS,
     Record,
+    a_line,
     a_run,
     cases_of,
     facts_of,
@@ -27,6 +28,7 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.report import tables
 from zoo.report.gains import EASE, NOISE, NOTHING, Gain
 from zoo.report.results import MEASURES, RANKINGS, Line, Results
+from zoo.report.significance import Comparison
 from zoo.report.tables import EDGES, Table, item_slices, overlap_slices, sliced
 
 TASK = "book-music"
@@ -257,6 +259,45 @@ def test_rows_of_other_figures_are_left_out(results: Results, found: list[Gain])
     hits = [g for g in found if (g.task, g.measure) == (TASK, "hit_rate@10")]
     assert tables.gain_table(results.lines[TASK], hits, "full", "ndcg@10").rows == []
     assert tables.gain_table(results.lines[TASK], hits, "full", "hit_rate@10").title == "HR@10, all items"
+
+
+def gain_of(name: str, epsilon: float | None, difference: float, against: str = NOISE) -> Gain:
+    records = [proved(epsilon)] if epsilon else [unproved()]
+    users = Comparison(difference, difference - 0.01, difference + 0.01, 0.02, 60, 30)
+    return Gain("music", a_line(*records, name=name), against, "full", "ndcg@10", users, None, 0.04)
+
+
+def test_at_each_epsilon_the_row_that_gains_most_over_noise_is_told() -> None:
+    found = [
+        *(gain_of("A", 8.0, 0.02), gain_of("B", 8.0, 0.03), gain_of("C", 8.0, 0.09, against=EASE)),
+        *(gain_of("A", 16.0, -0.01), gain_of("A", None, 0.05), gain_of("B", None, 0.04)),
+    ]
+    table = tables.leader_table(found, "full", "ndcg@10")
+    assert table is not None
+    assert table.title == "What gains most, NDCG@10, all items"
+    kind = "one rating (change one rating), delta 1e-05"
+    assert table.rows == [
+        ["B, JLT", kind, "8.00", "+0.0300 [+0.0200, +0.0400]", "**.040**", "-", "2"],
+        ["A, JLT", kind, "16.0", "-0.0100 [-0.0200, +0.0000]", "**.040**", "-", "1"],
+        ["A, JLT", "none", "-", "+0.0500 [+0.0400, +0.0600]", "**.040**", "-", "2"],
+    ]
+    assert tables.leader_table(found[2:5], "full", "ndcg@10") is None, "nobody competes"
+    assert tables.leader_table(found, "sampled", "ndcg@10") is None
+
+
+# What a search chose.
+
+
+def test_what_a_search_chose_is_told_for_every_run_that_searched(results: Results) -> None:
+    line = line_of(results, TASK, "DMF")
+    tried = [{"settings": {}, "val/ndcg@10": value} for value in (0.125, 0.25)]
+    first = dataclasses.replace(
+        line.runs[0], search={"chosen": {"model.lr": 0.0012345, "model.dims": [8, 4]}, "trials": tried}
+    )
+    table = tables.search_table([Line(line.row, (first, *line.runs[1:])), line])
+    assert table is not None
+    assert table.rows == [["DMF", "model.lr 0.00123, model.dims [8, 4]", "0", "2", "0.2500"]]
+    assert tables.search_table([line]) is None
 
 
 # Slices.
