@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from zoo.publishers.controls import Partial as Partial
     from zoo.publishers.controls import Shuffled as Shuffled
     from zoo.publishers.controls import Thinned as Thinned
+    from zoo.publishers.embeddings import EmbeddingPublisher as EmbeddingPublisher
     from zoo.publishers.generator import GeneratorPublisher as GeneratorPublisher
     from zoo.publishers.jlt import JLT as JLT
     from zoo.publishers.plaintext import Plaintext as Plaintext

@@ -78,13 +78,15 @@ class PlannedRelease:
         tensors: Tensors,
         *,
         assumptions: Sequence[str],
+        conditions: Sequence[str] = (),
         withdrawn: str | None = None,
+        kind: Kind = "rows",
         **facts: Any,  # noqa: ANN401  checked by the record
     ) -> PlannedRelease:
         """One release of noisy rows: its claims are those of the plan, ``facts`` further fields of the record.
 
-        What was done to the ratings before joins the assumptions, and is a condition where one rating could move more by it.
-        ``withdrawn`` is why the claims do not hold here, if they do not.
+        What was done to the ratings before joins the assumptions, and is a condition where one rating could move more by it;
+        ``conditions`` are those of the mechanism itself. ``withdrawn`` is why the claims do not hold here, if they do not.
         """
         record = PrivacyRecord.proved_unless_seeded(
             mechanism,
@@ -98,12 +100,12 @@ class PlannedRelease:
             sensitivity_norm=plan.sensitivity_norm,
             clip=plan.clip,
             noise_scale=plan.noise_std,
-            conditions=sizes.conditions(plan.relation),
+            conditions=(*conditions, *sizes.conditions(plan.relation)),
             assumptions=(*assumptions, *sizes.done_before),
             **facts,
         )
         record = record if withdrawn is None else record.without_guarantee(withdrawn)
-        return cls.of_tensors(record, plan.event, sizes, tensors)
+        return cls.of_tensors(record, plan.event, sizes, tensors, kind)
 
     @classmethod
     def of_tensors(

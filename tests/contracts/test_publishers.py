@@ -12,9 +12,11 @@ import torch
 import zoo
 from tests.samples import binary, some_ratings
 from zoo import (
+    BPR,
     JLT,
     SJLT,
     SPPG,
+    EmbeddingPublisher,
     FlippedRows,
     GeneratorPublisher,
     Noise,
@@ -34,6 +36,9 @@ from zoo.privacy.record.record import Guarantee
 from zoo.publisher import PublicSizes
 
 MAKERS: dict[str, Callable[[], Publisher]] = {
+    "EmbeddingPublisher": lambda: EmbeddingPublisher(
+        BPR(num_factors=3), epsilon=4.0, clip=1.0, max_epochs=1, noise_seed=1
+    ),
     "FlippedRows": lambda: FlippedRows(epsilon=4.0, noise_seed=1),
     "GeneratorPublisher": lambda: GeneratorPublisher(
         SPPG(steps=3, sample_size=4, condition_dim=2, generator_dims=(3,), noise_seed=1)
@@ -88,6 +93,7 @@ def test_publishing_is_repeatable_with_seeds(publisher: Publisher) -> None:
         JLT(4.0, num_components=5, seed=2),
         SJLT(4.0, num_components=5, seed=2),
         Thinned(FlippedRows(0.1), share=0.5),
+        EmbeddingPublisher(BPR(num_factors=3), 4.0, clip=1.0, max_epochs=1),
         *(
             GeneratorPublisher(SPPG(mechanism, steps=3, sample_size=4, condition_dim=2, generator_dims=(3,)))
             for mechanism in ("private_d", "gs_wgan")
@@ -154,8 +160,8 @@ def test_noise_keeps_shape_and_mean_and_nothing_else() -> None:
     assert torch.equal(Noise(Plaintext()).publish(other, "book").tensors["items"], control.tensors["items"])
 
 
-@pytest.mark.parametrize("kind", ["rows", "ratings"])
-def test_nothing_is_released_in_either_kind(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["rows", "ratings", "embeddings"])
+def test_nothing_is_released_in_any_kind(kind: str) -> None:
     release = Nothing(kind).publish(binary(), "book")  # type: ignore[arg-type]
     assert (release.kind, release.num_users, release.width) == (kind, 0, 1)
     assert release.ledger == (NoOpEvent(),)

@@ -57,6 +57,15 @@ class BPR(Recommender):
             loss = loss + self.l2 / 2 * sum(factors.square().sum() for factors in (users, positives, negatives))
         return {"loss": loss, "user_factors": users, "item_factors": torch.cat([positives, negatives])}
 
+    @property
+    def vector_shape(self) -> tuple[int, int]:
+        """Layers and width of :meth:`user_vectors`."""
+        return 1, self.num_factors
+
+    def user_vectors(self) -> Tensor:
+        """The users' factors, shape ``(num_users, 1, num_factors)``."""
+        return self.factors.users.weight[:, None]
+
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""
         return self.factors.score(users, items)

@@ -82,6 +82,20 @@ class LightGCN(Recommender):
         users, items = self.graph(self.factors.users.weight, self.factors.items.weight, self.layer_weights)
         return users, items
 
+    @property
+    def vector_shape(self) -> tuple[int, int]:
+        """Layers and width of :meth:`user_vectors`; the factors themselves are the first layer."""
+        return len(self.layer_weights), self.num_factors
+
+    def user_vectors(self) -> Tensor:
+        """The users' factors and what each layer makes of them, shape ``(num_users, num_layers + 1, num_factors)``."""
+        users, items = self.factors.users.weight, self.factors.items.weight
+        layers = [users]
+        for _ in self.layer_weights[1:]:
+            users, items = self.graph.layer(users, items)
+            layers.append(users)
+        return torch.stack(layers, dim=1)
+
     def step(self, batch: Batch) -> Outputs:
         """The loss of the triples, summed; factors are passed along the graph once."""
         assert isinstance(batch, TripleBatch)

@@ -115,6 +115,17 @@ class NeuMF(Recommender):
         nn.init.uniform_(self.head.weight, -bound, bound)
         nn.init.zeros_(self.head.bias)
 
+    @property
+    def vector_shape(self) -> tuple[int, int]:
+        """Layers and width of :meth:`user_vectors`."""
+        gmf = 0 if self.parts == "mlp" else self.gmf_dim
+        return 1, gmf + (0 if self.parts == "gmf" else self.mlp_dims[0] // 2)
+
+    def user_vectors(self) -> Tensor:
+        """The users' factors of GMF and of MLP, whichever there are, side by side; shape ``(num_users, 1, width)``."""
+        tables = [getattr(self, part).users.weight for part in ("gmf", "mlp") if self.parts in (part, "both")]
+        return torch.cat(tables, dim=1)[:, None]
+
     # Pre-training.
 
     def on_fit_start(self) -> None:

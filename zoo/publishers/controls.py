@@ -33,7 +33,7 @@ class Nothing(Publisher):
 
     control = True
 
-    def __init__(self, kind: Literal["rows", "ratings"] = "rows") -> None:
+    def __init__(self, kind: Literal["rows", "ratings", "embeddings"] = "rows") -> None:
         self.kind = kind
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
@@ -43,7 +43,11 @@ class Nothing(Publisher):
 
     def _nobody(self, record: PrivacyRecord, source: Ratings, domain: str) -> Release:
         nobody = csr_array(np.zeros((0, 1), np.float32))
-        tensors = {"rows": torch.zeros(0, 1)} if self.kind == "rows" else compressed(nobody)
+        tensors = {
+            "rows": {"rows": torch.zeros(0, 1)},
+            "ratings": compressed(nobody),
+            "embeddings": {"vectors": torch.zeros(0, 1, 1)},
+        }[self.kind]
         return Release(self.kind, domain, tensors, source.user_ids[:0], record, (NoOpEvent(),))
 
 

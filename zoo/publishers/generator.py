@@ -12,7 +12,7 @@ from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.publisher import PlannedRelease, PublicSizes
-from zoo.publishers.trained import SourceRatings, TrainedPublisher
+from zoo.publishers.trained import SourceRatings, TrainedPublisher, check_has_ratings
 from zoo.release.release import Release
 
 
@@ -97,9 +97,8 @@ def _releasable(network: object) -> ReleasableGenerator:
 
 
 def _check(source: Ratings, domain: str) -> None:
+    check_has_ratings(source, domain)
     values = source.matrix.data
-    if not len(values):
-        raise ValueError(f"{domain!r} has no rating to learn from. Loosen its filters, or check its file.")
     if not 0 <= float(values.min()) <= float(values.max()) <= 1:
         raise ValueError(
             f"Ratings of {domain!r} lie in [{values.min():g}, {values.max():g}], and a generator makes numbers in [0, 1]. Let "

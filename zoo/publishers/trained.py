@@ -50,6 +50,12 @@ class SourceRatings(LightningDataModule):
         )
 
 
+def check_has_ratings(source: Ratings, domain: str) -> None:
+    """Refuse a source, with a `ValueError`, that has nothing to train on."""
+    if not source.num_ratings:
+        raise ValueError(f"{domain!r} has no rating to learn from. Loosen its filters, or check its file.")
+
+
 class TrainedPublisher(Publisher):
     """Trains a network on one source domain, with a trainer and callbacks of its own.
 
@@ -78,8 +84,8 @@ class TrainedPublisher(Publisher):
         self.accelerator, self.seed = accelerator, seed
         self.progress = sys.stderr.isatty() if progress is None else progress
 
-    def trained(self, source: SourceRatings) -> LightningModule:
-        """A copy of the network after one epoch on a source."""
+    def trained(self, source: SourceRatings, max_epochs: int = 1) -> LightningModule:
+        """A copy of the network after so many epochs on a source."""
         network, callbacks = copy.deepcopy((self.network, self.callbacks))
         with isolate_rng(), warnings.catch_warnings():
             torch.manual_seed(self.seed)
@@ -88,7 +94,7 @@ class TrainedPublisher(Publisher):
             trainer = Trainer(
                 accelerator=self.accelerator,
                 devices=1,
-                max_epochs=1,
+                max_epochs=max_epochs,
                 callbacks=callbacks,
                 logger=False,
                 enable_checkpointing=False,

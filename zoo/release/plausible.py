@@ -9,7 +9,7 @@ share of that, and so has each of the many users or items that one test looks at
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,15 +22,12 @@ from torch import Tensor
 from zoo.privacy.randomness.noise import lattice_spacing
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.requirements import MECHANISMS, stated_number
-from zoo.privacy.record.texts import FLIPPED_ROWS, JLT, NOISY_ROWS, ONE_BIT, SJLT, TRAINED
+from zoo.privacy.record.texts import EMBEDDINGS, FLIPPED_ROWS, JLT, NOISY_ROWS, ONE_BIT, SJLT, TRAINED
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 from zoo.release.files import ReleaseError
 
 Floats = npt.NDArray[np.float64]
-
-LOOKED_AT = frozenset({NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT})
-"""Mechanisms whose rows are looked at."""
 
 FALSE_ALARM = 1e-9
 """Chance that rows which are as their record says are refused, at most."""
@@ -52,8 +49,9 @@ class Finding(NamedTuple):
 def check_noise(record: PrivacyRecord, tensors: Mapping[str, Tensor], false_alarm: float = FALSE_ALARM) -> None:
     """Refuse rows that cannot be what their record claims: too little noise, too few or too many ones, or off the lattice.
 
-    Looks at rows (users, width) of `NoisyRows`, `FlippedRows`, `JLT` and `SJLT`, dense or compressed, some users at a time; at no
-    other release, and at none without a guarantee. `ReleaseError` says what was found, and how likely that was.
+    Looks at rows (users, width) of `NoisyRows`, `FlippedRows`, `JLT` and `SJLT`, dense or compressed, and at the vectors of
+    `EmbeddingPublisher`, some users at a time; at no other release, and at none without a guarantee. `ReleaseError` says what
+    was found, and how likely that was.
     """
     if not record.claims:
         return
@@ -69,10 +67,10 @@ def check_noise(record: PrivacyRecord, tensors: Mapping[str, Tensor], false_alar
 def findings(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding]:
     """What was looked at, and how likely it was; `ReleaseError` where it was impossible."""
     _check_kind(record, tensors)
-    look = {NOISY_ROWS: _noisy, FLIPPED_ROWS: _flipped, JLT: _projected, SJLT: _projected}.get(record.mechanism)
+    look = _LOOKS.get(record.mechanism)
     if look is None:
         return []
-    users = len(tensors["starts"]) - 1 if "starts" in tensors else len(tensors["rows"])
+    users = len(tensors["starts"]) - 1 if "starts" in tensors else max(map(len, tensors.values()))
     return look(record, tensors) if users else []
 
 
@@ -85,9 +83,11 @@ def _check_kind(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> None:
         return
     if record.mechanism.startswith(ONE_BIT):
         raise ReleaseError(f"The record is of {record.mechanism}, which is no publisher's: it hands over no release.")
-    made, names = (
-        ("a generator", {"embedding"}) if record.mechanism.startswith(TRAINED) else ("rows", {"rows", "starts"})
-    )
+    made, names = "rows", {"rows", "starts"}
+    if record.mechanism.startswith(TRAINED):
+        made, names = "a generator", {"embedding"}
+    elif record.mechanism == EMBEDDINGS:
+        made, names = "vectors", {"vectors"}
     if not names & tensors.keys():
         raise ReleaseError(f"The record is of {record.mechanism}, which releases {made}, and the release holds none.")
 
@@ -112,6 +112,19 @@ def _noisy(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding
             Finding("too few values are far from both 0 and 1", float(binom.cdf(squares.far, rows.size, share)))
         )
     return found
+
+
+def _vectors(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding]:
+    vectors, inputs = tensors["vectors"].numpy(), record.public_inputs
+    users, layers, width = vectors.shape
+    if (inputs.get("num_layers"), inputs.get("width")) != (layers, width) or users > stated_number(record, "num_users"):
+        raise ReleaseError(
+            f"The record of {record.mechanism} is of {inputs.get('num_users')} users, num_layers {inputs.get('num_layers')} and "
+            f"width {inputs.get('width')}, and the vectors have the shape {vectors.shape}."
+        )
+    sigma = record.noise_scale or 0.0
+    squares = _Squares.of(vectors.reshape(users, layers * width), sigma, centred=False, cells=False)
+    return _of_squares(squares, sigma, centred=False, independent=True)
 
 
 def _flipped(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding]:
@@ -183,6 +196,16 @@ def _check_longest(record: PrivacyRecord) -> None:
             f"The longest column of the projection has norm {longest:.6g}, and the noise is enough for {allowed:.6g} alone."
         )
 
+
+_LOOKS: Mapping[str, Callable[[PrivacyRecord, Mapping[str, Tensor]], list[Finding]]] = {
+    NOISY_ROWS: _noisy,
+    FLIPPED_ROWS: _flipped,
+    JLT: _projected,
+    SJLT: _projected,
+    EMBEDDINGS: _vectors,
+}
+LOOKED_AT = frozenset(_LOOKS)
+"""Mechanisms whose rows, or vectors, are looked at."""
 
 # Numbers with Gaussian noise.
 

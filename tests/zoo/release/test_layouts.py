@@ -11,7 +11,7 @@ from tests.samples import binary
 from zoo import Plaintext, Release
 from zoo.nn.generator import RowGenerator
 from zoo.release.files import ReleaseError
-from zoo.release.layouts import Compressed, Dense, Generator, Kind, layout_of
+from zoo.release.layouts import Compressed, Dense, Embeddings, Generator, Kind, layout_of
 from zoo.release.lazy_rows import LazyRows
 
 ROWS = np.random.default_rng(0).normal(size=(9, 7)).astype(np.float32)
@@ -39,6 +39,7 @@ FORMS: dict[str, tuple[Kind, type]] = {
     "kept sparse": ("rows", Compressed),
     "ratings": ("ratings", Compressed),
     "generator": ("generator", Generator),
+    "embeddings": ("embeddings", Embeddings),
 }
 
 
@@ -48,6 +49,9 @@ def made(form: str) -> tuple[Mapping[str, Tensor], np.ndarray]:
         return {"rows": torch.from_numpy(ROWS)}, ROWS
     if form == "unmade":
         return LazyRows(9, 7, lambda: iter([ROWS[:4], ROWS[4:]])), ROWS
+    if form == "embeddings":
+        vectors = np.random.default_rng(1).normal(size=(9, 7, 1)).astype(np.float32)
+        return {"vectors": torch.from_numpy(vectors)}, vectors.reshape(9, 7)
     if form == "generator":
         return generator(), by_hand(generator())
     return compressed(), binary().matrix.toarray()

@@ -8,6 +8,7 @@ from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, canary_audits,
 from zoo.privacy.audits.rows import row_noise_audits
 from zoo.privacy.audits.training import training_audits
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.audits.vectors import vector_audits
 
 
 def all_audits(
@@ -23,6 +24,7 @@ def all_audits(
         *greedy_audits(epsilon, delta, dim=dim, num_items=num_items),
         *canary_audits(epsilon, delta),
         *row_noise_audits(epsilon, delta),
+        *vector_audits(epsilon, delta),
         *lift_audits(epsilon, delta),
         *training_audits(epsilon, delta),
         *one_bit_audits(epsilon, delta),

@@ -154,6 +154,7 @@ def _check_due(record: Stated, due: Due) -> None:
     for name, number in due.inputs.items():
         _compare(record, f"public_inputs[{name!r}]", record.public_inputs.get(name), number)
     for kind, said, wanted in (
+        ("conditions", record.conditions, due.conditions),
         ("assumptions", record.assumptions, due.assumptions),
         ("not_protected", record.not_protected, due.not_protected),
     ):

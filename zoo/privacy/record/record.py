@@ -46,6 +46,7 @@ _TOLERANCE = 1e-6  # relative; above what convolutions differ by between machine
 _SECRET = (OS_ENTROPY, KEYED)  # what a guarantee may rest on; of a generator, if its output cannot be told from noise
 _NOISE_SOURCES = (*_SECRET, SEEDED, NO_NOISE)
 _NORMS = ("L1", "L2")
+_NUMBERS = ("epsilon", "delta", "mu", "requested_epsilon", "sensitivity", "clip", "noise_scale")
 _CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # what a record without a guarantee must not state
 
 
@@ -89,6 +90,9 @@ class PrivacyRecord:
         object.__setattr__(self, "conditions", tuple(self.conditions))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         object.__setattr__(self, "not_protected", tuple(self.not_protected))
+        for name in _NUMBERS:  # of a Python call, 8 and 8.0 make one record, and one digest
+            if type(value := getattr(self, name)) is int:
+                object.__setattr__(self, name, float(value))
         self._check_values()
         self._check_texts()
         for one, other in (("sensitivity", "sensitivity_norm"), ("unit", "relation")):
@@ -114,9 +118,8 @@ class PrivacyRecord:
         return self.guarantee is not Guarantee.NONE
 
     def _check_values(self) -> None:
-        for name in ("epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_scale"):
-            check_number(name, getattr(self, name), math.inf)
-        check_number("delta", self.delta, 1.0)
+        for name in _NUMBERS:
+            check_number(name, getattr(self, name), 1.0 if name == "delta" else math.inf)
         if isinstance(self.compositions, bool) or not isinstance(self.compositions, int) or self.compositions < 0:
             raise RecordError(f"compositions must be an integer of at least 0, got {self.compositions!r}.")
         if self.noise_source not in _NOISE_SOURCES:

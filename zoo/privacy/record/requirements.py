@@ -45,6 +45,7 @@ class Due:
     fields: Mapping[str, float | None]  # numbers of the record, by field; None: there must be none
     # Numbers among its public inputs, all of which must be there.
     inputs: Mapping[str, float] = field(default_factory=dict)
+    conditions: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
     uses: int | None = 1  # how often one release uses the data, at most; None: as often as it says
@@ -187,6 +188,18 @@ def _projected(record: Stated, event: PrivacyEvent) -> Due:
     )
 
 
+def _embeddings(record: Stated, event: PrivacyEvent) -> Due:
+    multiplier = _expect(record, event, GaussianEvent).noise_multiplier
+    sensitivity = math.sqrt(stated_number(record, "num_layers")) * _row_sensitivity(record, 0.0)
+    return Due(
+        relations=_ONE_USER,
+        fields={"sensitivity": sensitivity, "noise_scale": multiplier * sensitivity, **_ASKED},
+        conditions=(texts.OTHERS_GIVEN,),
+        assumptions=(texts.layers_clipped(_clip(record)), texts.CHOSEN_BLIND),
+        not_protected=texts.NOT_PROTECTED_BY_VECTORS,
+    )
+
+
 # Trained generators.
 
 
@@ -273,6 +286,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     texts.FLIPPED_ROWS: _flipped_rows,
     texts.JLT: _projected,
     texts.SJLT: _projected,
+    texts.EMBEDDINGS: _embeddings,
     f"{texts.TRAINED}private_d": _private_critic,
     f"{texts.TRAINED}first_layer_only": _private_critic,
     f"{texts.TRAINED}gs_wgan": _sanitised,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 # Names of mechanisms; of two they are how the name begins.
 
 NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
+EMBEDDINGS = "EmbeddingPublisher"
 TRAINED = "SPPG, "
 ONE_BIT = "one-bit matrix completion, "
 
@@ -33,10 +34,23 @@ def clipped_before(what: str, clip: float) -> str:
     return f"rows are clipped to an L2 norm of {clip:g} before {what}"
 
 
+def layers_clipped(clip: float) -> str:
+    """That each layer of a user's vectors is clipped before the noise."""
+    return f"each layer of a user's vectors is clipped to an L2 norm of {clip:g} before the noise"
+
+
 def ratings_within(rating_range: float) -> str:
     """That no rating is larger."""
     return f"ratings lie in [0, {rating_range:g}], and one that is absent counts as 0"
 
+
+# Conditions.
+
+OTHERS_GIVEN = (
+    "the network's weights and the vectors of all other users are taken as given, though they were learned from this user's "
+    "ratings too"
+)
+"""Of a user's vector that a network made: noise on it hides nothing of what the user's ratings did to the network."""
 
 # Why there is no guarantee.
 
@@ -59,6 +73,14 @@ SEVERAL_AT_RANDOM = f"{_OF_ONE_USER} as one change that is sqrt(k) times as larg
 
 NOT_PROTECTED_BY_TRAINING = (
     "the sets of users and items",
+    "figures measured on the source's ratings, and whatever is chosen by them",
+    EVALUATED,
+    "whether training fails: with no rating at all, or numbers that diverge, there is no release",
+)
+
+NOT_PROTECTED_BY_VECTORS = (
+    "the set of users",
+    "what a user's ratings did to the vectors of others, and to whatever else is made with the network",
     "figures measured on the source's ratings, and whatever is chosen by them",
     EVALUATED,
     "whether training fails: with no rating at all, or numbers that diverge, there is no release",

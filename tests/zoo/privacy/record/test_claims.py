@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.methods.one_bit_mc.problems import problem
-from zoo import JLT, SJLT, FlippedRows, NoisyRows, Publisher
+from zoo import BPR, JLT, SJLT, EmbeddingPublisher, FlippedRows, LightGCN, NoisyRows, Publisher
 from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
 from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
@@ -80,6 +80,8 @@ HONEST: dict[str, Callable[[], Account]] = {
     ),
     "SJLT": lambda: published(SJLT(8.0, num_components=16)),
     "SJLT, longest": lambda: published(SJLT(8.0, num_components=16, calibration="max")),
+    "embeddings": lambda: published(EmbeddingPublisher(LightGCN(4, 2), 4.0, clip=1.5)),
+    "embeddings, zeroed": lambda: published(EmbeddingPublisher(BPR(4), 4.0, clip=1.5, relation="zero_out_one_user")),
     "private critic": lambda: trained("private_d", ZERO_OUT),
     "private critic, replaced": lambda: trained("first_layer_only", REPLACE),
     "private critic, ended": lambda: trained("private_d", ZERO_OUT, 11),
@@ -95,6 +97,7 @@ HONEST: dict[str, Callable[[], Account]] = {
 }
 #: Not determined by a ledger: chosen in the open, or what a bound on ratings was taken to be (it is stated in words as well).
 FREE = {"num_users", "num_items", "projection_seed", "density", "steps", "sample_size", "n_critic", "keep", "threshold"}
+FREE |= {"max_epochs", "width", "num_layers"}
 
 
 @cache

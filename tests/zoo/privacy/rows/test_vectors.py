@@ -1,0 +1,101 @@
+"""Vectors that are clipped and noised: how much noise, what is bounded, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import kstest, norm
+
+from zoo.privacy.accounting.accountant import epsilon_of
+from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
+from zoo.privacy.rows.vectors import clip_vectors, noisy_vectors, plan_vectors
+
+VECTORS = np.random.default_rng(0).normal(size=(40, 3, 5)) * 4
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "layers", "over"),
+    [
+        # sigma / 2C for L = 2 layers of each of 3, 7 and 15 source domains, as so many layers of one
+        (1, 6, 9.1381), (1, 14, 13.9587), (1, 30, 20.4335), (4, 6, 2.6483), (4, 14, 4.0453), (4, 30, 5.9218),
+        (8, 6, 1.4703), (8, 14, 2.2459), (8, 30, 3.2876), (16, 6, 0.8431), (16, 14, 1.2878), (16, 30, 1.8851),
+    ],
+)  # fmt: skip
+def test_noise_is_what_the_tables_have(epsilon: float, layers: int, over: float) -> None:
+    plan = plan_vectors(epsilon=epsilon, delta=1e-5, clip=1.0, num_layers=layers)
+    assert plan.noise_std / 2 == pytest.approx(over, abs=5e-5)
+
+
+def test_noise_at_another_clip() -> None:
+    assert plan_vectors(epsilon=8, delta=1e-5, clip=1.0, num_layers=30).noise_std == pytest.approx(6.5752, abs=5e-5)
+    assert plan_vectors(epsilon=8, delta=1e-5, clip=3.0, num_layers=30).noise_std == pytest.approx(19.7256, abs=2e-4)
+
+
+def test_published_noise_is_for_less_than_moves() -> None:
+    """The paper's sigma for epsilon 8 at a sensitivity of 1: for its one release that gives 7.91, for 30 of them 78.65."""
+    sigma = math.sqrt(2 * math.log(1.25 / 1e-5)) / 8
+    assert sigma == pytest.approx(0.605601, abs=1e-6)
+    assert gauss_epsilon(1e-5, 1 / sigma) == pytest.approx(7.91437, abs=1e-5)
+    assert gauss_epsilon(1e-5, math.sqrt(30) / sigma) == pytest.approx(78.65, abs=0.05)
+
+
+@pytest.mark.parametrize(("relation", "moved"), [("replace_one_user", 2.0), ("zero_out_one_user", 1.0)])
+def test_layers_compose(relation: str, moved: float) -> None:
+    plan = plan_vectors(epsilon=2.0, delta=1e-6, clip=0.5, num_layers=4, relation=Relation(relation))
+    assert plan.sensitivity == pytest.approx(moved * 0.5 * 2)
+    assert epsilon_of([plan.event], 1e-6, plan.relation) == pytest.approx(2.0, rel=1e-6)
+    # Far apart as they can be, all layers at once: so many deviations of the noise, as mu says.
+    apart = moved * clip_vectors(np.full((1, 4, 3), 9.0), 0.5)
+    assert np.linalg.norm(apart) / plan.noise_std == pytest.approx(plan.mu, rel=1e-9)
+
+
+@settings(max_examples=50)
+@given(arrays(np.float32, (3, 2, 4), elements=st.floats(-1e6, 1e6, width=32)), st.floats(1e-3, 1e3))
+def test_clipping_bounds_each_layer_and_keeps_its_direction(vectors: np.ndarray, clip: float) -> None:
+    clipped = clip_vectors(vectors, clip)
+    norms, lengths = np.linalg.norm(clipped, axis=2), np.linalg.norm(vectors.astype(float), axis=2)
+    assert (norms <= clip * (1 + 1e-12)).all()
+    assert np.allclose(norms, np.minimum(lengths, clip))
+    assert np.allclose(clipped * lengths[:, :, None], vectors * norms[:, :, None], rtol=1e-5, atol=1e-9)
+
+
+def test_nothing_is_clipped_where_there_is_no_clip() -> None:
+    assert (clip_vectors(VECTORS, None) == VECTORS).all()
+
+
+def test_noise_is_gaussian_of_its_scale_on_its_lattice() -> None:
+    """Fails for right noise with probability 1e-6; the seed is fixed."""
+    plan = plan_vectors(epsilon=3.0, delta=1e-5, clip=2.0, num_layers=3)
+    many = np.tile(VECTORS, (20, 1, 1))
+    noisy = noisy_vectors(many, plan, NoiseSource.seeded(1))
+    assert noisy.dtype == np.float32
+    added = (noisy - clip_vectors(many, 2.0)).ravel()
+    assert kstest(added / plan.noise_std, norm.cdf).pvalue > 1e-6
+    steps = noisy / lattice_spacing(plan.noise_std)
+    assert (steps == np.rint(steps)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_diverged_is_refused(value: float) -> None:
+    vectors = VECTORS.copy()
+    vectors[3, 1, 2] = value
+    for clip in (None, 1.0):
+        with pytest.raises(ValueError, match=r"NaN or infinite values, so training diverged\. Lower the network's lr"):
+            clip_vectors(vectors, clip)
+
+
+def test_settings_that_cannot_be_meant_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs clip, the L2 norm that rows are clipped to"):
+        plan_vectors(epsilon=1.0, delta=1e-5, clip=None, num_layers=1)
+    with pytest.raises(ValueError, match="users are protected, not 'change_one_rating'"):
+        plan_vectors(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=1, relation=Relation.CHANGE_ONE_RATING)
+    with pytest.raises(ValueError, match="num_layers must be at least 1, got 0"):
+        plan_vectors(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=0)
+    plan = plan_vectors(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=2)
+    with pytest.raises(ValueError, match=r"for 2 layers, and the vectors have the shape \(40, 3, 5\)"):
+        noisy_vectors(VECTORS, plan, NoiseSource.seeded(1))
