@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")
 import matplotlib.pyplot as plt
+from curves import Point, curve, points, saved
 from matplotlib.axes import Axes
 from tables import Row, read
 
@@ -24,7 +21,6 @@ SWEEPS = RESULTS / "ppgencdr_sweeps"
 GAP = RESULTS / "sppg" / "critic_gap.csv"
 #: Folders of the runs whose gap is drawn, and what the legend calls them.
 STABILISED = {"no-privacy": "with GANStabilizer (tau 2)", "no-privacy-gs": "without"}
-HIT, SPREAD = "sampled/hit_rate@10", "sampled/hit_rate@10 sd"
 
 
 def write_gap(runs: Path) -> None:
@@ -62,7 +58,7 @@ def draw_gap() -> Path:
         axis.set(title=f"Douban {task}", xlabel="epoch (8 critic steps)")
     axes[0][0].set_ylabel("critic gap")
     axes[0][0].legend(frameon=False)
-    return _saved(figure, GAP.parent / "critic_gap.png")
+    return saved(figure, GAP.parent / "critic_gap.png")
 
 
 def draw_epsilon() -> Path:
@@ -70,58 +66,34 @@ def draw_epsilon() -> Path:
     rows = read(SWEEPS / "results.csv")
     figure, axis = plt.subplots(figsize=(6, 3.8))
     for mechanism in ("private_d", "first_layer_only", "gs_wgan"):
-        points = _points(rows, "PPGenCDR", rf"{mechanism} eps ([\d.]+)")
-        _errorbar(axis, points, mechanism)
+        curve(axis, points(rows, "PPGenCDR", rf"{mechanism} eps ([\d.]+)"), mechanism)
     axis.set(xscale="log", xlabel="epsilon for a whole user, delta 1e-5", ylabel="HR@10 at the target")
     axis.legend(frameon=False)
-    return _saved(figure, SWEEPS / "epsilon.png")
+    return saved(figure, SWEEPS / "epsilon.png")
 
 
 def draw_sweeps() -> Path:
     """HR@10 against lambda_A, tau, lambda_R and the density of the source (the paper's figure 4)."""
     rows = read(SWEEPS / "results.csv")
-    base = _points(rows, "PPGenCDR", r"private_d eps (5)")[0]
+    base = points(rows, "PPGenCDR", r"private_d eps (5)")[0]
     figure, axes = plt.subplots(2, 2, figsize=(9, 6), sharey=True)
-    panels: list[tuple[Axes, str, list[tuple[float, float, float]], float | None]] = [
-        (axes[0][0], "lambda_A", _points(rows, r"lambda_A ([\d.]+)", ".*"), 1.0),
-        (axes[0][1], "tau", _points(rows, "PPGenCDR", r"tau ([\d.]+)"), 2.0),
-        (axes[1][0], "lambda_R", _points(rows, r"lambda_R ([\d.]+)", ".*"), None),
-        (axes[1][1], "ratings of the source, %", _points(rows, "PPGenCDR", r"density (\d+) %"), 100.0),
+    panels: list[tuple[Axes, str, list[Point], float | None]] = [
+        (axes[0][0], "lambda_A", points(rows, r"lambda_A ([\d.]+)", ".*"), 1.0),
+        (axes[0][1], "tau", points(rows, "PPGenCDR", r"tau ([\d.]+)"), 2.0),
+        (axes[1][0], "lambda_R", points(rows, r"lambda_R ([\d.]+)", ".*"), None),
+        (axes[1][1], "ratings of the source, %", points(rows, "PPGenCDR", r"density (\d+) %"), 100.0),
     ]
-    for axis, name, points, at in panels:
+    for axis, name, line, at in panels:
         known = [] if at is None else [(at, *base[1:])]
-        _errorbar(axis, sorted([*points, *known]), "PPGenCDR")
+        curve(axis, [*line, *known], "PPGenCDR")
         axis.set(xlabel=name, xscale="linear" if "%" in name else "log")
-    pricdr = _points(rows, "PriCDR", r"density (\d+) %")
-    pricdr += [(100.0, *point[1:]) for point in _points(rows, "PriCDR", r"JLT eps (8)")]
-    _errorbar(axes[1][1], sorted(pricdr), "PriCDR, JLT at 8 for one rating")
+    pricdr = points(rows, "PriCDR", r"density (\d+) %")
+    pricdr += [(100.0, *point[1:]) for point in points(rows, "PriCDR", r"JLT eps (8)")]
+    curve(axes[1][1], pricdr, "PriCDR, JLT at 8 for one rating")
     axes[1][1].legend(frameon=False)
     for row in axes:
         row[0].set_ylabel("HR@10 at the target")
-    return _saved(figure, SWEEPS / "sweeps.png")
-
-
-def _points(rows: Sequence[Row], system: str, release: str) -> list[tuple[float, float, float]]:
-    """Value, mean and spread of the rows whose system and release match; the number is in the brackets of one of both."""
-    found = []
-    for row in rows:
-        one, other = re.fullmatch(system, row["system"]), re.fullmatch(release, row["release"])
-        if one and other:
-            value = float((one.groups() or other.groups())[0])
-            found.append((value, float(row[HIT]), float(row[SPREAD] or 0)))
-    return sorted(found)
-
-
-def _errorbar(axis: Axes, points: Sequence[tuple[float, float, float]], label: str) -> None:
-    x, y, spread = zip(*points, strict=True)
-    axis.errorbar(x, y, yerr=spread, marker="o", ms=4, capsize=2, label=label)
-
-
-def _saved(figure: plt.Figure, path: Path) -> Path:
-    figure.tight_layout()
-    figure.savefig(path, dpi=130, metadata={"Software": None})
-    plt.close(figure)
-    return path
+    return saved(figure, SWEEPS / "sweeps.png")
 
 
 def main() -> None:

@@ -39,9 +39,9 @@ def test_points_are_read_from_the_names_of_rows(figures: ModuleType) -> None:
         measured("PPGenCDR", "private_d eps 16", 0.6),
         measured("lambda_A 20", "private_d eps 5", 0.3),
     ]
-    assert figures._points(rows, "PPGenCDR", r"tau ([\d.]+)") == [(0.1, 0.4, 0.0), (5.0, 0.5, 0.01)]
-    assert figures._points(rows, r"lambda_A ([\d.]+)", ".*") == [(20.0, 0.3, 0.01)]
-    assert figures._points(rows, "PPGenCDR", r"private_d eps ([\d.]+)") == [(16.0, 0.6, 0.01)]
+    assert figures.points(rows, "PPGenCDR", r"tau ([\d.]+)") == [(0.1, 0.4, 0.0), (5.0, 0.5, 0.01)]
+    assert figures.points(rows, r"lambda_A ([\d.]+)", ".*") == [(20.0, 0.3, 0.01)]
+    assert figures.points(rows, "PPGenCDR", r"private_d eps ([\d.]+)") == [(16.0, 0.6, 0.01)]
 
 
 def test_every_figure_is_drawn_from_the_committed_rows(figures: ModuleType, tmp_path: Path) -> None:

@@ -195,8 +195,9 @@ class Benchmark:
         for what in ("tasks", "systems", "seeds"):
             if not getattr(self, what):
                 raise BenchmarkError(f"A benchmark needs {what}, and this one has none.")
-        for name, holder in [("the benchmark", self), *self.tasks.items(), *self.systems.items()]:
-            seeds = holder.seeds
+        tasks = [(name, task.seeds) for name, task in self.tasks.items()]
+        systems = [(name, system.seeds) for name, system in self.systems.items()]
+        for name, seeds in [("the benchmark", self.seeds), *tasks, *systems]:
             if seeds is not None and (not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0):
                 raise BenchmarkError(f"Seeds must be distinct numbers from 0 on; {name} has {seeds}.")
         for name, system in self.systems.items():
