@@ -32,6 +32,7 @@ from zoo.privacy.one_bit.stability import usual_step
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import GaussianMatrix
+from zoo.privacy.rows.vectors import plan_vectors
 from zoo.report.gains import NOISE
 
 DOCS = Path(__file__).parent
@@ -52,6 +53,7 @@ OUTPUT_STEPS, RIDGES, GRID = 200, (0.2, 1.0), (80_000, 943 * 1682)
 
 #: Rows of the comparison at equal epsilon, and the system whose plain row is the most that each can have.
 SCORERS = {base + how: base for base in ("Ridge", "UserKNN", "PriCDR") for how in ("", ", denoised")}
+LAYERS = (1, 2, 4, 6, 30)  # of vectors; 30 are two of each of 15 domains
 TASK, FIGURE, ASKED = "cold", "sampled/hit_rate@10", (1, 2, 4, 8, 16)
 #: Rows of the comparison for users with history, on Kitchen <- Food.
 KITCHEN = DOCS / "results" / "kitchen"
@@ -68,6 +70,7 @@ def parts() -> dict[str, str]:
         "groups": groups_table(),
         "users": users_table(),
         "user level": user_level_table(),
+        "vectors": vectors_table(),
         "one bit": one_bit_table(),
         "gradients": gradients_table(),
         "audit": audit_table(),
@@ -169,6 +172,17 @@ def user_level_table() -> str:
         # Of both releases the larger: a matrix that stretches a user more than others shows them more often.
         guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))
         rows.append((f"{epsilon:g}", share(guess), *noise, *held))
+    return table(titles, rows, left=0)
+
+
+def vectors_table() -> str:
+    """Noise on a user's vectors of so many layers, and what the paper's noise gives when its releases are composed."""
+    titles = ("epsilon", *(f"sigma / 2C, L = {layers}" for layers in LAYERS), "30 releases with the paper's sigma")
+    rows = []
+    for epsilon in (1, 4, 8, 16):
+        noise = [plan_vectors(epsilon=epsilon, delta=DELTA, clip=0.5, num_layers=layers).noise_std for layers in LAYERS]
+        classical = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
+        rows.append((f"{epsilon}", *map(digits, noise), rounded_up(gauss_epsilon(DELTA, math.sqrt(30) / classical))))
     return table(titles, rows, left=0)
 
 

@@ -17,6 +17,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "Synthetic": {"num_users": 24, "num_items": 30, "ratings_per_user": 6},
     "LowRank": {"num_users": 24, "num_items": 30, "observed": 0.3},
     "JLT": {"num_components": 8},
+    "EmbeddingPublisher": {"network.num_factors": 4, "max_epochs": 1},
     "GeneratorPublisher": {"network.sample_size": 4, "network.steps": 6},
 }
 

@@ -18,6 +18,21 @@ MECHANISMS = (
         ),
     ),
     *edits_of(
+        f"{ROWS}/vectors.py",
+        (f"{OF_ROWS}/test_vectors.py", f"{OF_AUDITS}/test_vectors.py"),
+        ("layers do not compose", "math.sqrt(num_layers) * l2_sensitivity", "l2_sensitivity"),
+        ("layers are clipped together", "axis=2, keepdims=True", "axis=(1, 2), keepdims=True"),
+        ("half of the noise on vectors", "noisy += plan.noise_std *", "noisy += plan.noise_std / 2 *"),
+        ("vectors off the lattice", "round_to_lattice(noisy, plan.noise_std)", "noisy"),
+    ),
+    *edits_of(
+        "zoo/publishers/embeddings.py",
+        ("tests/zoo/publishers/test_embeddings.py",),
+        ("users without ratings show", "return vectors * (starts.diff() > 0)[:, None, None]", "return vectors"),
+        ("nobody says what is given", "conditions=(OTHERS_GIVEN,)", "conditions=()"),
+        ("noise on vectors as they are", "noisy_vectors(vectors, plan,", "noisy_vectors(0 * vectors, plan,"),
+    ),
+    *edits_of(
         f"{ROWS}/projection.py",
         (f"{OF_ROWS}/test_projection.py",),
         ("the root of the width is forgotten", "noise_std=w / math.sqrt(dim)", "noise_std=w"),
