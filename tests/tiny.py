@@ -6,6 +6,7 @@ from typing import Any
 SIZES: dict[str, dict[str, Any]] = {
     "BPR": {"num_factors": 4},
     "CFGAN": {"generator_dims": (8, 8), "discriminator_dims": (4,)},
+    "CoNet": {"dims": (8, 4), "cross_layers": 1},
     "DMF": {"dims": (8, 4)},
     "GANMF": {"num_factors": 4, "code_dim": 8},
     "LightGCN": {"num_factors": 4},

@@ -212,6 +212,40 @@ METHODS = (
         ),
     ),
     *edits_of(
+        f"{NN}/cross_network.py",
+        (f"{OF_NN}/test_cross_network.py",),
+        ("what is absent crosses", "shares[name] * self._cross(", "self._cross("),
+        ("an absent target crosses", "known * self._cross(name, depth, own)", "self._cross(name, depth, own)"),
+        (
+            "the source reads the layer that it helped to make",
+            "            own = self.target.after(depth, own, crossing)\n",
+            "            own = self.target.after(depth, own, crossing)\n"
+            "            back = {name: known * self._cross(name, depth, state) for name, state in theirs.items()}\n",
+        ),
+        ("sources add up", "one / count for name, one", "one for name, one"),
+        ("a history is a sum", "/ counts.clamp(min=1)[:, None]", "/ 1.0"),
+        ("nobody reads the first user's items", "(index >= 0) & (counts > 0)[place]", "(counts > 0)[place]"),
+        ("signs of crossings cancel", "weight.abs().sum() for weight", "weight.sum() for weight"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/conet.py",
+        (f"{OF_METHODS}/test_conet.py",),
+        (
+            "the source's loss has no weight",
+            "loss + self.source_weight * self._source_loss(",
+            "loss + self._source_loss(",
+        ),
+        ("nothing thins the crossings", "self.sparsity * self.network.crossing_norm()", "0.0"),
+        ("strangers of two sources share rows", "strangers += rows.num_rows", "pass"),
+        ("linked users have two rows", "people[links[linked]] = linked\n", "pass\n"),
+        (
+            "a stranger reads the last user's items",
+            "torch.where(users < self.target_rows.num_rows, users, -1)",
+            "users.clamp(max=self.target_rows.num_rows - 1)",
+        ),
+        ("a source's pairs are scored by the target", "{name: source}, of=name)", "{name: source})"),
+    ),
+    *edits_of(
         f"{METHODS_ROOM}/ridge.py",
         (f"{OF_METHODS}/test_ridge.py",),
         (

@@ -50,11 +50,23 @@ class GMF(FactorTables):
         return product
 
 
+class SideBySide(nn.Linear):
+    """``Linear`` on the factors of a user and an item side by side, of half its inputs each.
+
+    It is worked out for users and for items alone and added up, which equals one layer on both and costs no more than users plus
+    items when all pairs are scored.
+    """
+
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:  # type: ignore[override]
+        """Outputs of users (..., dim) and items (..., dim) whose shapes broadcast."""
+        dim = self.in_features // 2
+        return F.linear(users, self.weight[:, :dim]) + F.linear(items, self.weight[:, dim:], self.bias)
+
+
 class PairMLP(FactorTables):
     """A tower of ReLU layers on user and item factor side by side.
 
-    Reference: He et al., WWW 2017, section 3.3, equation 10. The first layer is worked out for users and for items alone and
-    added up, which equals one layer on both and costs no more than users plus items when all pairs are scored.
+    Reference: He et al., WWW 2017, section 3.3, equation 10.
 
     ``dims`` are the widths from the input on: the first is that of two factors. ``dropout`` leaves out numbers of a factor
     while training.
@@ -62,9 +74,9 @@ class PairMLP(FactorTables):
 
     def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__(num_users, num_items, dims[0] // 2, _small_normal)
-        self.width, self.factor_dim = dims[-1], dims[0] // 2
+        self.width = dims[-1]
         self.dropout = nn.Dropout(dropout)
-        self.first = nn.Linear(dims[0], dims[1])
+        self.first = SideBySide(dims[0], dims[1])
         layers = [nn.Linear(width, next_width) for width, next_width in pairwise(dims[1:])]
         for layer in [self.first, *layers]:
             nn.init.xavier_uniform_(layer.weight)
@@ -73,7 +85,5 @@ class PairMLP(FactorTables):
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Features of users and items whose shapes broadcast, shape ``(*shape, width)``."""
-        of_user = F.linear(self.dropout(self.users(users)), self.first.weight[:, : self.factor_dim])
-        of_item = F.linear(self.dropout(self.items(items)), self.first.weight[:, self.factor_dim :], self.first.bias)
-        features: Tensor = self.rest(of_user + of_item)
+        features: Tensor = self.rest(self.first(self.dropout(self.users(users)), self.dropout(self.items(items))))
         return features

@@ -1,0 +1,224 @@
+"""CoNet: its loss by hand, what each domain's pairs move, who is read where, and a transfer that it must find."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from torch.nn import functional as F
+
+from datamodules import Synthetic
+from zoo import JLT, CoNet, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
+from zoo.data.batches import PairBatch
+from zoo.data.released_pairs import ReleasedPairs
+
+SMALL: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 64, "seed": 1}
+PAIRS = PairBatch(torch.tensor([25, 26, 3, 25]), torch.tensor([7, 7, 0, 4]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
+
+
+def fitted(
+    method: CoNet,
+    publisher: Publisher | None,
+    folder: Path,
+    epochs: int = 0,
+    **data: Any,  # noqa: ANN401
+) -> tuple[CoNet, Trainer]:
+    """The method after so many epochs on `Synthetic`, with the release of a publisher, or without a source."""
+    settings = SMALL | data
+    releases = {}
+    if publisher is not None:
+        source = Synthetic(**settings, sources=["video"]).source("video")
+        releases = {
+            "video": publisher.publish(source, "video").save(
+                folder / f"{type(publisher).__name__}-{len(list(folder.iterdir()))}"
+            )
+        }
+    seed_everything(0)
+    trainer = Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, check_val_every_n_epoch=max(epochs, 1),
+    )  # fmt: skip
+    trainer.fit(method, datamodule=Synthetic(**settings, sources=list(releases), releases=releases))
+    return method, trainer
+
+
+def wide(method: CoNet) -> CoNet:
+    """Tables drawn wide, so that no difference is too small to be seen."""
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for module in method.network.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.weight.normal_()
+    return method
+
+
+def test_the_loss_is_that_of_both_domains_and_of_the_crossings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"dims": (8, 6, 4), "sparsity": 0.3, "source_weight": 0.7}
+    method, _ = fitted(CoNet(**settings), Plaintext(), tmp_path, overlap=0.5, missing_users="zero")
+    wide(method)
+    links, rows = method.sources["video"].links, method.source_pairs("video")
+    stranger = next(row for row in range(40) if row not in links.tolist())
+    source = PairBatch(torch.tensor([int(links[25]), stranger]), torch.tensor([3, 9]), torch.tensor([1.0, 0.0]))
+    monkeypatch.setattr(
+        ReleasedPairs, "pairs", lambda _, count, negatives: source if (count, negatives) == (2, 1) else None
+    )
+    loss = method.step(PAIRS)["loss"].item()
+
+    net, tower, h = method.network, method.network.tower("video"), method.network.crossings["video"]
+
+    def logit(user: torch.Tensor, own: torch.Tensor | None, theirs: torch.Tensor | None, of: Any) -> torch.Tensor:  # noqa: ANN401
+        a = torch.cat([user, torch.zeros(4) if own is None else own])
+        b = torch.cat([user, torch.zeros(4) if theirs is None else theirs])
+        for depth in range(2):
+            to_a, to_b = (h[depth].weight @ x for x in (b, a))  # type: ignore[index]
+            a, b = (
+                F.relu(net.target.layers[depth](*a.split(4) if not depth else [a]) + (0 if theirs is None else to_a)),
+                F.relu(tower.layers[depth](*b.split(4) if not depth else [b]) + (0 if own is None else to_b)),
+            )
+        logits: torch.Tensor = of.head(a if of is net.target else b)
+        return logits[0]
+
+    videos = [
+        tower.items.weight[rows.dense(links[[u]])[0].bool()].mean(0) if links[u] >= 0 else None for u in range(40)
+    ]
+    music = [net.target.items.weight[method.target_rows.dense(torch.tensor([u]))[0].bool()].mean(0) for u in range(40)]
+    said = [
+        logit(net.users.weight[u], net.target.items.weight[i], videos[u], net.target)
+        for u, i in zip(PAIRS.users.tolist(), PAIRS.items.tolist(), strict=True)
+    ]
+    also = [
+        logit(net.users.weight[25], music[25], tower.items.weight[3], tower),
+        logit(net.users.weight[40 + stranger], None, tower.items.weight[9], tower),
+    ]
+    expected = sum(-F.logsigmoid(x if y else -x) for x, y in zip(said, PAIRS.labels, strict=True)) / 4
+    expected = expected + 0.7 * (F.softplus(-also[0]) + F.softplus(also[1])) / 2
+    expected = expected + 0.3 * sum(float(layer.weight.detach().abs().sum()) for layer in h)  # type: ignore[union-attr]
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+def moved(method: CoNet) -> dict[str, torch.Tensor]:
+    return {name: weight.grad for name, weight in method.network.named_parameters() if weight.grad is not None}
+
+
+def test_the_pairs_of_the_source_move_the_target_through_what_they_share(tmp_path: Path) -> None:
+    method, _ = fitted(CoNet(dims=(8, 6, 4)), Plaintext(), tmp_path)
+    wide(method)
+    pairs = method.released["video"].pairs.pairs(30, 1)  # type: ignore[union-attr]
+    method._source_loss("video", pairs).backward()
+    gradients = moved(method)
+    assert gradients["users.weight"].any()
+    assert gradients["target.items.weight"].any(), "what the same users have in the target is read"
+    assert gradients["target.layers.0.weight"].any()
+    assert gradients["crossings.video.0.weight"].any()
+    assert gradients["crossings.video.1.weight"].any()
+    assert "target.head.weight" not in gradients
+    method.zero_grad()
+    loss = F.binary_cross_entropy_with_logits(method._logits(PAIRS.users, PAIRS.items), PAIRS.labels)
+    loss.backward()
+    assert moved(method)["sources.video.items.weight"].any(), "and the other way round"
+    assert moved(method)["sources.video.layers.0.weight"].any()
+
+
+def test_users_of_both_domains_share_a_row_and_strangers_have_their_own(tmp_path: Path) -> None:
+    method, trainer = fitted(CoNet(dims=(8, 6, 4)), Plaintext(), tmp_path, overlap=0.25, missing_users="zero")
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    ids = data.releases["video"].user_ids.tolist()
+    people = method.released["video"].people.tolist()  # type: ignore[union-attr]
+    mine = data.train.user_ids.tolist()
+    for row, name in enumerate(ids):
+        assert people[row] == (mine.index(name) if name in mine else 40 + row)
+    assert sum(person < 40 for person in people) == 10
+    assert method.network.users.num_embeddings == 80
+
+
+def test_two_sources_have_strangers_of_their_own(tmp_path: Path) -> None:
+    settings = SMALL | {"overlap": 0.5, "missing_users": "zero", "sources": ["video", "movie"]}
+    releases = {
+        n: Plaintext().publish(Synthetic(**settings).source(n), n).save(tmp_path / n) for n in ("video", "movie")
+    }
+    method = CoNet(dims=(8, 6, 4))
+    trainer = Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
+    )
+    trainer.fit(method, datamodule=Synthetic(**settings, releases=releases))
+    book, movie = (method.released[name].people for name in ("video", "movie"))  # type: ignore[union-attr]
+    assert sorted(book[book >= 40].tolist()) == [40 + row for row in range(40) if book[row] >= 40]
+    assert sorted(movie[movie >= 40].tolist()) == [80 + row for row in range(40) if movie[row] >= 40]
+    assert method.network.users.num_embeddings == 120
+    assert torch.isfinite(method.score_all(torch.arange(40))).all()
+
+
+@pytest.mark.parametrize("nothing", [Nothing("ratings"), Nothing("rows")], ids=["ratings", "rows"])
+def test_a_release_of_nobody_is_as_no_release(nothing: Publisher, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"dims": (8, 6, 4), "lr": 1e-2}
+    without, _ = fitted(CoNet(**settings), None, tmp_path, epochs=2)
+    with_nobody, _ = fitted(CoNet(**settings), nothing, tmp_path, epochs=2)
+    users = torch.arange(40)
+    assert torch.equal(without.eval().score_all(users), with_nobody.eval().score_all(users))
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        FlippedRows(epsilon=2.0),
+        Noise(Plaintext()),
+        Shuffled(Plaintext()),
+        Partial(Plaintext(), share=0.3),
+        Thinned(Plaintext(), share=0.3),
+    ],
+    ids=lambda publisher: type(publisher).__name__,
+)
+def test_every_release_of_zeros_and_ones_is_learned_from(publisher: Publisher, tmp_path: Path) -> None:
+    method, trainer = fitted(CoNet(dims=(8, 6, 4)), publisher, tmp_path, epochs=1, missing_users="zero")
+    assert 0 < float(trainer.callback_metrics["train/loss"]) < 2
+    assert torch.isfinite(method.score_all(torch.arange(40))).all()
+
+
+def test_rows_that_say_nothing_of_single_items_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"CoNet learns from who has which item, .* 'video' .*Release ratings \(Plaintext\) or flipped"
+    ):
+        fitted(CoNet(dims=(8, 6, 4)), JLT(epsilon=8.0, num_components=8), tmp_path)
+
+
+def test_users_who_have_every_item_of_a_release_are_refused(tmp_path: Path) -> None:
+    class Everything(Plaintext):
+        def publish(self, source: Any, domain: str) -> Any:  # noqa: ANN401
+            source.matrix[3] = np.ones(source.num_items)
+            return super().publish(source, domain)
+
+    with pytest.raises(ValueError, match=r"of the release of 'video' 1 of its users have every one of the 30 items"):
+        fitted(CoNet(dims=(8, 6, 4)), Everything(), tmp_path)
+
+
+def test_sparsity_thins_the_crossings(tmp_path: Path) -> None:
+    sizes = []
+    for sparsity in (0.0, 0.1):
+        method, _ = fitted(CoNet(dims=(8, 6, 4), sparsity=sparsity, lr=1e-2), Plaintext(), tmp_path, epochs=10)
+        sizes.append(method.network.crossing_norm().item())
+    assert sizes[1] < 0.2 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dims": (8,)}, r"dims must be at least two widths, the first even, .* got \[8\]"),
+        ({"dims": (7, 4)}, r"the first even, as two factors share it; got \[7, 4\]"),
+        ({"dims": (8, 0)}, r"got \[8, 0\]"),
+        (
+            {"dims": (8, 4), "cross_layers": 2},
+            r"cross_layers must lie in \[0, 1\], as dims \[8, 4\] make 1 layers; got 2",
+        ),
+        ({"cross_layers": -1}, r"cross_layers must lie in \[0, 3\].*got -1"),
+        ({"sparsity": -0.1}, r"sparsity and source_weight must not be negative; got -0.1 and 1.0. 0 leaves a term out"),
+        ({"source_weight": float("nan")}, "must not be negative; got 0.0 and nan"),
+        ({"num_negatives": 0}, "num_negatives must be at least 1, got 0; the paper has 1"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"lr": 0.0}, "lr must be positive"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CoNet(**settings)
