@@ -8,6 +8,7 @@ low. An argument that is out of range raises ValueError, which says what to pass
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +116,7 @@ def _mean_slope(w: Floats, mu: Floats) -> Floats:
     return slopes
 
 
+@lru_cache(maxsize=256, typed=True)  # a release is accounted for whenever it is read
 def gauss_epsilon(delta: float, mu: float) -> float:
     """Epsilon of one Gaussian release at a given delta in (0, 1), rounded up.
 
@@ -130,6 +132,7 @@ def gauss_epsilon(delta: float, mu: float) -> float:
     return smallest_epsilon(lambda epsilon: gauss_delta(epsilon, mu) <= delta, start=tail)
 
 
+@lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is made, and again for each plan
 def gauss_mu(epsilon: float, delta: float) -> float:
     """The largest mu whose Gaussian release is (epsilon, delta)-private, rounded down.
 

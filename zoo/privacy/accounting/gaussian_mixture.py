@@ -88,7 +88,13 @@ def mixture_epsilon(delta: float, mu: float, projections: Mapping[int, float], *
     _check_mixture_delta(delta)
     if not mu * mu + sum(projections.values()) < LARGEST_SQUARE:
         return math.inf
-    return smallest_epsilon(lambda epsilon: mixture_delta(epsilon, mu, projections, coupled=coupled) <= delta)
+    return _least_epsilon(delta, mu, tuple(projections.items()), coupled)
+
+
+@lru_cache(maxsize=256)  # a release is accounted for whenever it is read
+def _least_epsilon(delta: float, mu: float, projections: tuple[tuple[int, float], ...], coupled: bool) -> float:
+    squares = dict(projections)
+    return smallest_epsilon(lambda epsilon: mixture_delta(epsilon, mu, squares, coupled=coupled) <= delta)
 
 
 def mix_delta(epsilon: float, s: float, dim: int) -> float:
@@ -105,6 +111,8 @@ def mix_epsilon(delta: float, s: float, dim: int) -> float:
     return mixture_epsilon(delta, 0.0, {int(dim): s * s}, coupled=False)
 
 
+# Typed: True is no width, and would be taken for 1.
+@lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is made, and again for each plan
 def mix_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
     """Standard deviation of the noise that makes a release through a public Gaussian matrix of ``dim`` rows private, rounded up.
 

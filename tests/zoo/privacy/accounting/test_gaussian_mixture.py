@@ -169,6 +169,9 @@ def test_other_arguments_out_of_range() -> None:
         mix_epsilon(1e-5, nan, 3)
     with pytest.raises(ValueError, match="dim must be an integer of at least 1, got 0"):
         mix_w(0, 1.0, 1e-5)
+    assert mix_w(1, 1.0, 1e-5) > 0  # what is remembered of 1 is not said of True
+    with pytest.raises(ValueError, match="dim must be an integer of at least 1, got True"):
+        mix_w(True, 1.0, 1e-5)
     with pytest.raises(ValueError, match=r"dim must be an integer of at least 1, got 2\.5"):
         mix_w(2.5, 1.0, 1e-5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"sensitivity must be a positive finite number, got 0\.0.*Clip or clamp"):
