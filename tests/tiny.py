@@ -8,6 +8,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "CFGAN": {"generator_dims": (8, 8), "discriminator_dims": (4,)},
     "CoNet": {"dims": (8, 4), "cross_layers": 1},
     "DMF": {"dims": (8, 4)},
+    "EMCDR": {"num_factors": 4, "source_rank": 6},
     "GANMF": {"num_factors": 4, "code_dim": 8},
     "LightGCN": {"num_factors": 4},
     "NeuMF": {"gmf_dim": 4, "mlp_dims": (8, 4)},

@@ -246,13 +246,40 @@ METHODS = (
         ("a source's pairs are scored by the target", "{name: source}, of=name)", "{name: source})"),
     ),
     *edits_of(
-        f"{METHODS_ROOM}/ridge.py",
-        (f"{OF_METHODS}/test_ridge.py",),
+        f"{NN}/ridge.py",
+        (f"{OF_METHODS}/test_ridge.py", f"{OF_NN}/test_mapping.py"),
         (
             "a user is not left out of the user's own prediction",
             "np.maximum(1 - leverage, 1e-6)",
             "np.maximum(1.0, 1e-6)",
         ),
+    ),
+    *edits_of(
+        f"{NN}/mapping.py",
+        (f"{OF_NN}/test_mapping.py",),
+        ("a map without an intercept", "weights, mean - self.centre @ weights", "weights, mean - mean"),
+        ("directions count alike", "left * values", "left"),
+        ("a run's own stream is drawn from", "with torch.random.fork_rng():", "with torch.no_grad():"),
+        ("a clip counts", "centred / centred.square().mean().sqrt().clamp(min=1e-12)", "centred"),
+        ("a shift counts", "known - known.mean(0)", "known"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/emcdr.py",
+        (f"{OF_METHODS}/test_emcdr.py",),
+        ("the map moves the factors", "self.factors.users(users).detach()", "self.factors.users(users)"),
+        (
+            "who has no row is mapped",
+            "torch.where(self._known()[users], self.share, 1.0) * present[users]",
+            "self.share",
+        ),
+        ("who has no history keeps a factor", "torch.where(self._known()[users], self.share, 1.0)", "self.share"),
+        ("mapped factors are summed over sources", "total / count.clamp(min=1)", "total"),
+        ("strangers to the target teach the map", "self._known() & self._present(name)", "self._present(name)"),
+        ("the worst share is chosen", "values.argmax()", "values.argmin()"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/ridge.py",
+        (f"{OF_METHODS}/test_ridge.py",),
         ("the mean row is not added", "@ self.weights + self.bias", "@ self.weights"),
     ),
     *edits_of(

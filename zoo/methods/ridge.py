@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +11,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.batches import Batch
+from zoo.nn.ridge import PENALTIES, Floats, Spectrum, eigen
 from zoo.recommender import Outputs, Recommender, Sizes
-
-Floats = npt.NDArray[np.float64]
-
-#: Penalties that leave-one-out chooses from, beside the mean squared norm of the rows.
-PENALTIES = tuple(float(p) for p in np.geomspace(0.03, 3000, 11))
 
 
 class Ridge(Recommender):
@@ -124,11 +119,11 @@ class Ridge(Recommender):
             )
         if width <= len(users):
             gram = sum((f.T @ f for f in self._rows(users)), np.zeros((width, width)))
-            energies, right = _eigen(gram)
+            energies, right = eigen(gram)
             left = np.concatenate([f @ right for f in self._rows(users)])
         else:
             rows = np.concatenate([f.astype(np.float32) for f in self._rows(users)])
-            energies, directions = _eigen((rows @ rows.T).astype(np.float64))
+            energies, directions = eigen((rows @ rows.T).astype(np.float64))
             left = directions * np.sqrt(energies)
             right = rows.T @ (directions / np.sqrt(energies)).astype(np.float32)
         return Spectrum(energies, left, right)
@@ -136,48 +131,3 @@ class Ridge(Recommender):
     def score_all(self, users: Tensor) -> Tensor:
         """The predicted target rows, shape ``(batch, num_items)``."""
         return self._centred(users) @ self.weights + self.bias
-
-
-@dataclass(frozen=True)
-class Spectrum:
-    """Singular value decomposition of centred rows, without the directions in which they do not spread."""
-
-    energies: Floats  # squared singular values, (rank,)
-    left: Floats  # rows in the basis of the right singular vectors, (users, rank)
-    right: Floats  # right singular vectors, (width, rank)
-
-    def best_penalty(self, targets: csr_array, penalties: tuple[float, ...], chunk_size: int) -> float:
-        """The penalty with the least squared error on users left out, by the closed form of their residuals.
-
-        A user's residual, had that user been left out, is the residual over one minus the user's leverage.
-        """
-        mean, moments = targets.mean(axis=0), self._moments(targets)
-        errors = np.zeros(len(penalties))
-        for first in range(0, len(self.left), chunk_size):
-            left = self.left[first : first + chunk_size]
-            rows = targets[first : first + chunk_size].toarray() - mean
-            for index, penalty in enumerate(penalties):
-                share = left / (self.energies + self._absolute(penalty))
-                leverage = (share * left).sum(axis=1) + 1 / len(self.left)
-                residuals = ((rows - share @ moments) ** 2).sum(axis=1) / np.maximum(1 - leverage, 1e-6) ** 2
-                errors[index] += residuals.sum()
-        return penalties[int(errors.argmin())]
-
-    def weights(self, targets: csr_array, penalty: float) -> Floats:
-        """The map from centred rows to targets, shape ``(width, items)``."""
-        weights: Floats = self.right @ (self._moments(targets) / (self.energies + self._absolute(penalty))[:, None])
-        return weights
-
-    def _moments(self, targets: csr_array) -> Floats:
-        moments: Floats = (targets.T @ self.left).T  # rows are centred, so the mean target adds nothing
-        return moments
-
-    def _absolute(self, penalty: float) -> float:
-        return penalty * float(self.energies.sum()) / len(self.left)
-
-
-def _eigen(gram: Floats) -> tuple[Floats, Floats]:
-    """Eigenvalues that are not rounding errors, with their vectors."""
-    values, vectors = np.linalg.eigh(gram)
-    clear = values > 1e-6 * max(float(values[-1]), 1e-30)
-    return values[clear], vectors[:, clear]

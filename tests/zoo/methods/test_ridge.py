@@ -11,7 +11,7 @@ from pytorch_lightning import Trainer
 
 from datamodules import Evaluation, Synthetic
 from zoo import JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Ridge
-from zoo.methods.ridge import PENALTIES
+from zoo.nn.ridge import PENALTIES
 
 Floats = npt.NDArray[np.float64]
 #: More and fewer columns than users who have both rows.

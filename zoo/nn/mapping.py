@@ -1,0 +1,99 @@
+"""Maps from one domain's vectors of users to another's factors: what is mapped, a perceptron, and ridge regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from zoo.nn.ridge import Floats, Spectrum, eigen
+from zoo.nn.rows import ReadableRows, SparseRows
+
+
+class TanhMap(nn.Sequential):
+    """A multilayer perceptron with tanh between its layers and none after the last; Glorot normal, biases zero.
+
+    The map of EMCDR (Man et al., IJCAI 2017, section 4.3), which has one hidden layer. ``dropout`` leaves out numbers of a vector
+    while training.
+    """
+
+    def __init__(self, dims: Sequence[int], dropout: float = 0.0) -> None:
+        layers: list[nn.Module] = [nn.Dropout(dropout)]
+        for width, next_width in pairwise(dims):
+            linear = nn.Linear(width, next_width)
+            nn.init.xavier_normal_(linear.weight)
+            nn.init.zeros_(linear.bias)
+            layers += [linear, nn.Tanh()]
+        super().__init__(*layers[:-1])
+
+
+class RidgeMap:
+    """A linear map with an intercept from vectors (users, width) to targets: ridge regression, its penalty by leave-one-out.
+
+    The vectors are decomposed once, and targets may be mapped to as often as they change. A `ValueError` without a user.
+    """
+
+    def __init__(self, vectors: Floats) -> None:
+        if not len(vectors):
+            raise ValueError("A map is learned from users who have a vector and a target; there is none.")
+        self.centre: Floats = vectors.mean(axis=0)
+        centred = vectors - self.centre
+        energies, right = eigen(centred.T @ centred)
+        self.spectrum = Spectrum(energies, centred @ right, right)
+
+    def solve(self, targets: Floats) -> tuple[Floats, Floats]:
+        """Weights (width, columns) and intercept (columns,) for targets (users, columns)."""
+        mean: Floats = targets.mean(axis=0)
+        if not len(self.spectrum.energies):  # all vectors are one
+            return np.zeros((len(self.centre), targets.shape[1])), mean
+        weights = self.spectrum.weights(targets, self.spectrum.best_penalty(targets))
+        return weights, mean - self.centre @ weights
+
+
+def narrowed_width(num_rows: int, width: int, rank: int) -> int:
+    """Width of what `narrowed` makes of so many rows of a width."""
+    return width if width <= rank else max(1, min(rank, num_rows))
+
+
+def narrowed(rows: ReadableRows, rank: int) -> Tensor:
+    """Rows as they are, dense, if they are no wider than ``rank``; else their coordinates in that many principal directions.
+
+    These are the right singular vectors of all rows together, and the same at every call. Truncated singular value decomposition
+    is PureSVD's factorisation of a rating matrix (Cremonesi et al., RecSys 2010): a row of ratings becomes a vector of its user.
+
+    Reference: Halko, Martinsson, Tropp, *Finding Structure with Randomness*, SIAM Review 2011, algorithm 5.1, as
+    ``torch.svd_lowrank`` has it.
+    """
+    rank = narrowed_width(rows.num_rows, rows.width, rank)
+    everybody = torch.arange(rows.num_rows)
+    if not rows.num_rows:
+        return torch.zeros(0, rank)
+    if rows.width == rank:
+        return rows.dense(everybody)
+    if isinstance(rows, SparseRows):
+        places = torch.stack([torch.repeat_interleave(rows.counts()), rows.items])
+        matrix = torch.sparse_coo_tensor(places, rows.weights, (rows.num_rows, rows.width), check_invariants=True)
+    else:
+        matrix = rows.dense(everybody)
+    with torch.random.fork_rng():  # a random start of its own: a run's stream goes on where it was
+        torch.manual_seed(0)
+        left, values, _ = torch.svd_lowrank(matrix, q=rank, niter=4)
+    coordinates: Tensor = left * values
+    return coordinates
+
+
+def standardised(vectors: Tensor, links: Tensor) -> Tensor:
+    """Vectors (rows, width) of users whose row is ``links`` (users,), shape ``(users, width)``: centred, and divided by one number.
+
+    The mean over the users who have one is 0, the mean square of their numbers 1; who has none (-1) has zeros.
+    """
+    present = links >= 0
+    known = vectors[links[present]]
+    own = vectors.new_zeros(len(links), vectors.shape[1])
+    if len(known):
+        centred = known - known.mean(0)
+        own[present] = centred / centred.square().mean().sqrt().clamp(min=1e-12)
+    return own
