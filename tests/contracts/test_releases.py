@@ -1,0 +1,110 @@
+"""What every method must make of every release: learn from it and score with it, or say at once which ones it reads."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from pytorch_lightning import seed_everything
+
+import zoo
+from datamodules import CrossDomainDataModule, Evaluation, Synthetic
+from tests.tiny import SIZES
+from zoo import (
+    BPR,
+    JLT,
+    EmbeddingPublisher,
+    FlippedRows,
+    LightGCN,
+    Noise,
+    NoisyRows,
+    Nothing,
+    Partial,
+    Plaintext,
+    Publisher,
+    Recommender,
+    Release,
+    Shuffled,
+    Thinned,
+)
+from zoo.data.training import training_batches
+from zoo.nn.rows import zeros_and_ones
+
+METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).reads)
+#: Those that learn from who has which item, which real numbers do not tell.
+OF_PAIRS = {"BiTGCF", "CoNet", "DDTCDR"}
+PUBLISHERS: dict[str, Publisher] = {
+    "Plaintext": Plaintext(),
+    "Noise": Noise(Plaintext()),
+    "Shuffled": Shuffled(Plaintext()),
+    "Partial": Partial(Plaintext(), share=0.5),
+    "Thinned": Thinned(Plaintext(), share=0.5),
+    "Nothing": Nothing(),
+    "Nothing, ratings": Nothing("ratings"),
+    "FlippedRows": FlippedRows(epsilon=4.0),
+    "Partial of FlippedRows": Partial(FlippedRows(epsilon=4.0), share=0.5),
+    "NoisyRows": NoisyRows(epsilon=4.0),
+    "NoisyRows above": NoisyRows(epsilon=4.0, threshold=1.0),
+    "JLT": JLT(epsilon=8.0, num_components=5),
+    "embeddings": EmbeddingPublisher(BPR(num_factors=3), max_epochs=1, progress=False),
+    "embeddings of layers": EmbeddingPublisher(
+        LightGCN(num_factors=3, num_layers=1), epsilon=8.0, clip=1.0, max_epochs=1, progress=False
+    ),
+    "Nothing, embeddings": Nothing("embeddings"),
+}  # fmt: skip
+DATA = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "missing_users": "zero", "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("releases")
+
+
+@cache
+def data_with(name: str, folder: Path) -> CrossDomainDataModule:
+    """Data of which some users have no target history, with a release; each is published once."""
+    path = PUBLISHERS[name].publish(Synthetic(**DATA).source("book"), "book").save(folder / name)
+    data = Synthetic(**DATA, evaluation=Evaluation(split="cold_start"), releases={"book": path})
+    data.setup("fit")
+    data._setup_releases()  # as for a method that reads them
+    return data
+
+
+def built(method: str, data: CrossDomainDataModule) -> Recommender:
+    made: Recommender = getattr(zoo, method)(**SIZES.get(method, {}))
+    made._build_once(data.sizes)
+    made.read_data(data)
+    return made
+
+
+def refused(method: str, release: Release) -> str | None:
+    """What a method must say of a release that it cannot learn from; None of one that it can."""
+    kinds = getattr(zoo, method).reads
+    if release.kind not in kinds:
+        return rf"{method} reads releases of kind {re.escape(str(sorted(kinds)))}; .* kind '{release.kind}'\. Choose a publisher"
+    if method in OF_PAIRS and not zeros_and_ones(release.device_rows()):
+        return r"who has which item, and the release of 'book' does not say: .* \(Plaintext\) or flipped cells \(FlippedRows\)"
+    return None
+
+
+@pytest.mark.parametrize("name", PUBLISHERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_release_is_learned_from_or_refused_with_what_would_do(method: str, name: str, folder: Path) -> None:
+    seed_everything(1)
+    data = data_with(name, folder)
+    release = data.releases["book"]
+    if (refusal := refused(method, release)) is not None:
+        with pytest.raises(TypeError, match=refusal):
+            built(method, data)
+        return
+    made = built(method, data)
+    batch = next(iter(training_batches(data.train, made, 16, 0, lambda: 0)))
+    if made.batches not in ("once", "steps"):
+        outputs = made.step(batch)
+        assert torch.isfinite(outputs["loss"])
+    everybody = torch.arange(data.train.num_users)
+    with torch.no_grad():
+        scores = made.eval().ranking_scores(everybody)
+    assert scores.shape == (data.train.num_users, data.train.num_items)
+    assert torch.isfinite(scores).all()
