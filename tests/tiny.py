@@ -7,6 +7,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "BPR": {"num_factors": 4},
     "CFGAN": {"generator_dims": (8, 8), "discriminator_dims": (4,)},
     "CoNet": {"dims": (8, 4), "cross_layers": 1},
+    "DARec": {"vector_dim": 8, "pattern_dims": (6, 4), "decoder_dims": (8,), "classifier_dims": (4,)},
     "DMF": {"dims": (8, 4)},
     "EMCDR": {"num_factors": 4, "source_rank": 6},
     "GANMF": {"num_factors": 4, "code_dim": 8},

@@ -137,6 +137,34 @@ METHODS = (
         ("a layer keeps its gradient", "ctx.convolution(gradient, ctx.matrix), None", "gradient, None"),
     ),
     *edits_of(
+        f"{NN}/gradient_reversal.py",
+        (f"{OF_NN}/test_gradient_reversal.py",),
+        ("the gradient keeps its sign", "return -ctx.weight * gradient, None", "return ctx.weight * gradient, None"),
+        ("the reversal weighs 1", "return -ctx.weight * gradient, None", "return -gradient, None"),
+    ),
+    *edits_of(
+        f"{NN}/rating_patterns.py",
+        (f"{OF_NN}/test_rating_patterns.py",),
+        ("frequencies are taken for their log-odds", "if bits else row", "if False else row"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/darec.py",
+        (f"{OF_METHODS}/test_darec.py",),
+        (
+            "each pattern is read for its own domain alone",
+            "there = present[made.owners].nonzero().squeeze(1)",
+            "there = (made.domains > 0).nonzero().squeeze(1)",
+        ),
+        (
+            "the classifier sees who is missing",
+            "told = self.has_row(batch.users)[made.owners]",
+            "told = made.owners >= 0",
+        ),
+        ("who has no row is scored by nobody's", "1.0)[:, None] * (count > 0)", "1.0)[:, None]"),
+        ("the rows of several sources are added up", "of_rows) / count.clamp(min=1)", "of_rows) / count.clamp(max=1)"),
+        ("the source weighs 1", "self.source_weight * self._source_loss", "self._source_loss"),
+    ),
+    *edits_of(
         f"{METHODS_ROOM}/light_gcn.py",
         (f"{OF_METHODS}/test_light_gcn.py",),
         (

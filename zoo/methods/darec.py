@@ -1,0 +1,180 @@
+"""DARec: rating patterns that all domains share, from which a classifier cannot tell the domain."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data.batches import Batch
+from zoo.nn.autoencoder import Rows, perceptron
+from zoo.nn.gradient_reversal import DomainClassifier
+from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
+from zoo.nn.rating_patterns import UsualRow, pattern_extractor
+from zoo.nn.rows import DenseRows, SparseRows, zeros_and_ones
+from zoo.nn.towers import SparseTower, check_training
+from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+
+
+class Patterns(NamedTuple):
+    """Patterns of a batch of users, one for each domain that has the user; the target's first, of everybody."""
+
+    patterns: Tensor  # (vectors, dim)
+    owners: Tensor  # place of each one's user in the batch, (vectors,)
+    domains: Tensor  # domain of each: 0 for the target, then the sources in their order, (vectors,)
+
+
+class DARec(Recommender):
+    """U-DARec: one extractor makes patterns of a user's vectors from all domains; from any of them each domain's row is read.
+
+    A user's row in a domain becomes a vector by that domain's encoder, and the vector a pattern by the extractor. Whichever domain
+    a pattern comes from, every decoder has to read its own domain's row of that user from it. A classifier tries to tell the
+    domain, and its gradient, turned round, teaches extractor and encoders not to let it. The loss of a batch of users is the
+    cross-entropy over all target items of every pattern, plus ``source_weight`` times that of every source's row (squared
+    error of real-valued rows) where the user has one, plus the classifier's cross-entropy.
+
+    Scores are the target decoder's logits. A user who has both history and a row is scored by the logits of both patterns,
+    mixed by ``source_share``; who has no row by history, who has no history by the row, who has rows of several sources by the mean
+    of their logits. Without a release, and for users who are in none, it is a denoising autoencoder of the target's rows. It reads
+    releases and target ratings, so whatever is done here costs no further privacy.
+
+    Reference: Yuan, Yao, Benatallah: *DARec: Deep Domain Adaptation for Cross-Domain Recommendation via Transferring Rating
+    Patterns*, IJCAI 2019, section 3; the user-based variant. The reversal: Ganin et al., JMLR 2016.
+
+    Departures: the paper learns from the squared error of the ratings that were given. Where all that is given is a 1, the
+    constant 1 has no error; here every cell counts, by cross-entropy, and the best constants are the frequencies of the
+    items, which decoders begin from. The encoders are AutoRec's, trained with the rest and not before it: a decoder that reads its
+    own domain's pattern is AutoRec's, and what is trained once is chosen once. The published evaluation scores everybody from the
+    source (``source_share`` 1) and looks at nobody's history. Entries of rows are left out while training. Every further source
+    has an encoder, a decoder and a class. The classifier sees users of several domains only, lest it tell domains by who is
+    missing. Widths are not the published ones; see below.
+
+    Args:
+        vector_dim: Width of a domain's vector of a user; 500 is as published.
+        pattern_dims: Widths of the extractor's layers; [60, 32] is as published.
+        decoder_dims: Widths of each decoder's hidden layers, none by default; [500] is as published.
+        classifier_dims: Widths of the classifier's hidden layers.
+        source_share: Weight of the source's pattern in the score of a user who has both, in [0, 1]; 1 is as published.
+        source_weight: Weight of the rows of sources against those of the target; 10 is as published.
+        reversal_weight: Factor, beside -1, on the classifier's gradient on its way into the patterns; .1 is as published.
+        dropout: Probability of leaving out a number of the extractor's layers while training; .25 is as published.
+        source_dropout: The same for an entry of a release row.
+        input_dropout: The same for an entry of a target row.
+        lr: Step size of Adam.
+        weight_decay: L2 weight in Adam.
+    """
+
+    reads = frozenset({"rows", "ratings"})
+    scores_cold_users = True
+    exposes = frozenset({"user_factors", "item_factors"})
+
+    def __init__(
+        self,
+        vector_dim: int = 200,
+        pattern_dims: Sequence[int] = (200,),
+        decoder_dims: Sequence[int] = (),
+        classifier_dims: Sequence[int] = (16, 8),
+        source_share: float = 0.5,
+        source_weight: float = 1.0,
+        reversal_weight: float = 0.1,
+        dropout: float = 0.0,
+        source_dropout: float = 0.5,
+        input_dropout: float = 0.5,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__()
+        widths = [vector_dim, *pattern_dims, *decoder_dims, *classifier_dims]
+        if not pattern_dims or min(widths) < 1:
+            raise ValueError(
+                f"Widths must be at least 1, and the extractor needs a layer; got vector_dim {vector_dim}, pattern_dims "
+                f"{list(pattern_dims)}, decoder_dims {list(decoder_dims)}, classifier_dims {list(classifier_dims)}."
+            )
+        if not 0 <= source_share <= 1 or not min(source_weight, reversal_weight) >= 0:
+            raise ValueError(
+                f"source_share must lie in [0, 1], source_weight and reversal_weight must not be negative; got {source_share}, "
+                f"{source_weight} and {reversal_weight}."
+            )
+        dropouts = {"dropout": dropout, "source_dropout": source_dropout, "input_dropout": input_dropout}
+        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
+        self.vector_dim, self.pattern_dims = vector_dim, tuple(pattern_dims)
+        self.decoder_dims, self.classifier_dims = tuple(decoder_dims), tuple(classifier_dims)
+        self.source_share, self.source_weight, self.reversal_weight = source_share, source_weight, reversal_weight
+        self.dropouts, self.lr, self.weight_decay = dropouts, lr, weight_decay
+
+    def build(self, sizes: Sizes) -> None:
+        """Make an encoder and a decoder per domain, the extractor, and the classifier."""
+        widths = {name: source["width"] for name, source in sizes["sources"].items()}
+        self.target_encoder = SparseTower(sizes["num_items"], [self.vector_dim], self.dropouts["input_dropout"])
+        self.source_encoders = nn.ModuleDict({name: self._source_encoder(width) for name, width in widths.items()})
+        self.extractor = pattern_extractor(self.vector_dim, self.pattern_dims, self.dropouts["dropout"])
+        dims = (self.pattern_dims[-1], *self.decoder_dims)
+        self.target_decoder = perceptron([*dims, sizes["num_items"]])
+        self.source_decoders = nn.ModuleDict({name: perceptron([*dims, width]) for name, width in widths.items()})
+        self.classifier = DomainClassifier(dims[0], self.classifier_dims, 1 + len(widths))
+
+    def _source_encoder(self, width: int) -> nn.Sequential:
+        layer = nn.Linear(width, self.vector_dim)
+        nn.init.xavier_uniform_(layer.weight)  # as the target's: Linear's own bounds are for dense rows
+        nn.init.zeros_(layer.bias)
+        return nn.Sequential(nn.Dropout(self.dropouts["source_dropout"]), layer)
+
+    def read_data(self, data: TargetData) -> None:
+        """Also learn the usual row of each domain, and which releases are of zeros and ones."""
+        super().read_data(data)
+        self.target_usual = UsualRow(self.target_rows, bits=True)
+        self.source_usual, self.bits = nn.ModuleDict(), {}
+        for name in self.sources:
+            rows = self._linked(name).rows
+            assert isinstance(rows, SparseRows | DenseRows)
+            self.bits[name] = zeros_and_ones(rows)
+            self.source_usual[name] = UsualRow(rows, self.bits[name])
+
+    def step(self, batch: Batch) -> Outputs:
+        """What every pattern says of every domain's row, and of where it comes from; summed over the batch."""
+        rows = self.all_source_rows(batch.users)
+        made = self.patterns(batch.users, rows)
+        observed = self.target_rows.bags(batch.users[made.owners])
+        loss = all_items_loss(self.logits(made.patterns), observed)
+        loss = loss + self.source_weight * self._source_loss(made, rows)
+        told = self.has_row(batch.users)[made.owners]
+        loss = loss + self.classifier.loss(made.patterns[told], made.domains[told], self.reversal_weight)
+        items = self.target_decoder[-1].weight
+        assert isinstance(items, Tensor)
+        return {"loss": loss, "user_factors": made.patterns[: len(batch.users)], "item_factors": items}
+
+    def patterns(self, users: Tensor, rows: Rows) -> Patterns:
+        """Patterns of users (batch,) from their history and from their rows, of those who have one."""
+        vectors = [self.target_encoder(self.target_rows.bags(users))]
+        owners = [torch.arange(len(users), device=users.device)]
+        for name, (source, present) in rows.items():
+            owners.append(present.nonzero().squeeze(1))
+            vectors.append(self.source_encoders[name](source[owners[-1]]))
+        domains = torch.repeat_interleave(torch.tensor([len(places) for places in owners], device=users.device))
+        return Patterns(self.extractor(torch.cat(vectors).tanh()), torch.cat(owners), domains)
+
+    def logits(self, patterns: Tensor) -> Tensor:
+        """Of all target items, read from patterns (vectors, dim); shape ``(vectors, num_items)``."""
+        logits: Tensor = self.target_usual(self.target_decoder(patterns))
+        return logits
+
+    def _source_loss(self, made: Patterns, rows: Rows) -> Tensor:
+        """What every pattern says of each source's row of its user, where there is one; summed."""
+        total = made.patterns.new_zeros(())
+        for name, (source, present) in rows.items():
+            there = present[made.owners].nonzero().squeeze(1)
+            decoded = self.source_usual[name](self.source_decoders[name](made.patterns[there]))
+            loss = bits_loss if self.bits[name] else reconstruction_loss
+            total = total + loss(decoded, source[made.owners[there]], torch.ones_like(there))
+        return total
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Logits of all items, read from the history, from the rows, or from both in the proportion of ``source_share``."""
+        made = self.patterns(users, self.all_source_rows(users))
+        logits = self.logits(made.patterns)
+        own, of_rows, owners = logits[: len(users)], logits[len(users) :], made.owners[len(users) :]
+        count = torch.bincount(owners, minlength=len(users))[:, None]
+        from_rows = torch.zeros_like(own).index_add_(0, owners, of_rows) / count.clamp(min=1)
+        known = self.target_rows.counts()[users] > 0
+        share = torch.where(known, self.source_share, 1.0)[:, None] * (count > 0)
+        return torch.lerp(own, from_rows, share)
