@@ -5,6 +5,7 @@ from typing import Any
 
 SIZES: dict[str, dict[str, Any]] = {
     "BPR": {"num_factors": 4},
+    "BiTGCF": {"num_factors": 4},
     "CFGAN": {"generator_dims": (8, 8), "discriminator_dims": (4,)},
     "CoNet": {"dims": (8, 4), "cross_layers": 1},
     "DARec": {"vector_dim": 8, "pattern_dims": (6, 4), "decoder_dims": (8,), "classifier_dims": (4,)},

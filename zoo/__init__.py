@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.data.ratings import Ratings as Ratings
+    from zoo.methods.bitgcf import BiTGCF as BiTGCF
     from zoo.methods.bpr import BPR as BPR
     from zoo.methods.cfgan import CFGAN as CFGAN
     from zoo.methods.conet import CoNet as CoNet

@@ -185,6 +185,36 @@ METHODS = (
         ),
     ),
     *edits_of(
+        f"{NN}/feature_transfer.py",
+        (f"{OF_NN}/test_feature_transfer.py",),
+        ("a user keeps the other domain's share", "(1 - own_lambda + other /", "(own_lambda + other /"),
+        ("who has more ratings here leans on there", "other / (own + other)", "own / (own + other)"),
+        ("a row of zeros takes history away", "torch.where(other == 0, 0.0,", "torch.where(other < 0, 0.0,"),
+        ("who has no history keeps nothing", "torch.where(own == 0, 1.0, mixed)", "torch.where(own == 0, 0.0, mixed)"),
+        (
+            "the source moves away from the target",
+            "-self.source_shares * difference",
+            "self.source_shares * difference",
+        ),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/bitgcf.py",
+        (f"{OF_METHODS}/test_bitgcf.py",),
+        (
+            "a factor that nobody trained is scored",
+            "self.factors.users.weight * self.known, self",
+            "self.factors.users.weight, self",
+        ),
+        ("what sources offer is added up", "gained / self.num_offers", "gained"),
+        ("a row of zeros makes a cold user known", "(transfer.target_shares > 0).float()", "1.0"),
+        ("sources are not learned from", "loss + self.source_weight *", "loss + 0 *"),
+        (
+            "the target's loss teaches the source nothing",
+            "side.transfer(users, source_users)",
+            "side.transfer(users, source_users.detach())",
+        ),
+    ),
+    *edits_of(
         f"{METHODS_ROOM}/bpr.py",
         (f"{OF_METHODS}/test_bpr.py",),
         ("the half of the penalty is forgotten", "self.l2 / 2 * sum", "self.l2 * sum"),

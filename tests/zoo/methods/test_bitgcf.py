@@ -1,0 +1,258 @@
+"""BiTGCF: scores and loss against dense graphs, LightGCN at its root, cold users by their source alone, and refusals."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from torch import Tensor
+
+from datamodules import Evaluation, Synthetic
+from zoo import (
+    JLT,
+    BiTGCF,
+    FlippedRows,
+    LightGCN,
+    Noise,
+    Nothing,
+    Partial,
+    Plaintext,
+    Publisher,
+    Recommender,
+    Shuffled,
+    Thinned,
+)
+from zoo.data.batches import TripleBatch
+
+TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))
+SMALL: dict[str, Any] = {"num_users": 30, "num_items": 20, "ratings_per_user": 5, "seed": 1, "batch_size": 64}
+Method = Callable[[], Recommender]
+
+
+def trained(
+    method: Recommender,
+    folder: Path,
+    *publishers: Publisher,
+    epochs: int = 0,
+    **settings: Any,  # noqa: ANN401
+) -> tuple[Trainer, Synthetic]:
+    """Trains on music, with a release of a domain of its own by each publisher."""
+    names = ["book", "movie"][: len(publishers)]
+    seed_everything(3)
+    everything = SMALL | settings | {"sources": names}
+    paths = {}
+    for name, publisher in zip(names, publishers, strict=True):
+        paths[name] = publisher.publish(Synthetic(**everything).source(name), name).save(folder / name)
+    data = Synthetic(**everything, releases=paths)
+    trainer = Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1),
+    )  # fmt: skip
+    seed_everything(5)
+    trainer.fit(method, datamodule=data)
+    return trainer, data
+
+
+def dense_layer(observed: Tensor, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    """One layer by ``D^-1/2 A D^-1/2``, one domain's ratings (users, items) given as a dense matrix."""
+    by_user, by_item = (observed.sum(axis).clamp(min=1).rsqrt() for axis in (1, 0))
+    matrix = by_user[:, None] * observed * by_item
+    return matrix @ items, matrix.T @ users
+
+
+def taken(own: Tensor, other: Tensor, n: float, m: float, own_lambda: float) -> Tensor:
+    """The vector of a user with n ratings here and m there."""
+    if not m:
+        return own
+    if not n:
+        return other
+    return (own_lambda * own + (1 - own_lambda) * other + (n * own + m * other) / (n + m)) / 2
+
+
+def dense_propagated(method: BiTGCF) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor]]]:
+    """What is scored, worked out from dense graphs in double precision, user by user."""
+    rows = {"": method.target_rows, **{name: method.source_pairs(name) for name in method.source_sides}}
+    observed = {name: every.dense(torch.arange(every.num_rows)).double() for name, every in rows.items()}
+    tables = {"": method.factors} | {name: method._source_tables(name) for name in method.source_sides}
+    nodes = {n: (t.users.weight.detach().double(), t.items.weight.detach().double()) for n, t in tables.items()}
+    nodes[""][0][observed[""].sum(1) == 0] = 0.0
+    totals = dict(nodes)
+    for _ in range(method.num_layers):
+        nodes = {name: dense_layer(observed[name], *nodes[name]) for name in nodes}
+        before = {name: users.clone() for name, (users, _) in nodes.items()}
+        for user in range(len(before[""])):
+            offers = []
+            for name in method.source_sides:
+                row = int(method._linked(name).links[user])
+                n, m = float(observed[""][user].sum()), float(observed[name][row].sum()) if row >= 0 else 0.0
+                own, other = before[""][user], before[name][row]
+                offers += [taken(own, other, n, m, method.target_lambda)] if m else []
+                if row >= 0:
+                    nodes[name][0][row] = taken(other, own, m, n, method.source_lambda)
+            if offers:
+                nodes[""][0][user] = torch.stack(offers).mean(0)
+        totals = {n: (totals[n][0] + nodes[n][0], totals[n][1] + nodes[n][1]) for n in nodes}
+    means = {n: (u / (method.num_layers + 1), i / (method.num_layers + 1)) for n, (u, i) in totals.items()}
+    return *means.pop(""), means
+
+
+@pytest.fixture(scope="module")
+def two_sources(tmp_path_factory: pytest.TempPathFactory) -> BiTGCF:
+    """Untrained, with cold users, a source of half of the users, and one of thinned rows, a few of them empty."""
+    method = BiTGCF(num_factors=4, num_layers=2, target_lambda=0.7, source_lambda=0.9, source_weight=0.5, l2=0.3)
+    publishers = Partial(Plaintext(), 0.5), Thinned(Plaintext(), 0.25)
+    settings = {"evaluation": Evaluation(split="cold_start"), "missing_users": "zero"}
+    trained(method, tmp_path_factory.mktemp("two"), *publishers, **settings)
+    return method
+
+
+def test_scores_are_those_of_dense_graphs_mixed_user_by_user(two_sources: BiTGCF) -> None:
+    method = two_sources
+    users, items, sources = dense_propagated(method)
+    assert 0 < int(method.known.sum()) < len(users), "some users are cold"
+    assert {0.0, 1.0} < {float(share) for side in method.source_sides.values() for share in side.transfer.target_shares}
+    (ours, our_items), our_sources = method.propagated()
+    assert torch.allclose(ours.double(), users, atol=1e-6)
+    assert torch.allclose(our_items.double(), items, atol=1e-6)
+    assert list(our_sources) == ["book", "movie"] == list(sources)
+    for name, nodes in our_sources.items():
+        assert all(torch.allclose(a.double(), b, atol=1e-6) for a, b in zip(nodes, sources[name], strict=True))
+    few = torch.tensor([[0, 19], [7, 7]])
+    expected = (users @ items.T)[[3, 29]].float()
+    assert torch.allclose(method.score_all(torch.tensor([3, 29])), expected, atol=1e-6)
+    assert torch.allclose(method.score(torch.tensor([3, 29]), few), expected.gather(1, few), atol=1e-6)
+
+
+def test_the_loss_is_that_of_all_domains_with_penalties_before_any_layer(two_sources: BiTGCF) -> None:
+    method = two_sources
+    users, items, sources = dense_propagated(method)
+
+    def loss(nodes: tuple[Tensor, Tensor], tables: Any, triples: TripleBatch) -> float:  # noqa: ANN401
+        total = 0.0
+        for user, positive, negative in zip(*triples, strict=True):
+            difference = float(nodes[0][user] @ (nodes[1][positive] - nodes[1][negative]))
+            own = tables.users.weight[user], tables.items.weight[positive], tables.items.weight[negative]
+            total += math.log(1 + math.exp(-difference)) + 0.15 * sum(float((o.detach() ** 2).sum()) for o in own)
+        return total
+
+    torch.manual_seed(11)
+    expected = loss((users, items), method.factors, TRIPLES)
+    for name in ("book", "movie"):
+        drawn = method._side(name).draws.triples(3)
+        expected += 0.5 * loss(sources[name], method._source_tables(name), drawn)
+    torch.manual_seed(11)
+    outputs = method.step(TRIPLES)
+    assert outputs["loss"].item() == pytest.approx(expected, rel=1e-5)
+    assert torch.equal(outputs["user_factors"], method.propagated()[0][0][TRIPLES.users])
+    assert torch.equal(outputs["item_factors"], method.propagated()[0][1][[0, 5, 9, 2, 9, 1]])
+
+
+def test_each_domains_loss_teaches_the_other(two_sources: BiTGCF) -> None:
+    method = two_sources
+    target, sources = method.propagated()
+    drawn = method._side("book").draws.triples(20)
+    of_target = method._loss(target, method.factors, TRIPLES)[0]
+    of_source = method._loss(sources["book"], method._source_tables("book"), drawn)[0]
+    (moved,) = torch.autograd.grad(of_target, method._source_tables("book").items.weight, retain_graph=True)
+    assert moved.any()
+    (moved,) = torch.autograd.grad(of_source, method.factors.items.weight)
+    assert moved.any()
+
+
+def test_a_cold_user_is_what_the_sources_know_and_no_factor_that_nobody_trained(two_sources: BiTGCF) -> None:
+    method = two_sources
+    users = torch.arange(30)
+    cold = (method.target_rows.counts() == 0) & method.can_score(users)
+    assert cold.any()
+    before = method.score_all(users)
+    kept = [parameter.detach().clone() for parameter in method.parameters()]
+    with torch.no_grad():
+        method.factors.users.weight[cold] += 100.0
+        assert torch.equal(method.score_all(users), before)
+        assert (before[cold].std(1) > 0).all()
+        row = int(method._linked("movie").links[cold.nonzero()[0]])
+        method._source_tables("movie").items.weight[method.source_pairs("movie").dense(torch.tensor([row]))[0] > 0] += 1
+        assert not torch.allclose(method.score_all(users)[cold][0], before[cold][0])
+        for parameter, old in zip(method.parameters(), kept, strict=True):
+            parameter.copy_(old)
+
+
+def test_a_cold_user_without_ratings_in_a_release_is_ranked_by_counts(two_sources: BiTGCF) -> None:
+    method = two_sources
+    users = torch.arange(30)
+    rated = [torch.zeros(30, dtype=torch.bool) for _ in range(2)]
+    for known, name in zip(rated, ("book", "movie"), strict=True):
+        known |= method.source_rows(name, users)[0].sum(1) > 0
+    cold = method.target_rows.counts() == 0
+    assert torch.equal(method.can_score(users), ~cold | rated[0] | rated[1])
+    alone = users[cold & ~rated[0] & ~rated[1]]
+    assert len(alone)
+    assert torch.equal(method.ranking_scores(alone), method.item_counts.expand(len(alone), -1))
+
+
+@pytest.mark.parametrize("publishers", [(), (Nothing("ratings"),)], ids=["no source", "an empty release"])
+def test_without_a_source_it_is_light_gcn(publishers: tuple[Publisher, ...], tmp_path: Path) -> None:
+    settings = {"epochs": 2, "missing_users": "zero"}
+    ours, theirs = (kind(num_factors=4, num_layers=2, l2=0.05, lr=1e-2) for kind in (BiTGCF, LightGCN))
+    trained(ours, tmp_path, *publishers, **settings)
+    trained(theirs, tmp_path / "theirs", **settings)
+    users = torch.arange(30)
+    assert torch.allclose(ours.score_all(users), theirs.score_all(users), atol=1e-6)
+    assert set(ours.state_dict()) == set(theirs.state_dict())
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [FlippedRows(epsilon=2.0), Noise(Plaintext()), Shuffled(Plaintext()), Partial(FlippedRows(epsilon=2.0), 0.3)],
+    ids=lambda publisher: type(publisher).__name__,
+)
+def test_rows_of_zeros_and_ones_are_learned_from(publisher: Publisher, tmp_path: Path) -> None:
+    method = BiTGCF(num_factors=4, num_layers=1)
+    trainer, _ = trained(method, tmp_path, publisher, epochs=1, missing_users="zero")
+    assert torch.isfinite(method.score_all(torch.arange(30))).all()
+    assert math.isfinite(float(trainer.callback_metrics["train/loss"]))
+    kept = {"source_sides.book.graph.starts", "source_sides.book.draws.keys", "source_sides.book.transfer.rows"}
+    assert kept <= set(method._ddp_params_and_buffers_to_ignore)
+
+
+def test_other_rows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"BiTGCF learns from who has which item.*Release ratings \(Plaintext\)"):
+        trained(BiTGCF(num_factors=4), tmp_path, JLT(num_components=4, epsilon=8.0))
+
+
+def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
+    method = BiTGCF(num_factors=16, num_layers=2, lr=2e-2)
+    settings: dict[str, Any] = {"num_users": 300, "num_items": 60, "ratings_per_user": 12, "batch_size": 512}
+    split = Evaluation(split="cold_start")
+    trainer, data = trained(method, folder, publisher, epochs=10, evaluation=split, link=1.0, **settings)
+    trainer.test(method, datamodule=data, verbose=False)
+    return float(trainer.callback_metrics["test/full/hit_rate@10"])
+
+
+def test_a_planted_transfer_is_found_for_users_without_history(tmp_path: Path) -> None:
+    """60 cold test users: a standard error of the difference is about .085; the seed is fixed."""
+    assert (
+        cold_hit_rate(Plaintext(), tmp_path / "linked")
+        > cold_hit_rate(Shuffled(Plaintext()), tmp_path / "other") + 0.15
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_factors": 0}, "num_factors must be at least 1, got 0; 64 is usual"),
+        ({"num_layers": 0}, "num_layers must be at least 1, since users' vectors are mixed after a layer; got 0"),
+        ({"target_lambda": 1.1}, "target_lambda is a share, from 0 to 1; got 1.1. 0.8 is usual"),
+        ({"source_lambda": -0.1}, "source_lambda is a share, from 0 to 1; got -0.1"),
+        ({"source_lambda": math.nan}, "source_lambda is a share, from 0 to 1; got nan"),
+        ({"source_weight": -1.0}, "source_weight must not be negative, got -1.0; 0 leaves it out"),
+        ({"l2": math.nan}, "l2 must not be negative, got nan"),
+        ({"lr": 0.0}, "lr must be positive, got 0.0"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BiTGCF(**settings)

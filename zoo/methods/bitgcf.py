@@ -1,0 +1,221 @@
+"""BiTGCF: light graph convolution on the target and on every source, whose common users mix their vectors after each layer."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.data.batches import Batch, TripleBatch
+from zoo.data.released_pairs import ReleasedPairs
+from zoo.nn.factors import FactorTables
+from zoo.nn.feature_transfer import FeatureTransfer
+from zoo.nn.light_graph import LightGraph
+from zoo.nn.losses import pairwise_loss
+from zoo.nn.rows import SparseRows
+from zoo.nn.towers import check_training
+from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+
+#: Vectors of all users and of all items of a domain.
+Nodes = tuple[Tensor, Tensor]
+
+
+class BiTGCF(Recommender):
+    """Bi-directional transfer: a light graph convolution for each domain, and users who carry their vectors over after each layer.
+
+    Target and source have a graph and factors each, as in `LightGCN`. After every layer the two vectors of a user whom both know
+    are mixed (`zoo.nn.feature_transfer`): half keeps what is particular to the domain, ``lambda`` of it the user's own; half is
+    what both have in common, weighted by the user's ratings here and there. What is scored is the average of the factors and of
+    all layers. Both domains' triples are learned from, those of source users whom the target does not know, too.
+
+    A user without target history has no edge and a factor that is never trained: it is left out, and what the source's layers
+    know of the user stands in its place, among target items that learned to lie near such vectors from the users of both.
+    A user without ratings in the release, or without a row, keeps what the target knows. Several sources: each exchanges
+    with the target, which takes over the average of what those offer that have ratings of the user. Without any source it is
+    `LightGCN` with equal weights of layers, down to the numbers, but for users without history, who are ranked by item counts in
+    both.
+
+    It learns from the source's pairs, so it reads rows of zeros and ones: plaintext ratings, or flipped cells.
+
+    Reference: Liu, Li, Li, Pan, *Cross Domain Recommendation via Bi-directional Transfer Graph Collaborative Filtering
+    Networks*, CIKM 2020. Its text could not be checked; settings and rules named here are those of the authors' code
+    (github.com/sunshinelium/Bi-TGCF): the two halves of the mix, 0.8 for both lambdas, three layers of 64, a transfer
+    after each, Adam at 1e-3.
+
+    Departures: layers are LightGCN's. The authors' average over a node and its neighbours, add the product of that average with
+    the vector number by number, and leave numbers out at random; each layer is scaled to length 1, and all are laid side by side.
+    The loss is BPR's with one negative, the authors' cross-entropy with four; the penalty is on factors before any layer. Each
+    batch of the target comes with as many triples of each source, where the authors train the larger domain's surplus
+    batches by themselves. There every user is in both domains; the shares of those who are not are the rules above.
+
+    Args:
+        num_factors: Width of a user's and of an item's factor.
+        num_layers: How often factors are passed on, and users' vectors mixed.
+        target_lambda: Share of a user's own vector in the particular half at the target; 1 takes over by the common half alone.
+        source_lambda: The same at the sources.
+        source_weight: Weight of the loss of each source's triples; 0: the source's factors learn from the target alone.
+        l2: Half of it times the squared factors of a triple is added to the triple's loss.
+        lr: Step size of Adam.
+    """
+
+    batches = "triples"
+    exposes = frozenset({"user_factors", "item_factors"})
+    reads = frozenset({"rows", "ratings"})
+    scores_cold_users = True
+
+    known: Tensor  # 1 for who has target history, else 0, (num_users, 1)
+    takes_over: Tensor  # whether some source has ratings of a user, (num_users,)
+    num_offers: Tensor  # from how many sources a user takes over, at least 1, (num_users, 1)
+
+    def __init__(
+        self,
+        num_factors: int = 64,
+        num_layers: int = 3,
+        target_lambda: float = 0.8,
+        source_lambda: float = 0.8,
+        source_weight: float = 1.0,
+        l2: float = 3e-3,
+        lr: float = 1e-2,
+    ) -> None:
+        super().__init__()
+        if num_factors < 1:
+            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
+        if num_layers < 1:
+            raise ValueError(
+                f"num_layers must be at least 1, since users' vectors are mixed after a layer; got {num_layers}. 3 is usual."
+            )
+        for name, share in {"target_lambda": target_lambda, "source_lambda": source_lambda}.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} is a share, from 0 to 1; got {share}. 0.8 is usual.")
+        for name, weight in {"source_weight": source_weight, "l2": l2}.items():
+            if not weight >= 0:
+                raise ValueError(f"{name} must not be negative, got {weight}; 0 leaves it out.")
+        check_training(lr=lr)
+        self.num_factors, self.num_layers = num_factors, num_layers
+        self.target_lambda, self.source_lambda = target_lambda, source_lambda
+        self.source_weight, self.l2, self.lr = source_weight, l2, lr
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the factors: the target's, and those of every source that covers anybody."""
+        self.factors = self._tables(sizes["num_users"], sizes["num_items"])
+        covered = {name: source for name, source in sizes["sources"].items() if source["num_users"]}
+        self.source_factors = nn.ModuleDict(
+            {name: self._tables(source["num_users"], source["width"]) for name, source in covered.items()}
+        )
+
+    def _tables(self, users: int, items: int) -> FactorTables:
+        return FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
+
+    def read_data(self, data: TargetData) -> None:
+        """Keep the graphs of target and sources, and what each user takes over, beside what every method keeps."""
+        super().read_data(data)
+        self.graph = LightGraph(self.target_rows, self.target_columns)
+        counts = self.target_rows.counts()
+        offers = torch.zeros(len(counts), 1, device=counts.device)
+        self.source_sides = nn.ModuleDict()
+        for name in self.sources:
+            if not self._linked(name).has_rows:
+                continue
+            pairs, links = self.source_pairs(name), self._linked(name).links
+            transfer = FeatureTransfer(links, counts, pairs.counts(), self.target_lambda, self.source_lambda)
+            self.source_sides[name] = SourceSide(pairs, transfer)
+            offers[transfer.users] += (transfer.target_shares > 0).float()
+        self.register_buffer("takes_over", (offers > 0).squeeze(1), persistent=False)
+        self.register_buffer("num_offers", offers.clamp(min=1), persistent=False)
+        self.register_buffer("known", (counts > 0).float()[:, None], persistent=False)
+
+    def can_score(self, users: Tensor) -> Tensor:
+        """Users (batch,) with target history, or with a rating in some release, as a mask: a row of zeros says nothing."""
+        mask: Tensor = (self.known.squeeze(1) > 0)[users] | self.takes_over[users]
+        return mask
+
+    def propagated(self) -> tuple[Nodes, dict[str, Nodes]]:
+        """What is scored of the target, users (num_users, num_factors) and items (num_items, num_factors), and of each source.
+
+        All graphs are gone through once, layer by layer.
+        """
+        nodes = self.factors.users.weight * self.known, self.factors.items.weight
+        sources = {name: self._own(name) for name in self.source_sides}
+        total, totals = nodes, dict(sources)
+        for _ in range(self.num_layers):
+            nodes, sources = self._layer(nodes, sources)
+            total = _added(total, nodes)
+            totals = {name: _added(totals[name], sources[name]) for name in sources}
+        share = 1 / (self.num_layers + 1)
+        return _scaled(total, share), {name: _scaled(of_source, share) for name, of_source in totals.items()}
+
+    def _layer(self, target: Nodes, sources: dict[str, Nodes]) -> tuple[Nodes, dict[str, Nodes]]:
+        """One layer in every domain; then users take over from each other, all from the vectors of before."""
+        users, items = self.graph.layer(*target)
+        gained, mixed = torch.zeros_like(users), {}
+        for name, nodes in sources.items():
+            side = self._side(name)
+            source_users, source_items = side.graph.layer(*nodes)
+            to_target, to_source = side.transfer(users, source_users)
+            gained, mixed[name] = gained + to_target, (source_users + to_source, source_items)
+        return (users + gained / self.num_offers, items), mixed
+
+    def step(self, batch: Batch) -> Outputs:
+        """The loss of the target's triples and of as many of each source, summed; all graphs are gone through once."""
+        assert isinstance(batch, TripleBatch)
+        target, sources = self.propagated()
+        loss, users, items = self._loss(target, self.factors, batch)
+        for name, nodes in sources.items() if self.source_weight else ():
+            drawn = self._side(name).draws.triples(len(batch.users))
+            loss = loss + self.source_weight * self._loss(nodes, self._source_tables(name), drawn)[0]
+        return {"loss": loss, "user_factors": users, "item_factors": items}
+
+    def _loss(self, nodes: Nodes, tables: FactorTables, batch: TripleBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of a domain's triples, and the vectors of their users and of their items that it is worked out from."""
+        users = F.embedding(batch.users, nodes[0])
+        positives, negatives = F.embedding(batch.positives, nodes[1]), F.embedding(batch.negatives, nodes[1])
+        loss = pairwise_loss(users, positives, negatives)
+        if self.l2:
+            own = (tables.users(batch.users), *map(tables.items, (batch.positives, batch.negatives)))
+            loss = loss + self.l2 / 2 * sum(factors.square().sum() for factors in own)
+        return loss, users, torch.cat([positives, negatives])
+
+    def prepare_scoring(self) -> None:
+        """Keep what the layers make of all users and items of the target."""
+        self.kept["users"], self.kept["items"] = self.propagated()[0]
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Inner products with given items, shape ``(batch, candidates)``."""
+        every_user, every_item = self._scored()
+        return (every_user[users][:, None] * every_item[items]).sum(-1)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Inner products with all items, shape ``(batch, num_items)``."""
+        every_user, every_item = self._scored()
+        return every_user[users] @ every_item.T
+
+    def _scored(self) -> Nodes:
+        return (self.kept["users"], self.kept["items"]) if self.kept else self.propagated()[0]
+
+    def _own(self, name: str) -> Nodes:
+        tables = self._source_tables(name)
+        return tables.users.weight, tables.items.weight
+
+    def _source_tables(self, name: str) -> FactorTables:
+        tables = self.source_factors[name]
+        assert isinstance(tables, FactorTables)
+        return tables
+
+    def _side(self, name: str) -> "SourceSide":
+        side = self.source_sides[name]
+        assert isinstance(side, SourceSide)
+        return side
+
+
+class SourceSide(nn.Module):
+    """What is known of a source before anything is learned: its graph, draws of its pairs, and whom it shares with the target."""
+
+    def __init__(self, pairs: SparseRows, transfer: FeatureTransfer) -> None:
+        super().__init__()
+        self.graph, self.draws, self.transfer = LightGraph(pairs, pairs.transposed()), ReleasedPairs(pairs), transfer
+
+
+def _added(nodes: Nodes, others: Nodes) -> Nodes:
+    return nodes[0] + others[0], nodes[1] + others[1]
+
+
+def _scaled(nodes: Nodes, factor: float) -> Nodes:
+    return nodes[0] * factor, nodes[1] * factor
