@@ -198,7 +198,7 @@ def test_without_a_source_it_is_light_gcn(publishers: tuple[Publisher, ...], tmp
     settings = {"epochs": 2, "missing_users": "zero"}
     ours, theirs = (kind(num_factors=4, num_layers=2, l2=0.05, lr=1e-2) for kind in (BiTGCF, LightGCN))
     trained(ours, tmp_path, *publishers, **settings)
-    trained(theirs, tmp_path / "theirs", **settings)
+    trained(theirs, tmp_path / "theirs", *publishers, **settings)
     users = torch.arange(30)
     assert torch.allclose(ours.score_all(users), theirs.score_all(users), atol=1e-6)
     assert set(ours.state_dict()) == set(theirs.state_dict())
