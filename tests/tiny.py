@@ -11,6 +11,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "DARec": {"vector_dim": 8, "pattern_dims": (6, 4), "decoder_dims": (8,), "classifier_dims": (4,)},
     "DMF": {"dims": (8, 4)},
     "EMCDR": {"num_factors": 4, "source_rank": 6},
+    "ETL": {"dims": (8, 4)},
     "GANMF": {"num_factors": 4, "code_dim": 8},
     "LightGCN": {"num_factors": 4},
     "NeuMF": {"gmf_dim": 4, "mlp_dims": (8, 4)},

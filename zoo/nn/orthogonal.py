@@ -36,3 +36,8 @@ class OrthogonalMap(nn.Module):
     def round_trip(self, factors: Tensor) -> Tensor:
         """Absolute differences of factors (..., dim) to what comes of them there and back, summed."""
         return (factors - self.back(self(factors))).abs().sum()
+
+    def return_trip(self, factors: Tensor) -> Tensor:
+        """As :meth:`round_trip`, of factors of the other domain (..., dim): what comes of them here and back there."""
+        changed: Tensor = factors - self(self.back(factors))
+        return changed.abs().sum()

@@ -31,6 +31,8 @@ def test_each_way_and_each_penalty_is_what_it_says() -> None:
     assert float(there.penalty().detach()) == pytest.approx(off, rel=1e-5)
     lost = sum(float((z - there.weight.detach() @ (z @ there.weight.detach())).abs().sum()) for z in factors)
     assert float(there.round_trip(factors).detach()) == pytest.approx(lost, rel=1e-4)
+    lost = sum(float((z - (z @ weight.T) @ weight).abs().sum()) for z in factors)
+    assert float(there.return_trip(factors).detach()) == pytest.approx(lost, rel=1e-4)
     assert off > 1
 
 

@@ -1,0 +1,226 @@
+"""ETL: its losses and scores written out user by user, and a planted transfer that it finds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from torch import Tensor
+from torch.nn import functional as F
+
+from datamodules import Evaluation, Synthetic
+from zoo import ETL, JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Shuffled
+from zoo.data.batches import UserBatch
+
+SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "seed": 1}
+USERS = torch.tensor([3, 0, 17, 25])
+WITHOUT_DROPOUT: dict[str, Any] = {"source_dropout": 0.0, "input_dropout": 0.0, "discriminator_dropout": 0.0}
+
+
+def trainer(epochs: int) -> Trainer:
+    return Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, limit_val_batches=0,
+    )  # fmt: skip
+
+
+def made(folder: Path, *publishers: Publisher, split: str = "random2", **settings: Any) -> ETL:  # noqa: ANN401
+    """The method with the data read and weights far from what they began as, without dropout; one source a publisher."""
+    names = [f"book{k}" for k in range(len(publishers))]
+    shape = SIZES | {"sources": names, "missing_users": "zero", "evaluation": Evaluation(split=split)}  # type: ignore[arg-type]
+    paths = {
+        name: publisher.publish(Synthetic(**shape).source(name), name).save(folder / name)
+        for name, publisher in zip(names, publishers, strict=True)
+    }
+    seed_everything(0)
+    method = ETL(**{"dims": (8, 4)} | WITHOUT_DROPOUT | settings)
+    trainer(0).fit(method, datamodule=Synthetic(**shape, releases=paths))
+    for name in paths:
+        torch.nn.init.normal_(method.generator.source(name).map.weight, std=0.5)
+    torch.nn.init.normal_(method.generator.users.weight, std=2.0)
+    return method.eval()
+
+
+def codes(method: ETL, user: int) -> dict[str, Tensor]:
+    """A user's codes by domain, not yet rectified; a source that has not the user is left out."""
+    net, one = method.generator, torch.tensor([user])
+    row, first = method.target_rows.dense(one), net.encoder.first
+    own = net.encoder.rest(row @ first.weight + first.bias)
+    found = {"target": own[0] + net.users.weight[user]}
+    for name in method.sources:
+        source, present = method.source_rows(name, one)
+        if present:
+            found[name] = net.source(name).encoder(source)[0] + net.users.weight[user]
+    return found
+
+
+def expected_loss(method: ETL, user: int) -> float:
+    """The paper's loss of one user."""
+    net, one, found = method.generator, torch.tensor([user]), codes(method, user)
+    wanted = {name: method.source_rows(name, one)[0][0] for name in method.sources}
+    row = method.target_rows.dense(one)[0]
+
+    def bits(logits: Tensor, row: Tensor) -> Tensor:
+        return F.binary_cross_entropy(logits.sigmoid(), row, reduction="sum")
+
+    def fit(name: str, decoded: Tensor) -> Tensor:
+        return bits(decoded, wanted[name]) if method.bits[name] else ((decoded - wanted[name]) ** 2).sum()
+
+    y = found["target"].clamp(min=0)
+    loss = bits(net.decoder(y), row)
+    for name in found.keys() - {"target"}:
+        side, x = net.source(name), found[name].clamp(min=0)
+        w = side.map.weight
+        loss = loss + fit(name, side.decoder(x))
+        loss = loss + method.cross_weight * (bits(net.decoder(x @ w), row) + fit(name, side.decoder(w @ y)))
+        loss = loss + method.equivalence_weight * ((x - w @ (x @ w)).abs().sum() + (y - (w @ y) @ w).abs().sum())
+    for name, critic in zip(["target", *method.sources], method.discriminator, strict=True):
+        if name in found:
+            loss = loss - method.adversarial_weight * critic(found[name][None])[0].sigmoid().log()
+    return float(loss.detach())
+
+
+@pytest.mark.parametrize(
+    "publishers",
+    [
+        (Plaintext(),),
+        (JLT(num_components=6, epsilon=8.0),),
+        (Partial(Plaintext(), share=0.5), Plaintext()),
+        (Nothing(),),
+        (),
+    ],
+    ids=["bits", "numbers", "two sources, one of them partial", "nobody", "no source"],
+)
+def test_the_loss_is_the_sum_of_what_each_user_costs_and_each_source_that_has_the_user(
+    tmp_path: Path, publishers: tuple[Publisher, ...]
+) -> None:
+    method = made(tmp_path, *publishers, cross_weight=0.7, equivalence_weight=0.4, adversarial_weight=1.3)
+    outputs = method.step(UserBatch(USERS))
+    expected = sum(expected_loss(method, int(user)) for user in USERS) / len(USERS)
+    assert float(outputs["loss"].detach()) == pytest.approx(expected, rel=1e-4)
+    assert torch.allclose(outputs["user_factors"][1], codes(method, 0)["target"], atol=1e-5)
+    assert outputs["item_factors"].shape == (30, 8), "one row of the decoder's last layer for each item"
+
+
+def test_each_domain_has_a_discriminator_of_its_own_codes(tmp_path: Path) -> None:
+    method = made(tmp_path, Plaintext(), Partial(Plaintext(), share=0.5))
+    state = torch.get_rng_state()
+    loss = float(method.discriminator_step(UserBatch(USERS))["loss"].detach())
+    torch.set_rng_state(state)
+    expected = 0.0
+    for name, critic in zip(["target", *method.sources], method.discriminator, strict=True):
+        users = [int(user) for user in USERS if name in codes(method, int(user))]
+        real = torch.stack([codes(method, user)[name] for user in users])
+        prior = critic(torch.randn(len(users), 4)).sigmoid()
+        expected -= float((prior.log().sum() + (1 - critic(real).sigmoid()).log().sum()).detach())
+    assert loss == pytest.approx(expected / len(USERS), rel=1e-4)
+
+
+def moved(method: ETL, **settings: float) -> set[str]:
+    """Whose weights a loss moves, by the part of the method that they are in."""
+    for name, value in settings.items():
+        setattr(method, name, value)
+    method.zero_grad()
+    method.step(UserBatch(USERS))["loss"].backward()  # type: ignore[no-untyped-call]
+    named = {"map": "sources.book0.map", "decoder": "sources.book0.decoder", "encoder": "sources.book0.encoder"}
+    parameters = method.generator.named_parameters()
+    grads = {name for name, parameter in parameters if parameter.grad is not None and bool(parameter.grad.any())}
+    return {part for part, prefix in named.items() if any(name.startswith(prefix) for name in grads)}
+
+
+def test_without_cross_and_equivalence_the_map_stands_still(tmp_path: Path) -> None:
+    method = made(tmp_path, Plaintext())
+    assert moved(method) == {"map", "decoder", "encoder"}
+    assert moved(method, cross_weight=0.0) == {"map", "decoder", "encoder"}
+    assert moved(method, equivalence_weight=0.0) == {"decoder", "encoder"}
+
+
+def test_the_source_moves_the_targets_network_and_the_target_the_sources(tmp_path: Path) -> None:
+    """Gradients of the cross reconstructions alone, which the difference of two losses leaves."""
+    method, grads = made(tmp_path, Plaintext(), equivalence_weight=0.0, adversarial_weight=0.0), {}
+    net = method.generator
+    for weight in (0.0, 1.0):
+        method.cross_weight = weight
+        method.zero_grad()
+        method.step(UserBatch(USERS))["loss"].backward()  # type: ignore[no-untyped-call]
+        wanted = (net.encoder.first.weight, net.decoder[-1].weight, next(net.source("book0").decoder.parameters()))
+        grads[weight] = [weight.grad.clone() for weight in wanted if weight.grad is not None]
+    for without, with_cross in zip(grads[0.0], grads[1.0], strict=True):
+        assert float((without - with_cross).abs().max()) > 1e-3
+
+
+def test_who_has_history_is_scored_by_own_and_cross_logits_and_who_has_none_by_the_cross_logits(tmp_path: Path) -> None:
+    method = made(tmp_path, Plaintext(), Partial(Plaintext(), share=0.5), split="cold_start", cross_share=0.3)
+    known = method.target_rows.counts() > 0
+    net, shown = method.generator, set()
+    users = torch.arange(40)
+    scores = method.score_all(users)
+    for user in range(40):
+        found, warm = codes(method, user), bool(known[user])
+        if not warm:
+            found = {name: code - net.users.weight[user] for name, code in found.items()}
+        own = net.decoder(found.pop("target").clamp(min=0))
+        turned = [code.clamp(min=0) @ net.source(name).map.weight for name, code in found.items()]
+        cross = net.decoder(torch.stack(turned).mean(0))
+        expected = 0.7 * own + 0.3 * cross if warm else cross
+        assert torch.allclose(scores[user], expected, atol=1e-4)
+        shown.add((warm, len(turned)))
+    assert shown == {(True, 1), (True, 2), (False, 1), (False, 2)}
+    method.cross_share = 0.0
+    assert torch.allclose(method.score_all(users[known])[0], net.decoder(own_code(method, known)), atol=1e-5)
+
+
+def own_code(method: ETL, known: Tensor) -> Tensor:
+    return codes(method, int(known.nonzero()[0]))["target"].clamp(min=0)
+
+
+def test_a_release_of_nobody_changes_no_score(tmp_path: Path) -> None:
+    method = made(tmp_path, Nothing(), cross_share=0.5)
+    mixed = method.score_all(USERS)
+    method.cross_share = 0.0
+    assert torch.equal(mixed, method.score_all(USERS))
+
+
+def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
+    settings: dict[str, Any] = {"num_users": 200, "num_items": 60, "link": 1.0, "seed": 0}
+    settings["evaluation"] = Evaluation(split="cold_start")
+    path = publisher.publish(Synthetic(**settings).source("book"), "book").save(folder / type(publisher).__name__)
+    seed_everything(0)
+    method, run = ETL(dims=(32,), lr_generator=1e-2, lr_discriminator=1e-2), trainer(12)
+    data = Synthetic(**settings, releases={"book": path})
+    run.fit(method, datamodule=data)
+    run.test(method, datamodule=data, verbose=False)
+    return float(run.callback_metrics["test/full/hit_rate@10"])
+
+
+def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
+    """80 cold test users, one fixed seed."""
+    found = cold_hit_rate(Plaintext(), tmp_path)
+    control = cold_hit_rate(Shuffled(Plaintext()), tmp_path)
+    assert found > control + 0.15
+
+
+@pytest.mark.parametrize("publisher", [FlippedRows(epsilon=4.0), JLT(num_components=6, epsilon=8.0)])
+def test_private_rows_are_learned_from(tmp_path: Path, publisher: Publisher) -> None:
+    method = made(tmp_path, publisher, **{"lr_generator": 1e-2})
+    assert method.bits["book0"] is isinstance(publisher, FlippedRows)
+    assert torch.isfinite(method.step(UserBatch(USERS))["loss"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dims": ()}, r"dims must be widths of at least 1.* got \[\]"),
+        ({"dims": (8, 0)}, r"dims must be widths of at least 1.* got \[8, 0\]"),
+        ({"equivalence_weight": -1.0}, r"not negative; got .* \(1.0, -1.0, 1.0\)"),
+        ({"adversarial_weight": float("nan")}, "not negative; got .* nan"),
+        ({"cross_share": 1.5}, r"cross_share must lie in \[0, 1\], got 1.5"),
+        ({"discriminator_dropout": 1.0}, r"discriminator_dropout must lie in \[0, 1\), got 1.0"),
+        ({"source_dropout": -0.5}, r"source_dropout must lie in \[0, 1\), got -0.5"),
+        ({"lr_discriminator": 0.0}, "lr must be positive"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ETL(**settings)

@@ -1,0 +1,177 @@
+"""ETL: what a user is like in one domain is turned into what the user is like in the other, and back, by one linear map."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data.batches import Batch
+from zoo.methods.adversarial import Adversarial
+from zoo.nn.coupled import CoupledAutoencoders
+from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
+from zoo.nn.prior import PriorDiscriminator
+from zoo.nn.rows import zeros_and_ones
+from zoo.nn.towers import check_training
+from zoo.recommender import Outputs, Sizes, TargetData
+
+
+class SourceBatch(NamedTuple):
+    """The users of a batch whom a release has."""
+
+    name: str  # of the source
+    where: Tensor  # their places in the batch, (present,)
+    rows: Tensor  # of the release, (present, width)
+    codes: Tensor  # of these rows, not yet rectified, (present, dim)
+
+
+class ETL(Adversarial):
+    """Equivalent transformation learner: an autoencoder per domain, and a map between their codes that its transpose undoes.
+
+    A user's row in either domain is encoded; an embedding of the user, one for all domains, is added; the code is rectified.
+    Decoded, it must give back its row (self). A source's code times W, decoded by the target's decoder, must give the target's
+    row, and the target's code times ``W^T`` the source's (cross). W must take a code there and back unchanged (equivalence), and
+    codes, before they are rectified, must pass for draws of a standard normal distribution before the discriminator of their
+    domain (prior). It reads releases and target ratings, so whatever is done here costs no further privacy.
+
+    A user with target history is scored by the target's own logits, mixed with the cross ones as ``cross_share`` says; without
+    history by the cross logits alone, and without the embedding, of which nothing was learned. Of several sources each has
+    its own autoencoder, map and discriminator; mapped codes are averaged over the sources that have the user. Of users whom
+    a release has not, the target's own autoencoder learns alone.
+
+    Reference: Chen, Zhang, Tsang, Pan & Su, *Toward Equivalent Transformation of User Preferences in Cross Domain
+    Recommendation*, ACM TOIS 41(1), 2023 (online 2022; arXiv 2009.06884).
+
+    Departures: all networks take a step on every batch, by Adam; in the released code the discriminators take every third
+    batch, by SGD, and the others skip it. W starts orthogonal instead of Xavier. A loss is a mean over the users of a batch,
+    not a sum, so that a weight decay of 4e-6 is the released 1e-3 at 256 users. The weight of the prior is a setting; the
+    released one is read by nothing, and is 1 in effect. Rows of other numbers than 0 and 1 are held to by squared error
+    instead of cross-entropy. The paper has no cold users, and its released code ranks by the domain's own logits.
+
+    Args:
+        dims: Widths of the encoders' layers; the last is that of the codes.
+        cross_weight: Weight of the cross reconstructions.
+        equivalence_weight: Weight of what the map changes there and back; the authors choose 0.5, 1 or 5 by data set.
+        adversarial_weight: Weight of what the discriminators say of the codes.
+        cross_share: Share of the cross logits in the scores of who has both target history and a release row.
+        source_dropout: Probability of leaving out an entry of a release row while training.
+        input_dropout: Probability of leaving out an entry of a target row while training.
+        discriminator_dropout: Probability of leaving out a hidden number of a discriminator while training.
+        lr_generator: Step size of the autoencoders' Adam.
+        lr_discriminator: Step size of the discriminators'.
+        weight_decay_generator: L2 weight in the autoencoders' Adam.
+        weight_decay_discriminator: L2 weight in the discriminators'.
+    """
+
+    generator: CoupledAutoencoders
+    discriminator: nn.ModuleList
+
+    reads = frozenset({"rows", "ratings"})
+    scores_cold_users = True
+    exposes = frozenset({"user_factors", "item_factors"})
+
+    def __init__(
+        self,
+        dims: Sequence[int] = (200,),
+        cross_weight: float = 1.0,
+        equivalence_weight: float = 1.0,
+        adversarial_weight: float = 1.0,
+        cross_share: float = 0.0,
+        source_dropout: float = 0.5,
+        input_dropout: float = 0.5,
+        discriminator_dropout: float = 0.5,
+        lr_generator: float = 2e-3,
+        lr_discriminator: float = 1e-3,
+        weight_decay_generator: float = 0.0,
+        weight_decay_discriminator: float = 0.0,
+    ) -> None:
+        super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
+        weights = (cross_weight, equivalence_weight, adversarial_weight)
+        if not dims or min(dims) < 1 or not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError(
+                f"dims must be widths of at least 1, and cross_weight, equivalence_weight and adversarial_weight finite "
+                f"and not negative; got {list(dims)}, {weights}."
+            )
+        if not 0 <= cross_share <= 1:
+            raise ValueError(f"cross_share must lie in [0, 1], got {cross_share}; 0 ranks by the target's own logits.")
+        self.dropouts = {"input_dropout": input_dropout, "source_dropout": source_dropout}
+        self.discriminator_dropout = discriminator_dropout
+        check_training(lr=lr_generator, **self.dropouts, discriminator_dropout=discriminator_dropout)
+        self.dims, self.cross_share = tuple(dims), cross_share
+        self.cross_weight, self.equivalence_weight, self.adversarial_weight = weights
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the autoencoders with their maps, and a discriminator for the target and for each source."""
+        widths = {name: source["width"] for name, source in sizes["sources"].items()}
+        self.generator = CoupledAutoencoders(sizes["num_users"], sizes["num_items"], widths, self.dims, **self.dropouts)
+        critics = (PriorDiscriminator(self.dims[-1], self.discriminator_dropout) for _ in range(1 + len(widths)))
+        self.discriminator = nn.ModuleList(critics)
+
+    def read_data(self, data: TargetData) -> None:
+        """Read the data, and see which releases hold zeros and ones alone."""
+        super().read_data(data)
+        self.bits = {name: zeros_and_ones(self._linked(name).rows) for name in self.sources}
+
+    def discriminator_step(self, batch: Batch) -> Outputs:
+        """How well the discriminators tell each domain's codes from draws of the prior, a mean over the users of the batch."""
+        with torch.no_grad():
+            codes = self._codes(*self._encoded(batch.users))
+        losses = [critic.own_loss(code) for critic, code in zip(self._critics(), codes, strict=True)]
+        return {"loss": torch.stack(losses).sum() / len(batch.users)}
+
+    def step(self, batch: Batch) -> Outputs:
+        """Self and cross reconstructions, equivalence and prior, a mean over the users of the batch."""
+        own, sources = self._encoded(batch.users)
+        loss = all_items_loss(self.generator.decoder(own.relu()), self.target_rows.bags(batch.users))
+        for source in sources:
+            loss = loss + self._source_loss(source, own[source.where], batch.users[source.where])
+        for critic, code in zip(self._critics(), self._codes(own, sources), strict=True):
+            loss = loss + self.adversarial_weight * critic.loss_of(code)
+        return {"loss": loss / len(batch.users), "user_factors": own, "item_factors": self.generator.item_factors}
+
+    def _encoded(self, users: Tensor) -> tuple[Tensor, list[SourceBatch]]:
+        """Target codes of users (batch,), shape ``(batch, dim)``, and what each source has of them."""
+        shared = self.generator.users(users)
+        own = self.generator.code(self.target_rows.bags(users), shared)
+        sources = []
+        for name, (rows, present) in self.all_source_rows(users).items():
+            where = present.nonzero().squeeze(1)
+            codes = self.generator.source(name).encoder(rows[where]) + shared[where]
+            sources.append(SourceBatch(name, where, rows[where], codes))
+        return own, sources
+
+    def _source_loss(self, source: SourceBatch, own: Tensor, users: Tensor) -> Tensor:
+        """What a source adds to the loss of the users (present,) whom it has, whose target codes are own (present, dim); summed."""
+        net, side = self.generator, self.generator.source(source.name)
+        there, here = source.codes.relu(), own.relu()
+        everybody = torch.ones_like(source.where, dtype=torch.bool)
+
+        def rebuilt(codes: Tensor) -> Tensor:
+            fit = bits_loss if self.bits[source.name] else reconstruction_loss
+            return fit(side.decoder(codes), source.rows, everybody)
+
+        cross = all_items_loss(net.decoder(side.map(there)), self.target_rows.bags(users)) + rebuilt(
+            side.map.back(here)
+        )
+        equivalence = side.map.round_trip(there) + side.map.return_trip(here)
+        return rebuilt(there) + self.cross_weight * cross + self.equivalence_weight * equivalence
+
+    @staticmethod
+    def _codes(own: Tensor, sources: list[SourceBatch]) -> list[Tensor]:
+        return [own, *(source.codes for source in sources)]
+
+    def _critics(self) -> list[PriorDiscriminator]:
+        return [critic for critic in self.discriminator if isinstance(critic, PriorDiscriminator)]
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """The target's own logits of all items, mixed with the cross logits; those alone where there is no target history."""
+        net = self.generator
+        cold = (self.target_rows.counts()[users] == 0)[:, None]
+        shared = net.users(users) * ~cold
+        logits: Tensor = net.decoder(net.code(self.target_rows.bags(users), shared).relu())
+        if not (self.cross_share or bool(cold.any())):
+            return logits
+        mapped, present = net.mapped(self.all_source_rows(users), shared)
+        share = torch.where(cold, 1.0, self.cross_share) * present[:, None]
+        return logits.lerp(net.decoder(mapped), share)
