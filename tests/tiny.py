@@ -9,6 +9,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "CFGAN": {"generator_dims": (8, 8), "discriminator_dims": (4,)},
     "CoNet": {"dims": (8, 4), "cross_layers": 1},
     "DARec": {"vector_dim": 8, "pattern_dims": (6, 4), "decoder_dims": (8,), "classifier_dims": (4,)},
+    "DDTCDR": {"dims": (8, 4)},
     "DMF": {"dims": (8, 4)},
     "EMCDR": {"num_factors": 4, "source_rank": 6},
     "ETL": {"dims": (8, 4)},

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.methods.cfgan import CFGAN as CFGAN
     from zoo.methods.conet import CoNet as CoNet
     from zoo.methods.darec import DARec as DARec
+    from zoo.methods.ddtcdr import DDTCDR as DDTCDR
     from zoo.methods.dmf import DMF as DMF
     from zoo.methods.ease import EASE as EASE
     from zoo.methods.emcdr import EMCDR as EMCDR

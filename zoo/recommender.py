@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.ratings import Ratings
-from zoo.data.released_pairs import observed_rows
+from zoo.data.released_pairs import ReleasedPairs, observed_rows
 from zoo.metrics import (
     SELECTION_METRIC,
     PhaseRanking,
@@ -215,6 +215,17 @@ class Recommender(LightningModule, ABC):
             raise TypeError(
                 f"{type(self).__name__} learns from who has which item, and the release of {name!r} does not say: {error}. Release "
                 "ratings (Plaintext) or flipped cells (FlippedRows), not denoised, or choose a method that reads rows."
+            ) from error
+
+    def source_draws(self, name: str) -> ReleasedPairs:
+        """What :meth:`source_pairs` gives, to draw pairs and others from; `ValueError` if a user there has every item."""
+        pairs = self.source_pairs(name)
+        try:
+            return ReleasedPairs(pairs)
+        except ValueError as error:
+            raise ValueError(
+                f"{type(self).__name__} draws items that a user has not, and of the release of {name!r}, {error}. Leave such users "
+                "out at the source, or choose a method that reads whole rows."
             ) from error
 
     def has_row(self, users: Tensor) -> Tensor:

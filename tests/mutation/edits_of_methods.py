@@ -220,6 +220,42 @@ METHODS = (
         ("the half of the penalty is forgotten", "self.l2 / 2 * sum", "self.l2 * sum"),
     ),
     *edits_of(
+        f"{NN}/orthogonal.py",
+        (f"{OF_NN}/test_orthogonal.py",),
+        ("the way back is the way there", "return factors @ self.weight.T", "return factors @ self.weight"),
+        ("a map is pulled to nothing", "(self.weight @ self.weight.T - identity)", "(self.weight @ self.weight.T)"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/ddtcdr.py",
+        (f"{OF_METHODS}/test_ddtcdr.py",),
+        (
+            "the other domain's logits are detached, as released",
+            "side.network.logits(side.map(factors), items) * present",
+            "side.network.logits(side.map(factors), items).detach() * present",
+        ),
+        (
+            "the target's network learns nothing from the source",
+            "self.network.logits(side.map.back(users), items)",
+            "self.network.logits(side.map.back(users), items).detach()",
+        ),
+        (
+            "strangers are scored by the target too",
+            "self.cross_share * self._linked(name).shared()[batch.users]",
+            "self.cross_share",
+        ),
+        (
+            "who is in one domain alone is scored by the other",
+            "total / count.clamp(min=1), self.cross_share * (count > 0)",
+            "total / count.clamp(min=1), self.cross_share",
+        ),
+        (
+            "cold users keep the factor that nobody trained",
+            "return torch.where(replaced, total / count.clamp(min=1), own)",
+            "return own",
+        ),
+        ("a person's factors are aligned in one space", "side.map(users), rows >= 0)", "users, rows >= 0)"),
+    ),
+    *edits_of(
         f"{METHODS_ROOM}/ease.py",
         (f"{OF_METHODS}/test_ease.py",),
         ("a wrong sign of all weights", "inverse / -inverse.diagonal()", "inverse / inverse.diagonal()"),

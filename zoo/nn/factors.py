@@ -85,5 +85,25 @@ class PairMLP(FactorTables):
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Features of users and items whose shapes broadcast, shape ``(*shape, width)``."""
-        features: Tensor = self.rest(self.first(self.dropout(self.users(users)), self.dropout(self.items(items))))
+        return self.features(self.users(users), self.items(items))
+
+    def features(self, users: Tensor, items: Tensor) -> Tensor:
+        """Features of any factors (..., factor_dim) that broadcast, of these tables or others, shape ``(*shape, width)``."""
+        features: Tensor = self.rest(self.first(self.dropout(users), self.dropout(items)))
         return features
+
+
+class PairScorer(PairMLP):
+    """The tower of `PairMLP` under a linear head: it gives any user and item factor a logit, also those of another domain."""
+
+    def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float = 0.0) -> None:
+        super().__init__(num_users, num_items, dims, dropout)
+        self.head = nn.Linear(self.width, 1)
+        bound = (3 / self.width) ** 0.5  # LeCun uniform, as the head of NeuMF
+        nn.init.uniform_(self.head.weight, -bound, bound)
+        nn.init.zeros_(self.head.bias)
+
+    def logits(self, users: Tensor, items: Tensor) -> Tensor:
+        """Logits of factors (..., factor_dim) that broadcast, of their common shape without the last."""
+        logits: Tensor = self.head(self.features(users, items))
+        return logits.squeeze(-1)

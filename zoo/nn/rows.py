@@ -178,6 +178,12 @@ class LinkedRows(nn.Module):
         rows = self.rows.dense(links.clamp(min=0))
         return rows * present[:, None], present
 
+    def shared(self) -> Tensor:
+        """Which rows of the release are of a user of the target, as a mask (rows,); the others are strangers'."""
+        mask = torch.zeros(self.rows.num_rows, dtype=torch.bool, device=self.links.device)
+        mask[self.links[self.links >= 0]] = True
+        return mask
+
     @property
     def has_rows(self) -> bool:
         """Whether the release covers anybody at all."""

@@ -52,3 +52,9 @@ def test_linked_rows_of_nobody() -> None:
     rows, present = linked.dense(torch.tensor([1, 0, 1]))
     assert rows.shape == (3, 1)
     assert not present.any()
+
+
+def test_rows_that_nobody_is_linked_to_are_strangers() -> None:
+    linked = LinkedRows(DenseRows(torch.ones(4, 2)), torch.tensor([2, -1, 0]))
+    assert linked.shared().tolist() == [True, False, True, False]
+    assert LinkedRows(DenseRows(torch.ones(0, 2)), torch.tensor([-1, -1])).shared().tolist() == []

@@ -1,0 +1,189 @@
+"""DDTCDR: two domains score each other's users, whose factors one orthogonal map takes there and back."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.data.batches import Batch, PairBatch
+from zoo.data.released_pairs import ReleasedPairs
+from zoo.nn.factors import PairScorer
+from zoo.nn.losses import alignment_loss
+from zoo.nn.orthogonal import OrthogonalMap
+from zoo.nn.towers import check_training
+from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+
+#: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
+CHUNK = 16
+
+
+class SourceSide(nn.Module):
+    """One source of DDTCDR: its network, and the map from the target to it.
+
+    ``map(u)`` takes factors of the target's users to the source, and ``map.back(v)`` those of the source's users to the target.
+    """
+
+    def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.network = PairScorer(num_users, num_items, dims, dropout)
+        self.map = OrthogonalMap(self.network.factor_dim)
+
+
+class DDTCDR(Recommender):
+    """Deep dual transfer: the logit of a pair is mixed from its own domain's network and, with mapped users, the other's.
+
+    Each domain A has factors of its users and items and a perceptron f_A on a user's and an item's factor side by side. One
+    matrix X, orthogonal by a penalty, takes the factor of a user of the target to the source, and its transpose takes one back::
+
+        target:  (1 - cross_share) f_A(u_A, i_A) + cross_share f_B(X u_A, i_A)
+        source:  (1 - cross_share) f_B(u_B, i_B) + cross_share f_A(X^T u_B, i_B)
+
+    The loss is binary cross-entropy of the target's pairs with ``num_negatives`` unobserved ones for each, plus the same of
+    equally many pairs drawn from the release, each a mean, plus ``orthogonality_weight`` times ``|X X^T - I|``, plus
+    ``alignment_weight`` times the mean squared distance between X u_A and u_B over the target's pairs.
+
+    A user who is in one domain alone is scored by that domain's network alone, so that without anybody in common, or without a
+    release, this is the target's own network. A user without target history has X^T u_B in the place of u_A. Of several
+    sources, each with its network and map, the cross terms and the mapped factors are averaged over those that have the user.
+    It reads who has which item in the source, so it needs ratings or flipped cells.
+
+    Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2 (the map), 3.3
+    (the mixture, in both directions) and 3.5 (several domains).
+
+    Departures: the paper reads users and items off features that both domains have, by autoencoders trained beforehand; here
+    each has a factor of its own, learned together with the networks. Nothing else would then tell that u_A and u_B are one
+    person: ``alignment_weight`` does, which is not in the paper, and with 0 people do not transfer. Logits are mixed, and
+    binary cross-entropy stands where the paper has the squared error of ratings. The released code detaches the cross terms,
+    mixes losses, not predictions, and has a matrix of its own for each direction: here the gradient goes through both networks and
+    the one map. It is Adam in the place of stochastic gradient descent. The paper scores nobody without history.
+
+    Args:
+        dims: Widths of the perceptron; the first is that of a user's and an item's factor side by side.
+        cross_share: The paper's alpha: weight of the other domain's network, in [0, 1]; 0.03 is the paper's.
+        alignment_weight: Weight of the squared distance between a person's two factors; 0 is as published.
+        orthogonality_weight: Weight of the map's distance to an orthogonal one.
+        dropout: Probability of leaving out a number of a factor while training.
+        num_negatives: Unobserved items for each observed one, in both domains.
+        lr: Step size of Adam.
+        weight_decay: L2 weight in Adam.
+    """
+
+    batches = "pairs"
+    reads = frozenset({"ratings", "rows"})
+    scores_cold_users = True
+    exposes = frozenset({"user_factors", "item_factors"})
+
+    def __init__(
+        self,
+        dims: Sequence[int] = (128, 64, 16),
+        cross_share: float = 0.1,
+        alignment_weight: float = 1.0,
+        orthogonality_weight: float = 1e-3,
+        dropout: float = 0.0,
+        num_negatives: int = 4,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if len(dims) < 2 or min(dims) < 1 or dims[0] % 2:
+            raise ValueError(
+                f"dims must be at least two widths, the first even, as two factors share it; got {list(dims)}."
+            )
+        if not 0 <= cross_share <= 1:
+            raise ValueError(f"cross_share must lie in [0, 1], got {cross_share}; 0.03 is the paper's.")
+        if not (alignment_weight >= 0 and orthogonality_weight >= 0):
+            raise ValueError(
+                "alignment_weight and orthogonality_weight must not be negative; got "
+                f"{alignment_weight} and {orthogonality_weight}."
+            )
+        if num_negatives < 1:
+            raise ValueError(f"num_negatives must be at least 1, got {num_negatives}; 4 is usual.")
+        check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
+        self.dims, self.cross_share, self.dropout = tuple(dims), cross_share, dropout
+        self.alignment_weight, self.orthogonality_weight = alignment_weight, orthogonality_weight
+        self.num_negatives, self.lr, self.weight_decay = num_negatives, lr, weight_decay
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the target's network, and one network and one map per source."""
+        self.network = PairScorer(sizes["num_users"], sizes["num_items"], self.dims, self.dropout)
+        made = {
+            name: SourceSide(source["num_users"], source["width"], self.dims, self.dropout)
+            for name, source in sizes["sources"].items()
+        }
+        self.source_sides = nn.ModuleDict(made)
+
+    def read_data(self, data: TargetData) -> None:
+        """Keep the pairs of the releases to draw from, beside what every method keeps."""
+        super().read_data(data)
+        self.draws = nn.ModuleDict({name: self.source_draws(name) for name in self.sources})
+
+    def _sides(self) -> Iterator[tuple[str, SourceSide, Tensor]]:
+        """Each source's name and side, and the row of each target user in its release, -1 for none."""
+        for name, side in self.source_sides.items():
+            assert isinstance(side, SourceSide)
+            yield name, side, self._linked(name).links
+
+    # Learning.
+
+    def step(self, batch: Batch) -> Outputs:
+        """Cross-entropy of target and source pairs, alignment and orthogonality."""
+        assert isinstance(batch, PairBatch)
+        users, items = self.network.users(batch.users), self.network.items(batch.items)
+        loss = F.binary_cross_entropy_with_logits(self._logits(batch.users, users, items), batch.labels)
+        count = len(batch.labels) // (1 + self.num_negatives)
+        for name, side, links in self._sides():
+            rows = links[batch.users]
+            if (rows >= 0).any():
+                theirs = side.network.users(rows.clamp(min=0))
+                distance = alignment_loss(theirs, side.map(users), rows >= 0) / len(users)
+                loss = loss + self.alignment_weight * distance
+            draws = self.draws[name]
+            assert isinstance(draws, ReleasedPairs)
+            if draws.num_pairs:
+                loss = loss + self._source_loss(name, side, draws.pairs(count, self.num_negatives))
+            loss = loss + self.orthogonality_weight * side.map.penalty()
+        return {"loss": loss, "user_factors": users, "item_factors": items}
+
+    def _source_loss(self, name: str, side: SourceSide, batch: PairBatch) -> Tensor:
+        """Cross-entropy of pairs of a release, their mean; users there are its rows."""
+        users, items = side.network.users(batch.users), side.network.items(batch.items)
+        own, cross = side.network.logits(users, items), self.network.logits(side.map.back(users), items)
+        logits = torch.lerp(own, cross, self.cross_share * self._linked(name).shared()[batch.users])
+        return F.binary_cross_entropy_with_logits(logits, batch.labels)
+
+    def _logits(self, users: Tensor, factors: Tensor, items: Tensor) -> Tensor:
+        """Logits of target users (...) with their factors (..., dim) and item factors, of shapes that broadcast."""
+        own = self.network.logits(factors, items)
+        total, count = torch.zeros_like(own), torch.zeros_like(users, dtype=own.dtype)
+        for _, side, links in self._sides():
+            present = links[users] >= 0
+            if present.any():
+                total = total + side.network.logits(side.map(factors), items) * present
+                count = count + present
+        return torch.lerp(own, total / count.clamp(min=1), self.cross_share * (count > 0))
+
+    # Scoring.
+
+    def _user_factors(self, users: Tensor) -> Tensor:
+        """Target factors of users (batch,), those of the sources mapped where there is no target history."""
+        own = self.network.users(users)
+        total, count = torch.zeros_like(own), own.new_zeros(len(users), 1)
+        for _, side, links in self._sides():
+            rows = links[users]
+            present = (rows >= 0)[:, None]
+            if present.any():
+                total = total + side.map.back(side.network.users(rows.clamp(min=0))) * present
+                count = count + present
+        replaced = (self.target_rows.counts()[users] == 0)[:, None] & (count > 0)
+        return torch.where(replaced, total / count.clamp(min=1), own)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Logits of given items, shape ``(batch, candidates)``."""
+        return self._logits(users[:, None], self._user_factors(users)[:, None], self.network.items(items))
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Logits of all items, shape ``(batch, num_items)``."""
+        factors, items = self._user_factors(users)[:, None], self.network.items.weight[None]
+        parts = zip(torch.split(users[:, None], CHUNK), torch.split(factors, CHUNK), strict=True)
+        return torch.cat([self._logits(some, theirs, items) for some, theirs in parts])
