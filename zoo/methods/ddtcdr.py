@@ -27,7 +27,7 @@ class SourceSide(nn.Module):
     def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float) -> None:
         super().__init__()
         self.network = PairScorer(num_users, num_items, dims, dropout)
-        self.map = OrthogonalMap(self.network.factor_dim)
+        self.map = OrthogonalMap(dims[0] // 2)
 
 
 class DDTCDR(Recommender):

@@ -88,7 +88,7 @@ class PairMLP(FactorTables):
         return self.features(self.users(users), self.items(items))
 
     def features(self, users: Tensor, items: Tensor) -> Tensor:
-        """Features of any factors (..., factor_dim) that broadcast, of these tables or others, shape ``(*shape, width)``."""
+        """Features of any factors (..., dim) that broadcast, of these tables or others, shape ``(*shape, width)``."""
         features: Tensor = self.rest(self.first(self.dropout(users), self.dropout(items)))
         return features
 
@@ -104,6 +104,6 @@ class PairScorer(PairMLP):
         nn.init.zeros_(self.head.bias)
 
     def logits(self, users: Tensor, items: Tensor) -> Tensor:
-        """Logits of factors (..., factor_dim) that broadcast, of their common shape without the last."""
+        """Logits of factors (..., dim) that broadcast, of their common shape without the last."""
         logits: Tensor = self.head(self.features(users, items))
         return logits.squeeze(-1)

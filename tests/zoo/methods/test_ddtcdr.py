@@ -177,13 +177,24 @@ def test_the_cross_terms_move_the_other_network_and_the_map(tmp_path: Path) -> N
 
 
 def test_without_anybody_in_common_it_is_the_targets_own_network(tmp_path: Path) -> None:
-    """Trained without a source, and with a release of nobody: the same weights and scores."""
-    alone = fitted(data(tmp_path / "alone", {}), 2)
-    nobody = fitted(data(tmp_path / "nobody", {"book": Nothing("ratings")}), 2)
-    users = torch.arange(30)
-    assert torch.equal(nobody.score_all(users), alone.score_all(users))
-    theirs = nobody.network.state_dict()
-    assert all(torch.equal(weights, theirs[name]) for name, weights in alone.network.state_dict().items())
+    """Trained without a source, and with a release of nobody: the same scores to the last bit."""
+    made = data(tmp_path, {"book": Nothing("ratings")})
+    fitted(made)
+    scores, sizes = [], made.sizes
+    for releases in (made.releases, {}):
+        made.releases = releases
+        seed_everything(0)
+        method = DDTCDR(dims=(8, 6, 4), num_negatives=1)
+        method.build(sizes | {"sources": {name: sizes["sources"][name] for name in releases}})
+        method.read_data(made)
+        optimizer = torch.optim.Adam(method.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            method.step(BATCH)["loss"].backward()
+            optimizer.step()
+        scores.append(method.score_all(torch.arange(30)))
+    assert scores[0].std() > 0.01
+    assert torch.equal(*scores)
 
 
 def test_strangers_are_learned_from(tmp_path: Path) -> None:
@@ -254,26 +265,19 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], sai
 
 
 def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
-    settings: dict[str, Any] = {
-        "num_users": 300,
-        "num_items": 60,
-        "overlap": 1.0,
-        "missing_users": "error",
-        "link": 1.0,
-    }
-    settings |= {
-        "ratings_per_user": 12,
-        "evaluation": Evaluation(split="cold_start", full_ranking=False),
-        "batch_size": 256,
-    }
-    made = data(folder, {"book": publisher}, **settings)
+    """Of 80 people without history, half of them chosen for validation and half for the test, among 149 items."""
+    settings: dict[str, Any] = {"num_users": 300, "num_items": 150, "ratings_per_user": 12, "link": 1.0, "overlap": 1.0}
+    evaluation = Evaluation(split="cold_start", full_ranking=False)
+    made = data(folder, {"book": publisher}, **settings, evaluation=evaluation, missing_users="error", batch_size=128)
     seed_everything(0)
-    method, run = DDTCDR(dims=(32, 16, 8), lr=0.01), trainer(15)
+    method, run = DDTCDR(dims=(32, 16, 8), lr=0.01, num_negatives=2), trainer(20)
     run.fit(method, datamodule=made)
     run.test(method, datamodule=made, verbose=False)
     return float(run.callback_metrics["test/sampled/hit_rate@10"])
 
 
 def test_a_planted_transfer_is_found_and_wrong_people_help_nobody(tmp_path: Path) -> None:
-    found, shuffled = (cold_hit_rate(make(Plaintext()), tmp_path / make.__name__) for make in (lambda of: of, Shuffled))
-    assert found > shuffled + 0.15
+    """60 cold test users, one seed: the margin is more than two standard errors of the difference."""
+    found = cold_hit_rate(Plaintext(), tmp_path / "right")
+    wrong = cold_hit_rate(Shuffled(Plaintext()), tmp_path / "wrong")
+    assert found > wrong + 0.2
