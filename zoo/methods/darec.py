@@ -61,7 +61,7 @@ class DARec(Recommender):
         source_dropout: The same for an entry of a release row.
         input_dropout: The same for an entry of a target row.
         lr: Step size of Adam.
-        weight_decay: L2 weight in Adam.
+        weight_decay: L2 weight in Adam, against a loss that is summed over users and items.
     """
 
     reads = frozenset({"rows", "ratings"})
@@ -74,14 +74,14 @@ class DARec(Recommender):
         pattern_dims: Sequence[int] = (200,),
         decoder_dims: Sequence[int] = (),
         classifier_dims: Sequence[int] = (16, 8),
-        source_share: float = 0.5,
+        source_share: float = 0.25,
         source_weight: float = 1.0,
         reversal_weight: float = 0.1,
         dropout: float = 0.0,
         source_dropout: float = 0.5,
         input_dropout: float = 0.5,
-        lr: float = 1e-3,
-        weight_decay: float = 0.0,
+        lr: float = 3e-3,
+        weight_decay: float = 1.0,
     ) -> None:
         super().__init__()
         widths = [vector_dim, *pattern_dims, *decoder_dims, *classifier_dims]
