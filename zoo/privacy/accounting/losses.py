@@ -133,7 +133,17 @@ def _distributions(losses: Losses) -> Iterator[tuple[Any, float]]:
     relation = NeighboringRelation.REPLACE_SPECIAL if losses.zeroed_out else NeighboringRelation.REPLACE_ONE
     for (sigma, rate), count in losses.sampled:
         sigma = sigma if losses.zeroed_out else 2 * sigma  # theirs is over the clip norm whatever the relation
-        yield pld.from_gaussian_mechanism(sigma, sampling_prob=rate, neighboring_relation=relation, **step), count
+        yield _sampled_distribution(sigma, rate, relation, losses.interval), count
+
+
+@lru_cache(maxsize=8)  # a training asks what so many of its steps cost, and so many more
+def _sampled_distribution(sigma: float, rate: float, relation: Any, interval: float) -> Any:  # noqa: ANN401  as above
+    """Of a Gaussian sum over a Poisson sample; sigma is the noise over the clip norm."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(
+        sigma, sampling_prob=rate, neighboring_relation=relation, value_discretization_interval=interval
+    )
 
 
 def _bit_distribution(epsilon: float, interval: float) -> Any:  # noqa: ANN401  dp_accounting has no types

@@ -8,16 +8,16 @@ from zoo.privacy.audits.two_world import Audit, run_audit
 from zoo.privacy.randomness.noise import NoiseSource
 
 # A fresh seed fails a sound mechanism with probability at most 1e-4, and 1e-3 more where its noise is measured; and the
-# power check of the smallest mu here about once in a thousand times. The stream below is fixed.
+# power check of the smallest mu here about once in a thousand times. The streams below are fixed.
 BETA = 1e-4
 AUDITS = all_audits(2.0, dim=16, num_items=160)
 TWO_WORLDS = [audit for audit in AUDITS if isinstance(audit, Audit)]
 ONE_RUN = [audit for audit in AUDITS if isinstance(audit, OneRunAudit)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def noise() -> NoiseSource:
-    """One stream through all audits."""
+    """A stream for each test: what one sees depends neither on those before it nor on who else runs them."""
     return NoiseSource.seeded(1)
 
 
