@@ -43,11 +43,11 @@ class DARec(Recommender):
 
     Departures: the paper learns from the squared error of the ratings that were given. Where all that is given is a 1, the
     constant 1 has no error; here every cell counts, by cross-entropy, and the best constants are the frequencies of the
-    items, which decoders begin from. The encoders are AutoRec's, trained with the rest and not before it: a decoder that reads its
-    own domain's pattern is AutoRec's, and what is trained once is chosen once. The published evaluation scores everybody from the
-    source (``source_share`` 1) and looks at nobody's history. Entries of rows are left out while training. Every further source
-    has an encoder, a decoder and a class. The classifier sees users of several domains only, lest it tell domains by who is
-    missing. Widths are not the published ones; see below.
+    items, which decoders begin from. The encoders are AutoRec's, with tanh in the place of the sigmoid, and are trained with
+    the rest and not before it: a decoder that reads its own domain's pattern is AutoRec's, and what is trained once is chosen once.
+    The published evaluation scores everybody from the source (``source_share`` 1) and looks at nobody's history. Entries of rows
+    are left out while training. Every further source has an encoder, a decoder and a class. The classifier sees users of several
+    domains only, lest it tell domains by who is missing. Widths are not the published ones; see below.
 
     Args:
         vector_dim: Width of a domain's vector of a user; 500 is as published.
