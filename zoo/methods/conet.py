@@ -30,18 +30,18 @@ class CoNet(Recommender):
     (SCoNet). It learns from who has which item, so it reads releases of zeros and ones only.
 
     A pair of one domain is read together with what the same user has in the other: with the mean factor of the user's items
-    there, while training and while scoring. Whoever is in a release and is not the target's learns it from the source's tower
-    alone. A user without target history has a factor from the release; one who is in no release is scored by the target's
-    tower alone. Several sources have a tower and ``H`` each; what crosses into the target is the mean over
-    those that have the user.
+    there, while training and while scoring. Nothing crosses from a domain in which the user has nothing: the factor of somebody
+    whom one domain alone knows is learned, and a user of no release scored, by that domain's tower alone. Several sources have
+    a tower and ``H`` each, and the target reads the mean of what crosses from those that have the user; without any it is a
+    perceptron on user and item.
 
     Reference: Hu, Zhang, Yang, *CoNet: Collaborative Cross Networks for Cross-Domain Recommendation*, CIKM 2018: its base
     network, its cross connection units (one matrix per layer for both directions), its sparse variant and its joint loss.
 
-    Departures: the paper reads one item of the same user in the other domain, and leaves open which one when an item is
-    scored; the mean of all is deterministic, the same in training and scoring, and what a drawn item is on average. The
-    released code pairs rows of different users, and chooses its epoch by towers that are not crossed. Only observed items are
-    read on the other side, whatever the pair's own label: an item that is drawn along with the label would tell it. One logit
+    Departures: the paper joins one pair of each domain of the same user; the mean of all the user's items is what a drawn one
+    is on average, and is the same in training and in scoring, where no pair of the source is at hand. The released code joins
+    pairs of different users, and chooses its epoch by towers that are not crossed. Only observed items are read on the other
+    side, whatever the pair's own label: an item that is drawn along with the label would tell it. One logit
     in the place of two classes. Layers are Glorot uniform, as N(0, 0.01) leaves a deep perceptron silent for epochs; tables are
     N(0, 0.01). No gradient is clipped. ``dropout`` and ``source_weight`` are not in the paper.
 
