@@ -6,5 +6,6 @@ from tests.mutation.edits_of_guarantees import GUARANTEES
 from tests.mutation.edits_of_mechanisms import MECHANISMS
 from tests.mutation.edits_of_methods import METHODS
 from tests.mutation.edits_of_runs import RUNS
+from tests.mutation.edits_of_transfer import TRANSFER
 
-EDITS: tuple[Edit, ...] = (*GUARANTEES, *MECHANISMS, *METHODS, *DATA, *RUNS)
+EDITS: tuple[Edit, ...] = (*GUARANTEES, *MECHANISMS, *METHODS, *DATA, *RUNS, *TRANSFER)

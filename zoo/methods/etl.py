@@ -151,9 +151,8 @@ class ETL(Adversarial):
             fit = bits_loss if self.bits[source.name] else reconstruction_loss
             return fit(side.decoder(codes), source.rows, everybody)
 
-        cross = all_items_loss(net.decoder(side.map(there)), self.target_rows.bags(users)) + rebuilt(
-            side.map.back(here)
-        )
+        cross = all_items_loss(net.decoder(side.map(there)), self.target_rows.bags(users))
+        cross = cross + rebuilt(side.map.back(here))
         equivalence = side.map.round_trip(there) + side.map.return_trip(here)
         return rebuilt(there) + self.cross_weight * cross + self.equivalence_weight * equivalence
 

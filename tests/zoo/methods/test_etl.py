@@ -28,7 +28,8 @@ def trainer(epochs: int) -> Trainer:
 def made(folder: Path, *publishers: Publisher, split: str = "random2", **settings: Any) -> ETL:  # noqa: ANN401
     """The method with the data read and weights far from what they began as, without dropout; one source a publisher."""
     names = [f"book{k}" for k in range(len(publishers))]
-    shape = SIZES | {"sources": names, "missing_users": "zero", "evaluation": Evaluation(split=split)}  # type: ignore[arg-type]
+    shape = SIZES | {"sources": names, "missing_users": "zero"}
+    shape["evaluation"] = Evaluation(split=split)  # type: ignore[arg-type]
     paths = {
         name: publisher.publish(Synthetic(**shape).source(name), name).save(folder / name)
         for name, publisher in zip(names, publishers, strict=True)
@@ -144,8 +145,8 @@ def test_the_source_moves_the_targets_network_and_the_target_the_sources(tmp_pat
         method.cross_weight = weight
         method.zero_grad()
         method.step(UserBatch(USERS))["loss"].backward()  # type: ignore[no-untyped-call]
-        wanted = (net.encoder.first.weight, net.decoder[-1].weight, next(net.source("book0").decoder.parameters()))
-        grads[weight] = [weight.grad.clone() for weight in wanted if weight.grad is not None]
+        wanted = (net.encoder.first.weight, net.item_factors, next(net.source("book0").decoder.parameters()))
+        grads[weight] = [table.grad.clone() for table in wanted if table.grad is not None]
     for without, with_cross in zip(grads[0.0], grads[1.0], strict=True):
         assert float((without - with_cross).abs().max()) > 1e-3
 
@@ -203,7 +204,7 @@ def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("publisher", [FlippedRows(epsilon=4.0), JLT(num_components=6, epsilon=8.0)])
 def test_private_rows_are_learned_from(tmp_path: Path, publisher: Publisher) -> None:
-    method = made(tmp_path, publisher, **{"lr_generator": 1e-2})
+    method = made(tmp_path, publisher, lr_generator=1e-2)
     assert method.bits["book0"] is isinstance(publisher, FlippedRows)
     assert torch.isfinite(method.step(UserBatch(USERS))["loss"])
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from zoo.nn.prior import PriorDiscriminator
 
@@ -12,9 +13,11 @@ def test_losses_are_the_cross_entropies_of_single_verdicts() -> None:
     torch.manual_seed(0)
     critic, codes = PriorDiscriminator(4), torch.randn(6, 4) * 3
     first, second = critic.layers[0], critic.layers[3]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(second, nn.Linear)
 
     def verdict(code: torch.Tensor) -> float:
-        hidden = [max(0.0, float((w @ code + b).detach())) for w, b in zip(first.weight, first.bias, strict=True)]
+        hidden = [float((w @ code + b).detach().relu()) for w, b in zip(first.weight, first.bias, strict=True)]
         logit = sum(float(w.detach()) * h for w, h in zip(second.weight[0], hidden, strict=True)) + float(
             second.bias[0].detach()
         )
