@@ -1,7 +1,6 @@
 """BiTGCF: scores and loss against dense graphs, LightGCN at its root, cold users by their source alone, and refusals."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from zoo.data.batches import TripleBatch
 
 TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))
 SMALL: dict[str, Any] = {"num_users": 30, "num_items": 20, "ratings_per_user": 5, "seed": 1, "batch_size": 64}
-Method = Callable[[], Recommender]
 
 
 def trained(
@@ -148,6 +146,15 @@ def test_the_loss_is_that_of_all_domains_with_penalties_before_any_layer(two_sou
     assert outputs["loss"].item() == pytest.approx(expected, rel=1e-5)
     assert torch.equal(outputs["user_factors"], method.propagated()[0][0][TRIPLES.users])
     assert torch.equal(outputs["item_factors"], method.propagated()[0][1][[0, 5, 9, 2, 9, 1]])
+
+
+def test_with_a_source_weight_of_0_nothing_is_drawn(two_sources: BiTGCF, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = two_sources
+    monkeypatch.setattr(method, "source_weight", 0.0)
+    before = torch.get_rng_state()
+    loss = method.step(TRIPLES)["loss"]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(loss, method._loss(method.propagated()[0], method.factors, TRIPLES)[0])
 
 
 def test_each_domains_loss_teaches_the_other(two_sources: BiTGCF) -> None:
