@@ -20,7 +20,7 @@ def cold_hit_rate(publisher: Publisher, link: float, folder: Path, seed: int) ->
     method = PriCDR(dims=(64, 32), lr=2e-3, alignment_weight=1.0, transfer_weight=1.0)
     trainer = Trainer(
         max_epochs=12, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
+        enable_model_summary=False, limit_val_batches=0,
     )  # fmt: skip
     data = Synthetic(**settings, releases={"book": path})
     trainer.fit(method, datamodule=data)
