@@ -102,7 +102,7 @@ def two_sources(tmp_path_factory: pytest.TempPathFactory) -> BiTGCF:
     """Untrained, with cold users, a source of half of the users, and one of thinned rows, a few of them empty."""
     method = BiTGCF(num_factors=4, num_layers=2, target_lambda=0.7, source_lambda=0.9, source_weight=0.5, l2=0.3)
     publishers = Partial(Plaintext(), 0.5), Thinned(Plaintext(), 0.25)
-    settings = {"evaluation": Evaluation(split="cold_start"), "missing_users": "zero"}
+    settings: dict[str, Any] = {"evaluation": Evaluation(split="cold_start"), "missing_users": "zero"}
     trained(method, tmp_path_factory.mktemp("two"), *publishers, **settings)
     return method
 
@@ -111,7 +111,9 @@ def test_scores_are_those_of_dense_graphs_mixed_user_by_user(two_sources: BiTGCF
     method = two_sources
     users, items, sources = dense_propagated(method)
     assert 0 < int(method.known.sum()) < len(users), "some users are cold"
-    assert {0.0, 1.0} < {float(share) for side in method.source_sides.values() for share in side.transfer.target_shares}
+    assert {0.0, 1.0} < {
+        float(share) for name in method.source_sides for share in method._side(name).transfer.target_shares
+    }
     (ours, our_items), our_sources = method.propagated()
     assert torch.allclose(ours.double(), users, atol=1e-6)
     assert torch.allclose(our_items.double(), items, atol=1e-6)
@@ -202,7 +204,7 @@ def test_a_cold_user_without_ratings_in_a_release_is_ranked_by_counts(two_source
 
 @pytest.mark.parametrize("publishers", [(), (Nothing("ratings"),)], ids=["no source", "an empty release"])
 def test_without_a_source_it_is_light_gcn(publishers: tuple[Publisher, ...], tmp_path: Path) -> None:
-    settings = {"epochs": 2, "missing_users": "zero"}
+    settings: dict[str, Any] = {"epochs": 2, "missing_users": "zero"}
     ours, theirs = (kind(num_factors=4, num_layers=2, l2=0.05, lr=1e-2) for kind in (BiTGCF, LightGCN))
     trained(ours, tmp_path, *publishers, **settings)
     trained(theirs, tmp_path / "theirs", *publishers, **settings)
