@@ -43,14 +43,14 @@ class CoNet(Recommender):
     pairs of different users, and chooses its epoch by towers that are not crossed. Only observed items are read on the other
     side, whatever the pair's own label: an item that is drawn along with the label would tell it. One logit
     in the place of two classes. Layers are Glorot uniform, as N(0, 0.01) leaves a deep perceptron silent for epochs; tables are
-    N(0, 0.01). No gradient is clipped. ``dropout`` and ``source_weight`` are not in the paper.
+    N(0, 0.01). No gradient is clipped. Four negatives in the place of one; ``dropout`` and ``source_weight`` are not in the paper.
 
     Args:
         dims: Widths of a tower; the first is that of a user's and an item's factor side by side.
         cross_layers: How many layers are crossed, the first ones; 0 shares the users' factors alone.
         sparsity: Weight of the absolute values of the crossing matrices; the released SCoNet has 0.01.
         source_weight: Weight of the loss of the sources' pairs; 1 is the paper's.
-        num_negatives: Unobserved items for each observed one, in every domain.
+        num_negatives: Unobserved items for each observed one, in every domain; the paper has 1.
         dropout: Probability of leaving out a number of a factor while training.
         lr: Step size of Adam.
     """
@@ -65,9 +65,9 @@ class CoNet(Recommender):
         cross_layers: int = 2,
         sparsity: float = 0.0,
         source_weight: float = 1.0,
-        num_negatives: int = 1,
-        dropout: float = 0.0,
-        lr: float = 1e-3,
+        num_negatives: int = 4,
+        dropout: float = 0.2,
+        lr: float = 5e-3,
     ) -> None:
         super().__init__()
         if len(dims) < 2 or min(dims) < 1 or dims[0] % 2:

@@ -55,7 +55,13 @@ def wide(method: CoNet) -> CoNet:
 
 
 def test_the_loss_is_that_of_both_domains_and_of_the_crossings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"dims": (8, 6, 4), "sparsity": 0.3, "source_weight": 0.7}
+    settings: dict[str, Any] = {
+        "dims": (8, 6, 4),
+        "sparsity": 0.3,
+        "source_weight": 0.7,
+        "num_negatives": 1,
+        "dropout": 0.0,
+    }
     method, _ = fitted(CoNet(**settings), Plaintext(), tmp_path, overlap=0.5, missing_users="zero")
     wide(method)
     links, rows = method.sources["video"].links, method.source_pairs("video")
@@ -152,7 +158,7 @@ def test_two_sources_have_strangers_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nothing", [Nothing("ratings"), Nothing("rows")], ids=["ratings", "rows"])
 def test_a_release_of_nobody_is_as_no_release(nothing: Publisher, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"dims": (8, 6, 4), "lr": 1e-2}
+    settings: dict[str, Any] = {"dims": (8, 6, 4), "lr": 1e-2, "dropout": 0.0}
     without, _ = fitted(CoNet(**settings), None, tmp_path, epochs=2)
     with_nobody, _ = fitted(CoNet(**settings), nothing, tmp_path, epochs=2)
     users = torch.arange(40)
@@ -205,7 +211,7 @@ def cold_ndcg(publisher: Publisher, folder: Path) -> float:
     """Mean of the validation's and the test's, each of 60 users without target history."""
     settings: dict[str, Any] = {"num_users": 300, "num_items": 80, "ratings_per_user": 12, "batch_size": 256}
     split = {"link": 1.0, "evaluation": Evaluation(split="cold_start")}
-    method = CoNet(dims=(32, 32, 16), lr=1e-2)
+    method = CoNet(dims=(32, 32, 16), lr=1e-2, num_negatives=1, dropout=0.0)
     _, trainer = fitted(method, publisher, folder, epochs=10, **settings, **split)
     found = float(trainer.callback_metrics["val/full/ndcg@10"])
     trainer.test(method, datamodule=trainer.datamodule, verbose=False)  # type: ignore[attr-defined]
