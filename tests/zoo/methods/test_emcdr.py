@@ -9,7 +9,19 @@ from pytorch_lightning import Trainer, seed_everything
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
-from zoo import BPR, EMCDR, Noise, Nothing, Partial, Plaintext, Publisher, Recommender, Release, Shuffled
+from zoo import (
+    BPR,
+    EMCDR,
+    EmbeddingPublisher,
+    Noise,
+    Nothing,
+    Partial,
+    Plaintext,
+    Publisher,
+    Recommender,
+    Release,
+    Shuffled,
+)
 from zoo.data.batches import PairBatch, TripleBatch
 from zoo.methods.emcdr import SHARES
 from zoo.privacy.accounting.events import NonPrivateEvent
@@ -245,14 +257,29 @@ def cold_hit_rate(publisher: Publisher, folder: Path, **arguments: Any) -> float
     return float(trainer.callback_metrics["test/full/hit_rate@10"])
 
 
+def embedded() -> Publisher:
+    network = BPR(num_factors=8, lr=0.05, l2=0.01)
+    return EmbeddingPublisher(network, max_epochs=8, batch_size=512, progress=False)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "control"),
-    [({}, Shuffled), ({"map_dims": (16,), "source_rank": 16}, Shuffled), ({"factorisation": "mf"}, Noise)],
-    ids=["linear", "perceptron", "mf"],
+    ("arguments", "publisher", "control"),
+    [
+        ({}, Plaintext, Shuffled),
+        ({}, embedded, Shuffled),
+        ({"map_dims": (16,), "source_rank": 16}, Plaintext, Shuffled),
+        ({"factorisation": "mf"}, Plaintext, Noise),
+    ],
+    ids=["linear", "embeddings", "perceptron", "mf"],
 )
-def test_a_planted_transfer_is_found_for_cold_users(arguments: dict[str, Any], control: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_planted_transfer_is_found_for_cold_users(
+    arguments: dict[str, Any],
+    publisher: Any,  # noqa: ANN401
+    control: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
     """120 cold test users: the margin is some three standard errors of the difference; seeds are fixed."""
-    found, expected = (cold_hit_rate(made, tmp_path, **arguments) for made in (Plaintext(), control(Plaintext())))
+    found, expected = (cold_hit_rate(made, tmp_path, **arguments) for made in (publisher(), control(publisher())))
     assert found > expected + 0.18
 
 
