@@ -76,7 +76,7 @@ class Evaluation:
             place, for validation and test alike.
         shared_candidates: One list of negatives for validation and test, as in PriCDR, instead of one each.
         weighted_candidates: Draw negatives by popularity instead of uniformly.
-        full_ranking: Rank among all items as well.
+        full_ranking: Rank among all items as well; `test`: at the test alone, where a method is slow to score all.
         ks: Cut-offs of the metrics; 10 is always among them, as it chooses the checkpoint.
         ties: `expected` (mean over random tie-breaking) or `pessimistic`.
         hold_out_of_sources: Whether a source takes the items that the split holds out of it out of its release too; for studies
@@ -90,7 +90,7 @@ class Evaluation:
     num_candidates: int = 99
     shared_candidates: bool = False
     weighted_candidates: bool = False
-    full_ranking: bool = True
+    full_ranking: bool | Literal["test"] = True
     ks: tuple[int, ...] = (5, 10)
     ties: Ties = "expected"
     hold_out_of_sources: bool = False
@@ -135,8 +135,8 @@ class Evaluation:
             raise ValueError(
                 f"ks must be cut-offs of at least 1 with 10 among them (it chooses the checkpoint); got {self.ks}."
             )
-        if self.num_candidates < 0 or not (self.num_candidates or self.full_ranking):
+        if self.num_candidates < 0 or not (self.num_candidates or self.full_ranking is True):
             raise ValueError(
-                f"num_candidates must be at least 1, or 0 with full_ranking; got {self.num_candidates} with full_ranking "
-                f"{self.full_ranking}, which leaves nothing to rank."
+                f"num_candidates must be at least 1, or 0 with full_ranking true; got {self.num_candidates} with full_ranking "
+                f"{self.full_ranking}, which leaves nothing to rank, or nothing on validation."
             )

@@ -47,7 +47,9 @@ class TargetData(Protocol):
     #: Cut-offs of the ranking metrics; like ``ties`` and ``top_k`` not asked for where nothing is ranked.
     ks: tuple[int, ...]
     ties: Ties  # how ties are treated
-    full_ranking: bool  # whether held-out items are ranked among all items
+    full_ranking: (
+        bool | Literal["test"]
+    )  # whether held-out items are ranked among all items, or those of the test alone
     sampled_ranking: bool  # whether they are ranked among sampled candidates
     top_k: int  # how many items ``predict`` recommends
     signs: bool  # whether ratings are signs, +1 and -1
@@ -194,9 +196,15 @@ class Recommender(LightningModule, ABC):
                 )
             self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
         self.sources.train(self.training)  # rows that are made when they are read have noise while training
-        asked = data.full_ranking, data.sampled_ranking  # neither where a source trains
-        stages = ("val", "test") if any(asked) else ()
-        self.rankings = nn.ModuleDict({stage: PhaseRanking(*asked, data.ks, data.ties) for stage in stages})
+        # By stage, whether all items are ranked and whether sampled candidates are: neither where a source trains.
+        asked = {"val": data.full_ranking is True, "test": bool(data.full_ranking)}
+        self.rankings = nn.ModuleDict(
+            {
+                stage: PhaseRanking(full, data.sampled_ranking, data.ks, data.ties)
+                for stage, full in asked.items()
+                if full or data.sampled_ranking
+            }
+        )
 
     def source_rows(self, name: str, users: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,) in a release, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""
@@ -313,16 +321,16 @@ class Recommender(LightningModule, ABC):
 
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
         """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
+        ranking = self._ranking(stage)
         listed, counts = listed_items(batch), {}
-        if self.data.full_ranking:
+        if "full" in ranking.metrics:
             every = self.ranking_scores(batch.users)
             counts["full"] = full_counts(every, batch)
             scores = every.gather(1, listed)
         else:
             scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])
-        if self.data.sampled_ranking:
+        if "sampled" in ranking.metrics:
             counts["sampled"] = sampled_counts(scores, batch)
-        ranking = self._ranking(stage)
         ranking.update(counts)
         return ranking.cases_of(counts) if stage == "test" else {}
 

@@ -256,6 +256,10 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
         ({"ks": (5,)}, "10 among them"),
         ({"ks": (0, 10)}, "at least 1"),
         ({"num_candidates": 0, "full_ranking": False}, "nothing to rank"),
+        (
+            {"num_candidates": 0, "full_ranking": "test"},
+            "with full_ranking test, which leaves .* nothing on validation",
+        ),
     ],
 )
 def test_bad_evaluation_is_refused(settings: dict[str, Any], message: str) -> None:

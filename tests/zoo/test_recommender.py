@@ -96,6 +96,16 @@ def test_ranking_figures_are_those_of_brute_force(full: bool) -> None:
     assert full == any(name.startswith("test/full/") for name in run.callback_metrics)
 
 
+def test_all_items_are_ranked_at_the_test_alone_where_that_is_asked() -> None:
+    made, run = data(num_candidates=14, full_ranking="test"), trainer()
+    run.validate(Given(), datamodule=made, verbose=False)
+    figures = set(run.callback_metrics)
+    assert "val/ndcg@10" in figures
+    assert {name.split("/")[1] for name in figures} == {"sampled", "ndcg@10"}
+    run.test(Given(), datamodule=made, verbose=False)
+    assert {name.split("/")[1] for name in run.callback_metrics} == {"sampled", "full"}
+
+
 @pytest.mark.parametrize("top_k", [3, 15])
 def test_the_best_unseen_items_are_recommended_and_no_seen_one(top_k: int) -> None:
     made, method = data(top_k), Given()
