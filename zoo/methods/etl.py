@@ -81,7 +81,7 @@ class ETL(Adversarial):
         source_dropout: float = 0.5,
         input_dropout: float = 0.5,
         discriminator_dropout: float = 0.5,
-        lr_generator: float = 2e-3,
+        lr_generator: float = 5e-3,
         lr_discriminator: float = 1e-3,
         weight_decay_generator: float = 0.0,
         weight_decay_discriminator: float = 0.0,
