@@ -79,7 +79,7 @@ class EMCDR(Recommender):
         source_dropout: float = 0.0,
         num_negatives: int = 4,
         l2: float = 0.01,
-        lr: float = 3e-3,
+        lr: float = 1e-2,
     ) -> None:
         super().__init__()
         if factorisation not in ("bpr", "mf"):

@@ -195,7 +195,7 @@ def test_without_a_case_to_choose_by_known_users_keep_their_factors(split: Any, 
 def test_without_anybody_in_common_it_is_bpr(map_dims: tuple[int, ...], tmp_path: Path) -> None:
     method = EMCDR(num_factors=4, map_dims=map_dims, source_share=1.0)
     fitted(method, around({"book": published(Nothing(), tmp_path)}))
-    alone = BPR(num_factors=4, l2=method.l2, lr=3e-3)
+    alone = BPR(num_factors=4, l2=method.l2, lr=0.01)
     fitted(alone, around())
     users = torch.arange(60)
     assert torch.equal(method.score_all(users), alone.score_all(users))
