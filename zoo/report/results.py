@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from zoo.commands.benchmark.cell import BENCHMARK, CELL, SEARCH, TRIALS, digest_of, folder_of
-from zoo.commands.benchmark.grid import Row
+from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
+from zoo.commands.benchmark.grid import SEARCH, TRIALS, Row
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.run_folder import CASES, METRICS, PRIVACY
 

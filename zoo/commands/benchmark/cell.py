@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import zoo
-from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, Row, slug
+from zoo.commands.benchmark.grid import SEARCH, TRIALS, Benchmark, BenchmarkError, Row, slug
 from zoo.run_folder import write_json
 
 #: Written last: a folder without it is half-written.
 CELL = "cell.json"
 LOG = "log.txt"
-#: Below a cell that searches: its trials, and their list.
-SEARCH, TRIALS = "search", "search.json"
 #: Beside the runs: the benchmark as it was run.
 BENCHMARK = "benchmark.json"
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: What a search may set: nothing that changes who is tested on what, or what the source publishes of.
 SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
+#: Where a cell's search leaves its trials, and the list of them.
+SEARCH, TRIALS = "search", "search.json"
 #: A key that means nothing is refused; a number in quotes is no number.
 STRICT = ConfigDict(extra="forbid", strict=True)
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import optuna
 
-from zoo.commands.benchmark.cell import TRIALS
 from zoo.commands.benchmark.fit import trial as validated
-from zoo.commands.benchmark.grid import Range, Search, as_argument
+from zoo.commands.benchmark.grid import TRIALS, Range, Search, as_argument
 from zoo.release.release import Release
 from zoo.run_folder import write_json
 

@@ -14,8 +14,8 @@ from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from zoo import Release
-from zoo.commands.benchmark.cell import TRIALS, cells_of
-from zoo.commands.benchmark.grid import Benchmark, Range, read_benchmark
+from zoo.commands.benchmark.cell import cells_of
+from zoo.commands.benchmark.grid import TRIALS, Benchmark, Range, read_benchmark
 from zoo.commands.benchmark.search import settings, suggest
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent
