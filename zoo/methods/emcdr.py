@@ -39,8 +39,8 @@ class EMCDR(Recommender):
 
     Everything is worked out of releases and target ratings, so whatever is done here costs no further privacy.
 
-    Reference: Man, Shen, Jin, Cheng, *Cross-Domain Recommendation: An Embedding and Mapping Approach*, IJCAI 2017, sections 4.2
-    (latent factors, MF and BPR), 4.3 (the map, linear or a perceptron, equations 6 to 9) and 4.4 (the cold user).
+    Reference: Man, Shen, Jin, Cheng, *Cross-Domain Recommendation: An Embedding and Mapping Approach*, IJCAI 2017: its
+    latent factors (MF and BPR), its maps (linear and a perceptron with one hidden layer) and its cold users.
 
     Departures: the source factorises its own ratings and releases vectors, or the target factorises a release of rows; the
     paper has all ratings at one place. The linear map has an intercept and a penalty. The perceptron is learned along with

@@ -16,7 +16,7 @@ from zoo.nn.rows import ReadableRows, SparseRows
 class TanhMap(nn.Sequential):
     """A multilayer perceptron with tanh between its layers and none after the last; Glorot normal, biases zero.
 
-    The map of EMCDR (Man et al., IJCAI 2017, section 4.3), which has one hidden layer. ``dropout`` leaves out numbers of a vector
+    The map of EMCDR (Man et al., IJCAI 2017), which has one hidden layer. ``dropout`` leaves out numbers of a vector
     while training.
     """
 
