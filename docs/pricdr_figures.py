@@ -40,6 +40,7 @@ def draw_sweeps() -> Path:
             level(axis, rows, system, release, style)
         axis.set_xlabel(name)
     axes[0][0].set_xscale("log", base=2)
+    axes[0][0].xaxis.set_major_formatter("{x:g}")
     for row in axes:
         row[0].set_ylabel("HR@10 at the target")
     axes[1][1].legend(frameon=False, fontsize=8, ncols=2)
