@@ -29,6 +29,7 @@ class Table:
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)  # sentences below it
     words: int = 1  # columns of text rather than numbers
+    reasoned: bool = False  # whether the last column is text, too, and may be long
 
 
 def metric(measure: str) -> str:
@@ -263,7 +264,7 @@ def versus_table(rows: Sequence[Versus]) -> Table:
         "Ours, and the paper's in brackets, among 1 + 99 candidates. Reproduced: NDCG@10 within 5 % of the paper's or within two "
         "standard errors of our mean. A row of a paper whose figures cannot all be true is no target, whatever ours is."
     )
-    return Table("Beside the papers", columns, cells, [note], words=2)
+    return Table("Beside the papers", columns, cells, [note], words=2, reasoned=True)
 
 
 def arithmetic_table(results: Results, task: str) -> Table:
