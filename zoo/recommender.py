@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.ratings import Ratings
-from zoo.data.released_pairs import ReleasedPairs, observed_rows
+from zoo.data.released_pairs import ReleasedPairs
 from zoo.metrics import (
     SELECTION_METRIC,
     PhaseRanking,
@@ -215,26 +215,9 @@ class Recommender(LightningModule, ABC):
         """What :meth:`source_rows` gives, for every source."""
         return {name: self.source_rows(name, users) for name in self.sources}
 
-    def source_pairs(self, name: str) -> SparseRows:
-        """The pairs that a release of 0/1 rows holds, one row a user of the release; `TypeError` if it holds no such rows."""
-        try:
-            return observed_rows(self._linked(name).rows)
-        except ValueError as error:
-            raise TypeError(
-                f"{type(self).__name__} learns from who has which item, and the release of {name!r} does not say: {error}. Release "
-                "ratings (Plaintext) or flipped cells (FlippedRows), not denoised, or choose a method that reads rows."
-            ) from error
-
-    def source_draws(self, name: str) -> ReleasedPairs:
-        """What :meth:`source_pairs` gives, to draw pairs and others from; `ValueError` if a user there has every item."""
-        pairs = self.source_pairs(name)
-        try:
-            return ReleasedPairs(pairs)
-        except ValueError as error:
-            raise ValueError(
-                f"{type(self).__name__} draws items that a user has not, and of the release of {name!r}, {error}. Leave such users "
-                "out at the source, or choose a method that reads whole rows."
-            ) from error
+    def source_pairs(self, name: str) -> ReleasedPairs:
+        """The pairs that a release of 0/1 rows holds, to draw from; `TypeError` or `ValueError` if it holds none such."""
+        return ReleasedPairs.of(self._linked(name).rows, name, type(self).__name__)
 
     def has_row(self, users: Tensor) -> Tensor:
         """Which users (batch,) have a row in some release, as a mask."""

@@ -330,7 +330,7 @@ METHODS = (
             "loss + self._source_loss(",
         ),
         ("nothing thins the crossings", "self.sparsity * self.network.crossing_norm()", "0.0"),
-        ("strangers of two sources share rows", "strangers += rows.num_rows", "pass"),
+        ("strangers of two sources share rows", "strangers += pairs.num_users", "pass"),
         ("linked users have two rows", "people[links[linked]] = linked\n", "pass\n"),
         (
             "a stranger reads the last user's items",

@@ -35,6 +35,7 @@ class ReleasedPairs(nn.Module):
 
     def __init__(self, rows: SparseRows) -> None:
         super().__init__()
+        self.rows = rows
         self.num_users, self.num_items = rows.num_rows, rows.width
         counts = rows.counts()
         if full := int((counts == rows.width).sum()):
@@ -43,6 +44,29 @@ class ReleasedPairs(nn.Module):
         keys = users * rows.width + rows.items
         for name, tensor in {"users": users, "items": rows.items, "keys": keys.sort().values}.items():
             self.register_buffer(name, tensor, persistent=False)
+
+    @classmethod
+    def of(cls, rows: ReadableRows, source: str, reader: str) -> ReleasedPairs:
+        """The pairs of a source's release, for a method, both by name.
+
+        Raises:
+            TypeError: If the rows do not say who has which item.
+            ValueError: If a user has every item.
+        """
+        try:
+            observed = observed_rows(rows)
+        except ValueError as error:
+            raise TypeError(
+                f"{reader} learns from who has which item, and the release of {source!r} does not say: {error}. Release ratings "
+                "(Plaintext) or flipped cells (FlippedRows), not denoised, or choose a method that reads rows."
+            ) from error
+        try:
+            return cls(observed)
+        except ValueError as error:
+            raise ValueError(
+                f"{reader} draws items that a user has not, and of the release of {source!r}, {error}. Leave such users out at "
+                "the source, or choose a method that reads whole rows."
+            ) from error
 
     @property
     def num_pairs(self) -> int:

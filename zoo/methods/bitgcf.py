@@ -10,7 +10,6 @@ from zoo.nn.factors import FactorTables
 from zoo.nn.feature_transfer import FeatureTransfer
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
-from zoo.nn.rows import SparseRows
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender, Sizes, TargetData
 
@@ -115,7 +114,7 @@ class BiTGCF(Recommender):
             if not self._linked(name).has_rows:
                 continue
             pairs, links = self.source_pairs(name), self._linked(name).links
-            transfer = FeatureTransfer(links, counts, pairs.counts(), self.target_lambda, self.source_lambda)
+            transfer = FeatureTransfer(links, counts, pairs.rows.counts(), self.target_lambda, self.source_lambda)
             self.source_sides[name] = SourceSide(pairs, transfer)
             offers[transfer.users] += (transfer.target_shares > 0).float()
         self.register_buffer("takes_over", (offers > 0).squeeze(1), persistent=False)
@@ -208,9 +207,9 @@ class BiTGCF(Recommender):
 class SourceSide(nn.Module):
     """What is known of a source before anything is learned: its graph, draws of its pairs, and whom it shares with the target."""
 
-    def __init__(self, pairs: SparseRows, transfer: FeatureTransfer) -> None:
+    def __init__(self, pairs: ReleasedPairs, transfer: FeatureTransfer) -> None:
         super().__init__()
-        self.graph, self.draws, self.transfer = LightGraph(pairs, pairs.transposed()), ReleasedPairs(pairs), transfer
+        self.graph, self.draws, self.transfer = LightGraph(pairs.rows, pairs.rows.transposed()), pairs, transfer
 
 
 def _added(nodes: Nodes, others: Nodes) -> Nodes:

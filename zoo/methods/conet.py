@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch, PairBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.nn.cross_network import CrossNetwork, Read
-from zoo.nn.rows import SparseRows
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender, Sizes, TargetData
 
@@ -103,15 +102,9 @@ class CoNet(Recommender):
         self.released = nn.ModuleDict()
         strangers = data.train.num_users
         for name in self.sources:
-            rows = self.source_pairs(name)
-            try:
-                self.released[name] = ReleasedUsers(rows, self._linked(name).links, strangers)
-            except ValueError as error:
-                raise ValueError(
-                    f"{type(self).__name__} samples items that a user has not, and of the release of {name!r} {error}. Release "
-                    "less of them, or leave these users out."
-                ) from error
-            strangers += rows.num_rows
+            pairs = self.source_pairs(name)
+            self.released[name] = ReleasedUsers(pairs, self._linked(name).links, strangers)
+            strangers += pairs.num_users
 
     def step(self, batch: Batch) -> Outputs:
         """Cross-entropy of the target's and of the sources' pairs, their means, and the weight of the crossings."""
@@ -165,17 +158,17 @@ class ReleasedUsers(nn.Module):
     """What a release holds, and which row of the table of users each of its users has: a target user's own, or one at the end.
 
     Args:
-        rows: The release's rows of zeros and ones.
+        pairs: The release's pairs.
         links: Row of each target user in the release, -1 for none, shape ``(users,)``.
         strangers: Where the rows of those begin who are not the target's.
     """
 
     people: Tensor  # row in the table of users, of each row of the release, (rows,)
 
-    def __init__(self, rows: SparseRows, links: Tensor, strangers: int) -> None:
+    def __init__(self, pairs: ReleasedPairs, links: Tensor, strangers: int) -> None:
         super().__init__()
-        self.rows, self.pairs = rows, ReleasedPairs(rows)
-        people = strangers + torch.arange(rows.num_rows, device=links.device)
+        self.rows, self.pairs = pairs.rows, pairs
+        people = strangers + torch.arange(pairs.num_users, device=links.device)
         linked = (links >= 0).nonzero().squeeze(1)
         people[links[linked]] = linked
         self.register_buffer("people", people, persistent=False)

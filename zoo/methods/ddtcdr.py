@@ -116,7 +116,7 @@ class DDTCDR(Recommender):
     def read_data(self, data: TargetData) -> None:
         """Keep the pairs of the releases to draw from, beside what every method keeps."""
         super().read_data(data)
-        self.draws = nn.ModuleDict({name: self.source_draws(name) for name in self.sources})
+        self.draws = nn.ModuleDict({name: self.source_pairs(name) for name in self.sources})
 
     def _sides(self) -> Iterator[tuple[str, SourceSide, Tensor]]:
         """Each source's name and side, and the row of each target user in its release, -1 for none."""

@@ -72,7 +72,7 @@ def taken(own: Tensor, other: Tensor, n: float, m: float, own_lambda: float) -> 
 
 def dense_propagated(method: BiTGCF) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor]]]:
     """What is scored, worked out from dense graphs in double precision, user by user."""
-    rows = {"": method.target_rows, **{name: method.source_pairs(name) for name in method.source_sides}}
+    rows = {"": method.target_rows, **{name: method.source_pairs(name).rows for name in method.source_sides}}
     observed = {name: every.dense(torch.arange(every.num_rows)).double() for name, every in rows.items()}
     tables = {"": method.factors} | {name: method._source_tables(name) for name in method.source_sides}
     nodes = {n: (t.users.weight.detach().double(), t.items.weight.detach().double()) for n, t in tables.items()}
@@ -183,7 +183,9 @@ def test_a_cold_user_is_what_the_sources_know_and_no_factor_that_nobody_trained(
         assert torch.equal(method.score_all(users), before)
         assert (before[cold].std(1) > 0).all()
         row = int(method._linked("movie").links[cold.nonzero()[0]])
-        method._source_tables("movie").items.weight[method.source_pairs("movie").dense(torch.tensor([row]))[0] > 0] += 1
+        method._source_tables("movie").items.weight[
+            method.source_pairs("movie").rows.dense(torch.tensor([row]))[0] > 0
+        ] += 1
         assert not torch.allclose(method.score_all(users)[cold][0], before[cold][0])
         for parameter, old in zip(method.parameters(), kept, strict=True):
             parameter.copy_(old)

@@ -64,7 +64,7 @@ def test_the_loss_is_that_of_both_domains_and_of_the_crossings(tmp_path: Path, m
     }
     method, _ = fitted(CoNet(**settings), Plaintext(), tmp_path, overlap=0.5, missing_users="zero")
     wide(method)
-    links, rows = method.sources["video"].links, method.source_pairs("video")
+    links, rows = method.sources["video"].links, method.source_pairs("video").rows
     stranger = next(row for row in range(40) if row not in links.tolist())
     source = PairBatch(torch.tensor([int(links[25]), stranger]), torch.tensor([3, 9]), torch.tensor([1.0, 0.0]))
     monkeypatch.setattr(
@@ -195,7 +195,7 @@ def test_users_who_have_every_item_of_a_release_are_refused(tmp_path: Path) -> N
             source.matrix[3] = np.ones(source.num_items)
             return super().publish(source, domain)
 
-    with pytest.raises(ValueError, match=r"of the release of 'video' 1 of its users have every one of the 30 items"):
+    with pytest.raises(ValueError, match=r"of the release of 'video', 1 of its users have every one of the 30 items"):
         fitted(CoNet(dims=(8, 6, 4)), Everything(), tmp_path)
 
 
