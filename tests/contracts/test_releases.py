@@ -30,6 +30,7 @@ from zoo import (
 )
 from zoo.data.training import training_batches
 from zoo.nn.rows import zeros_and_ones
+from zoo.recommender import ReleaseMismatchError
 
 METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).reads)
 #: Those that learn from who has which item, which real numbers do not tell.
@@ -108,3 +109,10 @@ def test_a_release_is_learned_from_or_refused_with_what_would_do(method: str, na
         scores = made.eval().ranking_scores(everybody)
     assert scores.shape == (data.train.num_users, data.train.num_items)
     assert torch.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("other", ["embeddings of layers", "Nothing, embeddings", "Plaintext"])
+def test_networks_for_vectors_of_another_width_or_layer_count_are_refused(other: str, folder: Path) -> None:
+    made = built("EMCDR", data_with("embeddings", folder))
+    with pytest.raises(ReleaseMismatchError, match=r"'width': 3, 'num_layers': 1.* Use the data and the releases that"):
+        made._build_once(data_with(other, folder).sizes)
