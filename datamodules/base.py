@@ -14,7 +14,7 @@ from torch import Tensor
 from datamodules.candidates import candidates
 from datamodules.columns import MOST_COLUMNS, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
-from datamodules.links import MissingReleaseError, link_users
+from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
 from datamodules.protocol import Evaluation, Filters
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
@@ -78,8 +78,7 @@ class CrossDomainDataModule(LightningDataModule):
         denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__()
-        if target in sources or len(set(sources)) != len(sources):
-            raise ValueError(f"sources must be distinct domains other than the target {target!r}; got {list(sources)}.")
+        check_sources(target, sources)
         if min(batch_size, evaluation_batch_size, top_k) < 1:
             raise ValueError(
                 f"Batch sizes and top_k must be at least 1; got {batch_size}, {evaluation_batch_size}, {top_k}."
@@ -321,6 +320,14 @@ class CrossDomainDataModule(LightningDataModule):
     def link_users(self, name: str, release: Release, path: str) -> Tensor:
         """Row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.links`."""
         return link_users(self.train.user_ids, name, release, path, missing_is_error=self.missing_users == "error")
+
+    def check_source_users(self, name: str, source: Ratings) -> None:
+        """Refuse a source whose release could not be linked, before one is made of it.
+
+        For who has all domains at one place; a publisher that hands over fewer users may still be refused by :meth:`link_users`.
+        """
+        missing_is_error = self.missing_users == "error"
+        rows_of(self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=missing_is_error)
 
     # What the recommender reads.
 

@@ -1,5 +1,10 @@
-"""Links: which row of a release is which user of the target."""
+"""Links: from which domains a target may learn, and which row of a release is which of its users."""
 
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,6 +21,19 @@ class UserMismatchError(ValueError):
     """The users of the target and of a release do not fit."""
 
 
+def check_sources(target: str, sources: Sequence[str]) -> None:
+    """Refuse a target that is to learn from itself, and a source from which it would learn twice."""
+    if target in sources:
+        raise ValueError(
+            f"sources must be domains other than the target; {target!r} is among its own: {list(sources)}. Take it out."
+        )
+    if repeated := sorted(name for name, count in Counter(sources).items() if count > 1):
+        raise ValueError(
+            f"sources must be distinct, as each has one release; {repeated} stand more than once in {list(sources)}. Name each "
+            "once."
+        )
+
+
 def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is_error: bool) -> Tensor:
     """Row of each target user in a release, shape ``(users,)``, -1 for none.
 
@@ -27,16 +45,25 @@ def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is
             f"{path} is the release of {release.domain!r}, not of {name!r}. Pass it as "
             f"--data.releases.{release.domain}, or ask for the right one."
         )
-    links = index_of(release.user_ids, users)
-    common, total = int((links >= 0).sum()), len(users)
-    if release.num_users and not common:
+    return torch.from_numpy(rows_of(users, release.user_ids, path, missing_is_error=missing_is_error))
+
+
+def rows_of(users: Ids, others: Ids, what: str, *, missing_is_error: bool) -> npt.NDArray[np.int64]:
+    """Row of each user among those of a release, or of a source that is to be published, shape ``(users,)``, -1 for none.
+
+    That nobody is in both, or that somebody is missing where that is an error, is refused, unless the others are nobody at all. In
+    errors they are those of ``what``.
+    """
+    rows = index_of(others, users).copy()
+    common, total = int((rows >= 0).sum()), len(users)
+    if len(others) and not common:
         raise UserMismatchError(
-            f"{path} covers {release.num_users} users, none of the target's {total}. Check that both parties name the "
-            f"same person by the same id (release: {str(release.user_ids[0])!r}, target: {str(users[0])!r})."
+            f"{what} covers {len(others)} users, none of the target's {total}. Check that both parties name the same person by "
+            f"the same id (there: {str(others[0])!r}, target: {str(users[0])!r}), or take the domain out of --data.sources."
         )
-    if release.num_users and common < total and missing_is_error:
+    if len(others) and common < total and missing_is_error:
         raise UserMismatchError(
-            f"{path} covers {release.num_users} users, the target has {total}; {total - common} of them have no row. "
-            "Publish again with --data.users FILE (an agreed list of users), or set --data.missing_users zero."
+            f"{what} covers {len(others)} users, the target has {total}; {total - common} of them have no row. "
+            "Publish with --data.users FILE (an agreed list of users), or set --data.missing_users zero."
         )
-    return torch.from_numpy(links.copy())
+    return rows

@@ -241,9 +241,7 @@ def test_nothing_is_published_for_a_target_that_cannot_be_used(
 def test_users_that_do_not_fit_are_found_before_a_release_is_kept(cli: Command) -> None:
     two = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right]")
     split = ("--data.evaluation.split", "random2")
-    with pytest.raises(
-        ValueError, match="The release of 'right' just made covers 20 users, the target has 20; 12 of them"
-    ):
+    with pytest.raises(ValueError, match="The source 'right' covers 20 users, the target has 20; 12 of them"):
         cli("fit", "--config", CONFIG, *TINY, *two, *split)
     assert not list(Path().rglob("release.json"))
 

@@ -238,8 +238,11 @@ def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sources": ("left",)}, "distinct domains other than the target"),
-        ({"sources": ("right", "right")}, "distinct domains"),
+        ({"sources": ("right", "left")}, r"'left' is among its own: \['right', 'left'\]. Take it out"),
+        (
+            {"sources": ("right", "third", "right")},
+            r"\['right'\] stand more than once in \['right', 'third', 'right'\]",
+        ),
         ({"batch_size": 0}, "at least 1"),
         ({"releases": {"other": Path("x")}}, r"names \['other'\], which are no sources"),
     ],

@@ -159,8 +159,8 @@ DATA = (
         ("tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
         (
             "users are looked up the wrong way round",
-            "index_of(release.user_ids, users)",
-            "index_of(users, release.user_ids)",
+            "index_of(others, users)",
+            "index_of(users, others)",
         ),
     ),
     *edits_of(

@@ -128,6 +128,7 @@ RUNS = (
         ("tests/zoo/commands/test_inputs.py", "tests/test_parties.py"),
         ("users in common stay unnamed", "others.users if self.users == COMMON else self.users", "self.users"),
         ("publishing moves the run's random numbers", "with isolate_rng():", "if True:"),
+        ("a source of strangers is published", "if not publisher.control:", "if False:"),
         ("a named release is replaced", "{**self.releases, **missing}", "{**self.releases, **others.releases}"),
     ),
     *edits_of(

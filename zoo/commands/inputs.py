@@ -132,7 +132,7 @@ def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Traine
         if users is not None:  # the sources and the target are read with them from here on
             data.users, data.users_worked_out = str(write_users(users, Path(scratch) / "users.csv")), True
         data.read_target()  # whatever is wrong with the target is said before anything is spent
-        releases = {name: _published(publisher, data, name) for name in missing if publisher is not None}
+        releases = {} if publisher is None else _published(publisher, data, missing)
     folder = _folder(trainer)
     paths = {name: release.save(folder / "releases" / name) for name, release in releases.items()}
     if releases:
@@ -140,11 +140,18 @@ def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Traine
     return Inputs(paths, data.users if users is None else str(write_users(users, folder / "users.csv")))
 
 
-def _published(publisher: Publisher, data: CrossDomainDataModule, name: str) -> Release:
-    with isolate_rng():  # the same random stream as a run that is handed the release
-        release = publisher.publish(data.source(name), name)
-    data.link_users(name, release, f"The release of {name!r} just made")
-    return release
+def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequence[str]) -> dict[str, Release]:
+    """A release of each source, the first made when it is known that all can be read and have users of the target."""
+    releases = {}
+    with isolate_rng():  # the same random stream as a run that is handed the releases
+        sources = {name: data.source(name) for name in names}
+        for name, source in sources.items():
+            if not publisher.control:  # which may be of nobody, or say of itself that it is of others
+                data.check_source_users(name, source)
+        for name in names:
+            releases[name] = publisher.publish(sources.pop(name), name)
+            data.link_users(name, releases[name], f"The release of {name!r} just made")
+    return releases
 
 
 def _folder(trainer: Trainer) -> Path:

@@ -10,7 +10,8 @@ from jsonargparse import Namespace
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning import Trainer
 
-from datamodules import Synthetic
+from datamodules import Evaluation, Files, Synthetic
+from datamodules.links import UserMismatchError
 from datamodules.users import COMMON, OWN
 from zoo import Plaintext
 from zoo.commands.inputs import HANDOVER, Inputs, UsageError, resolve
@@ -87,3 +88,32 @@ def test_publishing_leaves_the_runs_random_numbers_alone(monkeypatch: pytest.Mon
     data = Synthetic(num_users=24, num_items=30, ratings_per_user=6)
     assert list(resolve(NOTHING, data, trainer_of(1), reads=True).releases) == ["book"]
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Counted(Plaintext):
+    """Remembers what it has been asked to publish."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        self.asked += 1
+        return super().prepare(sizes)
+
+
+@pytest.mark.usefixtures("zoo_data")
+@pytest.mark.parametrize("last", ["strangers", "absent"])
+def test_nothing_is_published_where_a_later_source_does_not_fit(
+    last: str, zoo_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for domain in ("left", "right"):
+        (tmp_path / f"{domain}.csv").write_text((zoo_data / "partly" / f"{domain}.csv").read_text())
+    (tmp_path / "strangers.csv").write_text("user_id,item_id,rating\nnobody,i0,4\n")
+    publisher = Counted()
+    monkeypatch.setattr("zoo.commands.inputs.make_publisher", lambda _: publisher)
+    monkeypatch.setenv(HANDOVER, "")
+    split = Evaluation(split="random2")
+    data = Files("made", "left", ["right", last], root=tmp_path, missing_users="zero", evaluation=split)
+    with pytest.raises((UserMismatchError, FileNotFoundError), match=r"The source 'strangers'|No ratings of 'absent'"):
+        resolve(NOTHING, data, trainer_of(1), reads=True)
+    assert publisher.asked == 0
