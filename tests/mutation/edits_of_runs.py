@@ -158,6 +158,18 @@ RUNS = (
         ),
     ),
     *edits_of(
+        f"{REPORT}/negative_transfer.py",
+        (f"{OF_REPORT}/test_negative_transfer.py",),
+        ("a gain is negative transfer", "self.gain.users.difference < 0", "self.gain.users.difference > 0"),
+        ("more sources are held against still more", "if count < domains", "if count > domains"),
+        ("other people's cases are compared", 'key = ["seed", "user_id", "item_id"]', 'key = ["seed"]'),
+        (
+            "soft and hard are one question",
+            "gains = corrected([found.gain for found in own])",
+            "gains = corrected([f.gain for f in family])[: len(own)]",
+        ),
+    ),
+    *edits_of(
         f"{REPORT}/arithmetic.py",
         (f"{OF_REPORT}/test_arithmetic.py",),
         ("arithmetic discounts by the next rank", "1 / math.log2(rank + 1)", "1 / math.log2(rank + 2)"),

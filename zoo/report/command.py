@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from zoo.report.files import gains_csv, results_csv
+from zoo.report.files import gains_csv, negative_transfer_csv, results_csv
 from zoo.report.gains import gains
+from zoo.report.negative_transfer import transfers
 from zoo.report.page import context, render
 from zoo.report.results import Results, ResultsError, read_results
 from zoo.run_folder import refusal, visible, whole
@@ -49,15 +50,17 @@ def main(arguments: Sequence[str]) -> None:
 
 def write_report(results: Results, out: Path) -> list[Path]:
     """Write every file of the report, and give them, the pages last; each is whole or not there."""
-    found = gains(results)
+    found, moved = gains(results), transfers(results)
     notes = out / NOTES
     name, config = results.benchmark["name"], results.benchmark["config"]
     commands = [
         f"python -m zoo benchmark --config {config}",
         f"python -m zoo report runs/benchmarks/{name} --out {out if not out.is_absolute() else 'report/'}",
     ]
-    values = context(results, found, commands, notes.read_text(encoding="utf-8") if notes.is_file() else "")
+    values = context(results, found, commands, notes.read_text(encoding="utf-8") if notes.is_file() else "", moved)
     files = {"results.csv": results_csv(results), "gains.csv": gains_csv(found)}
+    if moved:
+        files["negative_transfer.csv"] = negative_transfer_csv(moved)
     for chapter in values["chapters"]:
         for section in chapter.sections:
             files |= {f"{figure}.svg": svg for figure, svg in section.figures.items()}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from zoo.report.gains import Gain
+from zoo.report.negative_transfer import Transfer
 from zoo.report.results import MEASURES, RANKINGS, Line, Results
 
 
@@ -40,6 +41,27 @@ def _result(line: Line) -> dict[str, object]:
         **{name: round(costs[name], 1) for name in ("train_seconds", "cell_seconds", "epochs")},
         **{name: round(costs[name]) for name in ("parameters", "peak_mib", "bytes_released")},
         "trials": line.trials,
+    }
+
+
+def negative_transfer_csv(found: Sequence[Transfer]) -> str:
+    """One line per row with sources, what it is held against and figure: both means, the difference and both tests."""
+    return _csv([_transfer(transfer) for transfer in found])
+
+
+def _transfer(found: Transfer) -> dict[str, object]:
+    figure = found.gain.ranking, found.gain.measure
+    return {
+        "series": found.series,
+        "kind": found.kind,
+        "domains": found.domains,
+        "fewer": "" if found.fewer is None else found.fewer,
+        **_difference(found.gain),
+        "mean": _number(found.gain.line.mean(*figure)),
+        "sd": _number(found.gain.line.sd(*figure)),
+        "against_mean": _number(found.other.mean(*figure)),
+        "against_sd": _number(found.other.sd(*figure)),
+        "negative_transfer": found.said,
     }
 
 

@@ -1,6 +1,6 @@
 """What a row gains over its controls: paired over users and over seeds, with Holm's correction."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -21,7 +21,7 @@ class Gain:
 
     task: str
     line: Line
-    against: str  # one of `CONTROLS`
+    against: str  # one of `CONTROLS`, or in words what else
     ranking: str  # ``full`` or ``sampled``
     measure: str
     users: Comparison  # paired over users, each averaged over seeds
@@ -33,7 +33,7 @@ class Gain:
 def gains(results: Results) -> list[Gain]:
     """Every row against every control it has, corrected within each task, control and figure."""
     families = product(results.lines, CONTROLS, RANKINGS, CLAIMED)
-    return [gain for family in families for gain in _corrected(list(_family(results, *family)))]
+    return [gain for family in families for gain in corrected(list(_family(results, *family)))]
 
 
 def control_of(results: Results, line: Line, against: str) -> Line | None:
@@ -54,15 +54,19 @@ def _family(results: Results, task: str, against: str, ranking: str, measure: st
         control = control_of(results, line, against)
         if control is None or not line.has(ranking, measure):
             continue
-        name = f"{ranking}/{measure}"
-        ours, theirs = _by_user(line, name), _by_user(control, name)
-        # Of rows with several seeds each, one that is missing is not finished.
-        if min(len(results.seeds_of(line)), len(results.seeds_of(control))) > 1:
-            ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
-        if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
-            continue  # nothing to compare yet
-        users = over_users(ours, theirs, name)
-        yield Gain(task, line, against, ranking, measure, users, over_seeds(ours, theirs, name))
+        if tested := paired_tests(results, line, control, f"{ranking}/{measure}"):
+            yield Gain(task, line, against, ranking, measure, *tested)
+
+
+def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[Comparison, Comparison | None] | None:
+    """One row less another in a figure, over users and over seeds; None where there is nothing to compare yet."""
+    ours, theirs = _by_user(line, name), _by_user(other, name)
+    # Of rows with several seeds each, one that is missing is not finished.
+    if min(len(results.seeds_of(line)), len(results.seeds_of(other))) > 1:
+        ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
+    if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
+        return None
+    return over_users(ours, theirs, name), over_seeds(ours, theirs, name)
 
 
 def _by_user(line: Line, name: str) -> pl.DataFrame:
@@ -70,10 +74,11 @@ def _by_user(line: Line, name: str) -> pl.DataFrame:
     return line.cases.group_by("seed", "user_id").agg(pl.col(name).cast(pl.Float64).mean())
 
 
-def _corrected(family: list[Gain]) -> list[Gain]:
+def corrected(family: Sequence[Gain]) -> list[Gain]:
+    """The gains of one family, with Holm's p-values."""
     users = holm([gain.users.p_value for gain in family])
     seeds = iter(holm([gain.seeds.p_value for gain in family if gain.seeds is not None]))
     return [
-        replace(gain, users_holm=corrected, seeds_holm=None if gain.seeds is None else next(seeds))
-        for gain, corrected in zip(family, users, strict=True)
+        replace(gain, users_holm=own, seeds_holm=None if gain.seeds is None else next(seeds))
+        for gain, own in zip(family, users, strict=True)
     ]

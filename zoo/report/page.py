@@ -12,7 +12,8 @@ from markupsafe import Markup
 from zoo.commands.benchmark.grid import slug
 from zoo.report import tables
 from zoo.report.figures import curves
-from zoo.report.gains import Gain
+from zoo.report.gains import CLAIMED, Gain
+from zoo.report.negative_transfer import Transfer, tasks_of
 from zoo.report.papers import versus
 from zoo.report.results import RANKINGS, Line, Results
 from zoo.report.tables import Table
@@ -38,8 +39,8 @@ class Chapter:
     sections: list[Section]
 
 
-def chapters(results: Results, found: Sequence[Gain]) -> list[Chapter]:
-    """The report, task by task."""
+def chapters(results: Results, found: Sequence[Gain], moved: Sequence[Transfer] = ()) -> list[Chapter]:
+    """The report, task by task, and then what sources do to each series of tasks."""
     made = []
     for task, lines in results.lines.items():
         own = [gain for gain in found if gain.task == task]
@@ -60,7 +61,20 @@ def chapters(results: Results, found: Sequence[Gain]) -> list[Chapter]:
         ]
         kept = [section for section in sections if section.tables or section.figures]
         made.append(Chapter(task, results.benchmark["tasks"][task]["title"], _said(results, task, lines), kept))
-    return made
+    return [*made, *(_series(results, title, moved) for title in dict.fromkeys(each.series for each in moved))]
+
+
+def _series(results: Results, title: str, moved: Sequence[Transfer]) -> Chapter:
+    """Negative transfer in one series."""
+    own = [transfer for transfer in moved if transfer.series == title]
+    sections = []
+    for ranking, words in RANKINGS.items():
+        made = [tables.transfer_table(own, ranking, measure) for measure in CLAIMED]
+        sections.append(Section(f"Negative transfer, {words}", [table for table in made if table is not None]))
+    titles = {domains: results.benchmark["tasks"][task]["title"] for domains, task in tasks_of(results, title).items()}
+    counts = ", ".join(f"{domains} ({task})" for domains, task in titles.items())
+    said = f"One target with more and more domains: {counts}."
+    return Chapter(f"series {title}", f"Negative transfer: {title}", said, [s for s in sections if s.tables])
 
 
 def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
@@ -74,7 +88,9 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
     )
 
 
-def context(results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str) -> dict[str, Any]:
+def context(
+    results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str, moved: Sequence[Transfer] = ()
+) -> dict[str, Any]:
     """What the templates are filled with."""
     benchmark = results.benchmark
     runs = [run for lines in results.lines.values() for line in lines for run in line.runs]
@@ -84,7 +100,7 @@ def context(results: Results, found: Sequence[Gain], commands: Sequence[str], no
         "about": benchmark["about"].strip(),
         "notes": notes.strip(),
         "commands": list(commands),
-        "chapters": chapters(results, found),
+        "chapters": chapters(results, found, moved),
         "versions": "; ".join(sorted(versions)),
     }
 

@@ -10,6 +10,7 @@ import polars as pl
 from zoo.privacy.record.record import rounded_up
 from zoo.report.arithmetic import violations
 from zoo.report.gains import CONTROLS, NOISE, Gain
+from zoo.report.negative_transfer import Transfer
 from zoo.report.papers import Versus, published
 from zoo.report.results import DECIDING, MEASURES, RANKINGS, GuaranteeKind, Line, Results
 from zoo.run_folder import METRIC_NAMES
@@ -127,6 +128,34 @@ def leader_table(found: Sequence[Gain], ranking: str, measure: str) -> Table | N
         "Of all rows with a noise control and the same guarantee at the same epsilon, the one that gains most over it."
     )
     return Table(f"What gains most, {metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note], words=2)
+
+
+def transfer_table(found: Sequence[Transfer], ranking: str, measure: str) -> Table | None:
+    """A figure of every row with sources, held against its target alone and against fewer sources; None without any."""
+    rows = []
+    for transfer in found:
+        gain = transfer.gain
+        if (gain.ranking, gain.measure) == (ranking, measure):
+            means = [f"{line.mean(ranking, measure):.4f}" for line in (gain.line, transfer.other)]
+            names = [gain.line.name, gain.against, str(transfer.domains)]
+            rows.append([*names, *means, *_gain_cells(gain), transfer.said])
+    columns = [
+        "row",
+        "held against",
+        "domains",
+        metric(measure),
+        "theirs",
+        "less theirs",
+        "p over users",
+        "p over seeds",
+    ]
+    note = (
+        "Soft: below the same target without sources. Hard: below the same row with fewer sources. Domains: the target among "
+        "them. p-values as those over controls, corrected for the soft and for the hard rows of this table; within chance: .05 or "
+        "more over users."
+    )
+    title = f"{metric(measure)}, {RANKINGS[ranking]}"
+    return Table(title, [*columns, "negative transfer"], rows, [note], words=2) if rows else None
 
 
 def _by_epsilon(guarantee: str, epsilon: str) -> tuple[bool, str, float]:

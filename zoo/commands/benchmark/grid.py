@@ -177,6 +177,9 @@ class System:
     seeds: list[int] | None = None  # of this system; null: those of the task. One seed for what no seed changes
     tasks: list[str] | None = None  # which tasks it is run on; null: all
     search: Search | None = None
+    single: str = (
+        ""  # the row that its rows are held against for negative transfer: one that learns from the target alone
+    )
     published_as: str = ""  # name in the papers' tables, for a system without release
     reason: str = ""  # why our figure and the paper's may differ
 
@@ -191,6 +194,8 @@ class Benchmark:
     # Of splits, candidates, networks, batches and the draws of controls.
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     about: str = ""  # a paragraph for the report: what is compared, on whom, how
+    # For negative transfer: titles of tasks of one target that differ in their sources alone, each by its number of domains.
+    series: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what would make no cell, or two of one name."""
@@ -205,6 +210,8 @@ class Benchmark:
         for name, system in self.systems.items():
             self._check_system(name, system)
         self._check_names()
+        for title, by_domains in self.series.items():
+            self._check_series(title, by_domains)
 
     def _check_system(self, name: str, system: System) -> None:
         """Its tasks and config."""
@@ -228,6 +235,26 @@ class Benchmark:
         lines = [f"{row.task}: {row.name}" for row in rows]
         if repeated := sorted({line for line in lines if lines.count(line) > 1}):
             raise BenchmarkError(f"Several rows are called {repeated}; give their releases different labels.")
+
+    def _check_series(self, title: str, tasks: dict[int, str]) -> None:
+        """Its tasks, and that every system that is compared in it has something to be compared with."""
+        if unknown := sorted(set(tasks.values()) - self.tasks.keys()):
+            raise BenchmarkError(
+                f"The series {title!r} has {unknown}, which are no tasks; there are {list(self.tasks)}."
+            )
+        if not tasks or min(tasks) < 1 or len(set(tasks.values())) != len(tasks):
+            raise BenchmarkError(
+                f"A series has a task for each number of domains, the target among them: 1, or 2 and so on; {title!r} has {tasks}."
+            )
+        rows = [row for row in self.rows() if row.task in tasks.values()]
+        alone = {row.name for row in rows if not row.release or row.control == "control"}
+        for name in dict.fromkeys(row.system for row in rows):
+            single = self.systems[name].single
+            if single and single not in alone:
+                raise BenchmarkError(
+                    f"{name} is to be held against {single!r} in the series {title!r}, where no row of a target alone is called "
+                    f"so; there are {sorted(alone)}."
+                )
 
     def rows(self) -> Iterator[Row]:
         """Every line of every task, in the order of the file."""

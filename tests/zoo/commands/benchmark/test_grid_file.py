@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.zoo.commands.benchmark.grids import names, released, searched, system
+from zoo.commands.benchmark.cell import cells_of
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, Range, Search, read_benchmark
 
 ROOT = Path(__file__).parents[4]
@@ -258,3 +259,54 @@ def test_shipped_benchmarks_have_names_of_their_own(monkeypatch: pytest.MonkeyPa
     assert len(SHIPPED) >= 3
     for called in ([path.stem for path in SHIPPED], [read_benchmark(path).title for path in SHIPPED]):
         assert len(set(called)) == len(called)
+
+
+# Series, for negative transfer.
+
+TWO_TASKS: dict[str, Any] = {"tasks": {"few": {"title": "Few"}, "many": {"title": "Many"}}}
+
+
+def in_series(single: str, tasks: dict[int, str], **settings: object) -> dict[str, Any]:
+    """A system of several sources beside its target alone, and a series."""
+    systems = {"Popularity": {"config": "popularity.yaml", "tasks": ["few"]}}
+    releases = [{"publisher": "Plaintext", "noise_control": False}, {"publisher": "Nothing", "tasks": ["few"]}]
+    systems["S"] = {"config": "pricdr.yaml", "single": single, "releases": releases, **settings}
+    return {**TWO_TASKS, "systems": systems, "series": {"Music": tasks}}
+
+
+@pytest.mark.parametrize("single", ["Popularity", "S, Nothing"])
+def test_a_series_is_read_by_its_numbers_of_domains(single: str, made: Made) -> None:
+    benchmark = made(**in_series(single, {4: "few", 16: "many"}))
+    assert benchmark.series == {"Music": {4: "few", 16: "many"}}
+    assert benchmark.systems["S"].single == single
+    assert benchmark.plain()["series"] == {"Music": {"4": "few", "16": "many"}}
+    assert made().series == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (in_series("Popularity", {4: "none"}), r"series 'Music' has \['none'\], which are no tasks"),
+        (in_series("Popularity", {0: "few"}), r"number of domains, .* 'Music' has {0: 'few'}"),
+        (in_series("Popularity", {4: "few", 8: "few"}), r"'Music' has {4: 'few', 8: 'few'}"),
+        (in_series("Popularity", {}), r"'Music' has {}"),
+        (in_series("EASE", {4: "few"}), r"S is to be held against 'EASE' .*there are \['Popularity', 'S, Nothing'\]"),
+        (in_series("S, Plaintext", {4: "few"}), "no row of a target alone is called so"),
+        (in_series("Popularity", {16: "many"}), r"there are \[\]"),
+    ],
+)
+def test_a_series_that_compares_nothing_is_refused(write: Write, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        read_benchmark(write(**settings))
+
+
+def test_a_series_changes_no_cell(made: Made, tmp_path: Path) -> None:
+    """What is finished stays finished when a series is declared."""
+    declared = in_series("Popularity", {4: "few", 16: "many"})
+    bare = {
+        **declared,
+        "series": None,
+        "systems": {**declared["systems"], "S": {**declared["systems"]["S"], "single": ""}},
+    }
+    digests = [{cell.name: cell.digest for cell in cells_of(made(**grid), tmp_path)} for grid in (declared, bare)]
+    assert digests[0] == digests[1]

@@ -1,0 +1,113 @@
+"""Measures a target's setup with the releases of 3, 7 and 15 sources; prints one line of JSON a case, each in a process of its own.
+
+    ZOO_DATA=data python benchmarks/many_domains.py
+
+Releases are of kind `embeddings`, width 16, their vectors drawn: what they are does not change what they take. `amazon-many` is
+Books with the sources of FedGCDR's sets, as far as there are files of them (docs/data.md), the users each domain's own, most of
+them missing from a source. `generated` is the worst that a union can be: every user has ten ratings and stands in all 16 domains.
+Of each case the most memory held in `setup`, and after that in what a recommender (EMCDR) keeps of the target and of every release.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import torch
+from generated import forget_peak, generated, peak_memory
+
+from datamodules import Amazon, CrossDomainDataModule, Evaluation, Files
+from zoo import EMCDR, Release
+from zoo.privacy.accounting.events import NonPrivateEvent
+from zoo.privacy.record.record import unprotected_record
+
+WIDTH, ITEMS, EACH = 16, 20_000, 10
+FOUR = ["clothing", "cds", "movies"]
+EIGHT = [*FOUR, "home", "electronics", "sports", "phones"]
+SIXTEEN = [*EIGHT, "toys", "grocery", "kindle", "beauty", "games", "instruments", "digital_music", "pantry"]
+AMAZON = {f"amazon-many, {len(names) + 1} domains": names for names in (FOUR, EIGHT, SIXTEEN)}
+GENERATED = {f"generated, {users:,} users in 16 domains": users for users in (75_000, 150_000, 300_000)}
+SOURCES = [f"d{number}" for number in range(1, 16)]
+
+
+def data_of(case: str, folder: Path, **settings: Any) -> CrossDomainDataModule:  # noqa: ANN401
+    """The datamodule of a case, whose generated ratings lie in a folder."""
+    common: dict[str, Any] = {"evaluation": Evaluation("random2"), "missing_users": "zero", **settings}
+    if case in AMAZON:
+        return Amazon("books", AMAZON[case], "amazon-many", **common)
+    return Files("generated", "d0", SOURCES, root=folder, rating_column=None, **common)
+
+
+def prepare(case: str, folder: Path) -> None:
+    """Write generated ratings and a release of every source, and count the users of all domains together."""
+    users: dict[str, npt.NDArray[np.str_]] = {}
+    if case in GENERATED:
+        ratings = generated(GENERATED[case], ITEMS, EACH)
+        of, items = ratings.pairs()
+        table = pl.DataFrame({"user_id": of, "item_id": items})
+        table.write_parquet(folder / "d0.parquet")
+        users = dict.fromkeys(SOURCES, np.arange(GENERATED[case]).astype(np.str_))
+    data = data_of(case, folder)
+    union, total = set(data.read(data.target)["user_id"].to_list()), 0
+    for name in data.sources:
+        if case in AMAZON:
+            source = data.source(name)
+            users[name], total = source.user_ids, total + source.num_ratings
+        union |= set(users[name].tolist())
+        vectors = {"vectors": torch.randn(len(users[name]), 1, WIDTH)}
+        record = unprotected_record("Embeddings", "vectors were drawn, to measure what they take")
+        Release("embeddings", name, vectors, users[name], record, (NonPrivateEvent(),)).save(folder / name)
+    facts = {"users_of_all": len(union), **({"ratings_of_sources": total} if total else {})}
+    (folder / "facts.json").write_text(json.dumps(facts))
+
+
+def measure(case: str, folder: Path) -> dict[str, Any]:
+    """Setup of the target, then what a recommender keeps."""
+    data = data_of(case, folder, releases={name: folder / name for name in data_of(case, folder).sources})
+    model = EMCDR()
+    data.trainer = SimpleNamespace(lightning_module=model)  # type: ignore[assignment]
+    forget_peak()
+    held, start = peak_memory(), time.perf_counter()
+    data.setup("fit")
+    seconds, peak = time.perf_counter() - start, peak_memory()
+    model._build_once(data.sizes)
+    model.read_data(data)
+    return {
+        "case": case,
+        **json.loads((folder / "facts.json").read_text()),
+        "users": data.train.num_users,
+        "ratings": data.train.num_ratings,
+        "rows_released": sum(release.num_users for release in data.releases.values()),
+        "users_in_a_source": int((torch.stack(list(data.links.values())) >= 0).any(0).sum()),
+        "users_in_all_sources": int((torch.stack(list(data.links.values())) >= 0).all(0).sum()),
+        "setup_s": round(seconds, 2),
+        "before_mib": round(held),
+        "setup_peak_mib": round(peak),
+        "with_recommender_peak_mib": round(peak_memory()),
+    }
+
+
+def main() -> None:
+    """Every case, or a step of one in this process."""
+    if len(sys.argv) > 1:
+        step, case, folder = sys.argv[1:]
+        if step == "prepare":
+            prepare(case, Path(folder))
+        else:
+            print(json.dumps(measure(case, Path(folder))), flush=True)
+        return
+    for case in (*AMAZON, *GENERATED):
+        with tempfile.TemporaryDirectory() as folder:
+            for step in ("prepare", "measure"):
+                subprocess.run([sys.executable, __file__, step, case, folder], check=True)
+
+
+if __name__ == "__main__":
+    main()
