@@ -13,6 +13,7 @@ FRONT = {"zoo"}  # the list of exports, which imports nothing by itself
 ROOMS: dict[str, set[str]] = {
     "zoo.run_folder": set(),
     "zoo.nn": set(),
+    "zoo.federated": set(),
     "zoo.data": {"zoo.nn"},
     "zoo.metrics": {"zoo.data"},
     "zoo.privacy.randomness": set(),
@@ -39,7 +40,15 @@ ROOMS: dict[str, set[str]] = {
     "zoo.recommender": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy.record", "zoo.release"},
     "zoo.publisher": {"zoo.data", "zoo.privacy", "zoo.release"},
     "zoo.publishers": {"zoo.data", "zoo.privacy", "zoo.publisher", "zoo.release"},
-    "zoo.methods": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.privacy", "zoo.recommender", "zoo.release"},
+    "zoo.methods": {
+        "zoo.data",
+        "zoo.federated",
+        "zoo.metrics",
+        "zoo.nn",
+        "zoo.privacy",
+        "zoo.recommender",
+        "zoo.release",
+    },
     "datamodules": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.release", "zoo.run_folder"},
     "callbacks": {
         *FRONT,
@@ -83,6 +92,7 @@ NO_LIGHTNING = (
     "zoo.run_folder",
     "zoo.metrics",
     "zoo.nn",
+    "zoo.federated",
     "zoo.data",
     "zoo.privacy",
     "zoo.release",
@@ -176,7 +186,7 @@ def test_lightning_trains_and_nothing_else_needs_it(room: str) -> None:
 @pytest.mark.parametrize("library", ["torch_geometric", "wandb", "opacus", "cryptography"])
 def test_a_library_for_few_is_imported_where_it_is_used_and_nowhere_else(library: str) -> None:
     homes = {
-        "torch_geometric": {"zoo/nn/light_graph.py"},
+        "torch_geometric": {"zoo/nn/ego_graph.py", "zoo/nn/light_graph.py"},
         "wandb": set(),
         "opacus": {"zoo/privacy/training/user_norms.py"},
         "cryptography": {"zoo/release/signature.py"},

@@ -13,6 +13,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "DMF": {"dims": (8, 4)},
     "EMCDR": {"num_factors": 4, "source_rank": 6},
     "ETL": {"dims": (8, 4)},
+    "FedGNN": {"num_factors": 4},
     "GANMF": {"num_factors": 4, "code_dim": 8},
     "LightGCN": {"num_factors": 4},
     "NeuMF": {"gmf_dim": 4, "mlp_dims": (8, 4)},

@@ -1,0 +1,105 @@
+"""What leaves the clients in a round, and the mean that a server takes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class ClientUpdate(NamedTuple):
+    """All that one client sends in a round.
+
+    It names rows that it changed, its own items among them, and how many examples it has: nothing here is protected.
+    """
+
+    rows: Tensor  # rows of the server's table that it changed, (rows,)
+    differences: Tensor  # by how much, (rows, dim)
+    shared: dict[str, Tensor]  # and what all clients have in common, by name, in its shape
+    weight: float  # how much it counts for: its number of examples
+
+    @property
+    def bytes(self) -> int:
+        """Of all that is sent, the weight as one number of double precision."""
+        return sum(part.nbytes for part in (self.rows, self.differences, *self.shared.values())) + 8
+
+
+class ClientUpdates(NamedTuple):
+    """The updates of all clients of a round, row after row."""
+
+    clients: Tensor  # which client of the round each row is of, (rows,)
+    rows: Tensor  # row of the server's table, once for each client that changed it, (rows,)
+    differences: Tensor  # by how much, (rows, dim)
+    shared: dict[str, Tensor]  # what all have in common, by name, each (clients, *its shape)
+    weights: Tensor  # (clients,)
+
+    def of(self, client: int) -> ClientUpdate:
+        """What a client of the round sends, by its place."""
+        own = self.clients == client
+        shared = {name: part[client] for name, part in self.shared.items()}
+        return ClientUpdate(self.rows[own], self.differences[own], shared, float(self.weights[client]))
+
+    @property
+    def bytes(self) -> int:
+        """Of all clients together."""
+        return sum(part.nbytes for part in (self.rows, self.differences, *self.shared.values())) + 8 * len(self.weights)
+
+    def finite(self) -> Tensor:
+        """Which clients sent finite numbers alone, as a mask (clients,)."""
+        broken = torch.zeros_like(self.weights, dtype=torch.bool)
+        broken[self.clients[~self.differences.isfinite().all(1)]] = True
+        for part in self.shared.values():
+            broken |= ~part.isfinite().reshape(len(part), -1).all(1)
+        return ~broken
+
+    def without(self, left_out: Tensor) -> ClientUpdates:
+        """The same, as if the clients of a mask (clients,) had changed nothing and counted for nothing."""
+        gone = left_out[self.clients]
+        return ClientUpdates(
+            self.clients[~gone],
+            self.rows[~gone],
+            self.differences[~gone],
+            {name: part.where(~_like(left_out, part), 0.0) for name, part in self.shared.items()},
+            self.weights.where(~left_out, 0.0),
+        )
+
+
+class Mean(NamedTuple):
+    """The weighted mean of what the clients of a round changed."""
+
+    table: Tensor  # of the server's table, 0 in rows that nobody changed, (num_rows, dim)
+    shared: dict[str, Tensor]  # of what all have in common, by name
+
+
+def weighted_mean(updates: ClientUpdates, num_rows: int) -> Mean:
+    """Mean over all clients of the round, each with its weight; a client that has not changed a row counts as 0 there.
+
+    Reference: McMahan et al., *Communication-Efficient Learning of Deep Networks from Decentralized Data* (AISTATS 2017), algorithm
+    1. A ValueError if nobody counts for anything.
+    """
+    total = updates.weights.sum()
+    if not total > 0:
+        raise ValueError("No client of the round counts for anything: all weights are 0.")
+    shares = (updates.weights / total).to(updates.differences.dtype)
+    table = updates.differences.new_zeros(num_rows, updates.differences.shape[1])
+    table.index_add_(0, updates.rows, updates.differences * shares[updates.clients, None])
+    return Mean(table, {name: (part * _like(shares, part)).sum(0) for name, part in updates.shared.items()})
+
+
+def surrogate_loss(value: Tensor, parameters: Mapping[str, Tensor], directions: Mapping[str, Tensor]) -> Tensor:
+    """A scalar that equals ``value`` and whose gradient is, for each parameter, minus its direction.
+
+    So a server's optimiser takes the clients' mean difference for a gradient: stochastic descent with a step of 1 adds it, Adam
+    scales it (Reddi et al., *Adaptive Federated Optimization*, ICLR 2021).
+    """
+    loss = value.detach()
+    for name, direction in directions.items():
+        loss = loss - ((parameters[name] - parameters[name].detach()) * direction).sum()
+    return loss
+
+
+def _like(values: Tensor, part: Tensor) -> Tensor:
+    """Values of clients (clients,) with as many axes as ``part``, to be multiplied by it."""
+    return values.reshape(-1, *[1] * (part.ndim - 1))

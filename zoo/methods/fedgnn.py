@@ -1,0 +1,254 @@
+"""FedGNN: graph attention on each user's own graph, trained by rounds in which no rating leaves its user."""
+
+import warnings
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.data.batches import Batch
+from zoo.federated.clients import Copies, TouchedRows, local_moves, touched_rows, unowned_items
+from zoo.federated.updates import ClientUpdates, surrogate_loss, weighted_mean
+from zoo.nn.ego_graph import Attention, EgoGraphs
+from zoo.nn.rows import Bags
+from zoo.nn.towers import check_training
+from zoo.recommender import Outputs, Recommender, Sizes
+
+Rounds = Literal["fedsgd", "fedavg"]
+
+_CLIENTS_AT_ONCE = 4096  # whose graphs are one when all users are worked out
+
+
+class FedGNN(Recommender):
+    """Graph attention on the ego graph of each user, learned federatedly: the model of FedGCDR within one domain.
+
+    Target only. Every user with target history is a client and keeps its ratings and a vector of its own; the server has a
+    vector of each item and the attention. A client's graph is itself, its items, and a self loop at each; a pass through
+    `num_layers` of attention makes a vector of the client for each layer. The score of an item is the inner product of the
+    last one with the item's own vector, the same for items that the client has and for others, whom no graph of it holds.
+
+    A batch is a round: each of its clients draws `num_negatives` items that it has not for each that it has, and sends what it
+    would change, of the rows that it touched and of the attention. Its loss is binary cross-entropy, the mean over these
+    items. The server takes the mean, weighted by how many items clients have, for a gradient. In ``fedsgd`` what is sent is the
+    negative gradient; in ``fedavg`` it is the difference after `local_steps` of descent on the client's copies, of size `local_lr`.
+    A client's own vector takes the same local steps, in ``fedsgd`` one, and never leaves it.
+
+    All clients of a round are worked out at once, on the union of their graphs; what they would send is in `sent`. A client whose
+    update is not finite is left out of its round, keeps its vector, and is counted as ``train/clients_left_out``.
+
+    **What it protects.** Ratings are not collected. That is all: an update names the items that it changed, the client's own
+    among them, and its weight tells how many these are. There is neither secure aggregation nor noise, and no guarantee.
+
+    References: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.1,
+    equations 1 to 4; McMahan et al., AISTATS 2017, algorithm 1, for ``fedsgd`` and ``fedavg``; Reddi et al., ICLR 2021, for Adam
+    at the server; Wu et al., *FedGNN*, 2021, for the name.
+
+    Departures: items are scored by their own vectors, as in the released code, where the paper has the graph's: those of
+    an item that a client has and of one that it has not would not be comparable. Negatives are never items that the client has.
+    Clients are in one round an epoch. Vectors begin near 0 in the place of uniform(0, 1). Defaults are our own but for two layers,
+    Adam, its step size and the four negatives of the code.
+
+    Args:
+        num_factors: Width of all vectors.
+        num_layers: Layers of attention.
+        attention: `paper`, equation 4 without transformation, or `gat`, the standard form; see `zoo.nn.ego_graph.EgoGraphs`.
+        rounds: `fedsgd` or `fedavg`.
+        local_steps: Of a client in a round; 1 in ``fedsgd``.
+        local_lr: Step size of the clients.
+        num_negatives: Items that a client draws for each of its own.
+        server: `adam`, or `sgd`, which with ``fedavg`` and `lr` 1 is the plain mean of the clients' models.
+        l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
+        lr: Step size of the server.
+    """
+
+    batches = "users"
+
+    lr: float
+    factors: Tensor  # each client's own vector, (num_users, num_factors)
+
+    def __init__(
+        self,
+        num_factors: int = 16,
+        num_layers: int = 2,
+        attention: Attention = "paper",
+        rounds: Rounds = "fedsgd",
+        local_steps: int = 1,
+        local_lr: float = 1.0,
+        num_negatives: int = 4,
+        server: Literal["adam", "sgd"] = "adam",
+        l2: float = 0.0,
+        lr: float = 1e-2,
+    ) -> None:
+        super().__init__()
+        if min(num_factors, num_layers, local_steps, num_negatives) < 1:
+            raise ValueError(
+                "num_factors, num_layers, local_steps and num_negatives must be at least 1; got "
+                f"{num_factors}, {num_layers}, {local_steps} and {num_negatives}."
+            )
+        for name, value, allowed in (
+            ("attention", attention, get_args(Attention)),
+            ("rounds", rounds, get_args(Rounds)),
+            ("server", server, ("adam", "sgd")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
+        if rounds == "fedsgd" and local_steps != 1:
+            raise ValueError(f"In fedsgd a client takes one step, got local_steps {local_steps}. Set rounds to fedavg.")
+        if not (local_lr > 0 and l2 >= 0):
+            raise ValueError(f"local_lr must be positive and l2 not negative; got {local_lr} and {l2}.")
+        check_training(lr=lr)
+        self.num_factors, self.num_layers, self.attention, self.rounds = num_factors, num_layers, attention, rounds
+        self.local_steps, self.local_lr, self.num_negatives = local_steps, local_lr, num_negatives
+        self.server, self.l2, self.lr = server, l2, lr
+        #: What the clients of the last round sent; those left out have sent nothing.
+        self.sent: ClientUpdates | None = None
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the clients' vectors, the items' and the attention."""
+        users, items = sizes["num_users"], sizes["num_items"]
+        self.register_buffer("factors", nn.init.normal_(torch.empty(users, self.num_factors), std=0.1))
+        self.items = nn.Parameter(nn.init.normal_(torch.empty(items, self.num_factors), std=0.1))
+        self.graphs = EgoGraphs(self.num_factors, self.num_layers, self.attention)
+
+    def setup(self, stage: str) -> None:
+        """Refuse several processes, each of which would have clients of its own, then read the ratings."""
+        if self.trainer.world_size > 1:
+            raise ValueError(
+                f"FedGNN plays its rounds in one process; got {self.trainer.world_size}. Set trainer.devices to 1."
+            )
+        super().setup(stage)
+
+    def on_fit_start(self) -> None:
+        """Refuse clients who have every item, and say so where a round asks for more clients than there are."""
+        counts = self.target_rows.counts()
+        if full := int((counts == self.target_rows.width).sum()):
+            raise ValueError(
+                f"{full} users have every one of the {self.target_rows.width} items, so they have no negative item to draw. "
+                "Use a method that reads whole rows, or filter these users out."
+            )
+        clients, asked = int((counts > 0).sum()), getattr(self.data, "batch_size", 0)
+        if asked > clients:
+            warnings.warn(
+                f"batch_size asks for {asked} clients in a round, and {clients} have ratings: each round has all of them. Set it "
+                f"to {clients} or less.",
+                stacklevel=2,
+            )
+
+    # Rounds.
+
+    def play(self, users: Tensor) -> tuple[ClientUpdates, Tensor, Tensor]:
+        """A round of clients (clients,), each there once: what each would send, its own vector afterwards, and its loss before.
+
+        Vectors are ``(clients, num_factors)``, losses ``(clients,)``. Nothing is changed by it.
+        """
+        own = self._graphs_of(users)
+        counts = own.lengths
+        if without := int((counts == 0).sum()):
+            raise ValueError(
+                f"{without} clients of the round have no items, and so no graph to learn from. Ask users with training ratings."
+            )
+        drawn = unowned_items(own.items, counts, len(self.items), self.num_negatives)
+        clients = torch.cat([own.rows, own.rows.repeat_interleave(self.num_negatives)])
+        touched = touched_rows(clients, torch.cat([own.items, drawn.flatten()]), len(self.items))
+        start = {"vectors": self.factors[users], "rows": self.items.detach()[touched.rows]}
+        moves, losses = local_moves(
+            partial(self._client_losses, own, clients, touched),
+            start | self.graphs.copies(len(users)),
+            self.local_steps,
+            self.local_lr,
+        )
+        vectors = start["vectors"] + moves.pop("vectors")
+        sent = {name: move / self.local_lr for name, move in moves.items()} if self.rounds == "fedsgd" else moves
+        updates = ClientUpdates(touched.clients, touched.rows, sent.pop("rows"), sent, counts.double())
+        return updates, vectors, losses
+
+    def _client_losses(self, own: Bags, clients: Tensor, touched: TouchedRows, copies: Copies) -> Tensor:
+        """Loss of each client (clients,): a mean over its own items, and after them all that were drawn."""
+        rows, vectors = copies["rows"][touched.places], copies["vectors"]
+        attention = {name: part for name, part in copies.items() if name not in ("rows", "vectors")}
+        users = self.graphs(vectors, rows[: len(own.items)], own.rows, copies=attention).users[:, -1]
+        logits = (users[clients] * rows).sum(1)
+        labels = (torch.arange(len(rows), device=rows.device) < len(own.items)).to(rows.dtype)
+        costs = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        if self.l2:
+            costs = costs + self.l2 / 2 * (vectors.square().sum(1)[clients] + rows.square().sum(1))
+        return costs.new_zeros(len(vectors)).index_add(0, clients, costs) / ((1 + self.num_negatives) * own.lengths)
+
+    def step(self, batch: Batch) -> Outputs:
+        """A round: the clients' mean loss, with a gradient that is what the server steps along."""
+        updates, vectors, losses = self.play(batch.users)
+        finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
+        if not finite.any():
+            raise FloatingPointError(
+                "No client of the round has a finite update: the model has diverged, or was loaded so. Take smaller steps (lr, "
+                f"local_lr; now {self.lr} and {self.local_lr}), or begin anew."
+            )
+        if not finite.all():
+            updates = updates.without(~finite)
+        self.sent, self._left_out = updates, int((~finite).sum())
+        self._moved = batch.users[finite], vectors[finite]
+        mean = weighted_mean(updates, len(self.items))
+        shares = (updates.weights / updates.weights.sum()).to(losses.dtype)
+        loss = (shares * losses.where(finite, 0.0)).sum()
+        parameters = {"items": self.items, **dict(self.graphs.named_parameters())}
+        return {"loss": surrogate_loss(loss, parameters, {"items": mean.table, **mean.shared})}
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+        """A round, after which its clients keep their own vectors as they moved them."""
+        loss = super().training_step(batch, batch_idx)
+        users, vectors = self._moved
+        self.factors[users] = vectors
+        if self._left_out:
+            warnings.warn(
+                f"{self._left_out} of {len(batch.users)} clients had updates that are not finite and were left out.",
+                stacklevel=2,
+            )
+        left_out = float(self._left_out)
+        self.log("train/clients_left_out", left_out, on_step=False, on_epoch=True, reduce_fx="sum", batch_size=1)
+        return loss
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """The server's: Adam, or plain descent, which adds the clients' mean difference times ``lr``."""
+        return (
+            torch.optim.SGD(self.parameters(), lr=self.lr) if self.server == "sgd" else super().configure_optimizers()
+        )
+
+    # Scoring.
+
+    def _graphs_of(self, users: Tensor) -> Bags:
+        return self.target_rows.bags(users)
+
+    def layers(self, users: Tensor) -> Tensor:
+        """What each layer makes of users (batch,), shape ``(batch, num_layers, num_factors)``; without items, its own vector."""
+        own = self._graphs_of(users)
+        found: Tensor = self.graphs(self.factors[users], self.items[own.items], own.rows).users
+        return found
+
+    @property
+    def vector_shape(self) -> tuple[int, int]:
+        """Layers and width of :meth:`user_vectors`."""
+        return self.num_layers, self.num_factors
+
+    def user_vectors(self) -> Tensor:
+        """What each layer makes of every user, shape ``(num_users, num_layers, num_factors)``; zeros of those without items."""
+        everybody = torch.arange(len(self.factors), device=self.factors.device)
+        vectors = torch.cat([self.layers(users) for users in torch.split(everybody, _CLIENTS_AT_ONCE)])
+        return vectors * (self.target_rows.counts() > 0)[:, None, None]
+
+    def prepare_scoring(self) -> None:
+        """Keep what the last layer makes of every user."""
+        self.kept["users"] = self.user_vectors()[:, -1]
+
+    def _last_layer(self, users: Tensor) -> Tensor:
+        return self.kept["users"][users] if self.kept else self.layers(users)[:, -1]
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Inner products with given items, shape ``(batch, candidates)``."""
+        return (self._last_layer(users)[:, None] * self.items[items]).sum(-1)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Inner products with all items, shape ``(batch, num_items)``."""
+        return self._last_layer(users) @ self.items.T
