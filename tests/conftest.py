@@ -87,7 +87,7 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "amazon-food-kitchen": {"food": range(20), "kitchen": range(2, 22)},
         "amazon-sport-cloth": {"cloth": range(20), "sport": range(20)},
         "amazon-many": {"books": range(20)},
-        "ciao": {"cat01": range(20), "cat10": range(20)},
+        "ciao": {name: range(20) for name in ("cat01", "cat03", "cat10")},
         "apart": {"left": range(20), "right": range(100, 120)},
         "partly": {"left": range(20), "right": range(12, 32), "third": range(8, 28)},
     }.items():

@@ -13,6 +13,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "DMF": {"dims": (8, 4)},
     "EMCDR": {"num_factors": 4, "source_rank": 6},
     "ETL": {"dims": (8, 4)},
+    "FedCDR": {"num_factors": 4},
+    "FedCT": {"num_factors": 4, "latent_dim": 3},
     "FedGNN": {"num_factors": 4},
     "GANMF": {"num_factors": 4, "code_dim": 8},
     "LightGCN": {"num_factors": 4},

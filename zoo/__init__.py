@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from zoo.methods.ease import EASE as EASE
     from zoo.methods.emcdr import EMCDR as EMCDR
     from zoo.methods.etl import ETL as ETL
+    from zoo.methods.fedcdr import FedCDR as FedCDR
+    from zoo.methods.fedct import FedCT as FedCT
     from zoo.methods.fedgnn import FedGNN as FedGNN
     from zoo.methods.ganmf import GANMF as GANMF
     from zoo.methods.light_gcn import LightGCN as LightGCN

@@ -124,7 +124,8 @@ def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     method = EASE()
     message = (
         r"EASE exposes nothing\. Leave the callback out, or use one of "
-        r"\['BiTGCF', 'BPR', 'DARec', 'DDTCDR', 'DMF', 'EMCDR', 'ETL', 'GANMF', 'LightGCN', 'PPGenCDR', 'PriCDR', 'PriCDRSym'"
+        r"\['BiTGCF', 'BPR', 'DARec', 'DDTCDR', 'DMF', 'EMCDR', 'ETL', 'FedCDR', 'FedCT', 'GANMF', 'LightGCN', 'PPGenCDR', "
+        r"'PriCDR', 'PriCDRSym'"
     )
     with pytest.raises(TypeError, match=message):
         trainer(RobustnessConductor()).fit(method, datamodule=Synthetic(**SIZES))

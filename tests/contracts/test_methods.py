@@ -15,7 +15,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 import zoo
 from datamodules import CrossDomainDataModule, Evaluation, LowRank, Synthetic
 from tests.tiny import SIZES
-from zoo import SPPG, GeneratorPublisher, Noise, Plaintext, Publisher, Recommender
+from zoo import BPR, SPPG, EmbeddingPublisher, GeneratorPublisher, Noise, Plaintext, Publisher, Recommender
 from zoo.recommender import ReleaseMismatchError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,7 +40,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def publisher_for(kind: str) -> Publisher:
-    """Of a release that a method reads: a generator that takes noise, or the ratings."""
+    """Of a release that a method reads: the ratings, vectors of users, or a generator that takes noise."""
+    if kind == "embeddings":
+        return EmbeddingPublisher(BPR(num_factors=3), max_epochs=1, progress=False)
     if kind != "generator":
         return Plaintext()
     network = SPPG(mechanism="none", steps=2, sample_size=8, condition_dim=4, generator_dims=(8,), noise_dim=2)
@@ -80,7 +82,8 @@ def make(request: pytest.FixtureRequest, released: Callable[[str, str], Path]) -
             method = tiny_method(request.param)
             split = {"evaluation": Evaluation(split="random2")}  # with a validation set
             return method, LowRank(**{"num_users": 40, "num_items": 30, "observed": 0.3, "seed": 1} | split | settings)
-        path = released("generator" if "generator" in named.reads else "ratings", release)
+        kind = next((kind for kind in ("generator", "ratings") if kind in named.reads), "embeddings")
+        path = released(kind if named.reads else "ratings", release)
         seed_everything(5)
         method = tiny_method(request.param)
         size = {} if method.batches == "users" else {"batch_size": 90}  # three batches an epoch of either kind

@@ -1,25 +1,19 @@
 """EMCDR: factors of the target, and a map to them from what a source released of the same users."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, PairBatch, RankingBatch, TripleBatch
-from zoo.metrics import RankingMetrics, full_counts, listed_items, sampled_counts
-from zoo.nn.factors import FactorTables
-from zoo.nn.losses import alignment_loss, pairwise_loss
-from zoo.nn.mapping import RidgeMap, TanhMap, narrowed, narrowed_width, standardised
-from zoo.nn.rows import DenseRows
-from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
-
-#: Shares of the mapped factor that validation chooses from.
-SHARES = tuple(tenths / 10 for tenths in range(11))
+from zoo.data.batches import Batch, PairBatch
+from zoo.methods.mixed_factors import MixedFactors
+from zoo.nn.losses import alignment_loss
+from zoo.nn.mapping import RidgeMap, TanhMap, narrowed, narrowed_width
+from zoo.recommender import Sizes, TargetData
 
 
-class EMCDR(Recommender):
+class EMCDR(MixedFactors):
     """Embedding and mapping: factors are learned in the target alone, and a source's vectors are mapped to them.
 
     The map is learned from the users who have both, by squared error, and stands in for the factor of a user without target
@@ -46,7 +40,7 @@ class EMCDR(Recommender):
     paper has all ratings at one place. The linear map has an intercept and a penalty. The perceptron is learned along with
     the factors, in the place of after them. MF is fitted to observed pairs and sampled ones, as implicit feedback wants, in the
     place of ratings alone. ``source_share`` is 1 in the paper, which maps cold users alone; for somebody whom the target
-    knows that throws the target factor away. Null takes the share of `SHARES` with the best NDCG@10 on the validation
+    knows that throws the target factor away. Null takes the share among 0, 0.1 to 1 with the best NDCG@10 on the validation
     cases (sampled candidates if there are any), anew at each validation, the smallest of equal ones; it rests on users with history
     and a row, and without any such case it is 0.
 
@@ -64,10 +58,6 @@ class EMCDR(Recommender):
     """
 
     reads = frozenset({"rows", "ratings", "embeddings"})
-    scores_cold_users = True
-    exposes = frozenset({"user_factors", "item_factors"})
-
-    share: Tensor
 
     def __init__(
         self,
@@ -81,79 +71,48 @@ class EMCDR(Recommender):
         l2: float = 0.01,
         lr: float = 1e-2,
     ) -> None:
-        super().__init__()
+        super().__init__(num_factors, source_share, l2, lr, source_dropout)
         if factorisation not in ("bpr", "mf"):
             raise ValueError(f"factorisation must be 'bpr' or 'mf', got {factorisation!r}.")
-        if min(num_factors, source_rank, num_negatives, *map_dims) < 1:
+        if min(source_rank, num_negatives, *map_dims) < 1:
             raise ValueError(
-                f"num_factors, source_rank, num_negatives and map_dims must be at least 1; got {num_factors}, {source_rank}, "
-                f"{num_negatives} and {[*map_dims]}."
+                f"source_rank, num_negatives and map_dims must be at least 1; got {source_rank}, {num_negatives} and {[*map_dims]}."
             )
-        if source_share is not None and not 0 <= source_share <= 1:
-            raise ValueError(
-                f"source_share must lie in [0, 1], or be null to be chosen on validation; got {source_share}. 1 is as published."
-            )
-        if not l2 >= 0:
-            raise ValueError(f"l2 must not be negative, got {l2}; 0 leaves it out.")
-        check_training(lr=lr, source_dropout=source_dropout)
         self.batches = "triples" if factorisation == "bpr" else "pairs"
-        self.num_factors, self.map_dims, self.source_share = num_factors, tuple(map_dims), source_share
-        self.source_rank, self.source_dropout = source_rank, source_dropout
-        self.num_negatives, self.l2, self.lr = num_negatives, l2, lr
+        self.map_dims, self.source_rank, self.num_negatives = tuple(map_dims), source_rank, num_negatives
 
     def build(self, sizes: Sizes) -> None:
         """Make the factors and, of perceptrons, a map for each source."""
-        users, items = sizes["num_users"], sizes["num_items"]
-        self.factors = FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
+        super().build(sizes)
         self.maps = nn.ModuleDict()
         for name, source in sizes["sources"].items() if self.map_dims else ():
             width = narrowed_width(source["num_users"], source["width"], self.source_rank)
             self.maps[name] = TanhMap([width, *self.map_dims, self.num_factors], self.source_dropout)
-        self.register_buffer("share", torch.tensor(float(self.source_share or 0)))
 
     def read_data(self, data: TargetData) -> None:
-        """Keep each source's vectors of the target's users, beside what every method keeps."""
+        """Keep each source's vectors of the target's users, and what a linear map is solved by."""
         super().read_data(data)
-        self.vectors = nn.ModuleDict()
         self._ridges: dict[str, RidgeMap] = {}
-        for name in self.sources:
-            linked = self._linked(name)
-            vectors = standardised(narrowed(linked.rows, self.source_rank), linked.links)
-            self.vectors[name] = DenseRows(vectors)
-            if not self.map_dims and bool((both := self._both(name)).any()):
-                self._ridges[name] = RidgeMap(vectors[both].double().cpu().numpy())
+        for name in self.sources if not self.map_dims else ():
+            if bool((both := self._both(name)).any()):
+                self._ridges[name] = RidgeMap(self._vectors(name)[both].double().cpu().numpy())
 
-    def _vectors(self, name: str) -> Tensor:
-        """Of all users of the target, (num_users, width); zeros of those without a row."""
-        kept = self.vectors[name]
-        assert isinstance(kept, DenseRows)
-        return kept.rows
-
-    def _known(self) -> Tensor:
-        return self.target_rows.counts() > 0
-
-    def _present(self, name: str) -> Tensor:
-        return self._linked(name).links >= 0
+    def _released(self, name: str) -> Tensor:
+        return narrowed(self._linked(name).rows, self.source_rank)
 
     def _both(self, name: str) -> Tensor:
         return self._known() & self._present(name)
 
-    # Training.
+    def factor_loss(self, users: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """That of triples, or the squared error of pairs; summed."""
+        if not isinstance(batch, PairBatch):
+            return super().factor_loss(users, batch)
+        items = self.factors.items(batch.items)
+        return ((users * items).sum(1) - batch.labels).square().sum(), items
 
-    def step(self, batch: Batch) -> Outputs:
-        """The loss of the factors, summed over triples or pairs; of a perceptron also the map's, over the users of the batch."""
-        users = self.factors.users(batch.users)
-        if isinstance(batch, TripleBatch):
-            positives, negatives = self.factors.items(batch.positives), self.factors.items(batch.negatives)
-            loss, items = pairwise_loss(users, positives, negatives), torch.cat([positives, negatives])
-        else:
-            assert isinstance(batch, PairBatch)
-            items = self.factors.items(batch.items)
-            loss = ((users * items).sum(1) - batch.labels).square().sum()
-        if self.l2:
-            loss = loss + self.l2 / 2 * (users.square().sum() + items.square().sum())
-        loss = loss + self.map_loss(batch.users)
-        return {"loss": loss, "user_factors": users, "item_factors": items}
+    def transfer_loss(self, batch: Batch) -> Tensor:
+        """Of a perceptron what its map costs; 0 of a linear one."""
+        return self.map_loss(batch.users)
 
     def map_loss(self, users: Tensor) -> Tensor:
         """Squared distance of mapped vectors to factors, summed over those of users (batch,) who have a row, each once.
@@ -167,75 +126,16 @@ class EMCDR(Recommender):
             loss = loss + alignment_loss(perceptron(self._vectors(name)[users]), factors, self._present(name)[users])
         return loss
 
-    # Scoring.
-
-    def prepare_scoring(self) -> None:
-        """Keep the mapped factors, and who has one."""
-        self.kept["mapped"], self.kept["present"] = self.mapped()
-
-    def mapped(self) -> tuple[Tensor, Tensor]:
-        """Mapped factors of all users, (num_users, num_factors), the mean over sources, and who is in any, (num_users,)."""
-        total = torch.zeros_like(self.factors.users.weight)
-        count = total.new_zeros(len(total), 1)
-        for name in self.sources:
-            present = self._present(name)[:, None]
-            total, count = total + self._map(name) * present, count + present
-        return total / count.clamp(min=1), count.squeeze(1) > 0
-
-    def _map(self, name: str) -> Tensor:
-        """Of one source; of users without a row whatever it makes of zeros."""
+    def mapped_by(self, name: str, users: Tensor) -> Tensor:
+        """The map of one source, of users (batch,); a linear one is solved first."""
+        vectors = self._vectors(name)[users]
         if self.map_dims:
-            mapped: Tensor = self.maps[name](self._vectors(name))
+            mapped: Tensor = self.maps[name](vectors)
             return mapped
-        vectors, factors = self._vectors(name), self.factors.users.weight.detach()
+        factors = self.factors.users.weight.detach()
         if name not in self._ridges:  # nobody to learn from
-            return factors[self._known()].mean(0).expand(len(factors), -1)
+            return factors[self._known()].mean(0).expand(len(users), -1)
         solved = self._ridges[name].solve(factors[self._both(name)].double().cpu().numpy())
         weights, intercept = (torch.from_numpy(part).to(factors) for part in solved)
         predicted: Tensor = vectors @ weights + intercept
         return predicted
-
-    def user_factors(self, users: Tensor) -> Tensor:
-        """What users (batch,) are scored by, shape ``(batch, num_factors)``."""
-        mapped, present = (self.kept["mapped"], self.kept["present"]) if self.kept else self.mapped()
-        share = torch.where(self._known()[users], self.share, 1.0) * present[users]
-        return torch.lerp(self.factors.users(users), mapped[users], share[:, None])
-
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
-        scores: Tensor = (self.user_factors(users)[:, None] * self.factors.items(items)).sum(-1)
-        return scores
-
-    def score_all(self, users: Tensor) -> Tensor:
-        """Inner products with all items, shape ``(batch, num_items)``."""
-        scores: Tensor = self.user_factors(users) @ self.factors.items.weight.T
-        return scores
-
-    # The share.
-
-    def on_validation_epoch_start(self) -> None:
-        """Let the method keep what scoring needs, and choose the share by it."""
-        super().on_validation_epoch_start()
-        if self.source_share is None:
-            self._choose_share(self.trainer.val_dataloaders or ())
-
-    def _choose_share(self, batches: Iterable[RankingBatch]) -> None:
-        """Take the share with the best NDCG@10, the smallest of equal ones; every process takes the same.
-
-        A score is linear in the share, so two of them are worked out, and the rest mixed.
-        """
-        figures = [RankingMetrics((10,), self.data.ties).to(self.device) for _ in SHARES]
-        for batch in batches:
-            moved: RankingBatch = self.transfer_batch_to_device(batch, self.device, 0)
-            own, mapped = (self._candidate_scores(moved, share) for share in (0.0, 1.0))
-            count = sampled_counts if self.data.sampled_ranking else full_counts
-            for share, figure in zip(SHARES, figures, strict=True):
-                figure.update(*count(torch.lerp(own, mapped, share), moved))
-        values = torch.stack([figure.compute()["ndcg@10"] for figure in figures])
-        self.share.fill_(SHARES[int(values.argmax())])  # without a case all are NaN, and the first is taken
-
-    def _candidate_scores(self, batch: RankingBatch, share: float) -> Tensor:
-        self.share.fill_(share)
-        return (
-            self.score(batch.users, listed_items(batch)) if self.data.sampled_ranking else self.score_all(batch.users)
-        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -85,6 +86,27 @@ def narrowed(rows: ReadableRows, rank: int) -> Tensor:
     return coordinates
 
 
+class Standard(NamedTuple):
+    """What vectors are centred by, and divided by: their mean becomes 0, and the mean square of their numbers 1."""
+
+    centre: Tensor  # (width,)
+    scale: Tensor  # one number for all, ()
+
+    @classmethod
+    def of(cls, vectors: Tensor) -> Standard:
+        """That of vectors (rows, width), at least one."""
+        centre = vectors.mean(0)
+        return cls(centre, (vectors - centre).square().mean().sqrt().clamp(min=1e-12))
+
+    def apply(self, vectors: Tensor) -> Tensor:
+        """Vectors (..., width), centred and scaled."""
+        return (vectors - self.centre) / self.scale
+
+    def undo(self, vectors: Tensor) -> Tensor:
+        """The way back."""
+        return vectors * self.scale + self.centre
+
+
 def standardised(vectors: Tensor, links: Tensor) -> Tensor:
     """Vectors (rows, width) of users whose row is ``links`` (users,), shape ``(users, width)``: centred, and divided by one number.
 
@@ -94,6 +116,17 @@ def standardised(vectors: Tensor, links: Tensor) -> Tensor:
     known = vectors[links[present]]
     own = vectors.new_zeros(len(links), vectors.shape[1])
     if len(known):
-        centred = known - known.mean(0)
-        own[present] = centred / centred.square().mean().sqrt().clamp(min=1e-12)
+        own[present] = Standard.of(known).apply(known)
     return own
+
+
+def mean_over_sources(said: Iterable[tuple[Tensor, Tensor]], nothing: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of what sources say of users, over the sources that have a user, and who is in any, shape ``(batch,)``.
+
+    A source says something (batch, width) and whom it has (batch,). Of users whom none has the mean is ``nothing``,
+    zeros of that shape.
+    """
+    total, count = nothing, nothing.new_zeros(len(nothing), 1)
+    for values, present in said:
+        total, count = total + values * present[:, None], count + present[:, None]
+    return total / count.clamp(min=1), count.squeeze(1) > 0

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from zoo.nn.mapping import RidgeMap, TanhMap, narrowed, narrowed_width, standardised
+from zoo.nn.mapping import RidgeMap, Standard, TanhMap, mean_over_sources, narrowed, narrowed_width, standardised
 from zoo.nn.ridge import PENALTIES
 from zoo.nn.rows import DenseRows, SparseRows
 
@@ -107,3 +107,24 @@ def test_equal_vectors_or_none_are_zeros() -> None:
     links = torch.tensor([0, -1, 1])
     assert torch.equal(standardised(torch.ones(2, 3), links), torch.zeros(3, 3))
     assert torch.equal(standardised(torch.zeros(0, 3), torch.tensor([-1, -1])), torch.zeros(2, 3))
+
+
+def test_what_was_standardised_is_found_again() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(5, 3) * 4 + 2
+    standard = Standard.of(vectors)
+    assert torch.allclose(standard.apply(vectors).mean(0), torch.zeros(3), atol=1e-6)
+    assert float(standard.apply(vectors).square().mean()) == pytest.approx(1, rel=1e-5)
+    assert torch.allclose(standard.undo(standard.apply(vectors)), vectors, atol=1e-5)
+    assert torch.equal(Standard.of(vectors[:1]).apply(vectors[:1]), torch.zeros(1, 3))
+
+
+def test_sources_are_averaged_over_those_that_have_a_user() -> None:
+    one, other = torch.tensor([[2.0], [4.0], [7.0], [9.0]]), torch.tensor([[6.0], [8.0], [1.0], [9.0]])
+    has_one, has_other = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    mean, present = mean_over_sources([(one, has_one), (other, has_other)], torch.zeros(4, 1))
+    assert mean.squeeze(1).tolist() == [4, 4, 1, 0]
+    assert present.tolist() == [True, True, True, False]
+    mean, present = mean_over_sources([], torch.zeros(2, 3))
+    assert torch.equal(mean, torch.zeros(2, 3))
+    assert not present.any()

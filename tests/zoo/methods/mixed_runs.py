@@ -1,0 +1,77 @@
+"""Data, releases and runs of the methods that mix a user's own factor with what sources say of the user."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from torch import Tensor
+
+from datamodules import Evaluation, Synthetic
+from zoo import BPR, EmbeddingPublisher, Nothing, Plaintext, Publisher, Recommender, Release
+from zoo.data.batches import TripleBatch
+from zoo.privacy.accounting.events import NonPrivateEvent
+
+SMALL: dict[str, Any] = {"num_users": 60, "num_items": 30, "ratings_per_user": 8, "seed": 1, "missing_users": "zero"}
+TRIPLES = TripleBatch(torch.tensor([3, 3, 7, 40]), torch.tensor([0, 5, 9, 2]), torch.tensor([2, 9, 1, 4]))
+TWO: dict[str, Any] = {"sources": ["book", "film"]}
+
+
+def published(publisher: Publisher, folder: Path, name: str = "book", **settings: Any) -> Path:  # noqa: ANN401
+    return publisher.publish(Synthetic(**SMALL | settings).source(name), name).save(folder / name)
+
+
+def around(releases: dict[str, Path] | None = None, **settings: Any) -> Synthetic:  # noqa: ANN401
+    return Synthetic(**SMALL | settings, releases=releases or {})
+
+
+def fitted(method: Recommender, data: Synthetic, epochs: int = 2) -> Trainer:
+    seed_everything(4)
+    trainer = Trainer(
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1),
+    )  # fmt: skip
+    trainer.fit(method, datamodule=data)
+    method.eval()
+    return trainer
+
+
+def embeddings(vectors: Tensor, users: Tensor, name: str = "book", **settings: Any) -> Release:  # noqa: ANN401
+    """A release of vectors (users, layers, width) of some users of the source."""
+    like = Plaintext().publish(Synthetic(**SMALL | settings).source(name), name)
+    return Release(
+        "embeddings", name, {"vectors": vectors}, like.user_ids[users.numpy()], like.record, (NonPrivateEvent(),)
+    )
+
+
+def two_sources(folder: Path) -> dict[str, Path]:
+    """Vectors of two sources, of other widths and layers: each has some users, both have some, and some are in none."""
+    torch.manual_seed(3)
+    shapes = {"book": (torch.arange(40), 2, 3), "film": (torch.arange(30, 55), 1, 5)}
+    return {
+        name: embeddings(torch.randn(len(users), layers, width), users, name, **TWO).save(folder / name)
+        for name, (users, layers, width) in shapes.items()
+    }
+
+
+def of_nobody(folder: Path) -> dict[str, Path]:
+    """Releases of the same two sources that have no user."""
+    return {name: published(Nothing("embeddings"), folder, name, **TWO) for name in TWO["sources"]}
+
+
+def cold_hit_rate(method: Recommender, publisher: Publisher, folder: Path, epochs: int = 8) -> float:
+    """Of 120 users without target history, after a training on 160 others."""
+    settings: dict[str, Any] = {
+        "num_users": 400, "num_items": 150, "ratings_per_user": 15, "batch_size": 512, "link": 1.0,
+        "evaluation": Evaluation(split="cold_start", cold_share=0.6, num_candidates=0),
+    }  # fmt: skip
+    path = published(publisher, folder / type(publisher).__name__, **settings)
+    data = around({"book": path}, **settings)
+    trainer = fitted(method, data, epochs)
+    trainer.test(method, datamodule=data, verbose=False)
+    return float(trainer.callback_metrics["test/full/hit_rate@10"])
+
+
+def embedded() -> Publisher:
+    network = BPR(num_factors=8, lr=0.05, l2=0.01)
+    return EmbeddingPublisher(network, max_epochs=8, batch_size=512, progress=False)

@@ -1,0 +1,190 @@
+"""FedCT: what the latents are learned from, scores written out, factors that are BPR's, a planted transfer."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from datamodules import Evaluation
+from tests.zoo.methods.mixed_runs import (
+    TRIPLES,
+    TWO,
+    around,
+    cold_hit_rate,
+    embedded,
+    embeddings,
+    fitted,
+    of_nobody,
+    published,
+    two_sources,
+)
+from zoo import BPR, FedCT, Plaintext, Shuffled
+from zoo.nn.shared_latent import Vectors
+
+EVERYBODY = torch.arange(60)
+
+
+def of_two(folder: Path, epochs: int, **arguments: Any) -> FedCT:  # noqa: ANN401
+    method = FedCT(**{"num_factors": 4, "latent_dim": 3, "lr": 0.05} | arguments)
+    fitted(method, around(two_sources(folder), evaluation=Evaluation(split="cold_start"), **TWO), epochs)
+    return method
+
+
+def standardised_by_hand(values: Tensor, who: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Vectors, what they were centred by, and what they were divided by, so that those of some have mean 0 and mean square 1."""
+    centre = values[who].mean(0)
+    scale = (values[who] - centre).square().mean().sqrt()
+    return (values - centre) / scale, centre, scale
+
+
+def of_source(method: FedCT, name: str) -> tuple[Tensor, Tensor]:
+    """Standardised vectors of the target's users in double precision, and who has one."""
+    linked = method.sources[name]
+    present = linked.links >= 0
+    return standardised_by_hand(linked.rows.rows.double()[linked.links.clamp(min=0)], present)[0], present
+
+
+def known(method: FedCT) -> Tensor:
+    return method.target_rows.counts() > 0
+
+
+def test_factors_are_those_of_bpr_without_a_source(tmp_path: Path) -> None:
+    ours, alone = FedCT(num_factors=4, latent_dim=3, l2=0.02), BPR(num_factors=4, l2=0.02, lr=0.01)
+    fitted(ours, around(two_sources(tmp_path), **TWO))
+    fitted(alone, around(**TWO))
+    for mine, theirs in zip(ours.factors.parameters(), alone.factors.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_latents_learn_from_the_vectors_of_all_domains_that_have_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users of the batch, each once; factors as they are at the moment, standardised over users with history."""
+    method, seen = of_two(tmp_path, 2, kl_weight=0.3), []
+
+    def loss(users: Tensor, vectors: Vectors, kl_weight: float) -> Tensor:
+        seen.append((users, vectors, kl_weight))
+        return torch.tensor(5.0)
+
+    monkeypatch.setattr(method.latents, "loss", loss)
+    assert float(method.transfer_loss(TRIPLES)) == 5
+    ((users, vectors, kl_weight),) = seen
+    assert (users.tolist(), kl_weight) == ([3, 7, 40], 0.3)
+    factors = method.factors.users.weight.detach().double()
+    found, who = vectors[""]
+    assert who.all()
+    assert torch.allclose(found.double(), standardised_by_hand(factors, known(method))[0][users], atol=1e-5)
+    for name in ("book", "film"):
+        values, present = of_source(method, name)
+        found, who = vectors[name]
+        assert torch.equal(who, present[users])
+        assert torch.allclose(found.double()[who], values[users][who], atol=1e-5)
+    assert {*vectors} == {"", "book", "film"}
+
+
+def test_the_loss_is_that_of_triples_latents_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = of_two(tmp_path, 1, l2=0.3, coder_l2=0.4)
+    monkeypatch.setattr(method.latents, "loss", lambda *_: torch.tensor(2.5))
+    users, items = (table.weight.detach().double() for table in (method.factors.users, method.factors.items))
+    expected = 2.5
+    for user, positive, negative in zip(*TRIPLES, strict=True):
+        read = (users[user], items[positive], items[negative])
+        expected += float(torch.log(1 + torch.exp(read[0] @ read[2] - read[0] @ read[1])))
+        expected += 0.15 * sum(float(factor @ factor) for factor in read)
+    for name, part in method.latents.coders.named_parameters():
+        expected += 0.2 * float(part.detach().square().sum()) * name.endswith("weight")
+    assert float(method.step(TRIPLES)["loss"].detach()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_transfer_moves_latents_and_coders_alone(tmp_path: Path) -> None:
+    method = of_two(tmp_path, 0)
+    method.zero_grad()
+    method.transfer_loss(TRIPLES._replace(users=torch.tensor([3, 35, 50, 59]))).backward()  # type: ignore[no-untyped-call]
+    moved = {name for name, part in method.named_parameters() if part.grad is not None and float(part.grad.abs().sum())}
+    assert moved == {name for name, _ in method.named_parameters() if name.startswith("latents")}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_history_and_rows_decide_what_a_user_is_scored_by(share: float, tmp_path: Path) -> None:
+    """Known: the own latent, mixed; not known: the mean of what sources encode. Who is neither is ranked by item counts."""
+    method = of_two(tmp_path, 3, source_share=share)
+    scores, latents = method.ranking_scores(EVERYBODY).detach().double(), method.latents
+    own, items = (table.weight.detach().double() for table in (method.factors.users, method.factors.items))
+    _, centre, scale = standardised_by_hand(own, known(method))
+    decoder, seen = latents.coder("").decoder, set()
+    for user in range(60):
+        encoded = []
+        for name in ("book", "film"):
+            values, present = of_source(method, name)
+            if present[user]:
+                encoder = latents.coder(name).encoder
+                encoded.append((encoder.weight.double() @ values[user] + encoder.bias.double())[:3])
+        is_known = bool(known(method)[user])
+        seen.add((is_known, len(encoded)))
+        expected = items @ own[user] if is_known else method.item_counts.double()
+        if encoded:
+            latent = latents.statistics.weight[user, :3].double() if is_known else sum(encoded) / len(encoded)
+            decoded = (decoder.weight.double() @ latent + decoder.bias.double()) * scale + centre
+            expected = items @ (share * decoded + (1 - share) * own[user] if is_known else decoded)
+        assert torch.allclose(scores[user], expected.detach(), atol=1e-4)
+    assert len(seen) == 6
+
+
+def test_who_has_no_history_has_a_latent_that_nobody_moved(tmp_path: Path) -> None:
+    method = of_two(tmp_path, 2)
+    statistics = method.latents.statistics.weight
+    assert not statistics[~known(method)].any()
+    assert statistics[known(method)].any(1).all()
+
+
+@pytest.mark.parametrize("sources", [["book", "film"], []], ids=["that have nobody", "none"])
+def test_without_anybody_in_common_the_target_scores_alone(sources: list[str], tmp_path: Path) -> None:
+    method = FedCT(num_factors=4, latent_dim=3, source_share=1.0)
+    fitted(method, around(of_nobody(tmp_path) if sources else {}, sources=sources))
+    assert torch.equal(method.score_all(EVERYBODY), method.factors.score_all(EVERYBODY))
+
+
+def test_ratings_are_no_vectors(tmp_path: Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"FedCT reads releases of kind \['embeddings'\]; the release of 'book' is of kind"
+    ):
+        fitted(FedCT(num_factors=4), around({"book": published(Plaintext(), tmp_path)}), epochs=0)
+
+
+def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    vectors, scores = torch.randn(60, 2, 3), []
+    for scale in (1.0, 1024.0):
+        path = embeddings(vectors * scale, EVERYBODY).save(tmp_path / f"{scale}")
+        method = FedCT(num_factors=4, latent_dim=3, source_share=1.0)
+        fitted(method, around({"book": path}))
+        scores.append(method.score_all(EVERYBODY))
+    assert torch.allclose(*scores, atol=1e-4)
+
+
+def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
+    """120 cold test users: the margin is some three standard errors of the difference; seeds are fixed."""
+    found, expected = (
+        cold_hit_rate(FedCT(num_factors=8, latent_dim=8, lr=0.05), made, tmp_path, epochs=12)
+        for made in (embedded(), Shuffled(embedded()))
+    )
+    assert found > expected + 0.18
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_factors": 0}, "num_factors must be at least 1, got 0"),
+        ({"latent_dim": 0}, "latent_dim must be at least 1, got 0; 32 is usual"),
+        ({"kl_weight": -1.0}, "kl_weight must be finite and not negative, got -1.0"),
+        ({"coder_l2": float("inf")}, "coder_l2 must be finite and not negative, got inf"),
+        ({"source_share": float("nan")}, r"source_share must lie in \[0, 1\]"),
+        ({"l2": -1.0}, "l2 must not be negative, got -1.0"),
+        ({"lr": 0.0}, "lr must be positive, got 0.0"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FedCT(**settings)

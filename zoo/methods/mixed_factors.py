@@ -1,0 +1,173 @@
+"""MixedFactors: how methods learn and score that mix a user's own factor with what sources say of the user."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data.batches import Batch, RankingBatch, TripleBatch
+from zoo.metrics import RankingMetrics, full_counts, listed_items, sampled_counts
+from zoo.nn.factors import FactorTables
+from zoo.nn.losses import pairwise_loss
+from zoo.nn.mapping import mean_over_sources, standardised
+from zoo.nn.rows import DenseRows
+from zoo.nn.towers import check_training
+from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+
+#: Shares of what sources say that validation chooses from.
+SHARES = tuple(tenths / 10 for tenths in range(11))
+
+
+class MixedFactors(Recommender):
+    """Factors of the target, a second one of each user from what sources released, and a mix of both that users are scored by.
+
+    The share of the second is 1 for a user without target history and 0 for one without a row; for the others it is
+    ``source_share``, or that of `SHARES` with the best NDCG@10 on the validation cases (sampled candidates if there are any),
+    chosen anew at each validation, the smallest of equal ones; it rests on users with history and a row, and without any such
+    case it is 0. Sources' vectors are centred and scaled as one, so that neither a clip nor a unit of measure counts.
+
+    A method says in :meth:`mapped_by` what one source makes of users, and in :meth:`transfer_loss` what that costs to learn;
+    it overrides :meth:`own_factors` and :meth:`mix` if its users are scored by something else than factors and their average.
+    """
+
+    scores_cold_users = True
+    exposes = frozenset({"user_factors", "item_factors"})
+
+    share: Tensor
+
+    def __init__(
+        self, num_factors: int, source_share: float | None, l2: float, lr: float, source_dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if num_factors < 1:
+            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
+        if source_share is not None and not 0 <= source_share <= 1:
+            raise ValueError(
+                f"source_share must lie in [0, 1], or be null to be chosen on validation; got {source_share}."
+            )
+        if not l2 >= 0:
+            raise ValueError(f"l2 must not be negative, got {l2}; 0 leaves it out.")
+        check_training(lr=lr, source_dropout=source_dropout)
+        self.num_factors, self.source_share, self.l2, self.lr = num_factors, source_share, l2, lr
+        self.source_dropout = source_dropout
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the factors."""
+        users, items = sizes["num_users"], sizes["num_items"]
+        self.factors = FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
+        self.register_buffer("share", torch.tensor(float(self.source_share or 0)))
+
+    def read_data(self, data: TargetData) -> None:
+        """Keep each source's vectors of the target's users, beside what every method keeps."""
+        super().read_data(data)
+        self.vectors = nn.ModuleDict(
+            {name: DenseRows(standardised(self._released(name), self._linked(name).links)) for name in self.sources}
+        )
+
+    def _released(self, name: str) -> Tensor:
+        """What a source released, (rows, width)."""
+        rows = self._linked(name).rows
+        return rows.dense(torch.arange(rows.num_rows))
+
+    def _vectors(self, name: str) -> Tensor:
+        """Of all users of the target, (num_users, width); zeros of those without a row."""
+        kept = self.vectors[name]
+        assert isinstance(kept, DenseRows)
+        return kept.rows
+
+    def _known(self) -> Tensor:
+        return self.target_rows.counts() > 0
+
+    def _present(self, name: str) -> Tensor:
+        return self._linked(name).links >= 0
+
+    # Training.
+
+    def own_factors(self, users: Tensor) -> Tensor:
+        """What the target alone scores users (batch,) by, shape ``(batch, num_factors)``."""
+        factors: Tensor = self.factors.users(users)
+        return factors
+
+    def step(self, batch: Batch) -> Outputs:
+        """The loss of the factors, summed over the batch, and what the method adds to it."""
+        users = self.own_factors(batch.users)
+        loss, items = self.factor_loss(users, batch)
+        if self.l2:
+            loss = loss + self.l2 / 2 * (users.square().sum() + items.square().sum())
+        return {"loss": loss + self.transfer_loss(batch), "user_factors": users, "item_factors": items}
+
+    def factor_loss(self, users: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The pairwise loss of a batch's users (batch, num_factors), summed, and the factors of all items in it."""
+        assert isinstance(batch, TripleBatch)
+        positives, negatives = self.factors.items(batch.positives), self.factors.items(batch.negatives)
+        return pairwise_loss(users, positives, negatives), torch.cat([positives, negatives])
+
+    @abstractmethod
+    def transfer_loss(self, batch: Batch) -> Tensor:
+        """What learning from the sources costs, summed over the users of a batch; it moves no factor."""
+
+    # Scoring.
+
+    @abstractmethod
+    def mapped_by(self, name: str, users: Tensor) -> Tensor:
+        """What a source makes of users (batch,), shape ``(batch, num_factors)``; anything of those whom it has not."""
+
+    def mapped(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean over the sources that have users (batch,), shape ``(batch, num_factors)``, and who is in any, ``(batch,)``."""
+        said = [(self.mapped_by(name, users), self._present(name)[users]) for name in self.sources]
+        return mean_over_sources(said, torch.zeros_like(self.factors.users(users)))
+
+    def prepare_scoring(self) -> None:
+        """Keep what sources make of all users, and of whom they make it."""
+        self.kept["mapped"], self.kept["present"] = self.mapped(torch.arange(len(self._known()), device=self.device))
+
+    def mix(self, own: Tensor, mapped: Tensor, share: Tensor) -> Tensor:
+        """Of what the target and what sources say (batch, num_factors), in the share (batch, 1) of the sources; linear in it."""
+        return torch.lerp(own, mapped, share)
+
+    def user_factors(self, users: Tensor) -> Tensor:
+        """What users (batch,) are scored by, shape ``(batch, num_factors)``."""
+        mapped, present = (self.kept["mapped"][users], self.kept["present"][users]) if self.kept else self.mapped(users)
+        own = self.own_factors(users)
+        known = torch.where(self._known()[users][:, None], self.mix(own, mapped, self.share), mapped)
+        return torch.where(present[:, None], known, own)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Inner products with given items, shape ``(batch, candidates)``."""
+        scores: Tensor = (self.user_factors(users)[:, None] * self.factors.items(items)).sum(-1)
+        return scores
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Inner products with all items, shape ``(batch, num_items)``."""
+        scores: Tensor = self.user_factors(users) @ self.factors.items.weight.T
+        return scores
+
+    # The share.
+
+    def on_validation_epoch_start(self) -> None:
+        """Let the method keep what scoring needs, and choose the share by it."""
+        super().on_validation_epoch_start()
+        if self.source_share is None:
+            self._choose_share(self.trainer.val_dataloaders or ())
+
+    def _choose_share(self, batches: Iterable[RankingBatch]) -> None:
+        """Take the share with the best NDCG@10, the smallest of equal ones; every process takes the same.
+
+        A score is linear in the share, so two of them are worked out, and the rest mixed.
+        """
+        figures = [RankingMetrics((10,), self.data.ties).to(self.device) for _ in SHARES]
+        for batch in batches:
+            moved: RankingBatch = self.transfer_batch_to_device(batch, self.device, 0)
+            none, all_of_it = (self._candidate_scores(moved, share) for share in (0.0, 1.0))
+            count = sampled_counts if self.data.sampled_ranking else full_counts
+            for share, figure in zip(SHARES, figures, strict=True):
+                figure.update(*count(torch.lerp(none, all_of_it, share), moved))
+        values = torch.stack([figure.compute()["ndcg@10"] for figure in figures])
+        self.share.fill_(SHARES[int(values.argmax())])  # without a case all are NaN, and the first is taken
+
+    def _candidate_scores(self, batch: RankingBatch, share: float) -> Tensor:
+        self.share.fill_(share)
+        return (
+            self.score(batch.users, listed_items(batch)) if self.data.sampled_ranking else self.score_all(batch.users)
+        )
