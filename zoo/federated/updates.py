@@ -66,6 +66,35 @@ class ClientUpdates(NamedTuple):
         )
 
 
+def with_pseudo_rows(updates: ClientUpdates, clients: Tensor, rows: Tensor) -> ClientUpdates:
+    """The same, with random changes of further rows (pseudo,) of clients (pseudo,); what a client has changed stays as it is.
+
+    A change is normal, with the mean and the spread, number by number, of those that the client has made. **A heuristic without any
+    guarantee**: it makes a client's items harder to tell from others, is not calibrated to anything, and disturbs the mean.
+
+    Reference: Wu et al., *FedGNN: Federated Graph Neural Network for Privacy-Preserving Recommendation* (2021), pseudo
+    interacted items; there with the whole covariance.
+    """
+    span = 1 + max(int(part.max()) if len(part) else 0 for part in (rows, updates.rows))
+    keys = updates.clients * span + updates.rows
+    added = torch.unique(clients * span + rows)
+    added = added[~torch.isin(added, keys)]
+    owners = added // span
+    counts = torch.bincount(updates.clients, minlength=len(updates.weights)).clamp(min=1)[:, None]
+    nothing = updates.differences.new_zeros(len(updates.weights), updates.differences.shape[1])
+    mean = nothing.index_add(0, updates.clients, updates.differences) / counts
+    deviation = (updates.differences - mean[updates.clients]).square()
+    spread = (nothing.index_add(0, updates.clients, deviation) / counts).sqrt()
+    changes = mean[owners] + spread[owners] * torch.randn_like(mean[owners])
+    every = torch.cat([keys, added])
+    order = every.argsort()  # by client and row: what stands last would tell what was added
+    return updates._replace(
+        clients=every[order] // span,
+        rows=every[order] % span,
+        differences=torch.cat([updates.differences, changes])[order],
+    )
+
+
 class Mean(NamedTuple):
     """The weighted mean of what the clients of a round changed."""
 

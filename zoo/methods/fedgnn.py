@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from zoo.data.batches import Batch
 from zoo.federated.clients import Copies, TouchedRows, local_moves, touched_rows, unowned_items
-from zoo.federated.updates import ClientUpdates, surrogate_loss, weighted_mean
+from zoo.federated.updates import ClientUpdates, surrogate_loss, weighted_mean, with_pseudo_rows
 from zoo.nn.ego_graph import Attention, EgoGraphs
 from zoo.nn.rows import Bags
 from zoo.nn.towers import check_training
@@ -59,6 +59,8 @@ class FedGNN(Recommender):
         local_steps: Of a client in a round; 1 in ``fedsgd``.
         local_lr: Step size of the clients.
         num_negatives: Items that a client draws for each of its own.
+        num_pseudo_items: Further items that a client draws, all alike, and sends random changes of in the place of none: a
+            heuristic that guarantees nothing, see `zoo.federated.updates.with_pseudo_rows`.
         server: `adam`, or `sgd`, which with ``fedavg`` and `lr` 1 is the plain mean of the clients' models.
         l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
         lr: Step size of the server.
@@ -78,6 +80,7 @@ class FedGNN(Recommender):
         local_steps: int = 1,
         local_lr: float = 1.0,
         num_negatives: int = 4,
+        num_pseudo_items: int = 0,
         server: Literal["adam", "sgd"] = "adam",
         l2: float = 0.0,
         lr: float = 1e-2,
@@ -97,11 +100,15 @@ class FedGNN(Recommender):
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
         if rounds == "fedsgd" and local_steps != 1:
             raise ValueError(f"In fedsgd a client takes one step, got local_steps {local_steps}. Set rounds to fedavg.")
-        if not (local_lr > 0 and l2 >= 0):
-            raise ValueError(f"local_lr must be positive and l2 not negative; got {local_lr} and {l2}.")
+        if not (local_lr > 0 and min(l2, num_pseudo_items) >= 0):
+            raise ValueError(
+                "local_lr must be positive, and neither l2 nor num_pseudo_items negative; got "
+                f"{local_lr}, {l2} and {num_pseudo_items}."
+            )
         check_training(lr=lr)
         self.num_factors, self.num_layers, self.attention, self.rounds = num_factors, num_layers, attention, rounds
-        self.local_steps, self.local_lr, self.num_negatives = local_steps, local_lr, num_negatives
+        self.local_steps, self.local_lr = local_steps, local_lr
+        self.num_negatives, self.num_pseudo_items = num_negatives, num_pseudo_items
         self.server, self.l2, self.lr = server, l2, lr
         #: What the clients of the last round sent; those left out have sent nothing.
         self.sent: ClientUpdates | None = None
@@ -163,6 +170,10 @@ class FedGNN(Recommender):
         vectors = start["vectors"] + moves.pop("vectors")
         sent = {name: move / self.local_lr for name, move in moves.items()} if self.rounds == "fedsgd" else moves
         updates = ClientUpdates(touched.clients, touched.rows, sent.pop("rows"), sent, counts.double())
+        if self.num_pseudo_items:
+            pseudo = torch.randint(len(self.items), (len(users) * self.num_pseudo_items,), device=users.device)
+            owners = torch.arange(len(users), device=users.device).repeat_interleave(self.num_pseudo_items)
+            updates = with_pseudo_rows(updates, owners, pseudo)
         return updates, vectors, losses
 
     def _client_losses(self, own: Bags, clients: Tensor, touched: TouchedRows, copies: Copies) -> Tensor:

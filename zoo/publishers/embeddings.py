@@ -34,7 +34,7 @@ BARE = "what the network made of each user is handed over without noise"
 
 @runtime_checkable
 class EmbedsUsers(Protocol):
-    """What a recommender of one domain offers to be trained by `EmbeddingPublisher`: `BPR`, `NeuMF` and `LightGCN` do."""
+    """What a recommender of one domain offers to be trained by `EmbeddingPublisher`: `BPR`, `NeuMF`, `LightGCN` and `FedGNN` do."""
 
     @property
     def vector_shape(self) -> tuple[int, int]:
@@ -65,8 +65,8 @@ class EmbeddingPublisher(TrainedPublisher):
     are not composed, and the classical formula is used beyond its range.
 
     Args:
-        network: What is trained: `BPR`, `NeuMF`, `LightGCN`, or another LightningModule with the members of `EmbedsUsers` that
-            reads no release.
+        network: What is trained: `BPR`, `NeuMF`, `LightGCN`, `FedGNN`, or another LightningModule with the members of
+            `EmbedsUsers` that reads no release.
         epsilon: Privacy loss; null: no noise and no guarantee.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         clip: L2 norm that each layer of a user's vectors is clipped to: a public number, never read off the data. Needed with
@@ -96,7 +96,8 @@ class EmbeddingPublisher(TrainedPublisher):
         if not isinstance(network, EmbedsUsers) or getattr(network, "reads", None):
             raise TypeError(
                 f"EmbeddingPublisher trains a recommender of one domain that has vectors of users; {type(network).__name__} "
-                "is none. Take BPR, NeuMF or LightGCN, or a LightningModule with the members of EmbedsUsers that reads no release."
+                "is none. Take BPR, NeuMF, LightGCN or FedGNN, or a LightningModule with the members of EmbedsUsers that reads "
+                "no release."
             )
         if min(max_epochs, batch_size) < 1:
             raise ValueError(f"max_epochs and batch_size must be at least 1; got {max_epochs} and {batch_size}.")

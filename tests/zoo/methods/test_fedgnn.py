@@ -105,7 +105,7 @@ class Alone:
     "settings",
     [
         {},
-        {"l2": 0.3, "num_layers": 1},
+        {"l2": 0.3, "num_layers": 1, "local_lr": 0.4},
         {"rounds": "fedavg", "local_steps": 3, "local_lr": 0.4},
         {"attention": "gat", "rounds": "fedavg", "local_steps": 2, "local_lr": 0.2, "l2": 0.1},
     ],
@@ -163,6 +163,22 @@ class Seen:
 
 
 UNOWNED = fedgnn.unowned_items
+
+
+def test_pseudo_items_are_sent_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = begun(num_pseudo_items=4)
+    monkeypatch.setattr(fedgnn, "unowned_items", seen := Seen())
+    updates, vectors, losses = method.play(CLIENTS)
+    monkeypatch.setattr(fedgnn, "unowned_items", lambda *_: seen.drawn)
+    method.num_pseudo_items = 0
+    without, *same = method.play(CLIENTS)
+    assert torch.equal(vectors, same[0])
+    assert torch.equal(losses, same[1])
+    for client in range(3):
+        more, real = updates.of(client), without.of(client)
+        assert 0 < len(more.rows) - len(real.rows) <= 4
+        assert set(real.rows.tolist()) < set(more.rows.tolist())
+        assert torch.equal(more.differences[torch.isin(more.rows, real.rows)], real.differences)
 
 
 def test_clients_move_their_own_vectors_in_their_own_rounds_alone() -> None:
@@ -259,6 +275,8 @@ def test_who_has_nothing_is_refused_in_a_round_and_asking_for_too_many_is_told(t
     empty = method.target_rows.starts.clone()
     empty[4:] -= empty[4] - empty[3]
     method.target_rows.starts = empty  # user 3 has none
+    assert (method.user_vectors() != 0).all(2).all(1).tolist() == [user != 3 for user in range(40)]
+    assert (method.user_vectors()[3] == 0).all()
     with pytest.raises(ValueError, match=r"1 clients of the round have no items, and so no graph to learn from"):
         method.step(UserBatch(CLIENTS))
     message = r"batch_size asks for 41 clients in a round, and 40 have ratings: each round has all of them\. Set it to 40 or less\."
@@ -295,8 +313,12 @@ def test_a_planted_pattern_is_found(attention: Any) -> None:  # noqa: ANN401
         ({"rounds": "gossip"}, r"rounds must be one of \('fedsgd', 'fedavg'\), got 'gossip'\."),
         ({"server": "yogi"}, r"server must be one of \('adam', 'sgd'\), got 'yogi'\."),
         ({"local_steps": 2}, r"In fedsgd a client takes one step, got local_steps 2\. Set rounds to fedavg\."),
-        ({"local_lr": 0}, r"local_lr must be positive and l2 not negative; got 0 and 0\.0\."),
-        ({"l2": -1}, r"local_lr must be positive and l2 not negative; got 1\.0 and -1\."),
+        (
+            {"local_lr": 0},
+            r"local_lr must be positive, and neither l2 nor num_pseudo_items negative; got 0, 0\.0 and 0\.",
+        ),
+        ({"l2": -1}, r"neither l2 nor num_pseudo_items negative; got .*, -1 and 0\."),
+        ({"num_pseudo_items": -2}, r"neither l2 nor num_pseudo_items negative; got .*, 0\.0 and -2\."),
         ({"lr": 0}, r"lr must be positive, got 0"),
     ],
 )

@@ -143,7 +143,7 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], mes
 
 @pytest.mark.parametrize("network", [EASE(), PriCDR()])
 def test_networks_without_vectors_of_users_are_refused(network: LightningModule) -> None:
-    with pytest.raises(TypeError, match=f"{type(network).__name__} is none. Take BPR, NeuMF or LightGCN"):
+    with pytest.raises(TypeError, match=f"{type(network).__name__} is none. Take BPR, NeuMF, LightGCN or FedGNN"):
         EmbeddingPublisher(network)
 
 

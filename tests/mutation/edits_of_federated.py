@@ -1,0 +1,67 @@
+"""Slips in what clients do at home, in what leaves them, and in what a server makes of it."""
+
+from tests.mutation.edit import edits_of
+
+FEDERATED, OF_FEDERATED = "zoo/federated", "tests/zoo/federated"
+
+CLIENTS_AND_SERVER = (
+    *edits_of(
+        f"{FEDERATED}/clients.py",
+        (f"{OF_FEDERATED}/test_clients.py",),
+        ("an item that a client has is drawn", "drawn, right=True)", "drawn, right=False)"),
+        ("items below a client's first are never drawn", "* others).long()", "* (others - 1)).long() + 1"),
+        (
+            "clients share their copies",
+            "torch.unique(clients * num_rows + rows,",
+            "torch.unique(0 * clients * num_rows + rows,",
+        ),
+        ("only the last step is kept", "name: move - lr * gradient", "name: -lr * gradient"),
+        (
+            "every step begins where the first began",
+            "(part.detach() + moves[name])",
+            "(part.detach() + 0 * moves[name])",
+        ),
+        ("losses are those of the last step", "return moves, before[0]", "return moves, 2 * before[0]"),
+    ),
+    *edits_of(
+        f"{FEDERATED}/updates.py",
+        (f"{OF_FEDERATED}/test_updates.py",),
+        ("all clients count alike", "(updates.weights / total)", "(0 * updates.weights + 1 / len(updates.weights))"),
+        ("a mean is over those that changed a row", "* shares[updates.clients, None])", "* 1.0)"),
+        (
+            "rows that are not finite pass",
+            "broken[self.clients[~self.differences.isfinite().all(1)]] = True",
+            "broken[self.clients[~self.differences.isfinite().all(1)]] = False",
+        ),
+        ("what is shared and not finite passes", "broken |= ~part.isfinite()", "broken |= part.isnan() & ~part.isnan()"),
+        ("who is left out counts all the same", "self.weights.where(~left_out, 0.0)", "self.weights"),
+        ("a server steps the wrong way", "loss = loss - ((parameters", "loss = loss + ((parameters"),
+        ("one client sends another's rows", "own = self.clients == client", "own = self.clients != client"),
+        ("pseudo rows stand last", "order = every.argsort()", "order = torch.arange(len(every))"),
+        ("pseudo rows hide what was changed", "added = added[~torch.isin(added, keys)]", "added = added"),
+        ("all pseudo rows have the mean alone", "spread[owners] * torch.randn", "0 * spread[owners] * torch.randn"),
+        ("the weight costs no bytes", "*self.shared.values())) + 8\n", "*self.shared.values()))\n"),
+    ),
+    *edits_of(
+        "zoo/nn/ego_graph.py",
+        ("tests/zoo/nn/test_ego_graph.py",),
+        ("items do not see themselves", "owner_of_node, entries, entries]", "owner_of_node, entries, owners]"),
+        ("a virtual user is in every layer what it is first", "virtual.vectors[:, layer]]", "virtual.vectors[:, 0]]"),
+        ("the standard form has no LeakyReLU", "F.leaky_relu(logits +", "(lambda x, _: x)(logits +"),
+        ("the client meets its own half in the neighbours", "sum(1)[receiver], 0.2)", "sum(1)[sender], 0.2)"),
+        ("ELU follows the last layer too", "layer < self.num_layers - 1:", "layer < self.num_layers:"),
+        ("everybody has the first client's attention", "copies[name][owners, layer]", "copies[name][0 * owners, layer]"),
+    ),
+    *edits_of(
+        "zoo/methods/fedgnn.py",
+        ("tests/zoo/methods/test_fedgnn.py",),
+        ("gradients are sent as steps", 'if self.rounds == "fedsgd" else moves', "if self.rounds is None else moves"),
+        ("own items are learned to be unwanted", "< len(own.items)).to(rows.dtype)", ">= len(own.items)).to(rows.dtype)"),
+        ("a client's loss is a sum", "/ ((1 + self.num_negatives) * own.lengths)", "/ 1"),
+        ("the first layer is scored while training", "copies=attention).users[:, -1]", "copies=attention).users[:, 0]"),
+        ("the first layer is scored", "self.layers(users)[:, -1]", "self.layers(users)[:, 0]"),
+        ("who is left out keeps what broke it", "self._moved = batch.users[finite]", "self._moved = batch.users[finite | ~finite]"),
+        ("clients do not keep their vectors", "self.factors[users] = vectors", "self.factors[users] = self.factors[users]"),
+        ("who has nothing has a vector", "(self.target_rows.counts() > 0)[:, None, None]", "1"),
+    ),
+)  # fmt: skip
