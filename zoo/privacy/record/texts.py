@@ -80,7 +80,8 @@ NOT_PROTECTED_BY_TRAINING = (
 
 NOT_PROTECTED_BY_VECTORS = (
     "the set of users",
-    "what a user's ratings did to the vectors of others, and to whatever else is made with the network",
+    "what a user's ratings did to the vectors of others, to item vectors and updates that are exchanged where training is "
+    "federated, and to whatever else is made with the network",
     "figures measured on the source's ratings, and whatever is chosen by them",
     EVALUATED,
     "whether training fails: with no rating at all, or numbers that diverge, there is no release",
