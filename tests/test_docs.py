@@ -15,6 +15,7 @@ from zoo.privacy.audits.catalogue import all_audits
 from zoo.report.arithmetic import violations
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 CITED = re.compile(r"`(?P<report>\w+)/(?P<task>[\w-]+): (?P<row>[^`]+)` (?P<figure>\w+/\w+@\d+) (?P<value>\d\.\d{4})")
 GAINED = re.compile(
     r"`(?P<report>\w+)/(?P<task>[\w-]+): (?P<row>[^`]+)` (?P<figure>\w+/\w+@\d+) (?P<value>[+-]\d\.\d{4})"
@@ -243,3 +244,10 @@ def test_users_with_history_are_shown_with_their_gain_over_noise(privacy: Module
     table = privacy.known_users_table(tmp_path)
     assert "| UserKNN, Plaintext | 0.3100 | +0.0455 (5e-38 / 4e-05) | 0.3700 | - |" in table
     assert "| UserKNN, Nothing | 0.3000 | - | 0.3600 | - |" in table
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("methods/*.md")) + sorted(DOCS.glob("results/*/README.md")), ids=str)
+def test_every_page_is_in_the_index_and_the_navigation(page: Path) -> None:
+    name = page.relative_to(DOCS).as_posix()
+    assert f"({name})" in (DOCS / "index.md").read_text(encoding="utf-8")
+    assert f"- {name}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
