@@ -1,6 +1,7 @@
 """Callbacks: they add, log, count and stop; leaving one out never costs a guarantee."""
 
 from callbacks.best_checkpoint import BestCheckpoint
+from callbacks.boundary_ledger import BoundaryLedger
 from callbacks.case_writer import CaseWriter
 from callbacks.gan_stabilizer import GANStabilizer
 from callbacks.privacy_budget import PrivacyBudget
@@ -11,6 +12,7 @@ from callbacks.save_experiment import SaveExperiment
 
 __all__ = [
     "BestCheckpoint",
+    "BoundaryLedger",
     "CaseWriter",
     "GANStabilizer",
     "PrivacyBudget",

@@ -52,6 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "datamodules": {"zoo.data", "zoo.metrics", "zoo.nn", "zoo.release", "zoo.run_folder"},
     "callbacks": {
         *FRONT,
+        "zoo.federated",
         "zoo.metrics",
         "zoo.nn",
         "zoo.privacy.record",

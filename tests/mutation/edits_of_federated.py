@@ -64,4 +64,23 @@ CLIENTS_AND_SERVER = (
         ("clients do not keep their vectors", "self.factors[users] = vectors", "self.factors[users] = self.factors[users]"),
         ("who has nothing has a vector", "(self.target_rows.counts() > 0)[:, None, None]", "1"),
     ),
+    *edits_of(
+        "callbacks/boundary_ledger.py",
+        ("tests/callbacks/test_boundary_ledger.py",),
+        ("rows are got without being asked for", "sent.rows.new_empty(int(fetched.sum()))", "sent.rows.new_empty(0)"),
+        ("who is left out has sent zeros", "(senders, part[counted])", "(senders, part)"),
+        ("one whole table for all clients", "width * clients * num_items", "width * num_items"),
+        ("the last file of a release is counted alone", "before + rows, *rest", "rows, *rest"),
+        ("rounds begin at 0", "total_batch_idx + 1", "total_batch_idx"),
+        ("ids of users cross for nothing", 'sizes["user ids"] =', "_ ="),
+    ),
+    *edits_of(
+        "zoo/methods/fedgnn.py",
+        ("tests/callbacks/test_boundary_ledger.py",),
+        (
+            "who is left out has asked for nothing",
+            "torch.bincount(updates.clients,",
+            "torch.bincount(updates.without(~updates.finite()).clients,",
+        ),
+    ),
 )  # fmt: skip

@@ -112,6 +112,9 @@ class FedGNN(Recommender):
         self.server, self.l2, self.lr = server, l2, lr
         #: What the clients of the last round sent; those left out have sent nothing.
         self.sent: ClientUpdates | None = None
+        #: How many item rows each client of the last round asked for, (clients,): those it touched and, so that these do not stand
+        #: out, those that it only pretends to have changed; also of clients left out.
+        self.fetched: Tensor | None = None
 
     def build(self, sizes: Sizes) -> None:
         """Make the clients' vectors, the items' and the attention."""
@@ -191,6 +194,7 @@ class FedGNN(Recommender):
     def step(self, batch: Batch) -> Outputs:
         """A round: the clients' mean loss, with a gradient that is what the server steps along."""
         updates, vectors, losses = self.play(batch.users)
+        self.fetched = torch.bincount(updates.clients, minlength=len(updates.weights))
         finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
         if not finite.any():
             raise FloatingPointError(

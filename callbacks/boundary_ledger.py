@@ -1,0 +1,219 @@
+"""BoundaryLedger: every tensor that leaves a client or a domain in a run, counted."""
+
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+from safetensors import safe_open
+from torch import Tensor
+
+from zoo.federated.updates import ClientUpdates
+from zoo.run_folder import folder_of_run, visible, whole
+
+#: Every crossing of a run, one line each, in the run folder.
+BOUNDARY = "boundary.csv"
+
+_BYTES = {"F32": 4, "I64": 8}  # of a number, in the types that tensors of a release have
+_UNPROTECTED = {"mechanism": "none", "event": "NonPrivateEvent", "privacy": "none (sent as it is)"}
+
+
+class Crossing(NamedTuple):
+    """One tensor that leaves a client or a domain; of the clients of a round, what all of them send or get, as one stack."""
+
+    round: int  # from 1; 0 for what crosses before the first
+    sender: str  # which client, server or domain
+    receiver: str
+    tensor: str  # what it is
+    clients: int  # how many send it or get it; 0 where a release goes from domain to domain
+    shape: tuple[int, ...]
+    bytes: int
+    whole_table_bytes: int  # the same if all items were exchanged, touched or not, as the paper counts
+    mechanism: str  # what protects it
+    event: str  # what an accountant reads of that
+    privacy: str  # the guarantee, with its conditions
+
+
+class BoundaryLedger(Callback):
+    """Counts what leaves clients and domains: what, from whom to whom, shape, bytes, round, mechanism and privacy event.
+
+    What is counted, in bytes of the numbers themselves, without what a transport adds:
+
+    - each release that the method reads, domain to domain: its tensors as they lie in its files, before a target
+      takes noise off them, and the ids of its users in UTF-8;
+    - in each round of a federated method, server to clients: the item rows that they asked for, and all that they share;
+    - clients to server: which rows they ask for, which they changed and by how much, the shared parts, and their weights.
+      A client that is left out of a round has asked and been answered, and has sent nothing.
+
+    A method is federated if it has `sent` (a `zoo.federated.updates.ClientUpdates`, of the last round) and `fetched` (how many rows
+    each client of that round asked for, ``(clients,)``); of any other method releases alone are counted. A round is a batch.
+
+    ``train/bytes_up`` and ``train/bytes_down`` are logged for each round. At the end of `fit` a table has the totals, and
+    ``boundary.csv`` in the run folder every `Crossing`. It counts the rounds of this `fit`: a resumed run goes on in their
+    numbers and leaves what was sent before to the ledger of that time.
+
+    Beside what was sent stands what would be if every client got the vectors of all items and sent as many gradients. So the
+    paper counts: O(F + |I| F) each way for a client in a round, of model and items. Rows need no names then.
+
+    Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, appendix B.2.
+
+    Nothing is protected by it. How many rows clients touched tells of their ratings: the file is the simulation's, no release.
+    """
+
+    def __init__(self) -> None:
+        self.crossings: list[Crossing] = []
+        self._folder: Path | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Choose the folder on every process, as this asks all of them."""
+        self._folder = folder_of_run(trainer)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin anew, with the releases that are read."""
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        self.crossings = [
+            crossing
+            for name, release in data.releases.items()
+            for crossing in released(name, _domain(trainer), release, data.release_paths[name])
+        ]
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,  # noqa: ANN401  Lightning's signature
+        batch: Any,  # noqa: ANN401  Lightning's signature
+        batch_idx: int,
+    ) -> None:
+        """Count a round and log its totals."""
+        method: Any = pl_module
+        if not is_federated(method):
+            return
+        number = trainer.fit_loop.epoch_loop.total_batch_idx + 1
+        down = list(to_clients(number, _domain(trainer), method.sent, method.fetched, method.sizes["num_items"]))
+        up = list(to_server(number, _domain(trainer), method.sent, method.fetched, method.sizes["num_items"]))
+        self.crossings += down + up
+        for name, crossings in (("down", down), ("up", up)):
+            # In double precision: single has no odd numbers above 16 MiB.
+            total = torch.tensor(sum(crossing.bytes for crossing in crossings), dtype=torch.float64)
+            pl_module.log(f"train/bytes_{name}", total, on_step=True, on_epoch=False, batch_size=1)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the totals, and write every crossing, whole or not at all."""
+        if not trainer.is_global_zero:
+            return
+        Console().print(boundary_table(self.crossings, type(pl_module).__name__, is_federated(pl_module)))
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            rows = [crossing._replace(shape=_shown(crossing.shape))._asdict() for crossing in self.crossings]  # type: ignore[arg-type]
+            with whole(self._folder / BOUNDARY) as temporary:
+                pl.DataFrame(rows, schema=list(Crossing._fields)).write_csv(temporary)
+
+
+def is_federated(method: Any) -> bool:  # noqa: ANN401  any recommender
+    """Whether a method says what its clients send and ask for."""
+    return hasattr(method, "sent") and hasattr(method, "fetched")
+
+
+def released(source: str, target: str, release: Any, folder: Path) -> Iterator[Crossing]:  # noqa: ANN401  a release
+    """What a release brings from its domain to the target: the tensors of its files, and whose they are."""
+    events = Counter(type(event).__name__ for event in release.ledger)
+    said = {
+        "mechanism": release.record.mechanism,
+        "event": ", ".join(name if count == 1 else f"{count} x {name}" for name, count in events.items()) or "none",
+        "privacy": release.record.summary(),
+    }
+    sizes = {name: (shape, _BYTES[dtype] * prod(shape)) for name, (shape, dtype) in _tensors(folder).items()}
+    ids = release.user_ids.tolist()
+    sizes["user ids"] = (len(ids),), sum(len(name.encode()) for name in ids)
+    for name, (shape, size) in sizes.items():
+        yield Crossing(0, f"domain {source}", f"domain {target}", name, 0, shape, size, size, **said)
+
+
+def _tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and type of each tensor of a release, from the headers of its files; one in several files is put together."""
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118  no mapping
+                part = file.get_slice(name)
+                rows, *rest = part.get_shape()
+                before = found[name][0][0] if name in found else 0
+                found[name] = (before + rows, *rest), part.get_dtype()
+    return found
+
+
+def to_clients(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, num_items: int) -> Iterator[Crossing]:
+    """What the server sends to all clients of a round: the item rows that each asked for, and the model that all share."""
+    clients, rows = len(fetched), int(fetched.sum())
+    parts = {"item rows": (rows, *sent.differences.shape[1:])}
+    parts |= {name: tuple(part.shape) for name, part in sent.shared.items()}
+    for name, shape in parts.items():
+        width = sent.shared.get(name, sent.differences).element_size()
+        size = width * prod(shape)
+        table = width * clients * num_items * prod(shape[1:]) if name == "item rows" else size
+        yield Crossing(
+            number, f"server of {domain}", f"clients of {domain}", name, clients, shape, size, table, **_UNPROTECTED
+        )
+
+
+def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, num_items: int) -> Iterator[Crossing]:
+    """What clients send to their server in a round: all ask for rows, and those who are not left out send an update."""
+    counted = sent.weights > 0
+    senders = int(counted.sum())
+    parts: dict[str, tuple[int, Tensor]] = {
+        "rows asked for": (len(fetched), sent.rows.new_empty(int(fetched.sum()))),
+        "rows changed": (senders, sent.rows),
+        "changes of item rows": (senders, sent.differences),
+        **{f"changes of {name}": (senders, part[counted]) for name, part in sent.shared.items()},
+        "weights": (senders, sent.weights[counted]),
+    }
+    for name, (clients, part) in parts.items():
+        table = 0 if name.startswith("rows ") else part.nbytes
+        if name == "changes of item rows":
+            table = part.element_size() * clients * num_items * part.shape[1]
+        shape = tuple(part.shape)
+        yield Crossing(
+            number, f"clients of {domain}", f"server of {domain}", name, clients, shape, part.nbytes, table, **_UNPROTECTED
+        )  # fmt: skip
+
+
+def boundary_table(crossings: list[Crossing], method: str, federated: bool) -> Table:
+    """Totals of a run, for the terminal: every kind of tensor from one party to another, and all of them together."""
+    numbers = (Column(name, justify="right") for name in ("crossings", "bytes", "with whole item tables"))
+    table = Table("from", "to", "tensor", *numbers, "mechanism", "event", box=box.SIMPLE)
+    table.title = f"{method}: what left clients and domains"
+    totals: dict[tuple[str, str, str, str, str], list[Crossing]] = {}
+    for crossing in crossings:
+        key = (crossing.sender, crossing.receiver, crossing.tensor, crossing.mechanism, crossing.event)
+        totals.setdefault(key, []).append(crossing)
+    for key, found in totals.items():
+        *parties, mechanism, event = [escape(visible(word)) for word in key]
+        table.add_row(*parties, *_sums(found), mechanism, event)
+    table.add_row("all", "", "", *_sums(crossings), "", "")
+    rounds = len({crossing.round for crossing in crossings if crossing.round})
+    table.caption = f"{rounds:,} rounds" if federated else f"{method} is not federated: no client sends anything"
+    return table
+
+
+def _sums(crossings: list[Crossing]) -> tuple[str, str, str]:
+    sums = (sum(c.bytes for c in crossings), sum(c.whole_table_bytes for c in crossings))
+    return f"{len(crossings):,}", f"{sums[0]:,}", f"{sums[1]:,}"
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _domain(trainer: Trainer) -> str:
+    name: str = trainer.datamodule.summary["target"]["domain"]  # type: ignore[attr-defined]
+    return name
