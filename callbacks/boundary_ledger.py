@@ -189,25 +189,26 @@ def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, nu
 
 def boundary_table(crossings: list[Crossing], method: str, federated: bool) -> Table:
     """Totals of a run, for the terminal: every kind of tensor from one party to another, and all of them together."""
-    numbers = (Column(name, justify="right") for name in ("crossings", "bytes", "with whole item tables"))
-    table = Table("from", "to", "tensor", *numbers, "mechanism", "event", box=box.SIMPLE)
+    # A figure that is cut off says nothing, words may go on in the next line.
+    numbers = (Column(name, justify="right", no_wrap=True) for name in ("bytes", "whole tables"))
+    table = Table("from, to", "tensor", *numbers, Column("mechanism, event", overflow="fold"), box=box.SIMPLE)
     table.title = f"{method}: what left clients and domains"
     totals: dict[tuple[str, str, str, str, str], list[Crossing]] = {}
     for crossing in crossings:
         key = (crossing.sender, crossing.receiver, crossing.tensor, crossing.mechanism, crossing.event)
         totals.setdefault(key, []).append(crossing)
     for key, found in totals.items():
-        *parties, mechanism, event = [escape(visible(word)) for word in key]
-        table.add_row(*parties, *_sums(found), mechanism, event)
-    table.add_row("all", "", "", *_sums(crossings), "", "")
+        sender, receiver, tensor, mechanism, event = (escape(visible(word)) for word in key)
+        table.add_row(f"{sender},\n{receiver}", tensor, *_sums(found), f"{mechanism},\n{event}")
+    table.add_row("all", "", *_sums(crossings), "")
     rounds = len({crossing.round for crossing in crossings if crossing.round})
-    table.caption = f"{rounds:,} rounds" if federated else f"{method} is not federated: no client sends anything"
+    said = f"{rounds:,} rounds; beside their bytes, those that whole item tables would have taken"
+    table.caption = said if federated else f"{method} is not federated: no client sends anything"
     return table
 
 
-def _sums(crossings: list[Crossing]) -> tuple[str, str, str]:
-    sums = (sum(c.bytes for c in crossings), sum(c.whole_table_bytes for c in crossings))
-    return f"{len(crossings):,}", f"{sums[0]:,}", f"{sums[1]:,}"
+def _sums(crossings: list[Crossing]) -> tuple[str, str]:
+    return f"{sum(c.bytes for c in crossings):,}", f"{sum(c.whole_table_bytes for c in crossings):,}"
 
 
 def _shown(shape: tuple[int, ...]) -> str:

@@ -64,8 +64,8 @@ def totals(crossings: list[Crossing], number: int, to: str) -> tuple[int, int]:
     return sum(c.bytes for c in found), sum(c.whole_table_bytes for c in found)
 
 
-def shown(crossings: list[Crossing], method: str, federated: bool) -> list[str]:
-    console = Console(width=200, record=True, file=StringIO())
+def shown(crossings: list[Crossing], method: str, federated: bool, width: int = 200) -> list[str]:
+    console = Console(width=width, record=True, file=StringIO())
     console.print(boundary_table(crossings, method, federated))
     return console.export_text().splitlines()
 
@@ -219,3 +219,11 @@ def test_names_are_neither_markup_nor_obeyed() -> None:
     crossing = Crossing(0, name, "b", "rows", 0, (1,), 4, 4, "m", "e", "none")
     lines = shown([crossing], "BPR", federated=False)
     assert any(f"{MARKUP}\\x1b[31m" in line for line in lines)
+
+
+def test_no_figure_is_cut_off_on_a_narrow_terminal() -> None:
+    crossing = Crossing(
+        1, "server of books", "clients of books", "changes of item rows", 9, (1,), 10**10, 10**12, *"mep"
+    )
+    lines = [line.split() for line in shown([crossing] * 3, "FedGNN", True, width=80)]
+    assert ["all", "30,000,000,000", "3,000,000,000,000"] in lines
