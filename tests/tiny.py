@@ -15,6 +15,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "ETL": {"dims": (8, 4)},
     "FedCDR": {"num_factors": 4},
     "FedCT": {"num_factors": 4, "latent_dim": 3},
+    "FedGCDR": {"num_factors": 4, "map_dims": (3,), "finetune_after": 1},
     "FedGNN": {"num_factors": 4},
     "GANMF": {"num_factors": 4, "code_dim": 8},
     "LightGCN": {"num_factors": 4},

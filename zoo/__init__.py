@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zoo.methods.etl import ETL as ETL
     from zoo.methods.fedcdr import FedCDR as FedCDR
     from zoo.methods.fedct import FedCT as FedCT
+    from zoo.methods.fedgcdr import FedGCDR as FedGCDR
     from zoo.methods.fedgnn import FedGNN as FedGNN
     from zoo.methods.ganmf import GANMF as GANMF
     from zoo.methods.light_gcn import LightGCN as LightGCN

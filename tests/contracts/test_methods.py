@@ -23,6 +23,7 @@ NAMES = sorted(zoo.METHODS)
 #: What a contract needs of a method beside tiny sizes.
 SETTINGS: dict[str, dict[str, Any]] = {
     "CFGAN": {"scheme": "ZP"},
+    "FedGCDR": {"num_layers": 1},  # as many as the release has
     "NeuMF": {"dropout": 0.1},
     # A tolerance that is out of reach in so few iterations.
     "OneBitMC": {"tau": 20.0, "tolerance": 1e-12, "max_iterations": 9},

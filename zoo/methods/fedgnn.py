@@ -1,6 +1,7 @@
 """FedGNN: graph attention on each user's own graph, trained by rounds in which no rating leaves its user."""
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, get_args
 
@@ -127,7 +128,7 @@ class FedGNN(Recommender):
         """Refuse several processes, each of which would have clients of its own, then read the ratings."""
         if self.trainer.world_size > 1:
             raise ValueError(
-                f"FedGNN plays its rounds in one process; got {self.trainer.world_size}. Set trainer.devices to 1."
+                f"{type(self).__name__} plays its rounds in one process; got {self.trainer.world_size}. Set trainer.devices to 1."
             )
         super().setup(stage)
 
@@ -163,10 +164,10 @@ class FedGNN(Recommender):
         drawn = unowned_items(own.items, counts, len(self.items), self.num_negatives)
         clients = torch.cat([own.rows, own.rows.repeat_interleave(self.num_negatives)])
         touched = touched_rows(clients, torch.cat([own.items, drawn.flatten()]), len(self.items))
-        start = {"vectors": self.factors[users], "rows": self.items.detach()[touched.rows]}
+        start = {"vectors": self.own_vectors()[users], "rows": self.items.detach()[touched.rows]}
         moves, losses = local_moves(
-            partial(self._client_losses, own, clients, touched),
-            start | self.graphs.copies(len(users)),
+            partial(self._client_losses, users, own, clients, touched),
+            start | self.copies(users),
             self.local_steps,
             self.local_lr,
         )
@@ -179,17 +180,35 @@ class FedGNN(Recommender):
             updates = with_pseudo_rows(updates, owners, pseudo)
         return updates, vectors, losses
 
-    def _client_losses(self, own: Bags, clients: Tensor, touched: TouchedRows, copies: Copies) -> Tensor:
+    def own_vectors(self) -> Tensor:
+        """What clients keep to themselves and learn, of all of them, shape ``(num_users, num_factors)``."""
+        return self.factors
+
+    def shared(self) -> dict[str, nn.Parameter]:
+        """What all clients have in common beside the items, by name."""
+        return dict(self.graphs.named_parameters())
+
+    def copies(self, users: Tensor) -> Copies:
+        """Of what is shared, a copy for each client of a round (clients,), by name."""
+        return self.graphs.copies(len(users))
+
+    def client_vectors(self, users: Tensor, own: Bags, items: Tensor, copies: Copies) -> tuple[Tensor, Tensor]:
+        """What clients (clients,) score by, of their copies, shape ``(clients, num_factors)``, and further losses (clients,)."""
+        vectors = copies["vectors"]
+        made = self.graphs(vectors, items, own.rows, copies=copies).users[:, -1]
+        return made, vectors.new_zeros(len(users))
+
+    def _client_losses(self, users: Tensor, own: Bags, clients: Tensor, touched: TouchedRows, copies: Copies) -> Tensor:
         """Loss of each client (clients,): a mean over its own items, and after them all that were drawn."""
         rows, vectors = copies["rows"][touched.places], copies["vectors"]
-        attention = {name: part for name, part in copies.items() if name not in ("rows", "vectors")}
-        users = self.graphs(vectors, rows[: len(own.items)], own.rows, copies=attention).users[:, -1]
-        logits = (users[clients] * rows).sum(1)
+        made, further = self.client_vectors(users, own, rows[: len(own.items)], copies)
+        logits = (made[clients] * rows).sum(1)
         labels = (torch.arange(len(rows), device=rows.device) < len(own.items)).to(rows.dtype)
         costs = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
         if self.l2:
             costs = costs + self.l2 / 2 * (vectors.square().sum(1)[clients] + rows.square().sum(1))
-        return costs.new_zeros(len(vectors)).index_add(0, clients, costs) / ((1 + self.num_negatives) * own.lengths)
+        means = costs.new_zeros(len(vectors)).index_add(0, clients, costs) / ((1 + self.num_negatives) * own.lengths)
+        return means + further
 
     def step(self, batch: Batch) -> Outputs:
         """A round: the clients' mean loss, with a gradient that is what the server steps along."""
@@ -208,14 +227,14 @@ class FedGNN(Recommender):
         mean = weighted_mean(updates, len(self.items))
         shares = (updates.weights / updates.weights.sum()).to(losses.dtype)
         loss = (shares * losses.where(finite, 0.0)).sum()
-        parameters = {"items": self.items, **dict(self.graphs.named_parameters())}
+        parameters = {"items": self.items, **self.shared()}
         return {"loss": surrogate_loss(loss, parameters, {"items": mean.table, **mean.shared})}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
         """A round, after which its clients keep their own vectors as they moved them."""
         loss = super().training_step(batch, batch_idx)
         users, vectors = self._moved
-        self.factors[users] = vectors
+        self.own_vectors()[users] = vectors
         if self._left_out:
             warnings.warn(
                 f"{self._left_out} of {len(batch.users)} clients had updates that are not finite and were left out.",
@@ -242,6 +261,11 @@ class FedGNN(Recommender):
         found: Tensor = self.graphs(self.factors[users], self.items[own.items], own.rows).users
         return found
 
+    def for_everybody(self, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is made of some users, of all of them, not too many at a time."""
+        everybody = torch.arange(len(self.factors), device=self.factors.device)
+        return torch.cat([make(users) for users in torch.split(everybody, _CLIENTS_AT_ONCE)])
+
     @property
     def vector_shape(self) -> tuple[int, int]:
         """Layers and width of :meth:`user_vectors`."""
@@ -249,21 +273,23 @@ class FedGNN(Recommender):
 
     def user_vectors(self) -> Tensor:
         """What each layer makes of every user, shape ``(num_users, num_layers, num_factors)``; zeros of those without items."""
-        everybody = torch.arange(len(self.factors), device=self.factors.device)
-        vectors = torch.cat([self.layers(users) for users in torch.split(everybody, _CLIENTS_AT_ONCE)])
-        return vectors * (self.target_rows.counts() > 0)[:, None, None]
+        return self.for_everybody(self.layers) * (self.target_rows.counts() > 0)[:, None, None]
 
     def prepare_scoring(self) -> None:
-        """Keep what the last layer makes of every user."""
-        self.kept["users"] = self.user_vectors()[:, -1]
+        """Keep what every user is scored by."""
+        self.kept["users"] = self.for_everybody(self.scored_by)
 
-    def _last_layer(self, users: Tensor) -> Tensor:
-        return self.kept["users"][users] if self.kept else self.layers(users)[:, -1]
+    def scored_by(self, users: Tensor) -> Tensor:
+        """What users (batch,) are scored by, the last layer's, shape ``(batch, num_factors)``."""
+        return self.layers(users)[:, -1]
+
+    def _kept(self, users: Tensor) -> Tensor:
+        return self.kept["users"][users] if self.kept else self.scored_by(users)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""
-        return (self._last_layer(users)[:, None] * self.items[items]).sum(-1)
+        return (self._kept(users)[:, None] * self.items[items]).sum(-1)
 
     def score_all(self, users: Tensor) -> Tensor:
         """Inner products with all items, shape ``(batch, num_items)``."""
-        return self._last_layer(users) @ self.items.T
+        return self._kept(users) @ self.items.T

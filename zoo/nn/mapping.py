@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -29,6 +29,17 @@ class TanhMap(nn.Sequential):
             nn.init.zeros_(linear.bias)
             layers += [linear, nn.Tanh()]
         super().__init__(*layers[:-1])
+
+
+def mapped_by_copies(perceptron: nn.Module, copies: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
+    """Vectors (batch, ..., width), each mapped by parameters of its own: ``copies`` has those by name, (batch, *their shape)."""
+
+    def of_one(parameters: dict[str, Tensor], vector: Tensor) -> Tensor:
+        mapped: Tensor = torch.func.functional_call(perceptron, parameters, (vector,))
+        return mapped
+
+    each: Tensor = torch.func.vmap(of_one, randomness="different")(dict(copies), vectors)
+    return each
 
 
 class RidgeMap:

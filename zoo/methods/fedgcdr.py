@@ -1,0 +1,278 @@
+"""FedGCDR: a user's vectors from many domains join its graph in the target, and attention says how much each counts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data.batches import Batch
+from zoo.federated.clients import Copies
+from zoo.methods.fedgnn import FedGNN, Rounds
+from zoo.nn.domain_attention import mapping_losses, mean_virtual_user, social_losses
+from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers
+from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
+from zoo.nn.rows import Bags
+from zoo.recommender import Sizes, TargetData
+
+
+class FedGCDR(FedGNN):
+    """Federated graph learning across domains: vectors that sources have of a user become further nodes of the user's graph.
+
+    The rounds, the graph and the scores are those of `zoo.methods.fedgnn.FedGNN`. A source released a vector of the user for
+    each layer; a perceptron of that source, which all clients share, maps each to the target. The user's graph gets a virtual
+    user for each source that has a row of the user, and what attention gives it is the *domain attention*: `domain_attention`
+    returns it, and its mean over a round's clients and layers is logged as ``train/attention/<source>``. To the loss of a
+    client are added ``mapping_weight`` times ``sum_i sum_l |x_l - MLP_i(s_il)|^2`` and ``social_weight`` times ``sum_l |x_l -
+    sum_i w_il MLP_i(s_il) / sum_i w_il|^2``, where ``x_l`` is what layer ``l`` makes of the client and ``w_il`` is ``max(cos, 0)
+    + 1e-8``, through which no gradient goes.
+
+    From epoch ``finetune_after`` on, attention and maps are held. What the last layer made of each client then becomes its own
+    vector, and rounds learn that and the items, by the loss of prediction alone.
+
+    Who has no target history is scored by its virtual users alone: its own vector counts as zeros.
+
+    **What it protects.** The guarantee is that of the releases; all that is done with them here costs nothing more. In the target's
+    rounds ratings are not collected, which is all, as in `FedGNN`.
+
+    Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, sections 3.2.2
+    and 3.2.3, equations 5 to 11. Its FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
+    ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false.
+
+    Departures, beside those of `FedGNN`: there is no virtual user for a source that has no row of the user, in the place of
+    one made of noise. A source that protects who is in it releases rows of all, of noise where it has nothing
+    (``missing_users: zero``), and then this is the paper's. Vectors of a source are centred and divided by one number before they
+    are mapped. Social regularisation is toward mapped vectors, which are in the target's space and have its width, in the place
+    of released ones. In the losses ``x_l`` is the layer's output, as in what sources release. Of FedGCDR-M the paper says no more
+    than "average sum": here the mean of the mapped vectors is added to what each layer makes of the user.
+
+    Args:
+        num_factors: Width of all vectors.
+        num_layers: Layers of attention; every source must have released as many.
+        map_dims: Widths of the hidden layers of each source's map, tanh behind each.
+        mapping: Whether there are maps; without, sources must release vectors of width ``num_factors``.
+        expansion: Whether virtual users join the graph; otherwise their mean is added to what it makes.
+        mapping_weight: Of the mapping loss.
+        social_weight: Of social regularisation.
+        finetune_after: The number of epochs before fine-tuning; null: there is none.
+        attention: `paper` or `gat`; see `FedGNN`, as for all that follow.
+        rounds: `fedsgd` or `fedavg`.
+        local_steps: Of a client in a round.
+        local_lr: Step size of the clients.
+        num_negatives: Items that a client draws for each of its own.
+        num_pseudo_items: Further items of which a client sends random changes.
+        server: `adam` or `sgd`.
+        l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
+        lr: Step size of the server.
+    """
+
+    reads = frozenset({"embeddings"})
+    scores_cold_users = True
+
+    tuned: Tensor  # what clients are scored by since fine-tuning began, (num_users, num_factors)
+    tuning: Tensor  # whether it has begun, ()
+
+    def __init__(
+        self,
+        num_factors: int = 16,
+        num_layers: int = 2,
+        map_dims: Sequence[int] = (16, 4),
+        mapping: bool = True,
+        expansion: bool = True,
+        mapping_weight: float = 0.01,
+        social_weight: float = 0.01,
+        finetune_after: int | None = 30,
+        attention: Attention = "paper",
+        rounds: Rounds = "fedsgd",
+        local_steps: int = 1,
+        local_lr: float = 1.0,
+        num_negatives: int = 4,
+        num_pseudo_items: int = 0,
+        server: Literal["adam", "sgd"] = "adam",
+        l2: float = 0.0,
+        lr: float = 1e-2,
+    ) -> None:
+        super().__init__(
+            num_factors, num_layers, attention, rounds, local_steps, local_lr, num_negatives, num_pseudo_items,
+            server, l2, lr,
+        )  # fmt: skip
+        if min(1, *map_dims) < 1:
+            raise ValueError(f"map_dims must be at least 1 each, got {[*map_dims]}; [16, 4] is as published.")
+        if not min(mapping_weight, social_weight) >= 0:
+            raise ValueError(
+                f"mapping_weight and social_weight must not be negative, got {mapping_weight} and {social_weight}; 0 "
+                "leaves one out."
+            )
+        if finetune_after is not None and finetune_after < 1:
+            raise ValueError(f"finetune_after must be at least 1, or null for no fine-tuning; got {finetune_after}.")
+        self.map_dims, self.mapping, self.expansion = tuple(map_dims), mapping, expansion
+        self.mapping_weight, self.social_weight, self.finetune_after = mapping_weight, social_weight, finetune_after
+        self._round_attention: dict[str, Tensor] = {}
+
+    def build(self, sizes: Sizes) -> None:
+        """Make what `FedGNN` has, and a map for each source."""
+        super().build(sizes)
+        self.maps = nn.ModuleDict()
+        for name, source in sizes["sources"].items() if self.mapping else ():
+            width = max(1, source["width"] // source["num_layers"])
+            self.maps[name] = TanhMap([width, *self.map_dims, self.num_factors])
+        self.register_buffer("tuned", torch.zeros_like(self.factors))
+        self.register_buffer("tuning", torch.tensor(False))
+
+    def read_data(self, data: TargetData) -> None:
+        """Refuse releases of other layers or, without maps, another width; keep what each is centred and scaled by."""
+        super().read_data(data)
+        self._standards: dict[str, Standard] = {}
+        for name, release in data.releases.items():
+            if not release.num_users:
+                continue
+            self._check_layers(name, release.num_layers, release.width // release.num_layers)
+            linked = self._linked(name)
+            if bool((present := linked.links >= 0).any()):
+                self._standards[name] = Standard.of(linked.rows.dense(linked.links[present]))
+
+    def _check_layers(self, name: str, layers: int, width: int) -> None:
+        if layers != self.num_layers:
+            raise TypeError(
+                f"{type(self).__name__} has {self.num_layers} layers, and the release of {name!r} has vectors of {layers}. Set "
+                f"model.num_layers to {layers}, or choose a network for EmbeddingPublisher that makes {self.num_layers}, such as "
+                f"FedGNN with num_layers {self.num_layers}."
+            )
+        if not self.mapping and width != self.num_factors:
+            raise TypeError(
+                f"Without maps vectors stay as wide as they are: num_factors is {self.num_factors}, and the release of {name!r} "
+                f"has {width}. Set model.num_factors to {width}, or model.mapping to true."
+            )
+
+    # Virtual users.
+
+    def virtual_users(
+        self, users: Tensor, copies: Mapping[str, Tensor] | None = None
+    ) -> tuple[VirtualUsers, dict[str, int]]:
+        """Of users (clients,), one source's after another's, and how many each source has of them.
+
+        Args:
+            users: The clients.
+            copies: Parameters of each client, by name; None for those that all have.
+        """
+        vectors, owners = [self.factors.new_zeros(0, *self.vector_shape)], [users.new_zeros(0)]
+        counts = dict.fromkeys(self.sources, 0)
+        for name in self._standards:
+            released, mask = self.source_rows(name, users)
+            if not bool(mask.any()):
+                continue
+            present = mask.nonzero().squeeze(1)
+            standard = Standard(*(part.to(self.factors) for part in self._standards[name]))
+            rows = standard.apply(released[present].to(self.factors)).reshape(len(present), self.num_layers, -1)
+            vectors.append(self._mapped(name, rows, present, copies))
+            owners.append(present)
+            counts[name] = len(present)
+        return VirtualUsers(torch.cat(vectors), torch.cat(owners)), counts
+
+    def _mapped(self, name: str, rows: Tensor, clients: Tensor, copies: Mapping[str, Tensor] | None) -> Tensor:
+        if not self.mapping:
+            return rows
+        if copies is None:
+            mapped: Tensor = self.maps[name](rows)
+            return mapped
+        own = {part: copies[f"maps.{name}.{part}"][clients] for part, _ in self.maps[name].named_parameters()}
+        return mapped_by_copies(self.maps[name], own, rows)
+
+    def _expanded(
+        self,
+        vectors: Tensor,
+        items: Tensor,
+        own: Bags,
+        virtual: VirtualUsers,
+        copies: Mapping[str, Tensor] | None = None,
+    ) -> EgoOutput:
+        """The graphs of clients; virtual users are in them, or their mean is added to what is made."""
+        if self.expansion:
+            grown: EgoOutput = self.graphs(vectors, items, own.rows, virtual, copies)
+            return grown
+        alone: EgoOutput = self.graphs(vectors, items, own.rows, None, copies)
+        return alone._replace(users=alone.users + mean_virtual_user(virtual, len(vectors)))
+
+    def domain_attention(self, users: Tensor) -> dict[str, Tensor]:
+        """What each source's virtual user weighs in each layer, of users (batch,), by source, shape ``(batch, num_layers)``.
+
+        0 of who is not in a source, and everywhere without `expansion`.
+        """
+        virtual, counts = self.virtual_users(users)
+        own = self._graphs_of(users)
+        weights = self._expanded(self._own_of(users), self.items[own.items], own, virtual).virtual_weights
+        if not self.expansion:
+            weights = self.factors.new_zeros(len(virtual.owners), self.num_layers)
+        nothing = weights.new_zeros(len(users), self.num_layers)
+        parts = zip(*(torch.split(part, [*counts.values()]) for part in (virtual.owners, weights)), strict=True)
+        return {name: nothing.index_copy(0, *part) for name, part in zip(counts, parts, strict=True)}
+
+    # Rounds.
+
+    def own_vectors(self) -> Tensor:
+        """Those that enter the graph; since fine-tuning began, those that came out of it."""
+        return self.tuned if self.tuning else self.factors
+
+    def shared(self) -> dict[str, nn.Parameter]:
+        """Attention and maps."""
+        return super().shared() | {f"maps.{name}": part for name, part in self.maps.named_parameters()}
+
+    def copies(self, users: Tensor) -> Copies:
+        """Attention, and the maps of sources that somebody of the round is in; none since fine-tuning began."""
+        if self.tuning:
+            return {}
+        copies = super().copies(users)
+        for name in self.maps:
+            if bool((self._linked(name).links[users] >= 0).any()):
+                for part, value in self.maps[name].named_parameters():
+                    copies[f"maps.{name}.{part}"] = value.detach().expand(len(users), *value.shape)
+        return copies
+
+    def client_vectors(self, users: Tensor, own: Bags, items: Tensor, copies: Copies) -> tuple[Tensor, Tensor]:
+        """What clients score by, with what mapping and social regularisation cost; the own vectors since fine-tuning began."""
+        vectors = copies["vectors"]
+        if self.tuning:
+            return vectors, vectors.new_zeros(len(users))
+        virtual, counts = self.virtual_users(users, copies)
+        output = self._expanded(vectors, items, own, virtual, copies)
+        further = vectors.new_zeros(len(users))
+        if self.mapping:
+            further = further + self.mapping_weight * mapping_losses(output.users, virtual)
+        if self.expansion:
+            further = further + self.social_weight * social_losses(output.users, virtual)
+            parts = torch.split(output.virtual_weights.detach(), [*counts.values()])
+            self._round_attention = {name: part for name, part in zip(counts, parts, strict=True) if len(part)}
+        return output.users[:, -1], further
+
+    def on_train_epoch_start(self) -> None:
+        """Begin fine-tuning once its epoch has come: what the graph made is kept as each client's own."""
+        if self.finetune_after is not None and not self.tuning and self.current_epoch >= self.finetune_after:
+            with torch.no_grad():
+                self.tuned.copy_(self.for_everybody(self.scored_by))
+            self.tuning.fill_(True)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+        """A round, and the attention that each source had in it."""
+        self._round_attention = {}
+        loss = super().training_step(batch, batch_idx)
+        for name, weights in self._round_attention.items():
+            self.log(f"train/attention/{name}", weights.mean(), on_step=False, on_epoch=True, batch_size=len(weights))
+        return loss
+
+    # Scoring.
+
+    def _own_of(self, users: Tensor) -> Tensor:
+        """Vectors that enter the graph; of who has no history zeros, as nothing was learned of it."""
+        return self.factors[users] * (self.target_rows.counts()[users] > 0)[:, None]
+
+    def layers(self, users: Tensor) -> Tensor:
+        """What each layer makes of users (batch,), shape ``(batch, num_layers, num_factors)``."""
+        own = self._graphs_of(users)
+        virtual, _ = self.virtual_users(users)
+        return self._expanded(self._own_of(users), self.items[own.items], own, virtual).users
+
+    def scored_by(self, users: Tensor) -> Tensor:
+        """The last layer's; since fine-tuning began, the own vector of who has history."""
+        made = super().scored_by(users)
+        known = self.target_rows.counts()[users] > 0
+        return torch.where((known & self.tuning)[:, None], self.tuned[users], made)
