@@ -117,6 +117,7 @@ GUARANTEES = (
         ("the largest integer is never drawn", "(words % np.uint64(high))", "(words % np.uint64(max(high - 1, 1)))"),
         ("Laplace noise of half the scale", "scale * np.copysign", "scale / 2 * np.copysign"),
         ("a lattice coarser than the noise", "math.frexp(sigma / 1024)", "math.frexp(sigma * 1024)"),
+        ("a source goes on a word late", "place - self._taken) > 0", "place - self._taken + 1) > 0"),
         ("an offset begins a word early", "bits.random_raw(rest)", "bits.random_raw(max(rest - 1, 0))"),
     ),
     *edits_of(

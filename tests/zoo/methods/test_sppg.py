@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
 from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.record.record import Guarantee
-from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND
+from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND, Mechanism
 from zoo.privacy.training.noisy_steps import BudgetSpentError
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.release.release import Release
@@ -141,7 +141,7 @@ def test_a_count_of_steps_survives_a_checkpoint_and_never_falls(private: Run, tm
     assert loaded.private_gradient is not None
     assert (loaded.private_gradient.steps_taken, loaded.steps_left) == (taken, 0)
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    about = {"mechanism": method.privacy.mechanism, "critic_steps": 7}
+    about = {"mechanism": method.privacy.mechanism, "critic_steps": 7, "place": None}
     assert checkpoint["zoo"]["spent"] == {**about, "private": method.private_gradient.state_dict()}
     checkpoint["zoo"]["spent"]["private"]["steps_taken"] = 3
     with pytest.raises(ValueError, match="steps that were taken stay taken"):
@@ -280,3 +280,30 @@ def test_its_audits_are_those_of_its_mechanism() -> None:
     method = SPPG(mechanism="gs_wgan", **SMALL)
     (audit,), (expected,) = method.audits(), generator_audits(method.privacy)
     assert (audit.name, audit.epsilon, audit.mu) == (expected.name, expected.epsilon, expected.mu)
+
+
+def went_on(tmp_path: Path, **settings: Any) -> SPPG:  # noqa: ANN401
+    """Trained for an epoch, and from a checkpoint of that to the end."""
+    first = fitted(epochs=1, **settings)
+    first.trainer.save_checkpoint(tmp_path / "half.ckpt")
+    torch.manual_seed(123)
+    method = SPPG(**(SMALL | settings))
+    data = Synthetic(**SIZES)
+    trainer_of(limit_val_batches=0).fit(method, datamodule=data, ckpt_path=tmp_path / "half.ckpt", weights_only=True)
+    return method
+
+
+@pytest.mark.parametrize("mechanism", sorted(get_args(Mechanism)))
+@pytest.mark.usefixtures("planned")
+def test_with_a_seed_a_resumed_training_equals_an_unbroken_one(mechanism: Mechanism, tmp_path: Path) -> None:
+    settings = {"mechanism": mechanism, "noise_seed": 3, "paper_faithful": mechanism in FAITHFUL, "steps": 9}
+    whole = fitted(**settings).method
+    resumed = went_on(tmp_path, **settings)
+    assert whole.critic_steps.taken == resumed.critic_steps.taken >= 9
+    assert same(whole.state_dict(), resumed.state_dict())
+
+
+@pytest.mark.usefixtures("planned")
+def test_without_a_seed_what_is_trained_from_a_checkpoint_has_noise_of_its_own_each_time(tmp_path: Path) -> None:
+    one, other = (went_on(tmp_path, steps=9).state_dict() for _ in range(2))
+    assert not same(one, other)

@@ -88,11 +88,12 @@ class NoiseSource:
     """A stream of random numbers that protects people, or repeats a test.
 
     Made by `os`, `seeded` or `of`. A source is one stream: successive draws differ, and it cannot be copied or saved,
-    so no noise is used twice.
+    so no noise is used twice. Only how far a seeded one has come can be kept, to repeat a run that was interrupted.
     """
 
     def __init__(self, draw: Callable[[int], Words], *, private: bool) -> None:
         self._draw = draw
+        self._taken = 0  # words so far
         self.private = private  # whether a guarantee may rest on it: whoever knows a seed can subtract the noise
         self.label = OS_ENTROPY if private else SEEDED  # for the record
 
@@ -111,9 +112,33 @@ class NoiseSource:
         """`seeded` if there is a seed, else `os`."""
         return cls.os() if seed is None else cls.seeded(seed)
 
+    @property
+    def place(self) -> int | None:
+        """How many words of its stream were drawn, if it has a seed; entropy of the operating system has no place to tell."""
+        return None if self.private else self._taken
+
+    def go_on_from(self, place: int) -> None:
+        """Pass over what another source of the same seed had drawn when that was its `place`.
+
+        Raises:
+            ValueError: If this source has no seed, or has come further already: nothing is drawn twice.
+        """
+        if self.private or type(place) is not int or place < self._taken:
+            raise ValueError(
+                f"This source of noise ({self.label}) cannot go on from word {place!r}: only one with a seed can, from where "
+                f"it stands (word {self._taken}) or later."
+            )
+        while (left := place - self._taken) > 0:
+            self._words(min(left, _CHUNK))
+
+    def _words(self, count: int) -> Words:
+        if not self.private:  # which draws on one thread
+            self._taken += count
+        return self._draw(count)
+
     def uniform(self, shape: Shape) -> Floats:
         """Uniforms strictly inside (0, 1), float64: odd multiples of 2^-53, symmetric about 1/2."""
-        return _fill(shape, 1, lambda count: _uniforms(self._draw(count)))
+        return _fill(shape, 1, lambda count: _uniforms(self._words(count)))
 
     def normal(self, shape: Shape) -> Floats:
         """Standard normals, float64; every one is half the sum of four.
@@ -136,14 +161,14 @@ class NoiseSource:
         result = np.empty(shape, dtype=np.int64)
         flat, done = result.reshape(-1), 0
         while done < flat.size:
-            words = self._draw(min(flat.size - done, _CHUNK))
+            words = self._words(min(flat.size - done, _CHUNK))
             words = words[words <= last]
             flat[done : done + len(words)] = (words % np.uint64(high)).astype(np.int64)
             done += len(words)
         return result
 
     def _quarter_sums(self, count: int) -> Floats:
-        first, second, third, fourth = _normals(self._draw(4 * count)).reshape(count, 4).T
+        first, second, third, fourth = _normals(self._words(4 * count)).reshape(count, 4).T
         halves: Floats = (first + second + third + fourth) / 2
         return halves
 

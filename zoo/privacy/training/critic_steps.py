@@ -28,6 +28,7 @@ class CriticSteps:
     def __init__(self, privacy: GeneratorPrivacy) -> None:
         self.privacy = privacy
         self.taken = 0  # steps so far, over all runs that this one resumed
+        self._noise = NoiseSource.of(privacy.noise_seed)
         # What has the noise and counts it, once `begin` was called; None where nothing is claimed.
         self.noisy: PrivateGradient | SanitisedGradient | None = None
 
@@ -37,7 +38,6 @@ class CriticSteps:
         ``first`` is the critic's layer that reads rows, ``others`` are all its other parts. The number of users is public; a
         ValueError if the settings do not fit it.
         """
-        self._noise = NoiseSource.of(self.privacy.noise_seed)
         self.sampler = PoissonSampler(num_users, self.privacy.rate(num_users), self._noise)
         self.gradient = self._gradient_of(critic, first, others)
         if self.privacy.mechanism == "gs_wgan":
@@ -84,18 +84,22 @@ class CriticSteps:
         return torch.from_numpy(self._noise.integers(num_users, count))
 
     def state_dict(self) -> dict[str, Any]:
-        """What is spent, as plain values."""
+        """What is spent, and how far noise with a seed has come, as plain values."""
         private = None if self.noisy is None else self.noisy.state_dict()
-        return {"mechanism": self.privacy.mechanism, "critic_steps": self.taken, "private": private}
+        about = {"mechanism": self.privacy.mechanism, "critic_steps": self.taken}
+        return {**about, "private": private, "place": self._noise.place}
 
     def load_state_dict(self, state: Mapping[str, Any], *, going_on: bool) -> None:
         """Go on counting; what is spent is never forgotten, here or there.
 
         Unless training is ``going_on`` from it, an older epoch may be looked at too; the weights of a later one are here from
-        then on, and cost what they cost. A ValueError if the state is of another mechanism or of other settings.
+        then on, and cost what they cost. A ValueError if the state is of another mechanism or of other settings, or does not
+        say how far its noise with a seed had come.
         """
         self.taken = max(self.taken, state["critic_steps"])
         private, theirs = state["private"], state["mechanism"]
+        if going_on and not self._noise.private:
+            self._go_on_drawing(state)
         if self.noisy is None:
             return
         if private and theirs != self.privacy.mechanism:
@@ -103,6 +107,16 @@ class CriticSteps:
         if private and not going_on:
             private = {**private, "steps_taken": max(private["steps_taken"], self.noisy.steps_taken)}
         self.noisy.load_state_dict(private)
+
+    def _go_on_drawing(self, state: Mapping[str, Any]) -> None:
+        """Draw what an unbroken run with this seed would; other noise was drawn where the other run had none."""
+        if (place := state.get("place")) is not None:
+            self._noise.go_on_from(place)
+        elif "place" not in state and state["critic_steps"] and self.privacy.mechanism != "none":
+            raise ValueError(
+                "The checkpoint does not say how far its noise with a seed had come, as none before version 0.3 does: going on "
+                "would draw the same noise again. Train anew."
+            )
 
 
 def _ordinary_gradient(users: Tensor, losses: Losses, size: float) -> None:

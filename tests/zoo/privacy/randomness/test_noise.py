@@ -235,3 +235,26 @@ def test_laplace_noise_is_symmetric_and_finite_at_the_ends() -> None:
 def test_a_scale_out_of_range_is_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="scale must be a positive finite number, got"):
         laplace_noise(NoiseSource.seeded(1), bad, 3)
+
+
+def test_a_seeded_source_goes_on_where_another_stood() -> None:
+    whole, halted, resumed = (NoiseSource.seeded(5) for _ in range(3))
+    for source in (whole, halted):
+        source.integers(10, 3)
+        source.normal((40_000, 2))
+    place = halted.place
+    assert place is not None
+    resumed.go_on_from(place)
+    assert resumed.place == place
+    assert np.array_equal(whole.uniform(9), resumed.uniform(9))
+    assert np.array_equal(whole.normal(9), resumed.normal(9))
+    with pytest.raises(ValueError, match=rf"cannot go on from word {place}: only one with a seed can, from where"):
+        resumed.go_on_from(place)
+
+
+def test_entropy_of_the_system_has_no_place() -> None:
+    source = NoiseSource.os()
+    source.normal(3)
+    assert source.place is None
+    with pytest.raises(ValueError, match=r"\(os entropy\) cannot go on from word 0"):
+        source.go_on_from(0)

@@ -61,7 +61,17 @@ def test_without_noise_and_clip_every_mechanism_takes_the_ordinary_step(
 def test_steps_that_were_taken_stay_taken(going_on: bool) -> None:
     steps = CriticSteps(GeneratorPrivacy("none", 1.0, None, Relation.ZERO_OUT_ONE_USER, 1.0, 10, 20, 1))
     for critic_steps, taken in ((7, 7), (3, 7), (9, 9)):
-        state = {"mechanism": "none", "critic_steps": critic_steps, "private": None}
+        state = {"mechanism": "none", "critic_steps": critic_steps, "private": None, "place": None}
         steps.load_state_dict(state, going_on=going_on)
         assert (steps.taken, steps.left) == (taken, 10 - taken)
     assert steps.state_dict() == state
+
+
+def test_noise_with_a_seed_of_an_older_checkpoint_is_refused_where_it_would_be_drawn_again() -> None:
+    state = {"mechanism": "upstream_noise", "critic_steps": 3, "private": None}
+    relation = Relation.ZERO_OUT_ONE_USER
+    privacy = GeneratorPrivacy("upstream_noise", 1.0, None, relation, 1.0, 10, 20, 1, noise_seed=3, paper_faithful=True)
+    CriticSteps(privacy).load_state_dict(state, going_on=False)
+    CriticSteps(privacy).load_state_dict(state | {"critic_steps": 0}, going_on=True)
+    with pytest.raises(ValueError, match=r"does not say how far its noise with a seed had come.*Train anew"):
+        CriticSteps(privacy).load_state_dict(state, going_on=True)
