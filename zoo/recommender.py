@@ -6,10 +6,12 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
+from zoo.data.random_states import RandomState, go_on_from, kept_states, random_states
 from zoo.data.ratings import Ratings
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.metrics import (
@@ -103,7 +105,9 @@ class Recommender(LightningModule, ABC):
         #: What `prepare_scoring` worked out for the evaluation or prediction epoch at hand; empty at other times.
         self.kept: dict[str, Tensor] = {}
         self._penalties: dict[str, dict[str, Penalty]] = {}
-        self._rng: list[Tensor] | None = None
+        self._random_states: list[
+            RandomState
+        ] = []  # of every process, by a checkpoint that is about to be gone on from
 
     # What a method says.
 
@@ -360,11 +364,11 @@ class Recommender(LightningModule, ABC):
     # Checkpoints.
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep sizes, digests of the data, release paths and torch's random state; plain values and tensors only."""
+        """Keep sizes, digests of the data, release paths and every process's random state; plain values and tensors only."""
         checkpoint["zoo"] = {
             "sizes": self.sizes,
             "digests": self.data.digests,
-            "rng": [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if self.device.type == "cuda" else [])],
+            "rng": random_states(self.device),
             "paths": {name: str(path) for name, path in self.data.release_paths.items()},
             "users": self.data.users,
         }
@@ -373,7 +377,7 @@ class Recommender(LightningModule, ABC):
         """Build from the checkpoint's sizes, or refuse a checkpoint that belongs to other data or releases."""
         kept = checkpoint["zoo"]
         self._build_once(kept["sizes"])
-        self._rng = kept["rng"]
+        self._random_states = kept_states(kept["rng"])
         if not self.has_trainer:
             return
         digests = self.data.digests
@@ -386,8 +390,12 @@ class Recommender(LightningModule, ABC):
 
     def on_train_start(self) -> None:
         """Continue the random stream of the checkpoint, so that a resumed run equals an unbroken one."""
-        if self._rng is not None:
-            torch.set_rng_state(self._rng[0].cpu())
-            if len(self._rng) > 1 and self.device.type == "cuda":
-                torch.cuda.set_rng_state(self._rng[1].cpu())
-            self._rng = None
+        states, self._random_states = self._random_states, []
+        if not states:
+            return
+        go_on_from(states, self.global_rank, self.device)
+        if len(states) != self.trainer.world_size:
+            rank_zero_warn(
+                f"The checkpoint is of a training by {len(states)} processes, and {self.trainer.world_size} go on: with other "
+                "batches and random numbers than an unbroken run's."
+            )

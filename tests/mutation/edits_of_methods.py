@@ -38,7 +38,7 @@ METHODS = (
             "torch.where(self.can_score(users)[:, None], scores,",
             "torch.where(~self.can_score(users)[:, None], scores,",
         ),
-        ("a resumed run draws other numbers", "torch.set_rng_state(self._rng[0].cpu())", "self._rng[0].cpu()"),
+        ("a resumed run draws other numbers", "go_on_from(states, self.global_rank, self.device)", "states.clear()"),
     ),
     *edits_of(
         "zoo/metrics.py",
