@@ -75,6 +75,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.commands.benchmark.cell",
         "zoo.commands.benchmark.grid",
         "zoo.privacy.record",
+        "zoo.privacy.spending",
         "zoo.run_folder",
     },
 }

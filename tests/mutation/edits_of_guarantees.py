@@ -154,6 +154,11 @@ GUARANTEES = (
         f"{RECORD}/requirements.py",
         ("tests/zoo/privacy/record/test_claims.py",),
         ("a replaced user moves the clip once", "_clip(record) * (2 if", "_clip(record) * (1 if"),
+        (
+            "any number of releases is borne out",
+            "math.sqrt(count) / multiplier), (",
+            "record.requested_epsilon or 1), (",
+        ),
         ("a known projection protects users", 'if calibration == "gaussian" and', "if"),
     ),
     *edits_of(
@@ -230,12 +235,19 @@ GUARANTEES = (
     ),
     *edits_of(
         "zoo/privacy/spending/total.py",
-        ("tests/zoo/privacy/spending/test_total.py",),
+        ("tests/zoo/privacy/spending/test_total.py", "tests/zoo/report/test_results.py"),
         (
             "releases of one user's data do not add up",
             "[counted] if unit is Unit.USER else groups.values()",
             "[counted] if unit is not Unit.USER else groups.values()",
         ),
+        (
+            "what sources lose of a user does not compose",
+            "math.hypot(*(float(record.mu or 0)",
+            "max((float(record.mu or 0)",
+        ),
+        ("what has no mu is forgotten", "[epsilon, *(float(record.epsilon or 0) for record in others)]", "[epsilon]"),
+        ("losses of ratings add up", "all(record.unit is not Unit.USER for record in records)", "False"),
         ("another case is another domain", 'normalize("NFKC", domain).casefold()', 'normalize("NFKC", domain)'),
         (
             "a copy counts as a release",

@@ -134,8 +134,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_results.py", f"{OF_REPORT}/test_files.py"),
-        ("losses of one user do not add up", "sum(values) if per_user else max(values)", "max(values)"),
-        ("losses of ratings add up", "sum(values) if per_user else max(values)", "sum(values)"),
+        ("a later seed may spend more", "max(run.spent[0] for", "min(run.spent[0] for"),
         (
             "runs of another benchmark are read",
             "!= digests.get(name)",

@@ -22,9 +22,11 @@ from zoo.privacy.record.texts import (
     EMBEDDINGS,
     NOT_PROTECTED_BY_VECTORS,
     OTHERS_GIVEN,
+    SHARED_BY,
     layers_clipped,
+    one_of,
 )
-from zoo.privacy.rows.vectors import VectorsPlan, clip_vectors, noisy_vectors, plan_vectors
+from zoo.privacy.rows.vectors import VectorsPlan, check_releases, clip_vectors, noisy_vectors, plan_vectors
 from zoo.publisher import PlannedRelease, PublicSizes
 from zoo.publishers.trained import SourceRatings, TrainedPublisher, check_has_ratings
 
@@ -56,6 +58,11 @@ class EmbeddingPublisher(TrainedPublisher):
     takes these as given, and the record says so as a condition: the epsilon is that of the channel which carries a user's own
     vectors, never of the user's ratings in the whole release.
 
+    **Several sources.** A user may be in every one of them, so what the releases of all lose adds up, exactly by the roots of sums
+    of squares. With `num_releases` set to the number of sources, each release has the root of that many times the noise, and all of
+    them together spend `epsilon`; its record states what it spends alone, and that it is one of so many. Left at 1, `epsilon` is
+    that of each release by itself: right where only one domain's data of a user are to be protected, and for a single source.
+
     A user of the source without ratings has vectors of zeros before the noise, so that the noise hides who has any. With
     ``epsilon: null`` there is no noise and no guarantee. The last epoch is released; nothing is chosen by the ratings.
 
@@ -67,10 +74,12 @@ class EmbeddingPublisher(TrainedPublisher):
     Args:
         network: What is trained: `BPR`, `NeuMF`, `LightGCN`, `FedGNN`, or another LightningModule with the members of
             `EmbedsUsers` that reads no release.
-        epsilon: Privacy loss; null: no noise and no guarantee.
+        epsilon: Privacy loss of all `num_releases` together; null: no noise and no guarantee.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         clip: L2 norm that each layer of a user's vectors is clipped to: a public number, never read off the data. Needed with
             epsilon; without, null leaves vectors as they are.
+        num_releases: How many releases of the same users spend `epsilon` together: that of the source domains. Nobody counts them
+            here; what was spent is what `privacy total`, a budget and a report add up.
         relation: `replace_one_user` or `zero_out_one_user`.
         max_epochs: Epochs of training; public, the same whatever the ratings are.
         batch_size: Observed pairs, or users, in a batch of the training.
@@ -86,6 +95,7 @@ class EmbeddingPublisher(TrainedPublisher):
         epsilon: float | None = None,
         delta: float | None = None,
         clip: float | None = None,
+        num_releases: int = 1,
         relation: Literal["replace_one_user", "zero_out_one_user"] = "replace_one_user",
         max_epochs: int = 50,
         batch_size: int = 2048,
@@ -104,8 +114,10 @@ class EmbeddingPublisher(TrainedPublisher):
         super().__init__(network, callbacks, **training)
         self.epsilon, self.delta, self.clip, self.relation = epsilon, delta, clip, Relation(relation)
         self.max_epochs, self.batch_size, self.noise_seed = max_epochs, batch_size, noise_seed
+        check_releases(num_releases)
+        self.num_releases = num_releases
         if epsilon is None:
-            _check_bare(clip, delta, noise_seed)
+            _check_bare(clip, delta, noise_seed, num_releases)
         else:
             self._plan(1e-5 if delta is None else delta)  # refuse bad settings now, before data are opened
 
@@ -113,7 +125,12 @@ class EmbeddingPublisher(TrainedPublisher):
         assert self.epsilon is not None
         layers = _embedder(self.network).vector_shape[0]
         return plan_vectors(
-            epsilon=self.epsilon, delta=delta, clip=self.clip, num_layers=layers, relation=self.relation
+            epsilon=self.epsilon,
+            delta=delta,
+            clip=self.clip,
+            num_layers=layers,
+            num_releases=self.num_releases,
+            relation=self.relation,
         )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
@@ -130,6 +147,7 @@ class EmbeddingPublisher(TrainedPublisher):
             record = unprotected_record(EMBEDDINGS, BARE, sizes.done_before, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
         plan = self._plan(sizes.delta(self.delta))
+        shared = self.num_releases > 1
         planned = PlannedRelease.of_plan(
             EMBEDDINGS,
             plan,
@@ -137,9 +155,9 @@ class EmbeddingPublisher(TrainedPublisher):
             sizes,
             partial(self._noisy, plan),
             kind="embeddings",
-            public_inputs=inputs,
+            public_inputs=inputs | ({SHARED_BY: self.num_releases} if shared else {}),
             conditions=(OTHERS_GIVEN,),
-            assumptions=(layers_clipped(plan.clip), CHOSEN_BLIND),
+            assumptions=(layers_clipped(plan.clip), CHOSEN_BLIND, *((one_of(self.num_releases),) if shared else ())),
             not_protected=NOT_PROTECTED_BY_VECTORS,
         )
         return _claimed_by(type(self.network), planned)
@@ -180,7 +198,11 @@ def _embedder(network: object) -> EmbedsUsers:
     return network
 
 
-def _check_bare(clip: float | None, delta: float | None, noise_seed: int | None) -> None:
+def _check_bare(clip: float | None, delta: float | None, noise_seed: int | None, num_releases: int) -> None:
+    if num_releases > 1:
+        raise ValueError(
+            f"{num_releases} releases share an epsilon, and there is none. Set epsilon, e.g. 8.0, or leave num_releases at 1."
+        )
     if delta is not None or noise_seed is not None:
         raise ValueError(
             f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without. Set epsilon, e.g. "

@@ -14,6 +14,7 @@ import polars as pl
 from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.commands.benchmark.grid import SEARCH, TRIALS, Row
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
+from zoo.privacy.spending.total import spent_together
 from zoo.run_folder import CASES, METRICS, PRIVACY
 
 CUT_OFFS = (5, 10)
@@ -69,6 +70,11 @@ class Run:
     def figure(self, ranking: str, measure: str) -> float:
         """A test figure, such as ``("full", "ndcg@10")``; NaN where the run does not have it."""
         return float(self.report["metrics"].get(f"test/{ranking}/{measure}", math.nan))
+
+    @cached_property
+    def spent(self) -> tuple[float, float]:
+        """Epsilon and delta of all its releases together, each of which must have a guarantee."""
+        return spent_together([PrivacyRecord.from_dict(record) for record in self.records.values()])
 
     @cached_property
     def cases(self) -> pl.DataFrame:
@@ -152,12 +158,12 @@ class Line:
         if len(kinds) > 1:
             raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
         unit, relation = kinds.pop()
-        return GuaranteeKind(unit, relation, max(self._spent(run, "delta") for run in self.runs))
+        return GuaranteeKind(unit, relation, max(run.spent[1] for run in self.runs))
 
     @cached_property
     def epsilon(self) -> float | None:
         """The largest epsilon of a run, at the delta of its guarantee; None without one."""
-        return None if self.guarantee is None else max(self._spent(run, "epsilon") for run in self.runs)
+        return None if self.guarantee is None else max(run.spent[0] for run in self.runs)
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
@@ -172,16 +178,6 @@ class Line:
         if self.guarantee is None:
             return "none" if self.row.release else "no release"
         return "conditional" if self.conditions else "proved"
-
-    @staticmethod
-    def _spent(run: Run, name: str) -> float:
-        """Epsilon or delta of all releases of a run together.
-
-        A rating lies in one domain, so the largest counts. A user may be in each, and by basic composition theirs add up.
-        """
-        values = [float(record[name]) for record in run.records.values()]
-        per_user = any(record["unit"] == "user" for record in run.records.values())
-        return sum(values) if per_user else max(values)
 
     @property
     def reasons(self) -> list[str]:

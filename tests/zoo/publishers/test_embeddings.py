@@ -1,5 +1,6 @@
 """EmbeddingPublisher: what is released of whom, what its record says and does not, and what it refuses."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,14 @@ from pytorch_lightning import LightningModule
 
 from tests.samples import binary, some_ratings
 from zoo import BPR, EASE, EmbeddingPublisher, LightGCN, NeuMF, Noise, PriCDR, Ratings, Release
+from zoo.commands.privacy.show import guaranteed
 from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import Guarantee, RecordError
 from zoo.privacy.record.texts import OTHERS_GIVEN
 from zoo.privacy.rows.vectors import noisy_vectors, plan_vectors
+from zoo.privacy.spending.total import Account, total_of
 from zoo.publishers.trained import SourceRatings
 from zoo.release.files import ReleaseError
 
@@ -90,6 +94,62 @@ def test_the_claim_is_of_a_users_own_vectors_alone(tmp_path: Path) -> None:
         replace(record, conditions=(), guarantee=Guarantee.PROVED).check_against(release.ledger)
 
 
+def test_releases_of_all_sources_spend_the_epsilon_together(tmp_path: Path) -> None:
+    """FedGCDR's 16 domains: the noise that privacy.md has for them, and what each record says of its own and of all."""
+    network = LightGCN(num_factors=3, num_layers=1)  # two layers are released
+    made = EmbeddingPublisher(network, 8.0, clip=1.0, delta=1e-5, num_releases=15, max_epochs=1, progress=False)
+    release = made.publish(binary(), "book")
+    record = release.record
+    assert record.noise_scale == pytest.approx(6.5752, abs=5e-5)
+    assert record.epsilon == pytest.approx(gauss_epsilon(1e-5, gauss_mu(8.0, 1e-5) / math.sqrt(15)), rel=1e-9)
+    assert (record.epsilon or 9) < 2
+    assert record.requested_epsilon == pytest.approx(8.0, rel=1e-8)
+    assert record.public_inputs["num_releases"] == 15
+    assert "asked for      epsilon 8 of all 15 releases together; what this release spends is above" in str(record)
+    assert guaranteed(record)["epsilon asked for, of all 15 releases together"] == "8"
+    assert any("one of 15 releases that spend the epsilon asked for together" in text for text in record.assumptions)
+    assert Release.load(release.save(tmp_path / "book")).record == record
+    names = [f"source {number}" for number in range(15)]
+    total = total_of(Account(name, name, 9, made.forecast(9, 7), tuple(made.plan(9, 7))) for name in names)
+    assert (total.epsilon, total.delta) == (pytest.approx(8.0, rel=1e-8), 1e-5)
+    assert (total.epsilon or 9) <= 8.0 * (1 + 1e-9), "a budget of 8 pays for all"
+    sixteen = total_of(Account(name, name, 9, record, release.ledger) for name in [*names, "one more"])
+    assert (sixteen.epsilon or 0) == pytest.approx(gauss_epsilon(1e-5, gauss_mu(8.0, 1e-5) * math.sqrt(16 / 15)))
+
+
+def test_a_release_that_shares_no_epsilon_says_nothing_of_it() -> None:
+    record = publisher(epsilon=8.0, clip=1.0, num_releases=1).forecast(9, 7)
+    assert (record.requested_epsilon, "num_releases" in record.public_inputs) == (None, False)
+    assert record == publisher(epsilon=8.0, clip=1.0).forecast(9, 7)
+
+
+def test_a_sharing_that_the_ledger_does_not_bear_out_is_refused() -> None:
+    """A record that was planned for 15, and says of another number, of another epsilon or of none that it was."""
+    release = publisher(epsilon=8.0, clip=1.0, num_releases=15).publish(binary(), "book")
+    record, inputs = release.record, dict(release.record.public_inputs)
+    record.check_against(release.ledger)
+    for changed, message in (
+        ({"requested_epsilon": 4.0}, "requested_epsilon is stated as 4.0, its ledger gives 7.99999999"),
+        ({"requested_epsilon": None}, "requested_epsilon is stated as None, its ledger gives 7.99999999"),
+        ({"public_inputs": inputs | {"num_releases": 30}}, "requested_epsilon is stated as"),
+        ({"public_inputs": inputs | {"num_releases": 1}}, "must be a whole number from 2 on, got '1'"),
+        ({"public_inputs": inputs | {"num_releases": 1.5}}, "must be a whole number from 2 on"),
+        ({"public_inputs": {n: v for n, v in inputs.items() if n != "num_releases"}}, "its ledger gives nothing"),
+        ({"assumptions": record.assumptions[:2]}, "assumptions must say 'it is one of 15 releases"),
+    ):
+        with pytest.raises(RecordError, match=message):
+            replace(record, **changed).check_against(release.ledger)
+
+
+def test_one_that_was_chosen_among_several_asked_for_no_epsilon() -> None:
+    made = publisher(epsilon=8.0, clip=1.0, num_releases=3)
+    one, other = made.publish(binary(), "book"), made.publish(binary(), "book")
+    chosen = one.chosen_among([other])
+    chosen.record.check_against(chosen.ledger)
+    assert chosen.record.requested_epsilon is None
+    assert chosen.record.mu == pytest.approx(gauss_mu(8.0, 1e-5) * math.sqrt(2 / 3))
+
+
 def test_others_vectors_move_too_which_is_why_there_is_a_condition() -> None:
     """One user's ratings replaced: others' vectors move by more than the noise would hide, were they counted."""
     here, there = ratings(), ratings().matrix.toarray()
@@ -132,6 +192,12 @@ class Unshaped(BPR):
         ({"delta": 1e-5}, "delta and noise_seed go with epsilon; got delta 1e-05"),
         ({"noise_seed": 1}, "delta and noise_seed go with epsilon"),
         ({"clip": -1.0}, "clip must be a positive finite number, or null"),
+        ({"epsilon": 1.0, "clip": 1.0, "num_releases": 0}, "num_releases must be a whole number of at least 1, got 0"),
+        ({"num_releases": 0}, "num_releases must be a whole number of at least 1, got 0"),
+        (
+            {"num_releases": 7},
+            "7 releases share an epsilon, and there is none. Set epsilon, e.g. 8.0, or leave num_rel",
+        ),
         ({"max_epochs": 0}, "max_epochs and batch_size must be at least 1; got 0"),
         ({"epsilon": 1.0, "clip": 1.0, "relation": "change_one_rating"}, "users are protected"),
     ],

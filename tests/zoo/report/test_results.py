@@ -9,12 +9,15 @@ from typing import Any
 
 import polars as pl
 import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.report.fabricate import (
     GRID,
     SEEDS,
+    Record,
     a_line,
     a_run,
     cell_folder,
@@ -25,6 +28,7 @@ from tests.zoo.report.fabricate import (
 )
 from zoo.commands.benchmark.cell import BENCHMARK, CELL
 from zoo.commands.benchmark.grid import Row
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
 from zoo.report.results import MEASURES, RANKINGS, GuaranteeKind, Line, Results, ResultsError, read_results
 
@@ -311,6 +315,45 @@ def test_all_sources_of_a_run_count() -> None:
     assert none.guarantee is None
     assert none.reasons == ["seeded noise"]
     assert Line(row, (a_run(),)).guarantee is None
+
+
+def of_users(mu: float, delta: float = 1e-5) -> Record:
+    """The record of a Gaussian release that protects users."""
+    return proved(gauss_epsilon(delta, mu), delta, Relation.REPLACE_ONE_USER, mu=mu)
+
+
+def test_gaussian_releases_of_a_users_data_in_every_source_compose_exactly() -> None:
+    """Against another accountant. Added up, 15 of what FedGCDR's sources spend of an epsilon of 8 would be more than 20."""
+    mu = gauss_mu(8.0, 1e-5) / math.sqrt(15)
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records={f"s{i}": of_users(mu) for i in range(15)}),))
+    assert line.epsilon == pytest.approx(8.0, rel=1e-8)
+    assert line.guarantee == GuaranteeKind("user", "replace_one_user", 1e-5)
+    reference = PLDAccountant(value_discretization_interval=1e-3).compose(GaussianDpEvent(1 / mu), 15)
+    assert line.epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+    assert 15 * gauss_epsilon(1e-5, mu) > 20
+
+
+def test_gaussian_releases_of_different_noise_and_delta_compose_at_the_largest_delta() -> None:
+    records = {"book": of_users(0.3), "film": of_users(0.4, 1e-6)}
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records=records),))
+    assert line.epsilon == pytest.approx(gauss_epsilon(1e-5, 0.5), rel=1e-9)
+    assert line.guarantee == GuaranteeKind("user", "replace_one_user", 1e-5)
+    one = Line(Row("music", "FedGCDR", "vectors"), (a_run(records={"film": records["film"]}),))
+    assert (one.epsilon, one.guarantee) == (records["film"]["epsilon"], GuaranteeKind("user", "replace_one_user", 1e-6))
+
+
+def test_what_has_no_mu_is_added_to_what_has() -> None:
+    more = proved(1.5, 2e-5, Relation.REPLACE_ONE_USER)
+    records = {"book": of_users(0.3), "film": of_users(0.4), "music": more}
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records=records),))
+    assert line.epsilon == pytest.approx(gauss_epsilon(1e-5, 0.5) + 1.5, rel=1e-9)
+    assert line.guarantee == GuaranteeKind("user", "replace_one_user", pytest.approx(3e-5))
+
+
+def test_one_source_without_a_guarantee_leaves_none_to_all() -> None:
+    records = {f"s{i}": of_users(0.3) for i in range(14)} | {"open": unproved()}
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records=records),))
+    assert (line.guarantee, line.epsilon, line.standing) == (None, None, "none")
 
 
 def test_releases_that_protect_different_things_are_refused() -> None:

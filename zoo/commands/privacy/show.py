@@ -153,7 +153,7 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
         "neighbours": str(record.relation).replace("_", " "),
         "epsilon": rounded_up(record.epsilon),
         "delta": shown_delta(record.delta),
-        "epsilon asked for, in the paper's formula": None if asked is None else f"{asked:g}",
+        f"epsilon asked for, {record.asked_of}": None if asked is None else f"{asked:g}",
         "mu": None if mu is None else rounded_up(mu),
         "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",
         "clip": None if clip is None else f"{clip:g}",

@@ -21,7 +21,7 @@ from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import check_number, read_field, write_field
 from zoo.privacy.record.requirements import MECHANISMS
 from zoo.privacy.record.shared_projection import mean_seeds
-from zoo.privacy.record.texts import KNOWN_BEFORE, NOT_AUDITED, claimed_by
+from zoo.privacy.record.texts import KNOWN_BEFORE, NOT_AUDITED, SHARED_BY, claimed_by
 
 RECORD_SCHEMA = 2
 """The newest schema. 1: without conditions."""
@@ -82,7 +82,8 @@ class PrivacyRecord:
     conditions: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()  # what the release takes for given, and how the data were bounded
     not_protected: tuple[str, ...] = ()  # what the guarantee does not cover
-    requested_epsilon: float | None = None  # asked for, where it is not what is proved (the calibration of the paper)
+    # Asked for, where it is not what is proved: in the calibration of the paper, or of several releases together.
+    requested_epsilon: float | None = None
     reason: str | None = None  # why there is no guarantee; only without one
 
     def __post_init__(self) -> None:
@@ -295,6 +296,12 @@ class PrivacyRecord:
             return "claimed"
         return self.guarantee.value
 
+    @property
+    def asked_of(self) -> str:
+        """What the epsilon that was asked for is one of, in words."""
+        shared = self.public_inputs.get(SHARED_BY)
+        return "in the paper's formula" if shared is None else f"of all {shared} releases together"
+
     def __str__(self) -> str:
         """The record for people to read; an epsilon stands in it only with a guarantee, and never without its conditions."""
         lines = [("mechanism", self.mechanism), ("guarantee", self.word)]
@@ -321,7 +328,8 @@ class PrivacyRecord:
         if_so = ", if the conditions below are true" if self.conditions else ""
         claims = [("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}{if_so}")]
         if self.requested_epsilon is not None:
-            claims.append(("asked for", f"the paper's epsilon {self.requested_epsilon:g}; the proved one is above"))
+            asked = f"epsilon {self.requested_epsilon:g} {self.asked_of}; what this release spends is above"
+            claims.append(("asked for", asked))
         if self.mu is not None:
             claims.append(("mu", rounded_up(self.mu)))
         return claims

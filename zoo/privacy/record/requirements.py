@@ -14,6 +14,7 @@ from zoo.privacy.accounting.events import (
     PureEvent,
     RandomisedResponseEvent,
 )
+from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.pure import ternary_keep
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import lattice_spacing
@@ -25,6 +26,7 @@ from zoo.privacy.record.stated import Stated
 # Only the calibration of the paper is asked for another epsilon than it proves.
 _ASKED: Mapping[str, None] = {"requested_epsilon": None}
 _NO_CLIP: Mapping[str, None] = {"clip": None, **_ASKED}
+_MOST_RELEASES = 10**6  # that can share an epsilon
 _ONE_RATING = frozenset({Relation.CHANGE_ONE_RATING})
 _ONE_VALUE = frozenset({Relation.CHANGE_ONE_RATING_VALUE})
 _ONE_USER = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
@@ -191,13 +193,31 @@ def _projected(record: Stated, event: PrivacyEvent) -> Due:
 def _embeddings(record: Stated, event: PrivacyEvent) -> Due:
     multiplier = _expect(record, event, GaussianEvent).noise_multiplier
     sensitivity = math.sqrt(stated_number(record, "num_layers")) * _row_sensitivity(record, 0.0)
+    asked, shared = _shared(record, multiplier)
     return Due(
         relations=_ONE_USER,
-        fields={"sensitivity": sensitivity, "noise_scale": multiplier * sensitivity, **_ASKED},
+        fields={"sensitivity": sensitivity, "noise_scale": multiplier * sensitivity, "requested_epsilon": asked},
         conditions=(texts.OTHERS_GIVEN,),
-        assumptions=(texts.layers_clipped(_clip(record)), texts.CHOSEN_BLIND),
+        assumptions=(texts.layers_clipped(_clip(record)), texts.CHOSEN_BLIND, *shared),
         not_protected=texts.NOT_PROTECTED_BY_VECTORS,
     )
+
+
+def _shared(record: Stated, multiplier: float) -> tuple[float | None, tuple[str, ...]]:
+    """What all releases spend among which an epsilon is shared, each with such noise, and that it is; for one release, nothing.
+
+    One that was chosen among several is none of those that anybody planned, and its record asks for no epsilon.
+    """
+    if texts.SHARED_BY not in record.public_inputs:
+        return None, ()
+    count = record.public_inputs[texts.SHARED_BY]
+    if type(count) is not int or not 2 <= count <= _MOST_RELEASES:
+        raise InconsistentRecordError(
+            f"{record.mechanism}: public_inputs[{texts.SHARED_BY!r}] must be a whole number from 2 on, got {str(count)[:80]!r}."
+        )
+    if texts.TRIED in record.public_inputs or not record.delta:
+        return None, (texts.one_of(count),)
+    return gauss_epsilon(record.delta, math.sqrt(count) / multiplier), (texts.one_of(count),)
 
 
 # Trained generators.

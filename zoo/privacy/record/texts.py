@@ -39,6 +39,11 @@ def layers_clipped(clip: float) -> str:
     return f"each layer of a user's vectors is clipped to an L2 norm of {clip:g} before the noise"
 
 
+def one_of(num_releases: int) -> str:
+    """That an epsilon is shared among so many releases, where no user may lose more than it by all of them."""
+    return f"it is one of {num_releases} releases that spend the epsilon asked for together, as they may all be of the same users"
+
+
 def ratings_within(rating_range: float) -> str:
     """That no rating is larger."""
     return f"ratings lie in [0, {rating_range:g}], and one that is absent counts as 0"
@@ -101,6 +106,8 @@ SEVERAL_SIGNS = f"{_OF_ONE_PERSON} k times the epsilon"
 SEVERAL_SIGNS_GAUSSIAN = f"{_OF_ONE_PERSON} the root of k times the mu, which is more than that in epsilon"
 SEVERAL_SIGNS_OUTPUT = f"{_OF_ONE_PERSON} up to k times the mu, which is more than k times the epsilon"
 
+SHARED_BY = "num_releases"
+"""Public input that says how many releases spend the epsilon asked for together; left out where it is one."""
 TRIED = "releases it was chosen among, by results"
 """Public input that says among how many releases one was chosen."""
 

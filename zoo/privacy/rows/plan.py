@@ -14,7 +14,9 @@ class RowsPlan:
     epsilon: float  # proved privacy loss at delta
     delta: float  # probability beyond which nothing is promised
     mu: float | None = None  # of the Gaussian release that this is, if it is one
-    requested_epsilon: float | None = None  # what the paper's formula was given, where it is not the proved one
+    requested_epsilon: float | None = (
+        None  # what was asked for, where it is not what this release alone is proved to spend
+    )
     sensitivity: float  # norm of what one change adds to the ratings, bounded and before any projection
     sensitivity_norm: str = "L2"
     clip: float | None = None  # L2 norm that each user's row is clipped to (unit user)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zoo.privacy.accounting.events import GaussianEvent
-from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.bounds import l2_sensitivity
@@ -29,6 +29,7 @@ class VectorsPlan(RowsPlan):
     mu: float
     clip: float
     num_layers: int
+    num_releases: int = 1  # that spend the epsilon asked for together
 
 
 def plan_vectors(
@@ -37,6 +38,7 @@ def plan_vectors(
     delta: float,
     clip: float | None,
     num_layers: int,
+    num_releases: int = 1,
     relation: Relation = Relation.REPLACE_ONE_USER,
 ) -> VectorsPlan:
     """How much Gaussian noise a user's vectors need for an epsilon at delta. Opens no data.
@@ -44,6 +46,10 @@ def plan_vectors(
     Protects one user, as far as the user's own vectors go. Each layer is clipped to an L2 norm of ``clip``, a public number and
     never a quantile of the data, so that replacing the user moves it by at most ``2 clip``, taking the user out (a vector of
     zeros) by ``clip``, and all layers together by the root of their number as much: they compose.
+
+    So do the releases of several sources that may all have the user: ``epsilon`` is what ``num_releases`` of them, each of such
+    a plan, spend together, so that each has the root of their number as much noise. What one alone spends is the plan's
+    ``epsilon``, and ``requested_epsilon`` what all of them do.
 
     Source: Yang et al., *FedGCDR* (NeurIPS 2024), section 4.2, whose noise is for one layer of norm 1 that moves by 1.
     """
@@ -53,13 +59,21 @@ def plan_vectors(
         )
     if num_layers < 1:
         raise ValueError(f"num_layers must be at least 1, got {num_layers}.")
+    check_releases(num_releases)
     sensitivity = math.sqrt(num_layers) * l2_sensitivity(relation, 1.0, clip)
     assert clip is not None  # seen to by what bounds users
-    mu = gauss_mu(epsilon, delta)
+    mu = gauss_mu(epsilon, delta) / math.sqrt(num_releases)
     sigma = sensitivity / mu
+    alone = gauss_epsilon(delta, mu) if num_releases > 1 else epsilon
+    if not alone:
+        raise ValueError(
+            f"epsilon {epsilon:g} shared among {num_releases} releases leaves each of them none at delta {delta:g}, so its record "
+            "could claim nothing. Take a larger epsilon, or fewer releases."
+        )
     return VectorsPlan(
         relation=relation,
-        epsilon=epsilon,
+        epsilon=alone,
+        requested_epsilon=gauss_epsilon(delta, math.sqrt(num_releases) * mu) if num_releases > 1 else None,
         delta=delta,
         mu=mu,
         sensitivity=sensitivity,
@@ -67,7 +81,17 @@ def plan_vectors(
         noise_std=sigma,
         event=GaussianEvent(sigma / sensitivity),
         num_layers=num_layers,
+        num_releases=num_releases,
     )
+
+
+def check_releases(num_releases: int) -> None:
+    """Refuse an epsilon that is shared among fewer than one release."""
+    if isinstance(num_releases, bool) or not isinstance(num_releases, int) or num_releases < 1:
+        raise ValueError(
+            f"num_releases must be a whole number of at least 1, got {num_releases!r}: how many releases of the same users spend "
+            "epsilon together, one for each source domain."
+        )
 
 
 def clip_vectors(vectors: npt.NDArray[np.floating[Any]], clip: float | None) -> Floats:

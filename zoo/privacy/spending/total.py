@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
@@ -88,6 +89,29 @@ def composed(accounts: Sequence[Account], delta: float) -> float:
     """Epsilon of releases on the same data, or of the same users, under one relation, at a delta; rounded up, infinite at worst."""
     ledger = [event for account in accounts for event in account.ledger]
     return epsilon_of(ledger, delta, accounts[0].record.relation)
+
+
+def spent_together(records: Sequence[PrivacyRecord]) -> tuple[float, float]:
+    """Epsilon and delta of releases of different domains, from their records alone, which read their ledgers.
+
+    A rating lies in one domain, so the largest counts. A user may be in each: releases with a mu are Gaussian and compose exactly,
+    mu by the root of the sum of squares, at the largest of their deltas; others add up, epsilons and deltas, with these and with
+    each other. `total_of` has the ledgers, and so gives less where other mechanisms are among them.
+
+    Records without a guarantee are not for here: then the sum has none.
+    """
+    if len(records) == 1 or all(record.unit is not Unit.USER for record in records):
+        return max(float(record.epsilon or 0) for record in records), max(
+            float(record.delta or 0) for record in records
+        )
+    epsilon, delta = 0.0, 0.0
+    gaussian = [record for record in records if record.mu is not None]
+    if gaussian:
+        delta = max(float(record.delta or 0) for record in gaussian)
+        epsilon = gauss_epsilon(delta, math.hypot(*(float(record.mu or 0) for record in gaussian)))
+    others = [record for record in records if record.mu is None]
+    epsilon = math.fsum([epsilon, *(float(record.epsilon or 0) for record in others)])
+    return epsilon, math.fsum([delta, *(float(record.delta or 0) for record in others)])
 
 
 def told_apart(domain: str) -> str:

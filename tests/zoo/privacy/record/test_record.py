@@ -147,7 +147,7 @@ def test_the_papers_epsilon_stands_beside_the_true_one() -> None:
     )
     record.check_against([plan.event])
     assert "epsilon        0.00617 at delta 1e-05" in str(record)  # 0.006164...: rounded up
-    assert "asked for      the paper's epsilon 1; the proved one is above" in str(record)
+    assert "asked for      epsilon 1 in the paper's formula; what this release spends is above" in str(record)
 
 
 @given(epsilon=st.floats(1e-6, 1e6))

@@ -31,6 +31,40 @@ def test_noise_is_what_the_tables_have(epsilon: float, layers: int, over: float)
     assert plan.noise_std / 2 == pytest.approx(over, abs=5e-5)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "sources", "over"), [(1, 3, 9.1381), (4, 7, 4.0453), (8, 15, 3.2876), (16, 15, 1.8851)]
+)
+def test_releases_that_share_an_epsilon_spend_it_together(epsilon: float, sources: int, over: float) -> None:
+    """``2C sqrt(L (M - 1)) / mu`` for M domains, one of them the target, and what one release alone spends."""
+    plan = plan_vectors(epsilon=epsilon, delta=1e-5, clip=1.0, num_layers=2, num_releases=sources)
+    assert plan.noise_std / 2 == pytest.approx(over, abs=5e-5)
+    assert plan.sensitivity == pytest.approx(2 * math.sqrt(2))
+    assert epsilon_of([plan.event] * sources, 1e-5, plan.relation) == pytest.approx(epsilon, rel=1e-8)
+    assert epsilon_of([plan.event], 1e-5, plan.relation) == pytest.approx(plan.epsilon, rel=1e-9)
+    assert plan.epsilon < epsilon / 1.5
+    assert plan.requested_epsilon == pytest.approx(epsilon, rel=1e-8)
+
+
+def test_one_release_shares_with_nobody() -> None:
+    alone = plan_vectors(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=1)
+    assert (alone.epsilon, alone.requested_epsilon) == (2.0, None)
+    assert alone == plan_vectors(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2)
+
+
+@pytest.mark.parametrize("count", [0, -3, 1.5, True, float("nan")])
+def test_a_number_of_releases_that_is_none_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match="num_releases must be a whole number of at least 1, got"):
+        plan_vectors(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=count)
+
+
+def test_an_epsilon_of_which_nothing_is_left_for_each_is_refused() -> None:
+    """A release that hides a change entirely at its delta has no epsilon to state; together they would have one."""
+    with pytest.raises(
+        ValueError, match=r"epsilon 0\.001 shared among 10000 releases leaves each of them none at delta 1e-05"
+    ):
+        plan_vectors(epsilon=0.001, delta=1e-5, clip=1.0, num_layers=2, num_releases=10_000)
+
+
 def test_noise_at_another_clip() -> None:
     assert plan_vectors(epsilon=8, delta=1e-5, clip=1.0, num_layers=30).noise_std == pytest.approx(6.5752, abs=5e-5)
     assert plan_vectors(epsilon=8, delta=1e-5, clip=3.0, num_layers=30).noise_std == pytest.approx(19.7256, abs=2e-4)
