@@ -2,15 +2,18 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
 import torch
+from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor
 
 from callbacks import BestCheckpoint
+from callbacks.best_checkpoint import WholeCheckpoints
 from datamodules import Evaluation, Synthetic
 from tests.tiny import SIZES
 from zoo import DMF
@@ -98,6 +101,96 @@ def test_a_resumed_run_replaces_its_copy_where_it_finds_better(tmp_path: Path, m
     second = fitted(tmp_path, BestCheckpoint(), epochs=5, ckpt=first / "last.ckpt")
     assert epoch_of(second / "best.ckpt") == 3
     assert (first / "best.ckpt").read_bytes() == before
+
+
+# Wherever the run lies now.
+
+
+def test_from_another_folder_with_a_run_of_that_name_it_goes_on_with_its_own_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ours, theirs) = (tmp_path / name for name in ("ours", "theirs"))
+    for place, good in ((ours, 1), (theirs, 0)):
+        place.mkdir()
+        monkeypatch.chdir(place)
+        monkeypatch.setattr(Moody, "good", good)
+        fitted(Path("runs"), BestCheckpoint(), epochs=2)
+    run = Path("runs/run/version_0/checkpoints")
+    kept = BestCheckpoint()
+    second = fitted(Path("runs"), kept, epochs=2, ckpt=ours / run / "last.ckpt")  # from the folder of the others
+    assert (second / "best.ckpt").read_bytes() == (ours / run / "best.ckpt").read_bytes()
+    assert (second / "best.ckpt").read_bytes() != (theirs / run / "best.ckpt").read_bytes()
+    assert kept.best_model_path == str(second / "best.ckpt")
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "best.ckpt"])
+def test_a_run_that_was_moved_goes_on(name: str, tmp_path: Path) -> None:
+    first = fitted(tmp_path, BestCheckpoint())
+    moved = first.parent.rename(tmp_path / "moved")
+    second = fitted(tmp_path, BestCheckpoint(), ckpt=moved / "checkpoints" / name)
+    assert second == first, "the place of the first is free"
+    if name == "last.ckpt":
+        assert (second / "best.ckpt").read_bytes() == (moved / "checkpoints" / "best.ckpt").read_bytes()
+    assert epoch_of(second / "best.ckpt") == 1
+
+
+def test_a_stranger_beside_it_is_refused(tmp_path: Path) -> None:
+    first = fitted(tmp_path, BestCheckpoint())
+    last = first.rename(tmp_path / "moved") / "last.ckpt"
+    checkpoint = torch.load(last.with_name("best.ckpt"), weights_only=True)
+    checkpoint["epoch"] = 7
+    torch.save(checkpoint, last.with_name("best.ckpt"))
+    with pytest.raises(
+        ValueError, match=r"last.ckpt was saved beside .*, and .*moved/best.ckpt is another one\. Put the"
+    ):
+        fitted(tmp_path, BestCheckpoint(), ckpt=last)
+    last.with_name("best.ckpt").unlink()
+    with pytest.raises(ValueError, match=r"and there is none in .*moved\. Put the run's own back"):
+        fitted(tmp_path, BestCheckpoint(), ckpt=last)
+
+
+def test_a_checkpoint_that_does_not_say_which_best_is_its_own_is_refused(tmp_path: Path) -> None:
+    last = fitted(tmp_path, BestCheckpoint(), epochs=1) / "last.ckpt"
+    checkpoint = torch.load(last, weights_only=True)
+    for state in checkpoint["callbacks"].values():
+        state.pop("best_digest", None)
+    torch.save(checkpoint, last)
+    with pytest.raises(ValueError, match=r"last.ckpt was saved before version 0\.3 and does not say .* Train anew"):
+        fitted(tmp_path, BestCheckpoint(), ckpt=last)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_killed_between_its_two_files_a_run_goes_on_with_the_best_of_the_last_one(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr("os.link", Mock(side_effect=OSError))
+    written = BestCheckpoint._save_checkpoint
+
+    def killed_after(self: BestCheckpoint, trainer: Trainer, filepath: str) -> None:
+        written(self, trainer, filepath)
+        if trainer.current_epoch == 1:
+            raise KeyError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BestCheckpoint, "_save_checkpoint", killed_after)
+        with pytest.raises(KeyError, match="killed"):
+            fitted(tmp_path / "killed", BestCheckpoint())
+    (killed,) = (tmp_path / "killed").rglob("checkpoints")
+    assert [epoch_of(killed / name) for name in ("last.ckpt", "best.ckpt", ".best.before.ckpt")] == [0, 1, 0]
+    second = fitted(tmp_path / "again", BestCheckpoint(), epochs=1, ckpt=killed / "last.ckpt")
+    assert epoch_of(second / "best.ckpt") == 0
+    third = fitted(tmp_path / "further", BestCheckpoint(), ckpt=killed / "last.ckpt")
+    assert epoch_of(third / "best.ckpt") == 1
+    assert sorted(path.name for path in third.iterdir()) == ["best.ckpt", "last.ckpt"]
+
+
+def test_a_checkpoint_is_written_beside_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", lambda _self, _checkpoint, path, *_: seen.append(path))
+    with pytest.raises(FileNotFoundError):  # nothing was written, so there is nothing to rename
+        WholeCheckpoints().save_checkpoint({}, tmp_path / "deep" / "best.ckpt")
+    assert seen == [tmp_path / "deep" / ".best.ckpt.tmp"]
 
 
 def test_a_checkpoint_that_is_only_scored_carries_nothing_over(tmp_path: Path) -> None:

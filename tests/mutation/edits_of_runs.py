@@ -11,6 +11,12 @@ RUNS = (
         "callbacks/best_checkpoint.py",
         ("tests/callbacks/test_best_checkpoint.py",),
         ("the worst epoch is kept", 'mode="max"', 'mode="min"'),
+        ("a stranger is taken for the best epoch", "if digest_of(path) == digest:", "if digest_of(path):"),
+        (
+            "the path of then is looked at first",
+            "[source.with_name(BEST), source",
+            "[Path(state['best_model_path']), source",
+        ),
     ),
     *edits_of(
         "callbacks/gan_stabilizer.py",
