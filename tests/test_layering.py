@@ -60,6 +60,19 @@ ROOMS: dict[str, set[str]] = {
         "zoo.recommender",
         "zoo.run_folder",
     },
+    "zoo.runs": {
+        *FRONT,
+        "callbacks",
+        "datamodules",
+        "zoo.data",
+        "zoo.metrics",
+        "zoo.nn",
+        "zoo.privacy",
+        "zoo.publisher",
+        "zoo.recommender",
+        "zoo.release",
+        "zoo.run_folder",
+    },
     "zoo.commands": {
         *FRONT,
         "callbacks",
@@ -70,6 +83,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.recommender",
         "zoo.release",
         "zoo.run_folder",
+        "zoo.runs",
     },
     "zoo.report": {
         "zoo.commands.benchmark.cell",
@@ -81,11 +95,9 @@ ROOMS: dict[str, set[str]] = {
 }
 # A command imports its neighbours in this order only: fit and publish, then what is built on them.
 COMMANDS: dict[str, set[str]] = {
-    "zoo.commands.inputs": set(),
-    "zoo.commands.publish": set(),
-    "zoo.commands.cli": {"inputs", "publish"},
-    "zoo.commands.privacy": {"cli", "inputs", "publish"},
-    "zoo.commands.benchmark": {"cli", "inputs"},
+    "zoo.commands.cli": set(),
+    "zoo.commands.privacy": {"cli"},
+    "zoo.commands.benchmark": {"cli"},
 }
 
 # What a guarantee is computed from is read by people who know no torch; only training needs it.

@@ -12,10 +12,10 @@ import yaml
 from datamodules.users import read_users
 from tests.tiny import arguments
 from zoo.commands.cli import ZooCLI
-from zoo.commands.inputs import UsageError
 from zoo.privacy.record.record import Guarantee
 from zoo.recommender import ReleaseMismatchError
 from zoo.release.release import Release
+from zoo.runs.inputs import UsageError
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = CONFIGS / "pricdr" / "douban.yaml"

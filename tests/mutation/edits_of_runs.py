@@ -107,8 +107,8 @@ RUNS = (
         ),
     ),
     *edits_of(
-        "zoo/commands/publish.py",
-        ("tests/zoo/commands/test_publish.py",),
+        "zoo/runs/publishing.py",
+        ("tests/zoo/runs/test_publishing.py",),
         (
             "a release is written before it is paid",
             "    line = budget.spend(Account(",
@@ -130,8 +130,8 @@ RUNS = (
         ),
     ),
     *edits_of(
-        "zoo/commands/inputs.py",
-        ("tests/zoo/commands/test_inputs.py", "tests/test_parties.py"),
+        "zoo/runs/inputs.py",
+        ("tests/zoo/runs/test_inputs.py", "tests/test_parties.py"),
         ("users in common stay unnamed", "others.users if self.users == COMMON else self.users", "self.users"),
         ("publishing moves the run's random numbers", "with isolate_rng():", "if True:"),
         ("a source of strangers is published", "if not publisher.control:", "if False:"),

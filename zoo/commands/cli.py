@@ -18,14 +18,14 @@ from pytorch_lightning.loggers import CSVLogger, Logger
 import zoo
 from callbacks import BestCheckpoint, CaseWriter, RecommendationWriter, RunReport, SaveExperiment
 from datamodules import CrossDomainDataModule
-from zoo.commands.inputs import HANDOVER, UsageError, make_publisher, resolve
-from zoo.commands.publish import publish_release, spent_in_words
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
 from zoo.release.about import About, Statement
 from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, plain, refusal
+from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, resolve
+from zoo.runs.publishing import publish_release, spent_in_words
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (

@@ -14,7 +14,7 @@ import yaml
 from tests.quickstart import PROJECTED
 from zoo.__main__ import main
 from zoo.commands.cli import ZooCLI
-from zoo.commands.inputs import UsageError
+from zoo.runs.inputs import UsageError
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zoo.commands.cli import ZooCLI, import_names
-from zoo.commands.inputs import HANDOVER, make_publisher
+from zoo.runs.inputs import HANDOVER, make_publisher
 
 
 class _Trial(ZooCLI):

@@ -13,7 +13,6 @@ from rich.table import Column, Table
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, read_catalogue, read_users
 from zoo.commands.cli import ZooCLI, import_names
-from zoo.commands.inputs import UsageError, make_publisher
 from zoo.commands.privacy.show import guaranteed
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import PrivacyEvent
@@ -26,6 +25,7 @@ from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender
 from zoo.run_folder import visible
+from zoo.runs.inputs import UsageError, make_publisher
 
 #: Where nobody says how many users there are, a delta is planned that is good for this many.
 USERS = 10_000

@@ -7,7 +7,6 @@ import pytest
 
 from tests.samples import MARKUP
 from zoo import GradientPerturbation, InputPerturbation, OneBitMC, OutputPerturbation, Perturbation
-from zoo.commands.inputs import UsageError
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.plan import Experiment, Planned, planned_releases, read_experiment, words
 from zoo.data.ratings import Step
@@ -17,6 +16,7 @@ from zoo.methods.one_bit_mc.perturbation import Problem
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import Guarantee, unprotected_record
+from zoo.runs.inputs import UsageError
 
 ROOT = Path(__file__).parents[4]
 #: Methods that claim nothing of their own and read no release.

@@ -14,13 +14,13 @@ from tests.samples import UNPRINTABLE, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher, Release
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.show import share
-from zoo.commands.publish import publish_release
 from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.spending.budget import Budget
 from zoo.release.about import About, Statement
 from zoo.release.signature import SigningKey
+from zoo.runs.publishing import publish_release
 
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")

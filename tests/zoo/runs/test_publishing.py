@@ -16,8 +16,6 @@ from tests.quickstart import PROJECTED
 from tests.samples import binary
 from zoo import JLT, NoisyRows, Plaintext, Release
 from zoo.commands.cli import ZooCLI
-from zoo.commands.inputs import UsageError
-from zoo.commands.publish import publish_release, spent_in_words
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
@@ -25,6 +23,8 @@ from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError
 from zoo.release.about import About, Statement
 from zoo.release.files import MANIFEST, SIGNATURE, ReleaseError
 from zoo.release.signature import SignatureError, SigningKey
+from zoo.runs.inputs import UsageError
+from zoo.runs.publishing import publish_release, spent_in_words
 
 ABOUT = About.today(Statement(), "cdr-zoo")
 RATINGS = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
@@ -126,12 +126,12 @@ def die(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("point", "spent", "released"),
     [
-        ("zoo.commands.publish.Budget.spend", 0, False),  # noise was drawn, nothing left the process
+        ("zoo.runs.publishing.Budget.spend", 0, False),  # noise was drawn, nothing left the process
         ("zoo.privacy.spending.budget._write", 0, False),
-        ("zoo.commands.publish.Release.save", 1, False),  # paid, not written
+        ("zoo.runs.publishing.Release.save", 1, False),  # paid, not written
         ("zoo.release.release.save_file", 1, False),
         ("zoo.release.release.os.rename", 1, False),  # written under another name
-        ("zoo.commands.publish.Budget.published", 1, True),
+        ("zoo.runs.publishing.Budget.published", 1, True),
     ],
 )
 def test_wherever_a_publisher_dies_no_release_is_unpaid(

@@ -14,8 +14,8 @@ from datamodules import Evaluation, Files, Synthetic
 from datamodules.links import UserMismatchError
 from datamodules.users import COMMON, OWN
 from zoo import Plaintext
-from zoo.commands.inputs import HANDOVER, Inputs, UsageError, resolve
 from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.runs.inputs import HANDOVER, Inputs, UsageError, resolve
 
 NOTHING = Namespace(publisher=None, ckpt_path=None)  # type: ignore[no-untyped-call]
 
@@ -81,7 +81,7 @@ class Careless(Plaintext):
 
 
 def test_publishing_leaves_the_runs_random_numbers_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("zoo.commands.inputs.make_publisher", lambda _: Careless())
+    monkeypatch.setattr("zoo.runs.inputs.make_publisher", lambda _: Careless())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv(HANDOVER, "")  # so that what is handed over goes with the test
     before = torch.get_rng_state()
@@ -110,7 +110,7 @@ def test_nothing_is_published_where_a_later_source_does_not_fit(
         (tmp_path / f"{domain}.csv").write_text((zoo_data / "partly" / f"{domain}.csv").read_text())
     (tmp_path / "strangers.csv").write_text("user_id,item_id,rating\nnobody,i0,4\n")
     publisher = Counted()
-    monkeypatch.setattr("zoo.commands.inputs.make_publisher", lambda _: publisher)
+    monkeypatch.setattr("zoo.runs.inputs.make_publisher", lambda _: publisher)
     monkeypatch.setenv(HANDOVER, "")
     split = Evaluation(split="random2")
     data = Files("made", "left", ["right", last], root=tmp_path, missing_users="zero", evaluation=split)
