@@ -16,7 +16,9 @@ from datamodules.columns import MOST_COLUMNS, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
 from datamodules.protocol import Evaluation, Filters
+from datamodules.remarks import on_negative
 from datamodules.splits import PAIR, Split, hold_out
+from datamodules.tables import warn_once
 from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
@@ -206,6 +208,8 @@ class CrossDomainDataModule(LightningDataModule):
         for part in self._shipped(name) or ():
             if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
+        if (remark := on_negative(table, name, self.filters)) is not None:
+            warn_once(remark)
         return binarise(table, self.filters.threshold, self.filters.signs, may_be_empty=may_be_empty)
 
     def _filtered(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:

@@ -41,5 +41,5 @@ class MovieLens100K(Files):
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """The test rows of the data's own first split, and no validation rows."""
-        test = self._optional("u1_test")
+        test = self._optional(domain, "u1_test")
         return None if test is None else (test.clear(), test)

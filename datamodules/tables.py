@@ -7,9 +7,12 @@ row order means something: it breaks ties in time, and where there are no times 
 import gzip
 import logging
 import zlib
+from functools import cache
 from pathlib import Path
 
 import polars as pl
+
+from datamodules.times import whole_times
 
 logger = logging.getLogger(__name__)
 
@@ -42,24 +45,42 @@ def read_table(
     """Gives the interactions of one file, checked: the columns of `SCHEMA`, rows in the file's order.
 
     Files are .csv, .tsv, RecBole's .inter (tabs; a header such as `user_id:token`), each plain or .gz, and .parquet.
-    A repeated (user, item) counts once: with the rating and time of its last row, at the place of its first.
+    A repeated (user, item) counts once: with the rating and time of its last row, at the place of its first; that its rows
+    disagree on the rating is said, with how many do, once for each file.
 
     Columns of .inter are named without the type after the colon. `rating_column` None: every row is a rating of 1;
-    `timestamp_column` None, or one that is not there: no times. A file without a row is refused unless it `may_be_empty`.
+    `timestamp_column` None: no times. Times are numbers, or dates as ISO 8601 writes them (`datamodules.times`). A file without
+    a row is refused unless it `may_be_empty`.
     """
     path = Path(path)
-    needed = [user_column, item_column, *([] if rating_column is None else [rating_column])]
-    raw = _read(path, needed, timestamp_column, may_be_empty=may_be_empty)
+    needed = [name for name in (user_column, item_column, rating_column, timestamp_column) if name is not None]
+    raw = _read(path, needed, may_be_empty=may_be_empty)
     table = raw.select(
         user_id=_ids(raw[user_column], path),
         item_id=_ids(raw[item_column], path),
         rating=pl.lit(1.0) if rating_column is None else _ratings(raw[rating_column], path),
-        timestamp=_times(raw[timestamp_column], path) if timestamp_column in raw.columns else pl.lit(None, pl.Int64),
+        timestamp=pl.lit(None, pl.Int64) if timestamp_column is None else _times(raw[timestamp_column], path),
     )
     merged = table.group_by("user_id", "item_id", maintain_order=True).last()
     if merged.height < table.height:
         logger.info("%s: %d repeated (user, item) rows merged", path, table.height - merged.height)
+        _report_conflicts(table, path)
     return merged
+
+
+def _report_conflicts(table: pl.DataFrame, path: Path) -> None:
+    """Say how many (user, item) have rows that disagree on the rating, and what was done."""
+    rated = table.group_by("user_id", "item_id").agg(different=pl.col("rating").n_unique() > 1)
+    if number := int(rated["different"].sum()):
+        warn_once(
+            f"{path}: {number} of {rated.height} (user, item) have rows with different ratings; the last row of each counts."
+        )
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Say something of the data, once however often they are read."""
+    logger.warning("%s", text)
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:
@@ -68,7 +89,7 @@ def read_negatives(path: str | Path, user_column: str = "user_id", item_column: 
     return raw.select(user_id=_ids(raw[user_column], Path(path)), item_id=_ids(raw[item_column], Path(path)))
 
 
-def _read(path: Path, needed: list[str], optional: str | None = None, *, may_be_empty: bool = False) -> pl.DataFrame:
+def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.DataFrame:
     """Gives columns of a file; strings are stripped, and null where nothing is left."""
     if not path.is_file():
         raise FileNotFoundError(
@@ -87,10 +108,11 @@ def _read(path: Path, needed: list[str], optional: str | None = None, *, may_be_
         raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
     if missing := [name for name in needed if name not in raw.columns]:
         raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Name the right ones "
-            "(rating_column=None: the file has no ratings, every row counts as 1)."
+            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Name the right ones, or say "
+            "that there are none (rating_column null: every row counts as 1; timestamp_column null: no times, a user's rows run "
+            "from oldest to newest)."
         )
-    chosen = raw.select(name for name in raw.columns if name in (*needed, optional))
+    chosen = raw.select(name for name in raw.columns if name in needed)
     return chosen.with_columns(pl.col(pl.String, pl.Categorical).cast(pl.String).str.strip_chars().replace("", None))
 
 
@@ -141,7 +163,12 @@ def _ratings(column: pl.Series, path: Path) -> pl.Series:
 
 
 def _times(column: pl.Series, path: Path) -> pl.Series:
-    """Gives a column as whole timestamps; integers keep their exact value, which a float would not."""
-    whole = column.cast(pl.Int64, strict=False)
-    exact = column.dtype == pl.String and whole.null_count() == column.null_count()
-    return whole if exact or column.dtype.is_integer() else _numbers(column, path, "timestamp").cast(pl.Int64)
+    """Gives a column as whole timestamps."""
+    times, broken = whole_times(column)
+    if broken.any():
+        raise ValueError(
+            f"{int(broken.sum())} of {len(column)} timestamps of {path}, column {column.name!r}, are no finite numbers and no "
+            f"dates such as 2014-07-01 or 2014-07-01T12:30:00Z (all of one kind), the first is {column.filter(broken)[0]!r}: drop "
+            "or mend these rows, or give timestamp_column null if times do not matter."
+        )
+    return times

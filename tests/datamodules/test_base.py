@@ -100,7 +100,14 @@ def held_out_by_hand(folder: Path, valid: str, test: str, **settings: Any) -> di
     folder.mkdir()
     for stem, part in (("left", rows), ("left_valid", [f"u0,{valid}"]), ("left_test", [f"u0,{test}"])):
         (folder / f"{stem}.csv").write_text("\n".join(["user_id,item_id", *part]) + "\n")
-    data = Files("made", "left", root=folder, rating_column=None, evaluation=Evaluation("given", **settings))
+    data = Files(
+        "made",
+        "left",
+        root=folder,
+        rating_column=None,
+        timestamp_column=None,
+        evaluation=Evaluation("given", **settings),
+    )
     data.read_target()
     return data.digests | {"train": data.train.digest()}
 
@@ -215,7 +222,7 @@ def test_one_item_of_each_user_is_tested_without_validation(split: SplitName) ->
 def test_users_with_one_item_are_learned_from_and_not_tested(split: SplitName, tmp_path: Path) -> None:
     rows = ["user_id,item_id", *(f"u{n},i{m}" for n in range(5) for m in range(n + 1))]
     (tmp_path / "left.csv").write_text("\n".join(rows) + "\n")
-    data = files(root=tmp_path, rating_column=None, evaluation=Evaluation(split=split))
+    data = files(root=tmp_path, rating_column=None, timestamp_column=None, evaluation=Evaluation(split=split))
     data.read_target()
     assert data.test.users.tolist() == [1, 2, 3, 4]
     assert data.summary["users_without_test_item"] == 1

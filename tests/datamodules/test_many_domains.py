@@ -18,7 +18,7 @@ USERS = {TARGET: range(30)} | {name: (2 * at, 2 * at + 1, 100 + at) for at, name
 
 def files(root: Path, **settings: Any) -> Files:  # noqa: ANN401
     defaults: dict[str, Any] = {"sources": SOURCES, "missing_users": "zero", "evaluation": Evaluation("random2")}
-    return Files("many", TARGET, root=root, rating_column=None, **defaults | settings)
+    return Files("many", TARGET, root=root, rating_column=None, timestamp_column=None, **defaults | settings)
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ def test_without_its_last_rating_a_source_is_published_as_with_it(
     lists = lists if columns is None else lists | {"catalogues": {"a": columns}}
     for rows in files:
         (tmp_path / "a.csv").write_text("\n".join(["user_id,item_id,rating", *rows, ""]))
-        data = Files("own", "b", ["a"], root=tmp_path, filters=filters, **lists)
+        data = Files("own", "b", ["a"], root=tmp_path, timestamp_column=None, filters=filters, **lists)
         source = data.source("a")
         assert source.user_ids.tolist() == list("abcdef")
         for publisher in (
@@ -219,7 +219,7 @@ def test_there_is_nothing_to_learn_of_a_target_without_a_rating(
 ) -> None:
     (tmp_path / "a.csv").write_text("\n".join(["user_id,item_id,rating", *rows, ""]))
     with pytest.raises(ValueError, match=message):
-        Files("own", "a", root=tmp_path, filters=filters, **lists).read_target()
+        Files("own", "a", root=tmp_path, timestamp_column=None, filters=filters, **lists).read_target()
 
 
 class Elsewhere(Held):

@@ -55,12 +55,12 @@ def test_columns_go_by_name(tmp_path: Path) -> None:
 
 def test_inter_columns_are_named_without_their_type(tmp_path: Path) -> None:
     path = write(tmp_path / "x.inter", 'uid:token\tiid:token\tclick:float\nu"1\ti\t1\n')
-    assert read_table(path, "uid", "iid", "click").row(0) == ('u"1', "i", 1.0, None)
+    assert read_table(path, "uid", "iid", "click", None).row(0) == ('u"1', "i", 1.0, None)
 
 
 def test_without_a_rating_column_every_row_is_one(tmp_path: Path) -> None:
     path = csv(tmp_path / "x.csv", "u,i", "u,j", header="user_id,item_id")
-    assert read_table(path, rating_column=None)["rating"].to_list() == [1.0, 1.0]
+    assert read_table(path, rating_column=None, timestamp_column=None)["rating"].to_list() == [1.0, 1.0]
 
 
 def test_no_times_are_nulls(tmp_path: Path) -> None:
@@ -72,6 +72,38 @@ def test_no_times_are_nulls(tmp_path: Path) -> None:
 def test_times_keep_every_digit_and_floats_are_cut(tmp_path: Path) -> None:
     assert read_table(csv(tmp_path / "a.csv", "u,i,1,9007199254740993"))["timestamp"][0] == 9007199254740993
     assert read_table(csv(tmp_path / "b.csv", "u,i,1,12.9"))["timestamp"][0] == 12
+
+
+def test_dates_become_seconds_of_utc(tmp_path: Path) -> None:
+    said = [
+        "2014-07-01",
+        "2014-07-01T12:30:00Z",
+        "2014-07-01 12:30:00.9",
+        "2014-07-01T12:30:00+02:00",
+        "1969-12-31T23:59:59.5",
+    ]
+    table = read_table(csv(tmp_path / "x.csv", *(f"u,{at},1,{when}" for at, when in enumerate(said)), "u,x,1,"))
+    day = 1404172800
+    noon = day + 45_000
+    assert table["timestamp"].to_list() == [day, noon, noon, noon - 7200, -1, None]
+    assert read_table(csv(tmp_path / "y.csv", "u,i,1,20140701"))["timestamp"][0] == 20140701, "a number stays one"
+
+
+@pytest.mark.parametrize(("rows", "first"), [(["2014-07-01", "7"], "7"), (["2014-07-01", "2014-13-01"], "2014-13-01")])
+def test_times_are_of_one_kind(tmp_path: Path, rows: list[str], first: str) -> None:
+    path = csv(tmp_path / "x.csv", *(f"u,{when},1,{when}" for when in rows))
+    with pytest.raises(
+        ValueError, match=f"1 of 2 timestamps .* no dates such as 2014-07-01 .*all of one kind.*first is '{first}'"
+    ):
+        read_table(path)
+
+
+def test_repeats_that_disagree_are_counted_once_for_each_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = csv(tmp_path / "x.csv", "u,i,1,5", "u,j,2,6", "u,i,4,7", "u,j,2,8", "v,i,3,1")
+    for _ in range(2):
+        assert read_table(path)["rating"].to_list() == [4.0, 2.0, 3.0]
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [f"{path}: 1 of 3 (user, item) have rows with different ratings; the last row of each counts."]
 
 
 def test_repeats_keep_the_last_rating_at_the_first_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -141,13 +173,17 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 def test_a_missing_column_lists_those_that_are_there(tmp_path: Path) -> None:
     path = csv(tmp_path / "x.csv", "u,i", header="user_id,item_id")
     with pytest.raises(ValueError, match=r"no column 'rating'; its columns are \['user_id', 'item_id'\]"):
-        read_table(path)
+        read_table(path, timestamp_column=None)
+    with pytest.raises(
+        ValueError, match=r"no column 'timestamp'.*or say that there are none .*timestamp_column null: no times"
+    ):
+        read_table(path, rating_column=None)
 
 
 def test_ids_that_are_floats_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"user_id": [1.0], "item_id": ["a"]}).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="are Float64; ids are strings or integers"):
-        read_table(tmp_path / "x.parquet", rating_column=None)
+        read_table(tmp_path / "x.parquet", rating_column=None, timestamp_column=None)
 
 
 def test_negatives_keep_their_order(tmp_path: Path) -> None:
