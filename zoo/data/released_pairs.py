@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import PairBatch, TripleBatch
+from zoo.data.unseen import UnseenItems
 from zoo.nn.rows import DenseRows, ReadableRows, SparseRows, zeros_and_ones
 
 
@@ -31,7 +32,6 @@ class ReleasedPairs(nn.Module):
 
     users: Tensor  # row of each pair, (pairs,)
     items: Tensor  # item of each pair, (pairs,)
-    keys: Tensor  # user * num_items + item, rising, (pairs,)
 
     def __init__(self, rows: SparseRows) -> None:
         super().__init__()
@@ -41,9 +41,9 @@ class ReleasedPairs(nn.Module):
         if full := int((counts == rows.width).sum()):
             raise ValueError(f"{full} of its users have every one of the {rows.width} items, and no other to be drawn")
         users = torch.repeat_interleave(counts)
-        keys = users * rows.width + rows.items
-        for name, tensor in {"users": users, "items": rows.items, "keys": keys.sort().values}.items():
-            self.register_buffer(name, tensor, persistent=False)
+        self.register_buffer("users", users, persistent=False)
+        self.register_buffer("items", rows.items, persistent=False)
+        self._unseen = UnseenItems((users * rows.width + rows.items).sort().values, rows.num_rows, rows.width)
 
     @classmethod
     def of(cls, rows: ReadableRows, source: str, reader: str) -> ReleasedPairs:
@@ -78,25 +78,13 @@ class ReleasedPairs(nn.Module):
         users, items = self._observed(count)
         repeated = users.repeat(num_negatives)
         labels = torch.cat([torch.ones(len(users)), torch.zeros(len(repeated))]).to(users.device)
-        return PairBatch(torch.cat([users, repeated]), torch.cat([items, self._others(repeated)]), labels)
+        return PairBatch(torch.cat([users, repeated]), torch.cat([items, self._unseen.draw(repeated)]), labels)
 
     def triples(self, count: int) -> TripleBatch:
         """So many observed pairs, drawn with replacement, with another item each."""
         users, items = self._observed(count)
-        return TripleBatch(users, items, self._others(users))
+        return TripleBatch(users, items, self._unseen.draw(users))
 
     def _observed(self, count: int) -> tuple[Tensor, Tensor]:
         index = torch.randint(max(self.num_pairs, 1), (count if self.num_pairs else 0,), device=self.users.device)
         return self.users[index], self.items[index]
-
-    def _others(self, users: Tensor) -> Tensor:
-        """An item for each user (batch,), uniform over those the user has not: rejection sampling."""
-        items = torch.randint(self.num_items, users.shape, device=users.device)
-        while len(rejected := self._has(users, items).nonzero().squeeze(1)):
-            items[rejected] = torch.randint(self.num_items, rejected.shape, device=users.device)
-        return items
-
-    def _has(self, users: Tensor, items: Tensor) -> Tensor:
-        keys = users * self.num_items + items
-        places = torch.searchsorted(self.keys, keys).clamp(max=max(self.num_pairs - 1, 0))
-        return self.keys[places] == keys if self.num_pairs else torch.zeros_like(keys, dtype=torch.bool)

@@ -1,17 +1,27 @@
 """Training batches: a plain resumable iterable of vectorised batches, with negative sampling."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from zoo.data.batches import Batch, PairBatch, TripleBatch, UserBatch
-from zoo.data.pairs import contains
 from zoo.data.ratings import Ratings
+from zoo.data.unseen import UnseenItems
 
 Made = TypeVar("Made")
+#: What is drawn for example indices (examples,), one row for each.
+Draw: TypeAlias = Callable[[Tensor, Generator], Tensor]
+
+_DRAWN_AT_ONCE = 1 << 16  # examples: a few MiB, and a resumed epoch begins with the block it stopped in
+
+
+def nothing_drawn(index: Tensor, generator: Generator) -> Tensor:
+    """What a form draws that has nothing random: rows of no number, shape ``(examples, 0)``."""
+    return index.new_empty(len(index), 0)
 
 
 class Share(NamedTuple):
@@ -34,22 +44,24 @@ class Batches(Generic[Made]):
     cannot resume one inside an epoch. Every process gets equally many batches; the shuffled order is padded with its
     own beginning where it does not divide.
 
-    There are ``size`` examples, ``batch_size`` in a batch of one process. ``make`` makes a batch of example indices (batch,)
-    and a generator; the seed is that of order and negatives; each epoch has its own order where ``shuffle`` says so.
+    There are ``size`` examples, ``batch_size`` in a batch of one process. What is random in a batch is drawn for many of them at
+    once: ``draw`` makes what belongs to example indices (examples,), row by row, of a generator, and ``make`` a batch of its
+    indices (batch,) and rows. The seed is that of order and draws; each epoch has its own order where ``shuffle`` says so.
     """
 
     def __init__(
         self,
         size: int,
         batch_size: int,
-        make: Callable[[Tensor, Generator], Made],
+        make: Callable[[Tensor, Tensor], Made],
         seed: int,
         epoch: Callable[[], int] = lambda: 0,
         share: Share = Share(),  # noqa: B008  a NamedTuple is immutable
         shuffle: bool = True,
+        draw: Draw = nothing_drawn,
     ) -> None:
         self.size, self.batch_size, self.make, self.seed = size, batch_size, make, seed
-        self.epoch, self.share, self.shuffle = epoch, share, shuffle
+        self.epoch, self.share, self.shuffle, self.draw = epoch, share, shuffle, draw
         self._start = self._at = 0
 
     def __len__(self) -> int:
@@ -60,10 +72,15 @@ class Batches(Generic[Made]):
         epoch = self.epoch()  # read here, in the generator's body: Lightning has restored it by now
         start, self._start = self._start, 0
         order = self._order(epoch)
-        for k in range(start, len(self)):
-            self._at = k + 1
-            index = order[k * self.batch_size : (k + 1) * self.batch_size]
-            yield self.make(index, seeded(self.seed, epoch, k, self.share.rank))
+        at_once = max(_DRAWN_AT_ONCE // self.batch_size, 1)  # batches
+        for block in range(start // at_once, -(-len(self) // at_once)):
+            index = order[block * at_once * self.batch_size : (block + 1) * at_once * self.batch_size]
+            drawn = self.draw(index, seeded(self.seed, epoch, block, self.share.rank))
+            parts = zip(*(torch.split(part, self.batch_size) for part in (index, drawn)), strict=True)
+            for k, (examples, rows) in enumerate(parts, block * at_once):
+                if k >= start:
+                    self._at = k + 1
+                    yield self.make(examples, rows)
 
     def _order(self, epoch: int) -> Tensor:
         generator = seeded(self.seed, epoch)
@@ -87,47 +104,44 @@ class TrainingExamples:
         users, items = train.pairs()
         self.users, self.items = torch.from_numpy(users), torch.from_numpy(items)
         self.num_items = train.num_items
-        self.keys = train.pair_keys
         self.num_negatives = num_negatives
         self.known = torch.from_numpy(np.unique(users))
         self.full_users = int((torch.bincount(self.users) == train.num_items).sum())
+        self._unseen = UnseenItems(torch.from_numpy(train.pair_keys), train.num_users, train.num_items)
 
-    def batches(self, form: str) -> tuple[int, Callable[[Tensor, Generator], Batch]]:
-        """How many examples a form has, and what makes a batch of it."""
+    def batches(self, form: str) -> tuple[int, Callable[[Tensor, Tensor], Batch], Draw]:
+        """How many examples a form has, what makes a batch of it, and what is drawn for each example."""
         if form in ("users", "once"):
-            return len(self.known), lambda index, _: UserBatch(self.known[index])
-        make: dict[str, Callable[[Tensor, Generator], Batch]] = {
-            "pairs": self.pairs,
-            "triples": self.triples,
-            "steps": lambda *_: UserBatch(self.known),
-        }
-        return len(self.users), make[form]
+            return len(self.known), lambda index, _: UserBatch(self.known[index]), nothing_drawn
+        if form == "steps":
+            return len(self.users), lambda *_: UserBatch(self.known), nothing_drawn
+        make: dict[str, Callable[[Tensor, Tensor], Batch]] = {"pairs": self.pairs, "triples": self.triples}
+        return len(self.users), make[form], self.negatives if form == "pairs" else partial(self.negatives, count=1)
 
-    def pairs(self, index: Tensor, generator: Generator) -> PairBatch:
-        """Observed pairs with label 1, then ``num_negatives`` sampled ones for each with label 0."""
+    def pairs(self, index: Tensor, negatives: Tensor) -> PairBatch:
+        """Observed pairs (batch,) with label 1, then their negatives (batch, num_negatives) with label 0."""
         users, items = self.users[index], self.items[index]
-        repeated = users.repeat(self.num_negatives)
-        negatives = self.negatives(repeated, generator)
-        labels = torch.cat([torch.ones(len(users)), torch.zeros(len(repeated))])
-        return PairBatch(torch.cat([users, repeated]), torch.cat([items, negatives]), labels)
+        count = negatives.shape[1]
+        labels = torch.zeros(len(users) * (1 + count))
+        labels[: len(users)] = 1
+        return PairBatch(users.repeat(1 + count), torch.cat([items, negatives.T.flatten()]), labels)
 
-    def triples(self, index: Tensor, generator: Generator) -> TripleBatch:
-        """Observed pairs with one sampled item each."""
-        users = self.users[index]
-        return TripleBatch(users, self.items[index], self.negatives(users, generator))
+    def triples(self, index: Tensor, negatives: Tensor) -> TripleBatch:
+        """Observed pairs (batch,) with one negative each, (batch, 1)."""
+        return TripleBatch(self.users[index], self.items[index], negatives.squeeze(1))
 
-    def negatives(self, users: Tensor, generator: Generator) -> Tensor:
-        """One item for each user (batch,), uniform over those the user has not rated in training: rejection sampling."""
+    def negatives(self, index: Tensor, generator: Generator, count: int | None = None) -> Tensor:
+        """Items that the users of observed pairs (examples,) have not rated in training, shape ``(examples, count)``.
+
+        They are uniform over all such items, with replacement; ``count`` is ``num_negatives`` unless given.
+        """
         if self.full_users:
             raise ValueError(
                 f"{self.full_users} users have rated every one of the {self.num_items} items, so they have no negative "
                 "item to sample. Use a method that reads whole rows, or filter these users out."
             )
-        items = torch.randint(self.num_items, (len(users),), generator=generator)
-        # A user with n of the I items is drawn for I / (I - n) times on average: little more than once in sparse data.
-        while len(rejected := contains(self.keys, (users * self.num_items + items).numpy()).nonzero()[0]):
-            items[rejected] = torch.randint(self.num_items, (len(rejected),), generator=generator)
-        return items
+        users = self.users[index].repeat_interleave(self.num_negatives if count is None else count)
+        return self._unseen.draw(users, generator).reshape(len(index), -1)
 
 
 class Learner(Protocol):
@@ -148,9 +162,9 @@ def training_batches(
     shuffle: bool = True,
 ) -> Batches[Batch]:
     """Batches of the form that a method wants; arguments as those of `Batches`."""
-    size, make = TrainingExamples(train, method.num_negatives).batches(method.batches)
+    size, make, draw = TrainingExamples(train, method.num_negatives).batches(method.batches)
     if method.batches == "steps":
         size, batch_size, shuffle = method.steps_per_epoch, 1, False
     elif method.batches == "once":
         batch_size, shuffle = size, False
-    return Batches(size, batch_size, make, seed, epoch, share, shuffle)
+    return Batches(size, batch_size, make, seed, epoch, share, shuffle, draw)

@@ -6,7 +6,7 @@ import torch
 from scipy.sparse import csr_array
 
 from tests.samples import rated, some_ratings
-from zoo.data.batches import PairBatch, TripleBatch, UserBatch
+from zoo.data.batches import UserBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.training import Batches, Share, TrainingExamples, seeded
@@ -14,7 +14,7 @@ from zoo.nn.rows import SparseRows
 
 
 def batches(epoch: int = 0, seed: int = 0, share: Share = Share(), size: int = 23) -> Batches[torch.Tensor]:  # noqa: B008
-    return Batches(size, 4, lambda index, generator: index, seed, lambda: epoch, share)
+    return Batches(size, 4, lambda index, _: index, seed, lambda: epoch, share)
 
 
 def test_an_epoch_holds_every_example_once() -> None:
@@ -54,15 +54,34 @@ def test_processes_share_an_epoch_in_equal_parts(world: int) -> None:
     assert len(seen) <= 23 + world - 1
 
 
-def test_random_numbers_depend_on_seed_epoch_batch_and_process() -> None:
-    def drawn(epoch: int = 0, seed: int = 0, rank: int = 0) -> list[int]:
-        def number(_: torch.Tensor, generator: torch.Generator) -> int:
-            return int(torch.randint(2**60, (), generator=generator))
+def numbers(epoch: int = 0, seed: int = 0, rank: int = 0, size: int = 24, batch_size: int = 4) -> Batches[list[int]]:
+    """Batches of one random number for each example."""
 
-        return list(Batches(24, 4, number, seed, lambda: epoch, Share(rank, 2)))
+    def draw(index: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return torch.randint(2**60, (len(index),), generator=generator)
 
-    assert drawn() == drawn()
-    assert len({*drawn(), *drawn(epoch=1), *drawn(seed=1), *drawn(rank=1)}) == 4 * 3
+    share = Share(rank, 2)
+    return Batches(size, batch_size, lambda _, rows: rows.tolist(), seed, lambda: epoch, share, draw=draw)
+
+
+def test_random_numbers_depend_on_seed_epoch_example_and_process() -> None:
+    assert list(numbers()) == list(numbers())
+    settings: list[dict[str, int]] = [{}, {"epoch": 1}, {"seed": 1}, {"rank": 1}]
+    drawn = [number for some in settings for batch in numbers(**some) for number in batch]
+    assert len(drawn) == len(set(drawn)) == 4 * 12
+
+
+def test_numbers_of_many_batches_are_drawn_at_once_and_are_the_same_after_a_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zoo.data.training._DRAWN_AT_ONCE", 12)  # three batches of four
+    whole = list(numbers(size=46))  # 23 for each process: six batches, the last one short
+    assert [len(batch) for batch in whole] == [4, 4, 4, 4, 4, 3]
+    for stop in range(6):
+        resumed = numbers(size=46)
+        resumed.load_state_dict({"at": stop})
+        assert list(resumed) == whole[stop:]
+    assert len({number for batch in whole for number in batch}) == 23, "each block draws numbers of its own"
 
 
 def test_evaluation_is_shared_without_padding() -> None:
@@ -73,39 +92,29 @@ def test_evaluation_is_shared_without_padding() -> None:
 def test_negatives_are_never_positives() -> None:
     ratings = some_ratings(density=0.5)
     examples = TrainingExamples(ratings, num_negatives=50)
-    batch = examples.pairs(torch.arange(ratings.num_ratings), seeded(0))
-    assert isinstance(batch, PairBatch)
-    positives = rated(ratings, batch.users, batch.items)
-    assert np.array_equal(positives, batch.labels.numpy() == 1)
-    triples = examples.triples(torch.arange(ratings.num_ratings), seeded(0))
-    assert isinstance(triples, TripleBatch)
+    everything = torch.arange(ratings.num_ratings)
+    batch = examples.pairs(everything, examples.negatives(everything, seeded(0)))
+    assert len(batch.users) == 51 * ratings.num_ratings
+    assert np.array_equal(rated(ratings, batch.users, batch.items), batch.labels.numpy() == 1)
+    triples = examples.triples(everything, examples.negatives(everything, seeded(0), count=1))
     assert rated(ratings, triples.users, triples.positives).all()
     assert not rated(ratings, triples.users, triples.negatives).any()
-
-
-def test_negatives_are_uniform_over_the_rest() -> None:
-    ratings = some_ratings(users=1, items=7, density=0.4)
-    free = np.setdiff1d(np.arange(7), ratings.matrix.indices)
-    drawn = TrainingExamples(ratings).negatives(torch.zeros(40_000, dtype=torch.long), seeded(1)).numpy()
-    counts = np.bincount(drawn, minlength=7)[free]
-    # Five standard deviations per item: a right sampler fails with probability below 1e-5.
-    assert np.abs(counts - 40_000 / len(free)).max() < 5 * np.sqrt(40_000 / len(free))
 
 
 def test_a_user_who_rated_everything_has_no_negative() -> None:
     full = Ratings(csr_array(np.ones((1, 3))), np.array(["u"]), np.array(["a", "b", "c"]))
     with pytest.raises(ValueError, match="1 users have rated every one of the 3 items"):
-        TrainingExamples(full).triples(torch.tensor([0]), seeded(0))
-    size, make = TrainingExamples(full).batches("users")
+        TrainingExamples(full).negatives(torch.tensor([0]), seeded(0))
+    size, make, draw = TrainingExamples(full).batches("users")
     assert size == 1
-    assert isinstance(make(torch.tensor([0]), seeded(0)), UserBatch)
+    assert isinstance(make(torch.tensor([0]), draw(torch.tensor([0]), seeded(0))), UserBatch)
 
 
 def test_users_without_ratings_are_not_learned_from() -> None:
     matrix = csr_array(np.array([[1.0, 0], [0, 0], [1, 1]]))
-    size, make = TrainingExamples(Ratings(matrix, np.array(["a", "b", "c"]), np.array(["x", "y"]))).batches("users")
+    size, make, _ = TrainingExamples(Ratings(matrix, np.array(["a", "b", "c"]), np.array(["x", "y"]))).batches("users")
     assert size == 2
-    assert make(torch.arange(2), seeded(0))[0].tolist() == [0, 2]
+    assert make(torch.arange(2), torch.empty(2, 0))[0].tolist() == [0, 2]
 
 
 def test_a_case_leaves_out_what_is_seen_and_keeps_its_own_item() -> None:
