@@ -29,6 +29,12 @@ METHODS = (
         "zoo/recommender.py",
         ("tests/zoo/test_metrics_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
         (
+            "the mean of an epoch is over batches",
+            "value.detach() * weight, weights + weight",
+            "value.detach(), weights + 1",
+        ),
+        ("an epoch's mean holds those before", "self._means.clear()", "pass"),
+        (
             "a user needs history and a release",
             "return known | self.has_row(users) if self.scores_cold_users",
             "return known & self.has_row(users) if self.scores_cold_users",

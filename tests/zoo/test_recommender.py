@@ -124,3 +124,32 @@ def test_the_best_unseen_items_are_recommended_and_no_seen_one(top_k: int) -> No
             assert [scores[user][item] for item in kept] == [scores[user][item] for item in unseen[:top_k]]
             done.append(user)
     assert done == list(range(USERS))
+
+
+class Costly(Given):
+    """A loss for each epoch and batch that is known: ten times the epoch, and how many users there are."""
+
+    batches = "users"
+
+    def build(self, sizes: Sizes) -> None:
+        super().build(sizes)
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.lr = 1e-3
+        self.seen: list[list[int]] = []
+
+    def step(self, batch: Batch) -> Outputs:
+        if not self.seen or len(self.seen) <= self.current_epoch:
+            self.seen.append([])
+        self.seen[-1].append(len(batch.users))
+        return {"loss": 10.0 * self.current_epoch + len(batch.users) + 0 * self.weight}
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_examples() -> None:
+    made, method, run = data(), Costly(), trainer()
+    made.batch_size = 7
+    run.fit_loop.max_epochs = 2
+    run.fit(method, datamodule=made)
+    assert [len(set(sizes)) for sizes in method.seen] == [2, 2], "the last batch is shorter"
+    sizes = np.array(method.seen[-1])
+    expected = 10 + (sizes**2).sum() / sizes.sum()
+    assert float(run.callback_metrics["train/loss"]) == pytest.approx(expected)

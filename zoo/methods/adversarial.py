@@ -61,21 +61,18 @@ class Adversarial(Recommender):
         discriminator, generator = optimizers
         outputs = self.discriminator_step(batch)
         self._learn(discriminator, outputs["loss"] + self.penalties(outputs, to="critic").mean())
-        self._log("train/discriminator_loss", outputs["loss"], batch)
+        self.log_mean("train/discriminator_loss", outputs["loss"], len(batch.users))
         outputs = self.step(batch)
         loss = outputs["loss"] + self.penalties(outputs, to="generator").mean()
         loss = loss + self.penalties(outputs).mean() / len(batch.users)
         self._learn(generator, loss)
-        self._log("train/loss", loss, batch, prog_bar=True)
+        self.log_mean("train/loss", loss, len(batch.users))
 
     def _learn(self, optimizer: Optimizer, loss: Tensor) -> None:
         optimizer.zero_grad()
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.manual_backward(loss, inputs=own)  # the other network's gradients are not wanted, nor worked out
         optimizer.step()
-
-    def _log(self, name: str, loss: Tensor, batch: Batch, prog_bar: bool = False) -> None:
-        self.log(name, loss.detach(), prog_bar=prog_bar, on_step=False, on_epoch=True, batch_size=len(batch.users))
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam for each network, the discriminator's first."""

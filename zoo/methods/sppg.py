@@ -210,7 +210,7 @@ class SPPG(Recommender):
         optimizer.step()
         self.averaged.update_parameters(self.generator)
         if "fake_scores" not in self.secret:
-            self.log("train/loss", loss.detach(), prog_bar=True, on_step=False, on_epoch=True, batch_size=len(users))
+            self.log_mean("train/loss", loss, len(users))
 
     def step(self, batch: Batch) -> Outputs:
         """The generator's loss and the scores of its rows; the critic's losses are its own."""
