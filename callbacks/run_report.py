@@ -3,6 +3,7 @@
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 
+#: What the figures of a stage are called.
+NAMES = {"test": "test", "val": "validation"}
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 
 
@@ -56,6 +59,9 @@ class RunReport(Callback):
             "epochs": trainer.current_epoch,
             "parameters": sum(p.numel() for p in pl_module.parameters()),
         }
+        dry: bool | int = trainer.fast_dev_run  # type: ignore[attr-defined]  # set when it is made
+        if not dry and trainer.datamodule.summary["split"] == "none":  # type: ignore[attr-defined]  # no test will follow
+            self._report(trainer, pl_module, "test", METRICS)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the figures, unless this is the validation of an epoch."""
@@ -88,7 +94,10 @@ class RunReport(Callback):
         self._write(trainer, file, report)
         if trainer.is_global_zero:
             title = type(pl_module).__name__ + (f" ({by_counts} cases ranked by item counts)" if by_counts else "")
-            Console().print(result_table(title, stage, figures, data.ks, protected))
+            remarks = (
+                data.summary["remarks"] if figures else ["nothing is held out (split none), so nothing was measured"]
+            )
+            Console().print(result_table(title, stage, figures, data.ks, protected, remarks))
 
     def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
@@ -127,24 +136,33 @@ def data_table(summary: dict[str, Any]) -> Table:
             "",
             overlap,
         )
-    table.caption = (
-        f"{summary['train_ratings']:,} ratings to train on, {summary['validation_cases']:,} validation and "
-        f"{summary['test_cases']:,} test cases; {summary['users_without_test_item']:,} users without a test item"
+    held_out = (
+        f"{summary['validation_cases']:,} validation and {summary['test_cases']:,} test cases; "
+        f"{summary['users_without_test_item']:,} users without a test item"
     )
+    if summary["split"] == "none":
+        held_out = "nothing is held out, so all epochs are trained and nothing is measured"
+    table.caption = f"{summary['train_ratings']:,} ratings to train on, {held_out}"
+    table.caption += "".join(f"\n{escape(remark)}" for remark in summary.get("remarks", ()))
     return table
 
 
 def result_table(
-    method: str, stage: str, figures: dict[str, float], ks: tuple[int, ...], protected: dict[str, PrivacyRecord]
+    method: str,
+    stage: str,
+    figures: dict[str, float],
+    ks: tuple[int, ...],
+    protected: dict[str, PrivacyRecord],
+    remarks: Sequence[str] = (),
 ) -> Table:
     """Accuracy and, beside it, what every release, or the training itself, guarantees."""
     kinds = [kind for kind in ("sampled", "full") if any(key.startswith(f"{stage}/{kind}/") for key in figures)]
     accuracy = (Column(kind, justify="right") for kind in kinds)
     table = Table("", *accuracy, "release", "unit", "epsilon", "delta", "guarantee", box=box.SIMPLE)
-    table.title = f"{method}: {'test' if stage == 'test' else 'validation'}"
+    table.title = f"{method}: {NAMES[stage] if figures else 'trained'}"
     for key in (key for key in figures if key.count("/") == 1 and "@" not in key):  # of signs, or of a known matrix
         table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}", *[""] * (len(kinds) + 4))
-    measures = [(measure, k) for k in ks for measure in METRIC_NAMES]
+    measures = [(measure, k) for k in ks for measure in METRIC_NAMES] if figures else []
     privacy = [(escape(visible(name)), *privacy_cells(record)) for name, record in protected.items()] or [
         ("none", *"----")
     ]
@@ -157,7 +175,7 @@ def result_table(
     said += [f"{escape(visible(name))}: {escape(r.standing)}" for name, r in protected.items() if r.conditions]
     if any("/pessimistic/" in key for key in figures):
         said.append("many ties: scores may have collapsed or saturated; pessimistic figures in the run folder")
-    table.caption = "\n".join(said)
+    table.caption = "\n".join([*said, *map(escape, remarks)])
     return table
 
 

@@ -16,7 +16,7 @@ from datamodules.columns import MOST_COLUMNS, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
 from datamodules.protocol import Evaluation, Filters
-from datamodules.remarks import on_negative
+from datamodules.remarks import on_cases, on_negative
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.tables import warn_once
 from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
@@ -274,7 +274,7 @@ class CrossDomainDataModule(LightningDataModule):
         self.train = train = self._matrix(self.target, parts.train, table, self.steps(self.target))
         negatives = self.read_negatives(self.target) if name == "given" else None
         self.validation, self.test = candidates(train, parts, self.evaluation, self.split_seed, negatives)
-        if not len(self.test.users) or not train.num_ratings:
+        if not (len(self.test.users) or name == "none") or not train.num_ratings:
             raise ValueError(
                 f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(self.test.users)} test "
                 f"cases, of {table.height} ratings of {train.num_users} users. A user needs at least two ratings to be "
@@ -297,6 +297,7 @@ class CrossDomainDataModule(LightningDataModule):
             "signs": self.signs,
             "seed": self.split_seed,
             "releases": {},
+            "remarks": on_cases(train, self.test, self.evaluation, self.signs),
         }
 
     # Releases.

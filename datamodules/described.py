@@ -83,12 +83,14 @@ class Described(Files):
         if not evaluation.by_time:
             return
         held_out = (self.target, *(self.sources if evaluation.hold_out_of_sources else ()))
-        if unordered := [domain for domain in held_out if domains[domain].order == "none"]:
+        across = evaluation.split == "global_time"  # the order of a user's rows is none of everybody's
+        orders = ("none", "rows") if across else ("none",)
+        if unordered := [domain for domain in held_out if domains[domain].order in orders]:
             what = "ratio with evaluation.temporal" if evaluation.split == "ratio" else evaluation.split
             other = "evaluation.temporal to false" if evaluation.split == "ratio" else "evaluation.split to random2"
             raise ValueError(
-                f"evaluation.split is {what}, and rows of {_listed(unordered)} in {self.name!r} have no times and no order: "
-                f"which is the latest is not known. Set {other}."
+                f"evaluation.split is {what}, and rows of {_listed(unordered)} in {self.name!r} have no times"
+                f"{'' if across else ' and no order'}: which is the latest is not known. Set {other}."
             )
 
 

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from datamodules.times import seconds_of
 from zoo.data.ratings import Reach, Step
 from zoo.metrics import Ties
 
-SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "given", "cold_start"]
+SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "global_time", "given", "cold_start", "none"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Filters:
         return Step(f"ratings >= {self.threshold:g} count as {what}")
 
 
+NOTHING_HELD_OUT = Step("nothing of this domain is held out")
 #: Cells that one rating may move where a source holds items out: one that is held out brings another one back.
 MOVED = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3}
 
@@ -67,10 +69,13 @@ class Evaluation:
 
     Args:
         split: `random1` (one random item per user is the test, no validation), `random2` (two random items), `latest1`
-            (latest item is the test, no validation), `latest2` (latest two), `ratio` (shares of each user's items), `given`
-            (files that ship with the data), `cold_start` (the whole target history of some users).
+            (latest item is the test, no validation), `latest2` (latest two), `ratio` (shares of each user's items), `global_time`
+            (what everybody did from two moments on), `given` (files that ship with the data), `cold_start` (the whole target
+            history of some users), `none` (nothing: all is learned from, and nothing is measured).
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
-        shares: For `ratio`: shares of train, validation and test.
+        shares: For `ratio`: shares of train, validation and test; for `global_time` without `moments` those of all rows by time.
+        moments: For `global_time`: when validation begins and when the test does, as dates of ISO 8601 or in the unit of the times;
+            the same twice: no validation. They are public.
         temporal: For `ratio`: hold out the latest items instead of random ones.
         num_candidates: Sampled negatives per user; 0: full ranking only. Lists that ship with the data (`given`) take their
             place, for validation and test alike.
@@ -86,6 +91,7 @@ class Evaluation:
     split: SplitName = "latest2"
     cold_share: float = 0.4
     shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    moments: tuple[int | str, int | str] | None = None
     temporal: bool = False
     num_candidates: int = 99
     shared_candidates: bool = False
@@ -98,17 +104,39 @@ class Evaluation:
     @property
     def has_validation(self) -> bool:
         """Whether the split holds out anything to choose a checkpoint by."""
-        return self.split not in ("random1", "latest1") and (self.split != "ratio" or self.shares[1] > 0)
+        if self.split == "global_time" and self.begins is not None:
+            return self.begins[0] < self.begins[1]
+        return self.split not in ("random1", "latest1", "none") and (
+            self.split not in ("ratio", "global_time") or self.shares[1] > 0
+        )
 
     @property
     def by_time(self) -> bool:
         """Whether the split holds out the latest items."""
-        return self.split in ("latest1", "latest2") or (self.split == "ratio" and self.temporal)
+        return self.split in ("latest1", "latest2", "global_time") or (self.split == "ratio" and self.temporal)
+
+    @property
+    def begins(self) -> tuple[int, int] | None:
+        """`moments` in the unit of the times; dates are seconds since 1970."""
+        if self.moments is None:
+            return None
+        first, second = (_moment(given) for given in self.moments)
+        if first > second:
+            raise ValueError(
+                f"moments are when validation begins and then the test; got {list(self.moments)}, turned round."
+            )
+        return first, second
 
     @property
     def step(self) -> Step:
         """What is held out of a domain that is evaluated, and what a guarantee rests on through it."""
+        if self.split == "none":
+            return NOTHING_HELD_OUT
         words = f"held-out items of this domain removed (split {self.split})"
+        if self.split == "global_time":
+            if self.moments is not None:  # a row is held out by its own time alone
+                return Step(f"{words}, from {self.moments[0]} on")
+            return Step(words, "no rating decides when held-out items begin, although shares of all rows do", "all")
         if self.split == "given":  # a list beside the ratings, which none of them moves, or half of one
             return Step(
                 words,
@@ -125,12 +153,15 @@ class Evaluation:
         """The same for a domain that is a source, of which a cold start hides nobody."""
         if self.hold_out_of_sources and self.split != "cold_start":
             return self.step
-        return Step("nothing of this domain is held out")
+        return NOTHING_HELD_OUT
 
     def __post_init__(self) -> None:
         """Check what would otherwise fail after the data are read."""
         if self.split not in get_args(SplitName):
             raise ValueError(f"split must be one of {', '.join(get_args(SplitName))}; got {self.split!r}.")
+        if self.moments is not None and self.split != "global_time":
+            raise ValueError(f"moments are of the split global_time, and split is {self.split!r}. Leave them out.")
+        _ = self.begins
         if 10 not in self.ks or min(self.ks) < 1:
             raise ValueError(
                 f"ks must be cut-offs of at least 1 with 10 among them (it chooses the checkpoint); got {self.ks}."
@@ -140,3 +171,14 @@ class Evaluation:
                 f"num_candidates must be at least 1, or 0 with full_ranking true; got {self.num_candidates} with full_ranking "
                 f"{self.full_ranking}, which leaves nothing to rank, or nothing on validation."
             )
+
+
+def _moment(given: int | str) -> int:
+    """A number, or a date in seconds since 1970."""
+    if isinstance(given, int) or (given.lstrip("-").isdigit() and len(given) != len("20140701")):
+        return int(given)
+    if (seconds := seconds_of(given)) is None:
+        raise ValueError(
+            f"moments holds {given!r}; a moment is a date such as 2014-07-01, or a number in the unit of the times."
+        )
+    return seconds

@@ -2,7 +2,9 @@
 
 import polars as pl
 
-from datamodules.protocol import Filters
+from datamodules.protocol import Evaluation, Filters
+from zoo.data.evaluation import HeldOutCases
+from zoo.data.ratings import Ratings
 
 
 def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | None:
@@ -15,3 +17,30 @@ def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | Non
     else:
         done = f"those below filters.threshold {filters.threshold} are left out"
     return f"{domain}: {len(negative)} of {table.height} ratings are negative, the lowest is {min(negative)}; {done}."
+
+
+def on_cases(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: bool) -> list[str]:
+    """Gives what makes the figures of a test say little: who is tested, on what, and against how many others; a sentence each."""
+    if not (number := len(test.users)):
+        return []
+    said = []
+    if train.num_users == 1:
+        said.append("there is one user, so the figures are of nobody else")
+    if number == 1:
+        said.append("there is one test case, so every figure is of one rank")
+    elif signs and len(set(test.ratings.tolist())) == 1:
+        said.append(f"all {number} held-out signs are {int(test.ratings[0]):+d}, so a constant is always right")
+    elif len(set(test.items.tolist())) == 1:
+        item = train.item_ids[int(test.items[0])]
+        said.append(f"all {number} test cases hold out the item {str(item)!r}, so who ranks it first is always right")
+    most = max(evaluation.ks)
+    others = {"all": train.num_items - test.seen.counts()[test.users]} if evaluation.full_ranking else {}
+    if evaluation.num_candidates:
+        others["sampled"] = (test.candidates >= 0).sum(1)
+    for kind, of_case in others.items():
+        if few := int((of_case < most).sum()):
+            said.append(
+                f"{few} of {number} test cases rank among fewer than {most} {kind} other items, so their HR@{most} is 1 whatever "
+                "the scores are"
+            )
+    return said

@@ -48,6 +48,11 @@ def hold_out(
             return leave_out_latest(table, int(evaluation.split[-1]))
         case "ratio":
             return ratio(table, evaluation.shares, seed, evaluation.temporal)
+        case "global_time":
+            return global_time(table, evaluation.shares, evaluation.begins)
+        case "none":
+            rows = _distinct(table)
+            return Split(rows, *[rows.clear()] * 3)
         case "cold_start":
             return cold_start(table, evaluation.cold_share, seed)
         case "given":
@@ -88,10 +93,7 @@ def ratio(
     is an evaluation case of its own. A repeated pair counts once, at its latest row where times matter; times on some rows
     only are refused then.
     """
-    if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
-        raise ValueError(
-            f"Shares of train, validation and test are three numbers from 0 to 1 with sum 1, got {shares}."
-        )
+    _check_shares(shares)
     rows = _place_by_time(table) if temporal else _place_by_key(_distinct(table), seed, "ratio")
     for_validation, for_test = (
         # 100 * 0.29 is just below 29
@@ -102,6 +104,41 @@ def ratio(
     held = pl.min_horizontal(test + for_validation, SIZE - 1)
     in_validation = PLACE.is_between(test, held, closed="left")
     return _split(rows, in_validation, test=PLACE.is_between(0, test, closed="left"))
+
+
+def global_time(
+    table: pl.DataFrame,
+    shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
+    begins: tuple[int, int] | None = None,
+) -> Split:
+    """Holds out what everybody did from two moments on: validation from the first of `begins`, the test from the second.
+
+    Without `begins` they are the times before which the first share of all rows lies, and the first two; rows of one time are never
+    parted, so parts may be larger or smaller than their shares. Each held-out row is a case of its own, also of a user or of an
+    item that train does not know. A repeated pair counts once, at its latest row, so that none is in two parts. Every row needs a
+    time.
+    """
+    if missing := table["timestamp"].null_count():
+        raise ValueError(
+            f"split is 'global_time', and {missing} of {table.height} rows have no timestamp, so what is before a moment is not "
+            "known: fill them in, or choose another split."
+        )
+    rows = _distinct(table.with_row_index("at").sort("timestamp", "at")).sort("at").drop("at")
+    time = pl.col("timestamp")
+    if begins is None:
+        _check_shares(shares)
+        ordered = rows["timestamp"].sort().to_list()
+        ordered.append(max(ordered, default=0) + 1)  # no share is left for the test
+        begins = ordered[int(rows.height * shares[0] + 1e-9)], ordered[int(rows.height * (1 - shares[2]) + 1e-9)]
+    first, second = begins
+    return _split(rows, time.is_between(first, second, closed="left"), time >= second)
+
+
+def _check_shares(shares: tuple[float, float, float]) -> None:
+    if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
+        raise ValueError(
+            f"Shares of train, validation and test are three numbers from 0 to 1 with sum 1, got {shares}."
+        )
 
 
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
@@ -184,4 +221,4 @@ def _split(rows: pl.DataFrame, validation: pl.Expr, test: pl.Expr, hidden: pl.Ex
     """Gives the four parts, without the columns `place` and `size`; what is held out nowhere is train."""
     hidden = pl.lit(False) if hidden is None else hidden
     parts = (~(validation | test | hidden), validation, test, hidden)
-    return Split(*(rows.filter(part).drop("place", "size") for part in parts))
+    return Split(*(rows.filter(part).drop("place", "size", strict=False) for part in parts))

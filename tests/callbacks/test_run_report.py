@@ -126,3 +126,27 @@ def test_cases_ranked_by_item_counts_are_counted(cli: Callable[..., ZooCLI], spl
     report = json.loads((Path(str(done.trainer.log_dir)) / "metrics.json").read_text(encoding="utf-8"))
     assert report["ranked_by_item_counts"] == (len(done.datamodule.test.users) if counted else 0)
     assert len(done.datamodule.test.users)
+
+
+def test_a_run_that_holds_nothing_out_says_that_nothing_was_measured(
+    cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--data", "Synthetic", *arguments("data", "Synthetic"), "--data.evaluation.split", "none")
+    run = ("--trainer.max_epochs", "3", "--trainer.accelerator", "cpu", "--publisher", "null")
+    done = cli("fit", "--model", "BPR", *arguments("model", "BPR"), *data, *run)
+    folder = Path(str(done.trainer.log_dir))
+    report = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert (report["epochs"], report["metrics"]) == (3, {})
+    assert (folder / "checkpoints" / "best.ckpt").is_file()
+    said = capsys.readouterr().out
+    assert "nothing is held out (split none), so nothing was measured" in " ".join(said.split())
+    assert f"Run folder: {folder}" in said
+    with pytest.raises(ValueError, match=r"test has nothing to measure: evaluation.split is none"):
+        cli("test", "--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
+
+
+def test_remarks_stand_below_the_figures() -> None:
+    console = Console(width=160, record=True, file=StringIO())
+    figures = {f"test/full/{name}@5": 1.0 for name in ("hit_rate", "ndcg", "mrr")}
+    console.print(result_table("BPR", "test", figures, (5,), {}, ["there is one user [b]"]))
+    assert "there is one user [b]" in console.export_text()

@@ -219,6 +219,10 @@ class ZooCLI(LightningCLI):
                 f"{self.subcommand} needs a trained model: --ckpt_path runs/.../checkpoints/best.ckpt, with the run's "
                 "own config.yaml."
             )
+        if self.subcommand != "predict" and self.datamodule.evaluation.split == "none":
+            raise UsageError(
+                f"{self.subcommand} has nothing to measure: evaluation.split is none, which holds nothing out."
+            )
         self._find_inputs()
 
     before_test = before_predict = before_validate
@@ -245,11 +249,12 @@ class ZooCLI(LightningCLI):
         """Test the chosen checkpoint once, and end with the table."""
         os.environ.pop(HANDOVER, None)
         dry: bool | int = self.trainer.fast_dev_run  # type: ignore[attr-defined]  # set when it is made
-        if dry or self.trainer.interrupted or not len(self.datamodule.test.users):
+        if dry or self.trainer.interrupted:
             return
-        (kept,) = (c for c in self.trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint))
-        best = kept.best_model_path or None
-        self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, weights_only=True, verbose=False)
+        if len(self.datamodule.test.users):
+            (kept,) = (c for c in self.trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint))
+            best = kept.best_model_path or None
+            self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, weights_only=True, verbose=False)
         folder = self.trainer.log_dir  # asks every process, so not inside the branch below
         if self.trainer.is_global_zero and self.trainer.loggers:
             print(f"Run folder: {folder}")

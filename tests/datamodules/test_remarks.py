@@ -1,0 +1,44 @@
+"""What makes figures say little is said beside them."""
+
+from typing import Any
+
+import pytest
+
+from datamodules import Evaluation
+from tests.datamodules.handmade import Held, Rows, table_of
+
+FULL: dict[str, Any] = {"num_candidates": 0}
+MANY: Rows = [(user, f"{user}{n}") for user in "abc" for n in range(8)]
+
+
+def remarks(rows: Rows, **settings: Any) -> list[str]:  # noqa: ANN401
+    data = Held({"b": table_of(rows)}, sources=(), evaluation=Evaluation("latest1", **settings))
+    data.read_target()
+    said: list[str] = data.summary["remarks"]
+    return said
+
+
+def test_an_ordinary_test_has_no_remarks() -> None:
+    assert remarks(MANY, **FULL) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("a", f"{n}") for n in range(9)], ["there is one user", "there is one test case"]),
+        ([*MANY[:8], *((f"u{n}", f"{n}") for n in range(9))], ["there is one test case"]),
+        ([*MANY, ("a", "it"), ("b", "it"), ("c", "it")], ["all 3 test cases hold out the item 'it'"]),
+    ],
+)
+def test_one_user_one_case_one_answer(rows: Rows, said: list[str]) -> None:
+    found = remarks(rows, **FULL)
+    for words in said:
+        assert any(words in remark for remark in found), found
+
+
+def test_cases_among_few_others_are_counted() -> None:
+    """Of 13 items a has 3 and b 9: a is ranked against 10 others and b against 4, whose sampled candidates are those in train."""
+    rows = [("a", f"i{n}") for n in range(3)] + [("b", f"i{n}") for n in range(4, 13)] + [("c", "i3")]
+    few = "1 of 2 test cases rank among fewer than 10 all other items, so their HR@10 is 1 whatever the scores are"
+    assert [remark for remark in remarks(rows, **FULL) if "fewer" in remark] == [few]
+    assert "2 of 2 test cases rank among fewer than 10 sampled other items" in "\n".join(remarks(rows))
