@@ -1,11 +1,13 @@
 """Measures a target's setup with the releases of 3, 7 and 15 sources; prints one line of JSON a case, each in a process of its own.
 
-    ZOO_DATA=data python benchmarks/many_domains.py
+    ZOO_DATA=data python benchmarks/many_domains.py            # or EMCDR, or FedGCDR, alone
 
-Releases are of kind `embeddings`, width 16, their vectors drawn: what they are does not change what they take. `amazon-many` is
+Releases are of kind `embeddings`, width 16, their vectors drawn: what they are does not change what they take. Of one
+layer for EMCDR, of two for FedGCDR. `amazon-many` is
 Books with the sources of FedGCDR's sets, as far as there are files of them (docs/data.md), the users each domain's own, most of
 them missing from a source. `generated` is the worst that a union can be: every user has ten ratings and stands in all 16 domains.
-Of each case the most memory held in `setup`, and after that in what a recommender (EMCDR) keeps of the target and of every release.
+Of each case the most memory held in `setup`, and after that in what a recommender keeps of the target and of every release; of
+FedGCDR also in a round of 1,024 clients and in working out the vectors that all users are scored by.
 """
 
 import json
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,11 +27,14 @@ import torch
 from generated import forget_peak, generated, peak_memory
 
 from datamodules import Amazon, CrossDomainDataModule, Evaluation, Files
-from zoo import EMCDR, Release
+from zoo import EMCDR, FedGCDR, Recommender, Release
+from zoo.data.batches import UserBatch
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
 
-WIDTH, ITEMS, EACH = 16, 20_000, 10
+WIDTH, ITEMS, EACH, CLIENTS = 16, 20_000, 10, 1024
+#: Recommenders, and how many layers the vectors have that they read.
+LAYERS = {"EMCDR": 1, "FedGCDR": 2}
 FOUR = ["clothing", "cds", "movies"]
 EIGHT = [*FOUR, "home", "electronics", "sports", "phones"]
 SIXTEEN = [*EIGHT, "toys", "grocery", "kindle", "beauty", "games", "instruments", "digital_music", "pantry"]
@@ -45,7 +51,7 @@ def data_of(case: str, folder: Path, **settings: Any) -> CrossDomainDataModule: 
     return Files("generated", "d0", SOURCES, root=folder, rating_column=None, **common)
 
 
-def prepare(case: str, folder: Path) -> None:
+def prepare(case: str, folder: Path, layers: int) -> None:
     """Write generated ratings and a release of every source, and count the users of all domains together."""
     users: dict[str, npt.NDArray[np.str_]] = {}
     if case in GENERATED:
@@ -61,17 +67,16 @@ def prepare(case: str, folder: Path) -> None:
             source = data.source(name)
             users[name], total = source.user_ids, total + source.num_ratings
         union |= set(users[name].tolist())
-        vectors = {"vectors": torch.randn(len(users[name]), 1, WIDTH)}
+        vectors = {"vectors": torch.randn(len(users[name]), layers, WIDTH)}
         record = unprotected_record("Embeddings", "vectors were drawn, to measure what they take")
         Release("embeddings", name, vectors, users[name], record, (NonPrivateEvent(),)).save(folder / name)
     facts = {"users_of_all": len(union), **({"ratings_of_sources": total} if total else {})}
     (folder / "facts.json").write_text(json.dumps(facts))
 
 
-def measure(case: str, folder: Path) -> dict[str, Any]:
-    """Setup of the target, then what a recommender keeps."""
+def measure(case: str, folder: Path, model: Recommender) -> dict[str, Any]:
+    """Setup of the target, then what a recommender keeps, and of FedGCDR what it takes to play a round and to score all users."""
     data = data_of(case, folder, releases={name: folder / name for name in data_of(case, folder).sources})
-    model = EMCDR()
     data.trainer = SimpleNamespace(lightning_module=model)  # type: ignore[assignment]
     forget_peak()
     held, start = peak_memory(), time.perf_counter()
@@ -79,8 +84,14 @@ def measure(case: str, folder: Path) -> dict[str, Any]:
     seconds, peak = time.perf_counter() - start, peak_memory()
     model._build_once(data.sizes)
     model.read_data(data)
+    kept = peak_memory()
+    if isinstance(model, FedGCDR):
+        model.step(UserBatch(torch.arange(CLIENTS)))["loss"].backward()
+        with torch.no_grad():
+            model.prepare_scoring()
     return {
         "case": case,
+        "recommender": type(model).__name__,
         **json.loads((folder / "facts.json").read_text()),
         "users": data.train.num_users,
         "ratings": data.train.num_ratings,
@@ -90,23 +101,25 @@ def measure(case: str, folder: Path) -> dict[str, Any]:
         "setup_s": round(seconds, 2),
         "before_mib": round(held),
         "setup_peak_mib": round(peak),
-        "with_recommender_peak_mib": round(peak_memory()),
+        "with_recommender_peak_mib": round(kept),
+        "round_and_scores_peak_mib": round(peak_memory()),
     }
 
 
 def main() -> None:
     """Every case, or a step of one in this process."""
-    if len(sys.argv) > 1:
-        step, case, folder = sys.argv[1:]
+    if len(sys.argv) > 2:
+        step, name, case, folder = sys.argv[1:]
         if step == "prepare":
-            prepare(case, Path(folder))
+            prepare(case, Path(folder), LAYERS[name])
         else:
-            print(json.dumps(measure(case, Path(folder))), flush=True)
+            model = FedGCDR() if name == "FedGCDR" else EMCDR()
+            print(json.dumps(measure(case, Path(folder), model)), flush=True)
         return
-    for case in (*AMAZON, *GENERATED):
+    for name, case in product(sys.argv[1:] or LAYERS, (*AMAZON, *GENERATED)):
         with tempfile.TemporaryDirectory() as folder:
             for step in ("prepare", "measure"):
-                subprocess.run([sys.executable, __file__, step, case, folder], check=True)
+                subprocess.run([sys.executable, __file__, step, name, case, folder], check=True)
 
 
 if __name__ == "__main__":

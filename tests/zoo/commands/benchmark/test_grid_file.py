@@ -1,6 +1,6 @@
 """The file of a benchmark: what it may say, what it is refused for, and that the shipped ones can be read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +259,29 @@ def test_shipped_benchmarks_have_names_of_their_own(monkeypatch: pytest.MonkeyPa
     assert len(SHIPPED) >= 3
     for called in ([path.stem for path in SHIPPED], [read_benchmark(path).title for path in SHIPPED]):
         assert len(set(called)) == len(called)
+
+
+def embedders(publisher: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Settings of every EmbeddingPublisher with an epsilon in those of a publisher, controls looked into."""
+    given = publisher.get("init_args") or {}
+    if publisher["class_path"] == "EmbeddingPublisher" and given.get("epsilon") is not None:
+        yield given
+    if isinstance(given.get("of"), dict):
+        yield from embedders(given["of"])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a cell of 15 sources would spend more than six times what its row is called."""
+    monkeypatch.chdir(ROOT)
+    benchmark = read_benchmark(path)
+    for row in benchmark.rows():
+        settings = benchmark.tasks[row.task].settings | benchmark.systems[row.system].settings
+        for given in embedders(row.publisher or {"class_path": ""}):
+            sources = settings.get("data.sources", settings["data"]["init_args"]["sources"])
+            assert given.get("num_releases", 1) == len(sources), (row.task, row.name)
 
 
 # Series, for negative transfer.
