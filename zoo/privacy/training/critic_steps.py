@@ -21,14 +21,14 @@ CriticStep = Callable[[Tensor, Losses], None]
 class CriticSteps:
     """Draws the users of each step, fills the critic's gradients, and counts."""
 
-    # Both are there once `begin` was called. A `PrivateGradient` alone protects somebody.
+    # All are there once `begin` was called. A `PrivateGradient` alone protects somebody.
     gradient: CriticStep
     sampler: PoissonSampler  # of the users of a step
+    _noise: NoiseSource  # of both; not before, since whoever trains is copied until then
 
     def __init__(self, privacy: GeneratorPrivacy) -> None:
         self.privacy = privacy
         self.taken = 0  # steps so far, over all runs that this one resumed
-        self._noise = NoiseSource.of(privacy.noise_seed)
         # What has the noise and counts it, once `begin` was called; None where nothing is claimed.
         self.noisy: PrivateGradient | SanitisedGradient | None = None
 
@@ -38,6 +38,7 @@ class CriticSteps:
         ``first`` is the critic's layer that reads rows, ``others`` are all its other parts. The number of users is public; a
         ValueError if the settings do not fit it.
         """
+        self._noise = NoiseSource.of(self.privacy.noise_seed)
         self.sampler = PoissonSampler(num_users, self.privacy.rate(num_users), self._noise)
         self.gradient = self._gradient_of(critic, first, others)
         if self.privacy.mechanism == "gs_wgan":
@@ -87,7 +88,7 @@ class CriticSteps:
         """What is spent, and how far noise with a seed has come, as plain values."""
         private = None if self.noisy is None else self.noisy.state_dict()
         about = {"mechanism": self.privacy.mechanism, "critic_steps": self.taken}
-        return {**about, "private": private, "place": self._noise.place}
+        return {**about, "private": private, "place": self._noise.place if hasattr(self, "_noise") else None}
 
     def load_state_dict(self, state: Mapping[str, Any], *, going_on: bool) -> None:
         """Go on counting; what is spent is never forgotten, here or there.
@@ -98,7 +99,7 @@ class CriticSteps:
         """
         self.taken = max(self.taken, state["critic_steps"])
         private, theirs = state["private"], state["mechanism"]
-        if going_on and not self._noise.private:
+        if going_on and hasattr(self, "_noise") and not self._noise.private:
             self._go_on_drawing(state)
         if self.noisy is None:
             return

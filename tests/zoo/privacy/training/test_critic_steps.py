@@ -71,7 +71,9 @@ def test_noise_with_a_seed_of_an_older_checkpoint_is_refused_where_it_would_be_d
     state = {"mechanism": "upstream_noise", "critic_steps": 3, "private": None}
     relation = Relation.ZERO_OUT_ONE_USER
     privacy = GeneratorPrivacy("upstream_noise", 1.0, None, relation, 1.0, 10, 20, 1, noise_seed=3, paper_faithful=True)
-    CriticSteps(privacy).load_state_dict(state, going_on=False)
-    CriticSteps(privacy).load_state_dict(state | {"critic_steps": 0}, going_on=True)
+    steps, critic = CriticSteps(privacy), SmallCritic()
+    steps.begin(USERS, critic, critic.first, (critic.condition, critic.rest))
+    steps.load_state_dict(state, going_on=False)
+    steps.load_state_dict(state | {"critic_steps": 0}, going_on=True)
     with pytest.raises(ValueError, match=r"does not say how far its noise with a seed had come.*Train anew"):
-        CriticSteps(privacy).load_state_dict(state, going_on=True)
+        steps.load_state_dict(state, going_on=True)
