@@ -30,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.privacy.rows",
         "zoo.privacy.training",
     },
+    "zoo.privacy.attacks": {"zoo.federated", "zoo.nn"},
     "zoo.release": {
         "zoo.nn",
         "zoo.privacy.accounting",

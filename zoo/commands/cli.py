@@ -266,13 +266,17 @@ def import_names() -> None:
         getattr(zoo, name)
 
 
-def main() -> None:
-    """Run the command that ``sys.argv`` holds; a refusal ends with its message, and with ``ZOO_TRACEBACK=1`` its traceback."""
-    import_names()
-    # Hardware that is not there and products that are not used; warnings and errors stay.
+def without_chatter() -> None:
+    """Leave out what libraries say of hardware that is not there and products that are not used; warnings and errors stay."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     for message in LIBRARY_CHATTER:
         warnings.filterwarnings("ignore", message=message)
+
+
+def main() -> None:
+    """Run the command that ``sys.argv`` holds; a refusal ends with its message, and with ``ZOO_TRACEBACK=1`` its traceback."""
+    import_names()
+    without_chatter()
     try:
         ZooCLI()
     except (OSError, TypeError, ValueError, MisconfigurationException, ReleaseMismatchError) as error:

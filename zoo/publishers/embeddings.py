@@ -163,15 +163,18 @@ class EmbeddingPublisher(TrainedPublisher):
         return _claimed_by(type(self.network), planned)
 
     def _bare(self, source: Ratings, domain: str) -> Mapping[str, Tensor]:
-        vectors = self._vectors(source, domain).double().numpy()
+        vectors = self.learn(source, domain)[1].double().numpy()
         return {"vectors": torch.from_numpy(clip_vectors(vectors, self.clip)).float()}
 
     def _noisy(self, plan: VectorsPlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
-        vectors = self._vectors(source, domain).numpy()
+        vectors = self.learn(source, domain)[1].numpy()
         return {"vectors": torch.from_numpy(noisy_vectors(vectors, plan, NoiseSource.of(self.noise_seed)))}
 
-    def _vectors(self, source: Ratings, domain: str) -> Tensor:
-        """Vectors of all users of the source (users, layers, width), zeros of those without ratings."""
+    def learn(self, source: Ratings, domain: str) -> tuple[LightningModule, Tensor]:
+        """The network after its training on a source, and what it made of each user (users, layers, width), before clip and noise.
+
+        Zeros of users without ratings. Neither is a release.
+        """
         check_has_ratings(source, domain)
         ratings = SourceRatings(source, batch_size=self.batch_size, seed=self.seed)
         network = self.trained(ratings, self.max_epochs).cpu().eval()
@@ -184,7 +187,7 @@ class EmbeddingPublisher(TrainedPublisher):
                 f"{domain!r} make {shape}."
             )
         starts, _, _ = source.compressed()
-        return vectors * (starts.diff() > 0)[:, None, None]
+        return network, vectors * (starts.diff() > 0)[:, None, None]
 
     def audits(self) -> list[Audit]:
         """One user's vectors in two worlds; none where nothing is claimed."""

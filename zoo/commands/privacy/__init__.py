@@ -1,1 +1,1 @@
-"""What an engineer answers for: plan, show and add up releases, keep a budget, audit a mechanism, draw a curve."""
+"""What an engineer answers for: plan, show and add up releases, keep a budget, audit a mechanism, attack, draw a curve."""

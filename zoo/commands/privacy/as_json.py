@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zoo.commands.privacy.attack import Attack
 from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
@@ -137,6 +138,17 @@ def audit_values(results: Sequence[Result | OneRunResult], runs: int, beta: floa
             | {"as_expected": result.as_expected}
             for result in results
         ],
+    }
+
+
+def attack_values(rows: Sequence[Mapping[str, Any]], attack: Attack) -> Values:
+    """Of attacks; every figure is a mean over seeds, and none is a bound."""
+    return {
+        "source": attack.source,
+        "network": type(attack.publisher.network).__name__,
+        "known": attack.known,
+        "guarantee": "none",
+        "attacks": [dict(row) for row in rows],
     }
 
 

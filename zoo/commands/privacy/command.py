@@ -1,4 +1,4 @@
-"""``python -m zoo privacy``: plan, show and add up what releases cost, keep a budget, audit a mechanism, draw its curve.
+"""``python -m zoo privacy``: plan, show and add up what releases cost, keep a budget, audit and attack, draw a curve.
 
 What a command needs is imported when it is asked for: ``--help`` and a refusal stay quick.
 """
@@ -36,6 +36,11 @@ BUDGET = (
     "With --epsilon, --delta and --relation: makes a budget. Without: shows what was spent of it. python -m zoo publish --budget "
     "FILE writes what a release costs into it before the release exists, and refuses one that would exceed the cap: of each "
     "domain where ratings are protected, of all domains together where users are."
+)
+ATTACK = (
+    "Learns an inverse of what is released, from users whom an adversary knows, and measures what it finds of others: their "
+    "vectors and their items. Also what a server reads off the updates of federated clients. Needs the source's ratings; for "
+    "research, and no guarantee: an attack that fails proves nothing."
 )
 
 
@@ -84,7 +89,7 @@ def _add_accounts(commands: Commands) -> None:
 
 
 def _add_measurements(commands: Commands) -> None:
-    """What their mechanisms do: `audit` and `curve`."""
+    """What their mechanisms do: `audit`, `attack` and `curve`."""
     audit = commands.add_parser("audit", help="try to break the claim; exit code 1 if it does not hold")
     option = audit.add_argument
     option("--config", type=Path, help="an experiment whose publisher is audited")
@@ -95,6 +100,17 @@ def _add_measurements(commands: Commands) -> None:
     option("--out", type=Path, metavar="FILE", help="write the table to a file of CSV as well, in a folder that exists")
     option("--json", action="store_true", help=JSON)
     audit.set_defaults(run=_audit)
+
+    attack = commands.add_parser("attack", help="what an adversary recovers of users; no guarantee", description=ATTACK)
+    option = attack.add_argument
+    option("--config", type=Path, required=True, help="an experiment whose publisher is an EmbeddingPublisher")
+    option("--source", metavar="NAME", help="which source is attacked, where the experiment has several")
+    option("--epsilon", type=float, nargs="+", help="attack noisy vectors at each (default: the publisher's)")
+    option("--known", type=float, default=0.5, help="share of users whom the adversary knows (default: %(default)s)")
+    option("--seeds", type=int, default=3, help="trainings, adversaries and noises (default: %(default)s)")
+    option("--out", type=Path, metavar="FILE", help="write the figures to a file of CSV, in a folder that exists")
+    option("--json", action="store_true", help=JSON)
+    attack.set_defaults(run=_attack)
 
     curve = commands.add_parser("curve", help="a PNG of delta against epsilon, and of utility where there are results")
     curve.add_argument("releases", type=Path, nargs="*", metavar="RELEASE", help="folders of releases")
@@ -208,8 +224,7 @@ def _audit(options: argparse.Namespace, overrides: list[str], console: Console) 
 
     if options.all == (options.config is not None):
         raise ValueError("Say what to audit: --config FILE for the publisher of an experiment, or --all.")
-    if options.out is not None and (options.out.is_dir() or not options.out.parent.is_dir()):
-        raise ValueError(f"--out must name a file in a folder that exists, got {options.out}. Make the folder first.")
+    _check_out(options.out)
     results = []
     audits, words = _chosen_audits(options, overrides)
     with console.status("") as status:
@@ -252,6 +267,37 @@ def _chosen_audits(
             f"{name} claims nothing that could be audited with these settings; --all audits every mechanism."
         )
     return audits, whose_word(records)
+
+
+def _attack(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
+    from zoo.commands.cli import without_chatter
+    from zoo.commands.privacy.attack import Attack, attack_table, summary, write_attacks
+
+    without_chatter()
+
+    _check_out(options.out)
+    attack = Attack.read(
+        options.config, overrides, options.source, options.epsilon, options.known, options.seeds
+    )  # fmt: skip
+    rows = []
+    with console.status("") as status:
+        for row in attack.findings():
+            status.update(f"Attacking {escape(visible(attack.source))}: {row['release']}, {row['attack']} ...")
+            rows.append(row)
+    found = summary(rows)
+    if options.json:
+        from zoo.commands.privacy.as_json import attack_values, written
+
+        print(written("attack", attack_values(found, attack)))
+    else:
+        console.print(attack_table(found, attack))
+    if options.out is not None:
+        write_attacks(found, attack, options.out)
+
+
+def _check_out(path: Path | None) -> None:
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ValueError(f"--out must name a file in a folder that exists, got {path}. Make the folder first.")
 
 
 def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> None:

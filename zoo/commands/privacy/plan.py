@@ -63,19 +63,32 @@ class Experiment:
     applied: dict[str, tuple[Step, ...]]  # what is done to each source's ratings before, by its datamodule's settings
 
 
+def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
+    """The settings of an experiment's file, with overrides such as ``--publisher.epsilon 4``; refused if it names no data."""
+    if not config.is_file():
+        raise FileNotFoundError(f"No config at {config}. Those that are shipped lie in configs/; python -m zoo list.")
+    import_names()
+    settings = _Parsed(args=["--config", str(config), *overrides], run=False, seed_everything_default=False).settings()
+    if settings.get("data") is None:
+        raise UsageError(f"{config} has no section `data`, so it names no source domain.")
+    return settings
+
+
+def made(kind: type[Any], given: Namespace) -> Any:  # noqa: ANN401  whatever class is named
+    """An object of a section of the settings, as it is made by `make_publisher`."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(kind, "made")
+    return parser.instantiate(parser.parse_object({"made": given})).made
+
+
 def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     """Read an experiment's file as every command does, with overrides such as ``--publisher.epsilon 4``.
 
     Lists of users and catalogues are public and are counted; no rating is read. A file that names neither a publisher nor a
     method that claims something itself is refused.
     """
-    if not config.is_file():
-        raise FileNotFoundError(f"No config at {config}. Those that are shipped lie in configs/; python -m zoo list.")
-    import_names()
-    parsed = _Parsed(args=["--config", str(config), *overrides], run=False, seed_everything_default=False)
-    data = parsed.settings().get("data")
-    if data is None:
-        raise UsageError(f"{config} has no section `data`, so it names no source domain.")
+    parsed = read_settings(config, overrides)
+    data = parsed.data
     settings = data.init_args
     listed = settings.get("users", OWN)
     users = None if listed in (OWN, COMMON) else len(read_users(Path(listed)))
@@ -84,8 +97,8 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
         name: given if isinstance(given, int) else len(read_catalogue(Path(given)))
         for name, given in catalogues.items()
     }
-    maker = _maker(parsed.settings())
-    module = _made(CrossDomainDataModule, data)
+    maker = _maker(parsed)
+    module = made(CrossDomainDataModule, data)
     module.users_worked_out = module.users == COMMON  # as fit would
     if isinstance(maker, Recommender):
         maker.check_signs(module.signs)  # without signs a rating's value would say who has rated what
@@ -96,18 +109,11 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
 def _maker(settings: Namespace) -> Publisher | Maker:
     """The publisher; where none is named, the method, if it protects the data that it is trained on."""
     if settings.get("publisher") is None and settings.get("model") is not None:
-        method = _made(Recommender, settings.model)
+        method = made(Recommender, settings.model)
         if hasattr(method, "forecast"):
             maker: Maker = method
             return maker
     return make_publisher(settings)
-
-
-def _made(kind: type[Any], given: Namespace) -> Any:  # noqa: ANN401  whatever class is named
-    """An object of a section of the settings, as it is made by `make_publisher`."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(kind, "made")
-    return parser.instantiate(parser.parse_object({"made": given})).made
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,229 @@
+"""Attacks vectors that an `EmbeddingPublisher` would release, and what the clients of its network send: a measurement."""
+
+import csv
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+from scipy.sparse import csr_array
+
+import zoo
+from datamodules import CrossDomainDataModule
+from datamodules.users import COMMON, write_users
+from zoo.commands.privacy.plan import made, read_settings
+from zoo.data.ratings import Ratings
+from zoo.privacy.attacks.inverse import perceptron_inverse, ridge_inverse
+from zoo.privacy.attacks.reconstruction import Adversary, Learner, popularity_guess, recovered
+from zoo.privacy.attacks.updates import guessed_right, rows_moved_alike, rows_named
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import rounded_up
+from zoo.privacy.rows.vectors import Floats, VectorsPlan, clip_vectors, noisy_vectors, plan_vectors
+from zoo.publisher import PublicSizes
+from zoo.run_folder import visible, whole
+from zoo.runs.inputs import make_publisher
+
+#: What stands beside every figure.
+MEASURED = (
+    "Measured attacks on one source, with its ratings at hand: no guarantee and no bound. One that fails proves nothing, for a "
+    "better one may succeed. Epsilon is of one user's own vectors in this release alone; shuffled is the same attack on the same "
+    "vectors under other users' ids, and popularity has no release."
+)
+#: Clients in a round that is looked at.
+CLIENTS = 256
+
+
+@dataclass(frozen=True)
+class Attack:
+    """The source to be attacked, and how."""
+
+    publisher: zoo.EmbeddingPublisher
+    ratings: Ratings
+    source: str
+    epsilons: tuple[float, ...]
+    known: float  # share of the users of whom the adversary knows vectors and items
+    seeds: int
+
+    @classmethod
+    def read(
+        cls,
+        config: Path,
+        overrides: Sequence[str],
+        source: str | None,
+        epsilons: Sequence[float] | None,
+        known: float,
+        seeds: int,
+    ) -> "Attack":
+        """From an experiment's file; opens the source's ratings. A publisher that releases no vectors is refused."""
+        if seeds < 1:
+            raise ValueError(f"--seeds must be at least 1, got {seeds}.")
+        settings = read_settings(config, overrides)
+        publisher = make_publisher(settings)
+        if not isinstance(publisher, zoo.EmbeddingPublisher):
+            raise TypeError(
+                f"An inverse is learned of vectors, and {type(publisher).__name__} releases none. Take an experiment whose "
+                "publisher is an EmbeddingPublisher; privacy audit tries to break the claims of others."
+            )
+        data = made(CrossDomainDataModule, settings.data)
+        if source is None and len(data.sources) != 1:
+            raise ValueError(
+                f"This experiment has the sources {list(data.sources)}; say which is attacked: --source NAME."
+            )
+        name = source or data.sources[0]
+        attack = cls(publisher, _ratings(data, name), name, tuple(epsilons or ()), known, seeds)
+        if epsilons is None and publisher.epsilon is not None:
+            alone = attack.plan(publisher.epsilon, publisher.num_releases).epsilon
+            attack = replace(attack, epsilons=(alone,))
+        for epsilon in attack.epsilons:
+            attack.plan(epsilon)  # what cannot be is said before anything is trained
+        return attack
+
+    def plan(self, epsilon: float, num_releases: int = 1) -> VectorsPlan:
+        """The noise that the publisher would add for an epsilon, of one release alone or of several together."""
+        publisher: Any = self.publisher
+        shape: tuple[int, int] = publisher.network.vector_shape
+        return plan_vectors(
+            epsilon=epsilon,
+            delta=PublicSizes.of(self.ratings).delta(publisher.delta),
+            clip=publisher.clip,
+            num_layers=shape[0],
+            num_releases=num_releases,
+            relation=publisher.relation,
+        )
+
+    def findings(self) -> Iterator[dict[str, Any]]:
+        """All that is measured, a row for each figure of each seed: release, epsilon, attack, control, figure, value."""
+        matrix = self.ratings.matrix
+        items = csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
+        for seed in range(self.seeds):
+            self.publisher.seed = seed
+            network, vectors = self.publisher.learn(self.ratings, self.source)
+            adversary = Adversary.who_knows(self.known, items, seed)
+            yield from self._of_vectors(vectors.double().numpy(), items, adversary, seed)
+            auc, precision = popularity_guess(items, adversary)
+            yield from _rows("nothing", None, "popularity", "", {"auc": auc, "precision": precision})
+            if hasattr(network, "play"):
+                yield from _of_updates(network, items, seed)
+
+    def _of_vectors(
+        self, vectors: Floats, items: csr_array, adversary: Adversary, seed: int
+    ) -> Iterator[dict[str, Any]]:
+        clean = vectors.reshape(len(vectors), -1)
+        others = np.random.default_rng(seed).permutation(len(clean))
+        learners: dict[str, Learner] = {"ridge": ridge_inverse, "perceptron": partial(perceptron_inverse, seed=seed)}
+        for name, epsilon, released in self._released(vectors, seed):
+            rows = released.reshape(len(released), -1)
+            for attack, learn in learners.items():
+                for control, seen in (("", rows), ("shuffled", rows[others])):
+                    found = recovered(learn, seen, clean, items, adversary)
+                    yield from _rows(name, epsilon, attack, control, found._asdict())
+
+    def _released(self, vectors: Floats, seed: int) -> Iterator[tuple[str, float | None, Floats]]:
+        """What would be released of all users, noise and all, by name: as it is, clipped, and for every epsilon."""
+        yield "plain", None, vectors
+        if self.publisher.clip is not None:
+            yield "clipped", None, clip_vectors(vectors, self.publisher.clip)
+        for epsilon in self.epsilons:
+            noisy = noisy_vectors(vectors, self.plan(epsilon), NoiseSource.seeded(seed))
+            yield "noisy", epsilon, noisy.astype(np.float64)
+
+
+def _ratings(data: CrossDomainDataModule, name: str) -> Ratings:
+    if data.users != COMMON:
+        return data.source(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        data.users = str(write_users(data.common_users(), Path(scratch) / "users.csv"))
+        data.users_worked_out = True
+        return data.source(name)
+
+
+def _of_updates(network: Any, items: csr_array, seed: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401  plays rounds
+    """What a server reads off one more round of everybody, after the training."""
+    found: dict[str, list[torch.Tensor]] = {"rows named": [], "rows that move alike": []}
+    recalls: dict[str, list[torch.Tensor]] = {name: [] for name in found}
+    keys = np.repeat(np.arange(items.shape[0]), np.diff(items.indptr)) * items.shape[1] + items.indices
+    clients = torch.from_numpy(np.flatnonzero(np.diff(items.indptr)))
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        for users in torch.split(clients, CLIENTS):
+            updates, _, _ = network.play(users)
+            named = (users[updates.clients] * items.shape[1] + updates.rows).numpy()
+            owned = torch.from_numpy(np.isin(named, keys))
+            for name, guess in (("rows named", rows_named), ("rows that move alike", rows_moved_alike)):
+                precision, recall = guessed_right(guess(updates), updates, owned)
+                found[name].append(precision)
+                recalls[name].append(recall)
+    for name in found:
+        figures = {"precision": float(torch.cat(found[name]).mean()), "recall": float(torch.cat(recalls[name]).mean())}
+        yield from _rows("update", None, name, "", figures)
+
+
+def _rows(
+    release: str, epsilon: float | None, attack: str, control: str, figures: dict[str, float]
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    for figure, value in figures.items():
+        yield {
+            "release": release, "epsilon": epsilon, "attack": attack, "control": control, "figure": figure, "value": value,
+        }  # fmt: skip
+
+
+def summary(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over seeds of each figure; the deviation is None of a single seed."""
+    grouped: dict[tuple[Any, ...], list[float]] = {}
+    for row in findings:
+        grouped.setdefault(tuple(row[name] for name in row if name != "value"), []).append(row["value"])
+    names = ("release", "epsilon", "attack", "control", "figure")
+    return [
+        dict(zip(names, key, strict=True))
+        | {
+            "mean": float(np.mean(values)),
+            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+            "seeds": len(values),
+        }
+        for key, values in grouped.items()
+    ]
+
+
+def write_attacks(rows: Sequence[dict[str, Any]], attack: Attack, path: Path) -> None:
+    """Write a CSV file with a line for each figure, in a folder that exists, whole or not at all."""
+    known = {"source": attack.source, "network": type(attack.publisher.network).__name__, "known": attack.known}
+    with whole(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [*known, *rows[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            known
+            | {
+                name: f"{value:.6f}" if name in ("mean", "sd") and value is not None else value
+                for name, value in row.items()
+            }
+            for row in rows
+        )
+
+
+def attack_table(rows: Sequence[dict[str, Any]], attack: Attack) -> Table:
+    """Every attack with its figures, means over seeds; below it its control."""
+    figures = ("leakage", "explained", "auc", "precision", "recall")
+    network = type(attack.publisher.network).__name__
+    title = f"Attacks on {attack.source}, {network}: {attack.known:.0%} of its users known, seeds: {attack.seeds}"
+    table = Table(title=escape(visible(title)), box=box.SIMPLE)
+    for column in ("what is seen", "attack"):
+        table.add_column(column, overflow="fold")
+    for column in figures:
+        table.add_column(column, justify="right", no_wrap=True)
+    lines: dict[tuple[Any, ...], dict[str, str]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("release", "epsilon", "attack", "control"))
+        lines.setdefault(key, {})[row["figure"]] = f"{row['mean']:.3f}"
+    for (release, epsilon, how, control), found in lines.items():
+        seen = release if epsilon is None else f"epsilon {rounded_up(epsilon)}"
+        shown = ("", f"  {control}") if control else (seen, how)
+        table.add_row(*shown, *(found.get(figure, "-") for figure in figures))
+    table.caption = MEASURED
+    return table
