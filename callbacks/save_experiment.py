@@ -9,7 +9,7 @@ from pytorch_lightning.cli import SaveConfigCallback
 from zoo.run_folder import folder_of_run, plain, whole
 
 #: Words of one command, which are no part of an experiment.
-COMMAND_WORDS = ("ckpt_path", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")
+COMMAND_WORDS = ("ckpt_path", "resume", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")
 
 
 class SaveExperiment(SaveConfigCallback):

@@ -23,6 +23,7 @@ commands:
 
 examples:
   python -m zoo fit --config configs/pricdr/quickstart.yaml
+  python -m zoo fit --resume runs/PriCDR/version_0 --trainer.max_epochs 200
   python -m zoo publish --config configs/pricdr/douban.yaml --out releases/book
   python -m zoo fit --config configs/pricdr/douban.yaml --data.releases.book releases/book
   python -m zoo benchmark --config configs/benchmarks/smoke.yaml

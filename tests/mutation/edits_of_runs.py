@@ -130,6 +130,17 @@ RUNS = (
         ),
     ),
     *edits_of(
+        "zoo/runs/resume.py",
+        ("tests/zoo/runs/test_resume.py",),
+        (
+            "a run goes on with other settings",
+            "if not _free(key) and key != EPOCHS",
+            "if not _free(key) and key == EPOCHS",
+        ),
+        ("fewer epochs are no other run", "_epochs(theirs[EPOCHS]) < _epochs(ours[EPOCHS])", "False"),
+        ("a run folder with figures is taken away", "if not run.is_dir() or any(", "if not run.is_dir() or all("),
+    ),
+    *edits_of(
         "zoo/runs/inputs.py",
         ("tests/zoo/runs/test_inputs.py", "tests/test_parties.py"),
         ("users in common stay unnamed", "others.users if self.users == COMMON else self.users", "self.users"),

@@ -4,7 +4,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -23,9 +24,10 @@ from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
 from zoo.release.about import About, Statement
 from zoo.release.signature import SigningKey
-from zoo.run_folder import flat, plain, refusal
-from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, resolve
+from zoo.run_folder import flat, folder_of_run, plain, refusal
+from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, read_checkpoint, resolve
 from zoo.runs.publishing import publish_release, spent_in_words
+from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (
@@ -40,6 +42,29 @@ LIBRARY_CHATTER = (
 
 class ZooTrainer(Trainer):
     """The trainer, with the commands that need a model's and a datamodule's settings."""
+
+    def fit(
+        self,
+        model: LightningModule,
+        train_dataloaders: object = None,
+        val_dataloaders: object = None,
+        datamodule: LightningDataModule | None = None,
+        ckpt_path: str | Path | None = None,
+        weights_only: bool | None = None,
+        resume: Path | None = None,
+    ) -> None:
+        """Train at the target; publish first where all data are at one place.
+
+        Args:
+            model: The recommender.
+            train_dataloaders: Not used.
+            val_dataloaders: Not used.
+            datamodule: The target's data and the releases.
+            ckpt_path: Checkpoint to go on from, with the run's own config.
+            weights_only: Null and true: a checkpoint is tensors and plain values.
+            resume: Folder of a run to go on with: its config and its last checkpoint are found in it.
+        """
+        super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only)
 
     def publish(
         self,
@@ -119,8 +144,19 @@ class ZooCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:  # noqa: ANN401  LightningCLI's own
         """Parse, and remember what was asked for: a checkpoint's hyperparameters are about to take its place."""
-        super().parse_arguments(parser, args)
+        given = sys.argv[1:] if args is None else args
+        run = resumed(given) if isinstance(given, list) and given[:1] == ["fit"] else None
+        if run is None:
+            super().parse_arguments(parser, args)
+        else:
+            self.config = _parsed_to_resume(parser, run, given)
         self.asked = plain(self.settings().get("model"))
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning's own, once it is known that there is a checkpoint to read."""
+        if (ckpt := self.settings().get("ckpt_path")) and Path(ckpt).is_file():
+            read_checkpoint(Path(ckpt))
+        super()._parse_ckpt_path()
 
     def before_instantiate_classes(self) -> None:
         """Refuse a checkpoint that would change what a guarantee rests on; name other changes."""
@@ -198,6 +234,25 @@ class ZooCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Find the inputs, or publish them here; what cannot be trained is refused before."""
+        folder = folder_of_run(self.trainer)
+        self.new_folder = None if folder is None or folder.exists() else folder
+        with self._leaving_nothing_empty():
+            self._check_fit()
+            self._find_inputs()
+
+    @contextmanager
+    def _leaving_nothing_empty(self) -> Iterator[None]:
+        """Take the run folder away where the run ends before it began, and what was handed over."""
+        try:
+            yield
+        except BaseException:
+            os.environ.pop(HANDOVER, None)
+            if self.new_folder is not None and self.trainer.is_global_zero:
+                remove_if_empty(self.new_folder)
+            raise
+
+    def _check_fit(self) -> None:
+        """Refuse what cannot be trained."""
         evaluation = self.datamodule.evaluation
         watched = [str(c.monitor) for c in self.trainer.early_stopping_callbacks if str(c.monitor).startswith("val/")]
         if watched and not evaluation.has_validation:
@@ -210,7 +265,6 @@ class ZooCLI(LightningCLI):
                 f"{type(self.model).__name__} learns from releases, and this experiment names no source: --data.sources [NAME]. "
                 "DMF and EASE use the target alone."
             )
-        self._find_inputs()
 
     def before_validate(self) -> None:
         """Find the inputs; never publish, which would spend the budget again and change the data."""
@@ -237,6 +291,25 @@ class ZooCLI(LightningCLI):
 
     # What a command ends with, and what it says.
 
+    def fit(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
+        """Train; whoever interrupts it is told how to go on."""
+        arguments.pop("resume", None)
+        with self._interruptible(), self._leaving_nothing_empty():
+            self.trainer.fit(**arguments)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ends with words and a code of its own where somebody interrupts the training, or its test."""
+        try:
+            yield
+        except SystemExit:  # Lightning's own end after Ctrl-C
+            if not self.trainer.interrupted:
+                raise
+            folder = folder_of_run(self.trainer)
+            if folder is not None and self.trainer.is_global_zero:
+                sys.stderr.write(how_to_go_on(folder) + "\n")
+            sys.exit(INTERRUPTED)
+
     def validate(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Without Lightning's table: the run's own report is the one table."""
         self.trainer.validate(**arguments, verbose=False)
@@ -254,10 +327,28 @@ class ZooCLI(LightningCLI):
         if len(self.datamodule.test.users):
             (kept,) = (c for c in self.trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint))
             best = kept.best_model_path or None
-            self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best, weights_only=True, verbose=False)
+            with self._interruptible():
+                self.trainer.test(
+                    self.model, datamodule=self.datamodule, ckpt_path=best, weights_only=True, verbose=False
+                )
         folder = self.trainer.log_dir  # asks every process, so not inside the branch below
         if self.trainer.is_global_zero and self.trainer.loggers:
             print(f"Run folder: {folder}")
+
+
+def _parsed_to_resume(parser: LightningArgumentParser, run: Path, given: list[str]) -> Namespace:
+    """The settings of a run that goes on; others than its own are refused, or shown where they make it no other run."""
+    command, *asked = given
+    found: Namespace = parser.parse_args([command, *arguments_of(run), *asked])
+    own = parser.parse_args([command, *arguments_of(run)])
+    before, now = ({**plain(settings[command]), "resume": None} for settings in (own, found))
+    if before["ckpt_path"] != now["ckpt_path"]:
+        raise UsageError(
+            f"--resume finds the checkpoint by itself: leave --ckpt_path {now['ckpt_path']} out, or --resume."
+        )
+    if shown := refuse_another_run(before, now):
+        sys.stderr.write(f"The run goes on, and {shown}.\n")
+    return found
 
 
 def import_names() -> None:
@@ -283,3 +374,6 @@ def main() -> None:
         if os.environ.get("ZOO_TRACEBACK"):
             raise
         sys.exit(refusal(error))
+    except KeyboardInterrupt:  # before there is a run
+        sys.stderr.write("Interrupted before the training began.\n")
+        sys.exit(INTERRUPTED)

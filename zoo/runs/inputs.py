@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from zoo.run_folder import differing, folder_of_run, plain, write_json
 
 #: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
 HANDOVER = "ZOO_HANDOVER"
+#: In the run folder: the releases that `fit` published, the users in common that it worked out.
+RELEASES, USERS = "releases", "users.csv"
 #: Lies beside the releases that `fit` published: what made them.
 PUBLISHER = "publisher.json"
 
@@ -44,6 +45,19 @@ class Inputs:
         missing = {name: path for name, path in others.releases.items() if name not in self.releases}
         return Inputs({**self.releases, **missing}, others.users if self.users == COMMON else self.users)
 
+    def found_in(self, run: Path, kept: Inputs) -> Inputs:
+        """Those that a checkpoint's own run published or worked out, where its folder lies now; others as they are."""
+        releases = {
+            name: run / RELEASES / name
+            if path == kept.releases.get(name)
+            and path.parts[-2:] == (RELEASES, name)
+            and (run / RELEASES / name).is_dir()
+            else path
+            for name, path in self.releases.items()
+        }
+        own = self.users == kept.users and Path(self.users).name == USERS and (run / USERS).is_file()
+        return Inputs(releases, str(run / USERS) if own else self.users)
+
     def resolved(self) -> Inputs:
         """With absolute paths, which a saved config needs."""
         users = self.users if self.users in (OWN, COMMON) else str(Path(self.users).resolve())
@@ -62,7 +76,8 @@ class Inputs:
 def resolve(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, *, reads: bool) -> Inputs:
     """Inputs of a run: what its settings name, and the rest from the first of these places that there is.
 
-    1. The checkpoint that is gone on from: it keeps its releases and users, and nothing is published beside them.
+    1. The checkpoint that is gone on from: it keeps its releases and users, and nothing is published beside them. What lies in
+       its run folder is taken from there, wherever that was moved.
     2. What the first process of this run handed over, in those that it started.
     3. What is published here, and the users in common that are worked out here, by the first process.
 
@@ -71,7 +86,8 @@ def resolve(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, 
     named = Inputs(data.release_paths, data.users)
     publisher = plain(settings.get("publisher"))
     if ckpt := settings.get("ckpt_path"):
-        return named.completed(_kept(ckpt, publisher)).resolved()
+        kept = _kept(ckpt, publisher)
+        return named.completed(kept).found_in(Path(ckpt).resolve().parent.parent, kept).resolved()
     _refuse_other_publisher(named, publisher)
     missing = [name for name in data.sources if name not in named.releases] if reads else []
     if missing or named.users == COMMON:
@@ -98,18 +114,28 @@ def make_publisher(settings: Namespace) -> Publisher:
     return made
 
 
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """What a checkpoint of a run holds, tensors and plain values alone; a UsageError if it is none or is damaged."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch names no set of errors: those of zip, pickle and whatever a damaged one leads to
+        raise UsageError(
+            f"{path} is no checkpoint, or is damaged ({type(error).__name__}). A run keeps checkpoints/best.ckpt and "
+            "checkpoints/last.ckpt: take the other one, or train anew."
+        ) from error
+    kept = found.get("zoo") if isinstance(found, dict) else None
+    if not isinstance(kept, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= kept.keys():
+        raise UsageError(f"{path} is no checkpoint of this project, or of a version before 0.2: train anew.")
+    return {**found}
+
+
 def _kept(ckpt: str, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
     """Inputs of the run that a checkpoint is of; refuses another publisher than its own."""
     if not Path(ckpt).is_file():
         raise FileNotFoundError(
             f"No checkpoint at {ckpt}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
         )
-    try:
-        checkpoint = torch.load(ckpt, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        raise UsageError(f"{ckpt} is no checkpoint, or is damaged. A run keeps checkpoints/best.ckpt.") from error
-    if "zoo" not in checkpoint:
-        raise UsageError(f"{ckpt} is no checkpoint of this project.")
+    checkpoint = read_checkpoint(Path(ckpt))
     made = checkpoint.get("publisher")
     if publisher and made and (changed := differing(publisher, made)):
         raise UsageError(
@@ -134,10 +160,10 @@ def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Traine
         data.read_target()  # whatever is wrong with the target is said before anything is spent
         releases = {} if publisher is None else _published(publisher, data, missing)
     folder = _folder(trainer)
-    paths = {name: release.save(folder / "releases" / name) for name, release in releases.items()}
+    paths = {name: release.save(folder / RELEASES / name) for name, release in releases.items()}
     if releases:
-        write_json(folder / "releases" / PUBLISHER, plain(settings.publisher))
-    return Inputs(paths, data.users if users is None else str(write_users(users, folder / "users.csv")))
+        write_json(folder / RELEASES / PUBLISHER, plain(settings.publisher))
+    return Inputs(paths, data.users if users is None else str(write_users(users, folder / USERS)))
 
 
 def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequence[str]) -> dict[str, Release]:

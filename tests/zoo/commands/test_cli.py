@@ -118,16 +118,12 @@ def test_a_checkpoint_that_is_not_there(cli: Command, tmp_path: Path) -> None:
         cli("test", *PROJECTED, "--ckpt_path", tmp_path / "other.ckpt")
 
 
-def test_a_run_goes_on_from_its_last_checkpoint(cli: Command) -> None:
-    whole = Path(str(cli("fit", *PROJECTED, "--trainer.max_epochs", "4").trainer.log_dir))
-    release = ("--data.releases.book", whole / "releases" / "book")
-    half = Path(str(cli("fit", *PROJECTED, *release).trainer.log_dir))
-    last = ("--ckpt_path", half / "checkpoints" / "last.ckpt", "--trainer.max_epochs", "4")
-    resumed = Path(str(cli("fit", "--config", half / "config.yaml", *last).trainer.log_dir))
-    states = [torch.load(f / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for f in (whole, resumed)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    reports = [json.loads((f / "metrics.json").read_text())["metrics"] for f in (whole, resumed)]
-    assert reports[0] == reports[1], "the best epoch of the first half still counts"
+@pytest.mark.parametrize("kept", [0, 100, 0.5, 0.99])
+def test_a_checkpoint_that_was_cut_off_is_told(cli: Command, finished: Path, tmp_path: Path, kept: float) -> None:
+    whole = (finished / "checkpoints" / "best.ckpt").read_bytes()
+    (tmp_path / "cut.ckpt").write_bytes(whole[: int(kept if kept > 1 else kept * len(whole))])
+    with pytest.raises(UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \(.*Error\)\. A run keeps"):
+        cli("test", *PROJECTED, "--ckpt_path", tmp_path / "cut.ckpt")
 
 
 def test_a_method_of_another_package_trains_by_its_path(

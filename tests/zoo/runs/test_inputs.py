@@ -48,6 +48,19 @@ def test_inputs_are_kept_as_plain_values_and_named_whole() -> None:
     assert Inputs({}, OWN).resolved().users == OWN
 
 
+def test_what_a_run_made_itself_is_taken_from_where_its_folder_lies_now(tmp_path: Path) -> None:
+    kept = Inputs({"book": Path("/old/releases/book"), "film": Path("/partner/film")}, "/old/users.csv")
+    assert kept.found_in(tmp_path, kept) == kept, "there is nothing"
+    for name in ("book", "film"):
+        (tmp_path / "releases" / name).mkdir(parents=True)
+    (tmp_path / "users.csv").touch()
+    ours = {"book": tmp_path / "releases" / "book", "film": Path("/partner/film")}
+    assert kept.found_in(tmp_path, kept) == Inputs(ours, str(tmp_path / "users.csv"))
+    named = Inputs({"book": Path("/new/releases/book")}, "agreed.csv")
+    assert named.found_in(tmp_path, kept) == named, "what somebody names is meant"
+    assert Inputs({}, OWN).found_in(tmp_path, Inputs({}, OWN)) == Inputs({}, OWN)
+
+
 def test_a_process_that_was_started_takes_what_the_first_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
     handed = Inputs({"book": Path("/releases/book")}, OWN)
     monkeypatch.setenv(HANDOVER, json.dumps(handed.plain()))
@@ -108,7 +121,7 @@ def test_nothing_is_published_where_a_later_source_does_not_fit(
 ) -> None:
     for domain in ("left", "right"):
         (tmp_path / f"{domain}.csv").write_text((zoo_data / "partly" / f"{domain}.csv").read_text())
-    (tmp_path / "strangers.csv").write_text("user_id,item_id,rating\nnobody,i0,4\n")
+    (tmp_path / "strangers.csv").write_text("user_id,item_id,rating,timestamp\nnobody,i0,4,1\n")
     publisher = Counted()
     monkeypatch.setattr("zoo.runs.inputs.make_publisher", lambda _: publisher)
     monkeypatch.setenv(HANDOVER, "")

@@ -1,0 +1,212 @@
+"""``fit --resume``: a run goes on from its folder alone, as the run that it was; and what an interrupted one says and leaves."""
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from tests.quickstart import PROJECTED
+from zoo import PriCDR
+from zoo.commands.cli import ZooCLI, main
+from zoo.runs.inputs import UsageError
+from zoo.runs.resume import INTERRUPTED, how_to_go_on, refuse_another_run, remove_if_empty, resumed
+
+Command = Callable[..., ZooCLI]
+ROOT = Path(__file__).parents[3]
+
+
+def folder_of(done: ZooCLI) -> Path:
+    return Path(str(done.trainer.log_dir)).resolve()
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    state: dict[str, Tensor] = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    return state
+
+
+def figures(run: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((run / "metrics.json").read_text())["metrics"]
+    return found
+
+
+def test_a_run_that_was_moved_goes_on_from_its_folder_and_equals_an_unbroken_one(
+    cli: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    half = folder_of(cli("fit", *PROJECTED))
+    release = ("--data.releases.book", half / "releases" / "book")
+    whole = folder_of(cli("fit", *PROJECTED, *release, "--trainer.max_epochs", "4"))
+    moved = half.rename(tmp_path / "a run that was moved")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = folder_of(cli("fit", "--resume", moved, "--trainer.max_epochs", "4"))
+    assert "The run goes on, and trainer.max_epochs was 2 and is 4." in capsys.readouterr().err
+    ours, theirs = weights(done), weights(whole)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert figures(done) == figures(whole), "the best epoch of the first half still counts"
+    saved = yaml.safe_load((done / "config.yaml").read_text())
+    assert saved["data"]["init_args"]["releases"] == {"book": str(moved / "releases" / "book")}
+    assert not {"resume", "ckpt_path"} & saved.keys()
+
+
+def test_other_settings_would_be_another_run(cli: Command, finished: Path) -> None:
+    with pytest.raises(UsageError, match=r"these differ: model.init_args.lr was 0.001 and is 0.5. Leave them out"):
+        cli("fit", "--resume", finished, "--model.lr", "0.5")
+    with pytest.raises(UsageError, match=r"--resume finds the checkpoint by itself: leave --ckpt_path other out"):
+        cli("fit", f"--resume={finished}", "--ckpt_path", "other")
+
+
+def test_what_is_no_run_folder_or_has_no_epoch_is_told(cli: Command, finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"checkpoints is no run folder: there is no config.yaml in it"):
+        cli("fit", "--resume", finished / "checkpoints")
+    (tmp_path / "config.yaml").write_bytes((finished / "config.yaml").read_bytes())
+    with pytest.raises(UsageError, match=r"no epoch of it was finished. Begin anew: python -m zoo fit --config .*yaml"):
+        cli("fit", "--resume", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": 3}}, "trainer.max_epochs was 2 and is 3"),
+        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": -1}}, "trainer.max_epochs was 2 and is -1"),
+        ({"data": {"init_args": {"root": "a"}}}, {"data": {"init_args": {"root": "b"}}}, "data.init_args.root was 'a' and is 'b'"),
+        ({"recommendations": {"top_k": 1}}, {"recommendations": {"top_k": 2}}, "recommendations.top_k was 1 and is 2"),
+        ({"seed_everything": 1}, {"seed_everything": 1}, ""),
+    ],
+)  # fmt: skip
+def test_what_makes_no_other_run_is_shown(before: dict[str, Any], now: dict[str, Any], said: str) -> None:
+    assert refuse_another_run(before, now) == said
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": 1}}, "was 2 and is 1, and it may only grow"),
+        ({"trainer": {"max_epochs": None}}, {"trainer": {"max_epochs": 9}}, "was None and is 9, and it may only grow"),
+        ({"seed_everything": 1}, {"seed_everything": 2}, "seed_everything was 1 and is 2"),
+        ({"data": {"rooted": 1}}, {"data": {"rooted": 2}}, "data.rooted was 1 and is 2"),
+        ({"publisher": {"epsilon": 1}}, {"publisher": None}, "publisher.epsilon was 1 and is None"),
+    ],
+)
+def test_what_makes_another_run_is_refused(before: dict[str, Any], now: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        refuse_another_run(before, now)
+    assert said in str(refused.value)
+
+
+def test_the_folder_is_found_among_the_arguments() -> None:
+    assert resumed(["fit", "--resume", "a b", "--trainer.max_epochs", "3"]) == Path("a b")
+    assert resumed(["fit", "--resume=a"]) == Path("a")
+    assert resumed(["fit", "--config", "x", "--resume"]) is None
+
+
+# Interrupted.
+
+
+@pytest.fixture
+def chatter() -> Iterator[None]:
+    """What a command says to a logger of the libraries, a process of its own would take away with it."""
+    logger = logging.getLogger("pytorch_lightning.utilities.rank_zero")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("chatter")
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [(1, "To go on:\n  python -m zoo fit --resume runs/PriCDR/version_0\n"), (0, "nothing to go on from.\n")],
+)
+def test_who_interrupts_is_told_how_to_go_on(
+    at: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    step = PriCDR.step
+
+    def interrupted(self: PriCDR, batch: Any) -> Any:  # noqa: ANN401
+        if self.trainer.current_epoch == at:
+            raise KeyboardInterrupt
+        return step(self, batch)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(PriCDR, "step", interrupted)
+    monkeypatch.setattr("sys.argv", ["zoo", "fit", *PROJECTED])
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # Lightning's is for good
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == INTERRUPTED == 130
+    assert capsys.readouterr().err.endswith(said)
+
+
+@pytest.mark.usefixtures("chatter")
+def test_before_there_is_a_run_it_is_said_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zoo.commands.cli.ZooCLI", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted before the training began.\n")
+
+
+def test_a_folder_with_spaces_is_quoted(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "a run").symlink_to(finished)
+    assert how_to_go_on(tmp_path / "a run").endswith(f"--resume '{tmp_path}/a run'")
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_process_that_is_interrupted_goes_on_by_the_command_that_it_names(tmp_path: Path) -> None:
+    endless = [*PROJECTED, "--trainer.max_epochs", "-1", "--trainer.callbacks", "null"]
+    run = [sys.executable, "-m", "zoo", "fit", *endless]
+    process = subprocess.Popen(run, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    last = tmp_path / "runs" / "PriCDR" / "version_0" / "checkpoints" / "last.ckpt"
+    while not last.is_file() and process.poll() is None:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    command = said.splitlines()[-1].split()
+    assert command[-2:] == ["--resume", "runs/PriCDR/version_0"]
+    reached = torch.load(last, weights_only=True)["epoch"]
+    again = [sys.executable, *command[1:], "--trainer.max_time", "00:00:00:01"]
+    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert torch.load(last.parents[2] / "version_1" / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] > reached
+
+
+# What a start that failed leaves.
+
+
+def test_a_start_that_failed_leaves_no_folder(cli: Command, zoo_data: Path, tmp_path: Path) -> None:
+    model = ("--model", "BPR", "--trainer.max_epochs", "1")
+    with pytest.raises(FileNotFoundError, match="No ratings of 'nothing'"):
+        cli("fit", *model, "--data", "Files", "--data.name", "partly", "--data.target", "nothing")
+    with pytest.raises(ValueError, match="OneBitMC learns from signs"):
+        cli("fit", "--model", "OneBitMC", "--model.tau", "5", "--data", "Synthetic", "--trainer.max_epochs", "1")
+    assert list(tmp_path.iterdir()) == []
+    assert zoo_data.is_dir()
+
+
+def test_only_an_empty_run_folder_is_taken_away(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "BPR" / "version_0"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "hparams.yaml").touch()
+    (run / "metrics.csv").touch()
+    remove_if_empty(run)
+    assert run.is_dir()
+    (run / "metrics.csv").unlink()
+    (tmp_path / "runs" / "other").touch()
+    remove_if_empty(run)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["other"]
+    remove_if_empty(run)
