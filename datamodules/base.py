@@ -12,11 +12,11 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from datamodules.candidates import candidates
-from datamodules.columns import MOST_COLUMNS, column_ids, in_columns
+from datamodules.columns import check_columns, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
 from datamodules.protocol import Evaluation, Filters
-from datamodules.remarks import on_cases, on_negative
+from datamodules.remarks import on_cases, on_list, on_negative
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.tables import warn_once
 from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
@@ -40,8 +40,10 @@ class CrossDomainDataModule(LightningDataModule):
         sources: Domains to learn from, one release each.
         users: `own` (who passes this domain's filters, or everybody whom the data set defines), `common` (who passes every
             domain's; research only, needs all domains at hand), or a CSV file with a column user_id that the parties agreed on
-            beforehand. The list is public. Rows are people, to be found by their ids: there is no number of them in its place.
-        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it.
+            beforehand. The list is public. Sources are cut to it; a target that has sources keeps all its users. Rows are people,
+            to be found by their ids: there is no number of them in its place.
+        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it; null: `zero` where
+            a list was agreed on, else `error`.
         catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list
             is public; ratings of other items are left out. For a source, where there is no such list, a whole number: a public
             number of columns that its items are hashed to (`datamodules.columns`).
@@ -67,7 +69,7 @@ class CrossDomainDataModule(LightningDataModule):
         target: str,
         sources: Sequence[str] = (),
         users: str = OWN,
-        missing_users: Literal["error", "zero"] = "error",
+        missing_users: Literal["error", "zero"] | None = None,
         catalogues: dict[str, int | Path] | None = None,
         filters: Filters = Filters(),  # noqa: B008  frozen
         evaluation: Evaluation = Evaluation(),  # noqa: B008  frozen
@@ -104,27 +106,7 @@ class CrossDomainDataModule(LightningDataModule):
             raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
         if unknown := sorted(self.catalogues.keys() - {target, *self.sources}):
             raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment.")
-        self._check_columns()
-
-    def _check_columns(self) -> None:
-        """Refuse a number of columns where it means nothing."""
-        for name, given in self.catalogues.items():
-            if not isinstance(given, int):
-                continue
-            if not 1 <= given <= MOST_COLUMNS or isinstance(given, bool):
-                raise ValueError(
-                    f"catalogues.{name} is {given}; a number of columns is from 1 to 2^32. Take e.g. 8192."
-                )
-            if name == self.target:
-                raise ValueError(
-                    f"catalogues.{name} is a number of columns, {given}, and {name!r} is the target, which ranks items and not "
-                    "columns that several of them share. Name a CSV file with a column item_id, or leave it out."
-                )
-            if self.evaluation.hold_out_of_sources:
-                raise ValueError(
-                    f"catalogues.{name} is a number of columns, {given}, and evaluation.hold_out_of_sources takes single items "
-                    "out of them, which would leave others of their column in. Name a CSV file, or hold nothing out."
-                )
+        check_columns(self.catalogues, target, evaluation)
 
     # What a data set says.
 
@@ -174,8 +156,8 @@ class CrossDomainDataModule(LightningDataModule):
         """What is done to a domain's ratings before they are published or learned from; from settings alone."""
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         lists = list_steps(
-            self.users,
-            worked_out=self.users_worked_out or is_worked_out(self.users),
+            self.users if self._is_cut(name) else OWN,
+            worked_out=self._worked_out,
             catalogue=self.catalogues.get(name),
             shipped=self.public_ids(name) is not None,
         )
@@ -212,6 +194,20 @@ class CrossDomainDataModule(LightningDataModule):
             warn_once(remark)
         return binarise(table, self.filters.threshold, self.filters.signs, may_be_empty=may_be_empty)
 
+    @property
+    def _worked_out(self) -> bool:
+        """Whether the list of users comes of ratings, in this process or an earlier one."""
+        return self.users_worked_out or is_worked_out(self.users)
+
+    def _is_cut(self, name: str) -> bool:
+        """Whether a domain is cut to the list of users, if there is one: an agreed one is of who is linked."""
+        return name != self.target or not self.sources or self.users in (OWN, COMMON) or self._worked_out
+
+    @property
+    def _missing_is_error(self) -> bool:
+        default = "error" if self._is_cut(self.target) else "zero"
+        return (self.missing_users or default) == "error"
+
     def _filtered(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         filters = self.filters
         whole, items = self._binarised(name, may_be_empty=may_be_empty), self.catalogues.get(name)
@@ -220,7 +216,7 @@ class CrossDomainDataModule(LightningDataModule):
         elif items is not None:
             whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))
         least = filters.min_user_ratings, filters.min_item_ratings
-        listed = agreed_users(self.users)
+        listed = agreed_users(self.users) if self._is_cut(name) else None
         return filter_counts(whole, *least, listed, filters.iterated, may_be_empty=may_be_empty)
 
     def _catalogue(self, name: str) -> list[str] | None:
@@ -299,6 +295,8 @@ class CrossDomainDataModule(LightningDataModule):
             "releases": {},
             "remarks": on_cases(train, self.test, self.evaluation, self.signs),
         }
+        if not self._is_cut(self.target):
+            self.summary["remarks"] += on_list(train, agreed_users(self.users) or ())
 
     # Releases.
 
@@ -324,15 +322,14 @@ class CrossDomainDataModule(LightningDataModule):
 
     def link_users(self, name: str, release: Release, path: str) -> Tensor:
         """Row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.links`."""
-        return link_users(self.train.user_ids, name, release, path, missing_is_error=self.missing_users == "error")
+        return link_users(self.train.user_ids, name, release, path, missing_is_error=self._missing_is_error)
 
     def check_source_users(self, name: str, source: Ratings) -> None:
         """Refuse a source whose release could not be linked, before one is made of it.
 
         For who has all domains at one place; a publisher that hands over fewer users may still be refused by :meth:`link_users`.
         """
-        missing_is_error = self.missing_users == "error"
-        rows_of(self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=missing_is_error)
+        rows_of(self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error)
 
     # What the recommender reads.
 

@@ -1,7 +1,11 @@
 """Columns in the place of a source's items: a public number of them, onto which a fixed hash sends every item id."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import polars as pl
 
+from datamodules.protocol import Evaluation
 from datamodules.splits import PAIR
 from zoo.data.ratings import as_ids
 from zoo.data.sampling import hash_ids, mix, uniform_integers
@@ -35,3 +39,22 @@ def in_columns(table: pl.DataFrame, number: int) -> pl.DataFrame:
     names = pl.Series(column_ids(number), dtype=pl.String)
     columns = table["item_id"].replace_strict(items, names.gather(at), return_dtype=pl.String)
     return table.with_columns(item_id=columns).unique(PAIR, keep="last", maintain_order=True)
+
+
+def check_columns(catalogues: Mapping[str, int | Path], target: str, evaluation: Evaluation) -> None:
+    """Refuse a number of columns, by domain, where it means nothing."""
+    for name, given in catalogues.items():
+        if not isinstance(given, int):
+            continue
+        if not 1 <= given <= MOST_COLUMNS or isinstance(given, bool):
+            raise ValueError(f"catalogues.{name} is {given}; a number of columns is from 1 to 2^32. Take e.g. 8192.")
+        if name == target:
+            raise ValueError(
+                f"catalogues.{name} is a number of columns, {given}, and {name!r} is the target, which ranks items and not "
+                "columns that several of them share. Name a CSV file with a column item_id, or leave it out."
+            )
+        if evaluation.hold_out_of_sources:
+            raise ValueError(
+                f"catalogues.{name} is a number of columns, {given}, and evaluation.hold_out_of_sources takes single items "
+                "out of them, which would leave others of their column in. Name a CSV file, or hold nothing out."
+            )

@@ -1,10 +1,12 @@
 """Remarks: what is odd about data that are used all the same, and what was done with it."""
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from datamodules.protocol import Evaluation, Filters
 from zoo.data.evaluation import HeldOutCases
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, as_ids, index_of
 
 
 def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | None:
@@ -17,6 +19,16 @@ def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | Non
     else:
         done = f"those below filters.threshold {filters.threshold} are left out"
     return f"{domain}: {len(negative)} of {table.height} ratings are negative, the lowest is {min(negative)}; {done}."
+
+
+def on_list(train: Ratings, listed: Iterable[str]) -> list[str]:
+    """Gives how many of the target's users are on the list that parties agreed on, and what becomes of the others."""
+    on = int((index_of(as_ids(listed), train.user_ids) >= 0).sum())
+    if on == train.num_users:
+        return []
+    return [
+        f"{train.num_users - on} of {train.num_users} users are not on the agreed list: all are kept, without a row in a release"
+    ]
 
 
 def on_cases(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: bool) -> list[str]:

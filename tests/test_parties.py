@@ -9,6 +9,8 @@ import pytest
 import torch
 import yaml
 
+from datamodules import Douban
+from datamodules.links import UserMismatchError
 from datamodules.users import read_users
 from tests.tiny import arguments
 from zoo.commands.cli import ZooCLI
@@ -266,8 +268,23 @@ def test_a_second_checkpoint_callback_does_not_choose(cli: Command) -> None:
 
 
 @pytest.mark.usefixtures("zoo_data")
-def test_an_agreed_list_cuts_both_parties_and_the_given_split(cli: Command, tmp_path: Path) -> None:
+def test_an_agreed_list_cuts_the_source_and_the_target_keeps_everybody(
+    cli: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "agreed.csv").write_text("user_id\n" + "\n".join(f"u{i}" for i in range(3, 15)) + "\n")
     done = cli("fit", "--config", CONFIG, *TINY, "--data.users", tmp_path / "agreed.csv")
     summary = json.loads((run_folder(done) / "data.json").read_text())
-    assert (summary["target"]["users"], summary["test_cases"], summary["releases"]["book"]["users"]) == (12, 12, 12)
+    assert (summary["target"]["users"], summary["test_cases"], summary["releases"]["book"]["users"]) == (20, 20, 12)
+    assert summary["releases"]["book"]["overlap"] == 12
+    kept = "8 of 20 users are not on the agreed list: all are kept, without a row in a release"
+    assert kept in summary["remarks"]
+    assert "the agreed list: all are kept" in " ".join(capsys.readouterr().out.split())
+    asked = ("--data.users", tmp_path / "agreed.csv", "--data.missing_users", "error")
+    with pytest.raises(UserMismatchError, match="8 of them have no row"):
+        cli("fit", "--config", CONFIG, *TINY, *asked)
+    only = Douban("music", (), users=str(tmp_path / "agreed.csv"))
+    only.read_target()
+    assert only.train.num_users == 12, "a list where there is no source is the target's own"
+    step = Douban(users=str(tmp_path / "agreed.csv")).steps("music")[2]
+    assert "users are those that the ratings themselves name" in step.words
+    assert step.condition
