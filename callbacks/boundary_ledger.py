@@ -1,7 +1,7 @@
 """BoundaryLedger: every tensor that leaves a client or a domain in a run, counted."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from zoo.federated.updates import ClientUpdates
+from zoo.privacy.record.texts import ROUNDS
+from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.run_folder import folder_of_run, visible, whole
 
 #: Every crossing of a run, one line each, in the run folder.
@@ -52,7 +54,10 @@ class BoundaryLedger(Callback):
       takes noise off them, and the ids of its users in UTF-8;
     - in each round of a federated method, server to clients: the item rows that they asked for, and all that they share;
     - clients to server: which rows they ask for, which they changed and by how much, the shared parts, and their weights.
-      A client that is left out of a round has asked and been answered, and has sent nothing.
+      A client that is left out of a round has asked and been answered, and has sent nothing;
+    - where rounds are private (`zoo.privacy.training.private_rounds`), what must not be kept is not: who is in one, how many
+      they are, and their rows. Counted is what as many clients as are expected send and get if tables go whole, so that asking
+      for rows tells nothing. What they send is clipped and no more: the server, which adds the noise, is trusted, or gets sums.
 
     A method is federated if it has `sent` (a `zoo.federated.updates.ClientUpdates`, of the last round) and `fetched` (how many rows
     each client of that round asked for, ``(clients,)``); of any other method releases alone are counted. A round is a batch.
@@ -72,6 +77,7 @@ class BoundaryLedger(Callback):
     def __init__(self) -> None:
         self.crossings: list[Crossing] = []
         self._folder: Path | None = None
+        self._played, self._claim = 0, ""  # private rounds, over all runs, and what all of them promise
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder on every process, as this asks all of them."""
@@ -79,6 +85,10 @@ class BoundaryLedger(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin anew, with the releases that are read."""
+        rounds: PrivateRounds | None = getattr(pl_module, "private_gradient", None) if is_federated(pl_module) else None
+        if rounds is not None:
+            method: Any = pl_module
+            self._played, self._claim = rounds.steps_taken, method.planned_record().summary()
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         self.crossings = [
             crossing
@@ -98,6 +108,9 @@ class BoundaryLedger(Callback):
         method: Any = pl_module
         if not is_federated(method):
             return
+        if method.sent is None:
+            self._count_private(_domain(trainer), method)
+            return
         number = trainer.fit_loop.epoch_loop.total_batch_idx + 1
         down = list(to_clients(number, _domain(trainer), method.sent, method.fetched, method.sizes["num_items"]))
         up = list(to_server(number, _domain(trainer), method.sent, method.fetched, method.sizes["num_items"]))
@@ -106,6 +119,15 @@ class BoundaryLedger(Callback):
             # In double precision: single has no odd numbers above 16 MiB.
             total = torch.tensor(sum(crossing.bytes for crossing in crossings), dtype=torch.float64)
             pl_module.log(f"train/bytes_{name}", total, on_step=True, on_epoch=False, batch_size=1)
+
+    def _count_private(self, domain: str, method: Any) -> None:  # noqa: ANN401  any recommender
+        """Count a private round, if one was played, by public numbers alone."""
+        rounds: PrivateRounds = method.private_gradient
+        if rounds.steps_taken > self._played:
+            self._played = rounds.steps_taken
+            self.crossings += private_round(
+                domain, rounds, {"item rows": method.items, **method.learned()}, self._claim
+            )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the totals, and write every crossing, whole or not at all."""
@@ -185,6 +207,24 @@ def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, nu
         yield Crossing(
             number, f"clients of {domain}", f"server of {domain}", name, clients, shape, part.nbytes, table, **_UNPROTECTED
         )  # fmt: skip
+
+
+def private_round(domain: str, rounds: PrivateRounds, parts: Mapping[str, Tensor], claim: str) -> list[Crossing]:
+    """The last private round, by public numbers: as many clients as are expected, who get and send all that is learned."""
+    clients, server = f"clients of {domain}", f"server of {domain}"
+    noisy = {"mechanism": ROUNDS, "event": type(rounds.plan.step_event).__name__, "privacy": f"{claim}, of all rounds"}
+    clipped = {
+        "mechanism": f"clipped to {rounds.plan.clip:g}",
+        "event": "NonPrivateEvent",
+        "privacy": "none against the server, which is trusted and noises the sum (or gets the sum alone)",
+    }
+    number, expected, found = rounds.steps_taken, round(rounds.expected_clients), []
+    for sender, receiver, prefix, said in ((server, clients, "", noisy), (clients, server, "changes of ", clipped)):
+        for name, part in parts.items():
+            shape = (expected, *part.shape)
+            size = part.element_size() * prod(shape)
+            found.append(Crossing(number, sender, receiver, prefix + name, expected, shape, size, size, **said))
+    return found
 
 
 def boundary_table(crossings: list[Crossing], method: str, federated: bool) -> Table:

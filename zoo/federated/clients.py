@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 Copies = dict[str, Tensor]
+Uniform = Callable[[tuple[int, ...]], Tensor]
+"""From a shape to independent numbers in [0, 1), in double precision."""
 
 
 class TouchedRows(NamedTuple):
@@ -25,7 +28,9 @@ def touched_rows(clients: Tensor, rows: Tensor, num_rows: int) -> TouchedRows:
     return TouchedRows(keys // num_rows, keys % num_rows, places)
 
 
-def unowned_items(items: Tensor, counts: Tensor, num_items: int, num_each: int) -> Tensor:
+def unowned_items(
+    items: Tensor, counts: Tensor, num_items: int, num_each: int, uniform: Uniform | None = None
+) -> Tensor:
     """``num_each`` items for each of a client's own, uniform over those that the client has not, with replacement.
 
     Item number ``r`` of those a client has not is ``r + k`` if ``k`` of its own come before it, which is found by one search in
@@ -36,6 +41,7 @@ def unowned_items(items: Tensor, counts: Tensor, num_items: int, num_each: int) 
         counts: How many each has, shape ``(clients,)``.
         num_items: How many there are.
         num_each: How many to draw.
+        uniform: What is drawn with; None: torch's global random state.
 
     Returns:
         Items, shape ``(entries, num_each)``; a row is for the client whose entry it is.
@@ -49,7 +55,9 @@ def unowned_items(items: Tensor, counts: Tensor, num_items: int, num_each: int) 
     # Before the j-th own item of a client lie as many of the others as its number less j.
     before = items - (torch.arange(len(items), device=items.device) - starts[owners])
     others = (num_items - counts)[owners, None].expand(-1, num_each)
-    drawn = (torch.rand(others.shape, device=items.device, dtype=torch.float64) * others).long()
+    if uniform is None:
+        uniform = partial(torch.rand, device=items.device, dtype=torch.float64)
+    drawn = (uniform(tuple(others.shape)) * others).long()
     keys = owners * (num_items + 1) + before
     smaller = torch.searchsorted(keys, owners[:, None] * (num_items + 1) + drawn, right=True)
     return drawn + smaller - starts[owners, None]

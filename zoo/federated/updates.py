@@ -65,6 +65,15 @@ class ClientUpdates(NamedTuple):
             self.weights.where(~left_out, 0.0),
         )
 
+    def among(self, places: Tensor, num_clients: int) -> ClientUpdates:
+        """The same among so many clients, at rising places (clients,); the others change nothing and count for nothing."""
+
+        def spread(part: Tensor) -> Tensor:
+            return part.new_zeros(num_clients, *part.shape[1:]).index_copy(0, places, part)
+
+        shared = {name: spread(part) for name, part in self.shared.items()}
+        return self._replace(clients=places[self.clients], shared=shared, weights=spread(self.weights))
+
 
 def with_pseudo_rows(updates: ClientUpdates, clients: Tensor, rows: Tensor) -> ClientUpdates:
     """The same, with random changes of further rows (pseudo,) of clients (pseudo,); what a client has changed stays as it is.

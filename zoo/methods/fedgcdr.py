@@ -32,8 +32,9 @@ class FedGCDR(FedGNN):
 
     Who has no target history is scored by its virtual users alone: its own vector counts as zeros.
 
-    **What it protects.** The guarantee is that of the releases; all that is done with them here costs nothing more. In the target's
-    rounds ratings are not collected, which is all, as in `FedGNN`.
+    **What it protects.** The guarantee of what sources know is that of the releases; all that is done with them here costs nothing
+    more. In the target's rounds ratings are not collected, which is all, as in `FedGNN`; with ``epsilon`` they are private as
+    there, maps being clipped and noised with the rest, and rounds of fine-tuning being rounds of the same plan.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, sections 3.2.2
     and 3.2.3, equations 5 to 11. Its FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
@@ -64,6 +65,13 @@ class FedGCDR(FedGNN):
         server: `adam` or `sgd`.
         l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
         lr: Step size of the server.
+        epsilon: Privacy loss of all rounds in the target, in which maps are learned too; null: no guarantee.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        clip: L2 norm that a client's whole update is clipped to.
+        num_rounds: With epsilon, rounds in all, those of fine-tuning among them.
+        rate: With epsilon, probability of each user to be in a round.
+        relation: `zero_out_one_user` or `replace_one_user`.
+        noise_seed: Null: noise and samples of the operating system.
     """
 
     reads = frozenset({"embeddings"})
@@ -91,10 +99,17 @@ class FedGCDR(FedGNN):
         server: Literal["adam", "sgd"] = "adam",
         l2: float = 0.0,
         lr: float = 1e-2,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        clip: float | None = None,
+        num_rounds: int = 100,
+        rate: float = 0.1,
+        relation: Literal["zero_out_one_user", "replace_one_user"] = "zero_out_one_user",
+        noise_seed: int | None = None,
     ) -> None:
         super().__init__(
             num_factors, num_layers, attention, rounds, local_steps, local_lr, num_negatives, num_pseudo_items,
-            server, l2, lr,
+            server, l2, lr, epsilon, delta, clip, num_rounds, rate, relation, noise_seed,
         )  # fmt: skip
         if min(1, *map_dims) < 1:
             raise ValueError(f"map_dims must be at least 1 each, got {[*map_dims]}; [16, 4] is as published.")
@@ -217,6 +232,10 @@ class FedGCDR(FedGNN):
         """Attention and maps."""
         return super().shared() | {f"maps.{name}": part for name, part in self.maps.named_parameters()}
 
+    def learned(self) -> dict[str, nn.Parameter]:
+        """Nothing since fine-tuning began."""
+        return {} if self.tuning else self.shared()
+
     def copies(self, users: Tensor) -> Copies:
         """Attention, and the maps of sources that somebody of the round is in; none since fine-tuning began."""
         if self.tuning:
@@ -255,6 +274,8 @@ class FedGCDR(FedGNN):
         """A round, and the attention that each source had in it."""
         self._round_attention = {}
         loss = super().training_step(batch, batch_idx)
+        if self.private_gradient is not None:
+            self._round_attention = {}  # of whom it is, is secret
         for name, weights in self._round_attention.items():
             self.log(f"train/attention/{name}", weights.mean(), on_step=False, on_epoch=True, batch_size=len(weights))
         return loss

@@ -5,25 +5,28 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch
-from zoo.federated.clients import Copies, TouchedRows, local_moves, touched_rows, unowned_items
+from zoo.federated.clients import Copies, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
 from zoo.federated.updates import ClientUpdates, surrogate_loss, weighted_mean, with_pseudo_rows
+from zoo.methods.federated import Federated
 from zoo.nn.ego_graph import Attention, EgoGraphs
 from zoo.nn.rows import Bags
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.privacy.training.private_rounds import PrivateRounds
+from zoo.recommender import Outputs, Sizes
 
 Rounds = Literal["fedsgd", "fedavg"]
 
 _CLIENTS_AT_ONCE = 4096  # whose graphs are one when all users are worked out
 
 
-class FedGNN(Recommender):
+class FedGNN(Federated):
     """Graph attention on the ego graph of each user, learned federatedly: the model of FedGCDR within one domain.
 
     Target only. Every user with target history is a client and keeps its ratings and a vector of its own; the server has a
@@ -40,12 +43,23 @@ class FedGNN(Recommender):
     All clients of a round are worked out at once, on the union of their graphs; what they would send is in `sent`. A client whose
     update is not finite is left out of its round, keeps its vector, and is counted as ``train/clients_left_out``.
 
-    **What it protects.** Ratings are not collected. That is all: an update names the items that it changed, the client's own
-    among them, and its weight tells how many these are. There is neither secure aggregation nor noise, and no guarantee.
+    **What it protects.** Without ``epsilon``: ratings are not collected. That is all. An update names the items that it changed,
+    the client's own among them, and its weight tells how many these are. There is neither secure aggregation nor noise.
+
+    With ``epsilon`` rounds are those of `zoo.privacy.training.private_rounds.PrivateRounds` (DP-FedAvg, with a trusted server):
+
+    - Protected: one user, all ratings in the target. Relation: ``relation``.
+    - Sensitivity, L2: ``clip`` of a round's sum, over item rows, attention and all that is shared; twice that for replacement.
+    - Item vectors and what is shared may be published. A client's own vector, and what is recommended with it, is for that
+      client alone; checkpoints hold the vectors of all, and figures are measured on held-out ratings.
+
+    All clients weigh alike then, and everybody is one, with ratings or without; those without, and those who have every item,
+    add nothing. Nothing of a round is in the log, and `sent` and `fetched` stay None. The number of rounds is planned, counted in
+    checkpoints, and never exceeded.
 
     References: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.1,
     equations 1 to 4; McMahan et al., AISTATS 2017, algorithm 1, for ``fedsgd`` and ``fedavg``; Reddi et al., ICLR 2021, for Adam
-    at the server; Wu et al., *FedGNN*, 2021, for the name.
+    at the server; McMahan et al., ICLR 2018, for DP-FedAvg; Wu et al., *FedGNN*, 2021, for the name.
 
     Departures: items are scored by their own vectors, as in the released code, where the paper has the graph's: those of
     an item that a client has and of one that it has not would not be comparable. Negatives are never items that the client has.
@@ -65,9 +79,14 @@ class FedGNN(Recommender):
         server: `adam`, or `sgd`, which with ``fedavg`` and `lr` 1 is the plain mean of the clients' models.
         l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
         lr: Step size of the server.
+        epsilon: Privacy loss of all rounds; null: no clipping, no noise and no guarantee.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        clip: L2 norm that a client's whole update is clipped to; a public number. Needed with epsilon.
+        num_rounds: With epsilon, rounds in all; without, epochs say how many there are.
+        rate: With epsilon, probability of each user to be in a round; it takes the place of the data's `batch_size`.
+        relation: `zero_out_one_user` or `replace_one_user`.
+        noise_seed: Null: noise and samples of the operating system. A number repeats them, and the guarantee is none.
     """
-
-    batches = "users"
 
     lr: float
     factors: Tensor  # each client's own vector, (num_users, num_factors)
@@ -85,8 +104,15 @@ class FedGNN(Recommender):
         server: Literal["adam", "sgd"] = "adam",
         l2: float = 0.0,
         lr: float = 1e-2,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        clip: float | None = None,
+        num_rounds: int = 100,
+        rate: float = 0.1,
+        relation: Literal["zero_out_one_user", "replace_one_user"] = "zero_out_one_user",
+        noise_seed: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(epsilon, delta, clip, num_rounds, rate, relation, noise_seed)
         if min(num_factors, num_layers, local_steps, num_negatives) < 1:
             raise ValueError(
                 "num_factors, num_layers, local_steps and num_negatives must be at least 1; got "
@@ -106,6 +132,11 @@ class FedGNN(Recommender):
                 "local_lr must be positive, and neither l2 nor num_pseudo_items negative; got "
                 f"{local_lr}, {l2} and {num_pseudo_items}."
             )
+        if num_pseudo_items and epsilon is not None:
+            raise ValueError(
+                f"num_pseudo_items is {num_pseudo_items}, and epsilon {epsilon}: with noise on every item made-up changes hide "
+                "nothing more, and are clipped with the true ones. Set num_pseudo_items to 0."
+            )
         check_training(lr=lr)
         self.num_factors, self.num_layers, self.attention, self.rounds = num_factors, num_layers, attention, rounds
         self.local_steps, self.local_lr = local_steps, local_lr
@@ -119,21 +150,17 @@ class FedGNN(Recommender):
 
     def build(self, sizes: Sizes) -> None:
         """Make the clients' vectors, the items' and the attention."""
+        super().build(sizes)
         users, items = sizes["num_users"], sizes["num_items"]
         self.register_buffer("factors", nn.init.normal_(torch.empty(users, self.num_factors), std=0.1))
         self.items = nn.Parameter(nn.init.normal_(torch.empty(items, self.num_factors), std=0.1))
         self.graphs = EgoGraphs(self.num_factors, self.num_layers, self.attention)
 
-    def setup(self, stage: str) -> None:
-        """Refuse several processes, each of which would have clients of its own, then read the ratings."""
-        if self.trainer.world_size > 1:
-            raise ValueError(
-                f"{type(self).__name__} plays its rounds in one process; got {self.trainer.world_size}. Set trainer.devices to 1."
-            )
-        super().setup(stage)
-
     def on_fit_start(self) -> None:
         """Refuse clients who have every item, and say so where a round asks for more clients than there are."""
+        super().on_fit_start()
+        if self.privacy is not None:
+            return  # such clients add nothing, and how many have ratings is nobody's business
         counts = self.target_rows.counts()
         if full := int((counts == self.target_rows.width).sum()):
             raise ValueError(
@@ -150,10 +177,11 @@ class FedGNN(Recommender):
 
     # Rounds.
 
-    def play(self, users: Tensor) -> tuple[ClientUpdates, Tensor, Tensor]:
+    def play(self, users: Tensor, uniform: Uniform | None = None) -> tuple[ClientUpdates, Tensor, Tensor]:
         """A round of clients (clients,), each there once: what each would send, its own vector afterwards, and its loss before.
 
-        Vectors are ``(clients, num_factors)``, losses ``(clients,)``. Nothing is changed by it.
+        Vectors are ``(clients, num_factors)``, losses ``(clients,)``. Nothing is changed by it. Negatives are drawn with
+        ``uniform``, see `zoo.federated.clients.unowned_items`.
         """
         own = self._graphs_of(users)
         counts = own.lengths
@@ -161,7 +189,7 @@ class FedGNN(Recommender):
             raise ValueError(
                 f"{without} clients of the round have no items, and so no graph to learn from. Ask users with training ratings."
             )
-        drawn = unowned_items(own.items, counts, len(self.items), self.num_negatives)
+        drawn = unowned_items(own.items, counts, len(self.items), self.num_negatives, uniform)
         clients = torch.cat([own.rows, own.rows.repeat_interleave(self.num_negatives)])
         touched = touched_rows(clients, torch.cat([own.items, drawn.flatten()]), len(self.items))
         start = {"vectors": self.own_vectors()[users], "rows": self.items.detach()[touched.rows]}
@@ -188,6 +216,10 @@ class FedGNN(Recommender):
         """What all clients have in common beside the items, by name."""
         return dict(self.graphs.named_parameters())
 
+    def learned(self) -> dict[str, nn.Parameter]:
+        """Of what is shared, what rounds change; it must not depend on who is in one."""
+        return self.shared()
+
     def copies(self, users: Tensor) -> Copies:
         """Of what is shared, a copy for each client of a round (clients,), by name."""
         return self.graphs.copies(len(users))
@@ -211,7 +243,9 @@ class FedGNN(Recommender):
         return means + further
 
     def step(self, batch: Batch) -> Outputs:
-        """A round: the clients' mean loss, with a gradient that is what the server steps along."""
+        """A round: the clients' mean loss, with a gradient that is what the server steps along; no loss where it is private."""
+        if self.private_gradient is not None:
+            return self._private_round(self.private_gradient)
         updates, vectors, losses = self.play(batch.users)
         self.fetched = torch.bincount(updates.clients, minlength=len(updates.weights))
         finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
@@ -230,8 +264,35 @@ class FedGNN(Recommender):
         parameters = {"items": self.items, **self.shared()}
         return {"loss": surrogate_loss(loss, parameters, {"items": mean.table, **mean.shared})}
 
+    def _private_round(self, rounds: PrivateRounds) -> Outputs:
+        """A round of clients that nobody is told of: the noisy mean of what they change, and nothing else of them."""
+        parameters = {"items": self.items, **self.learned()}
+        if not all(bool(part.isfinite().all()) for part in parameters.values()):
+            raise FloatingPointError(
+                f"The model is not finite: it has diverged. Take smaller steps (lr; now {self.lr}), or begin anew."
+            )
+        counts, nobody = self.target_rows.counts(), torch.arange(0, device=self.factors.device)
+        able = (counts > 0) & (counts < len(self.items))
+        self._moved = nobody, self.own_vectors()[nobody]
+
+        def changes(users: Tensor, generator: np.random.Generator) -> ClientUpdates:
+            playing = able[users].nonzero().squeeze(1)
+            if not len(playing):
+                return ClientUpdates(users[:0], users[:0], self.items.detach()[:0], {}, users[:0])
+            updates, vectors, _ = self.play(
+                users[playing], lambda shape: torch.from_numpy(generator.random(shape)).to(users.device)
+            )
+            finite = updates.finite() & vectors.isfinite().all(1)
+            self._moved = users[playing[finite]], vectors[finite]
+            return updates.without(~finite).among(playing, len(users))
+
+        table, shared = rounds(self.items, self.learned(), changes)
+        return {"loss": surrogate_loss(self.items.new_zeros(()), parameters, {"items": table, **shared})}
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
         """A round, after which its clients keep their own vectors as they moved them."""
+        if self.private_gradient is not None:
+            return self._private_step(batch, self.private_gradient)
         loss = super().training_step(batch, batch_idx)
         users, vectors = self._moved
         self.own_vectors()[users] = vectors
@@ -242,6 +303,16 @@ class FedGNN(Recommender):
             )
         left_out = float(self._left_out)
         self.log("train/clients_left_out", left_out, on_step=False, on_epoch=True, reduce_fx="sum", batch_size=1)
+        return loss
+
+    def _private_step(self, batch: Batch, rounds: PrivateRounds) -> Tensor | None:
+        """The same without a word in the log, until all rounds are played."""
+        loss = None
+        if rounds.steps_left:
+            loss = self.step(batch)["loss"]
+            users, vectors = self._moved
+            self.own_vectors()[users] = vectors
+        self.trainer.should_stop |= rounds.steps_left < 1
         return loss
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

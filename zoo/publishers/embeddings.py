@@ -109,6 +109,11 @@ class EmbeddingPublisher(TrainedPublisher):
                 "is none. Take BPR, NeuMF, LightGCN or FedGNN, or a LightningModule with the members of EmbedsUsers that reads "
                 "no release."
             )
+        if getattr(network, "private_gradient", None) is not None or getattr(network, "privacy", None) is not None:
+            raise ValueError(
+                f"{type(network).__name__} has an epsilon of its own, which protects item vectors: not those of users, which are "
+                "released here, and both together are not counted. Leave network.epsilon out, and give epsilon to the publisher."
+            )
         if min(max_epochs, batch_size) < 1:
             raise ValueError(f"max_epochs and batch_size must be at least 1; got {max_epochs} and {batch_size}.")
         super().__init__(network, callbacks, **training)

@@ -22,7 +22,7 @@ from torch import Tensor
 from zoo.privacy.randomness.noise import lattice_spacing
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.requirements import MECHANISMS, stated_number
-from zoo.privacy.record.texts import EMBEDDINGS, FLIPPED_ROWS, JLT, NOISY_ROWS, ONE_BIT, SJLT, TRAINED
+from zoo.privacy.record.texts import EMBEDDINGS, FLIPPED_ROWS, JLT, NOISY_ROWS, ONE_BIT, ROUNDS, SJLT, TRAINED
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 from zoo.release.files import ReleaseError
@@ -81,7 +81,7 @@ def _check_kind(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> None:
     """Refuse tensors that the mechanism of the record does not make; of a mechanism that is none of ours all are taken."""
     if record.mechanism not in MECHANISMS:
         return
-    if record.mechanism.startswith(ONE_BIT):
+    if record.mechanism.startswith(ONE_BIT) or record.mechanism == ROUNDS:
         raise ReleaseError(f"The record is of {record.mechanism}, which is no publisher's: it hands over no release.")
     made, names = "rows", {"rows", "starts"}
     if record.mechanism.startswith(TRAINED):

@@ -16,6 +16,7 @@ from datamodules import Synthetic
 from zoo import EmbeddingPublisher, FedGNN, Release
 from zoo.data.batches import UserBatch
 from zoo.data.ratings import Ratings
+from zoo.federated.clients import Uniform
 from zoo.nn.ego_graph import EgoGraphs
 from zoo.publishers.trained import SourceRatings
 
@@ -152,9 +153,11 @@ def test_a_round_is_that_of_each_client_alone(settings: dict[str, Any], monkeypa
 class Seen:
     """Remembers what was drawn."""
 
-    def __call__(self, items: Tensor, counts: Tensor, num_items: int, num_each: int) -> Tensor:
+    def __call__(
+        self, items: Tensor, counts: Tensor, num_items: int, num_each: int, uniform: Uniform | None = None
+    ) -> Tensor:
         self.counts = counts
-        self.drawn = UNOWNED(items, counts, num_items, num_each)
+        self.drawn = UNOWNED(items, counts, num_items, num_each, uniform)
         return self.drawn
 
     def of(self, place: int) -> list[int]:

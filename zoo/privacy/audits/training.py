@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.privacy.training.poisson import PoissonSampler
 from zoo.privacy.training.private_gradient import PrivateGradient
+from zoo.privacy.training.private_rounds import PrivateRounds, Updates
+from zoo.privacy.training.round_privacy import RoundPrivacy
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
@@ -44,6 +47,8 @@ def training_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
         training_audit("DP-SGD", plan(rate=0.25, steps=4)),
         training_audit("DP-SGD, all users", plan(rate=1.0, steps=2)),
         training_audit("DP-SGD, replace one user", plan(rate=0.25, steps=2, relation=Relation.REPLACE_ONE_USER)),
+        rounds_audit("DP-FedAvg", plan(rate=0.25, steps=4)),
+        rounds_audit("DP-FedAvg, all users", plan(rate=1.0, steps=2)),
         sanitised_audit("GS-WGAN", sanitised),
     ]
 
@@ -57,6 +62,12 @@ def generator_audits(privacy: GeneratorPrivacy) -> list[Audit]:
     if privacy.mechanism == "gs_wgan":
         return [sanitised_audit(name, few.sanitisation_plan(_FEW_USERS))]
     return [training_audit(name, few.training_plan(_FEW_USERS))]
+
+
+def rounds_audits(privacy: RoundPrivacy) -> list[Audit]:
+    """Audits of the rounds that federated training's claim rests on, fewer of them."""
+    few = replace(privacy, num_rounds=_FEW_STEPS)
+    return [rounds_audit(f"DP-FedAvg, {_FEW_STEPS} rounds", few.plan(_FEW_USERS))]
 
 
 class _Critic(nn.Module):
@@ -84,11 +95,6 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
     comes near it. Mu is claimed, and the power of the audit checked, where all users are in every step; nothing says how much
     of a sampled training's epsilon an audit of this size can see.
     """
-    delta = max(plan.delta, _DELTA)
-    epsilon = epsilon_of([plan.event], delta, plan.relation)
-    if epsilon == 0:
-        epsilon, delta = plan.epsilon, plan.delta
-    opposite = -1.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.0
     ways = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
 
     def noisy_sums(length: float, noise: NoiseSource) -> Floats:
@@ -107,8 +113,56 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
             found.append(np.stack(layers) * sampler.expected_size)
         return np.stack(found)
 
+    return _audit_of(name, plan, noisy_sums)
+
+
+class _Changes(NamedTuple):
+    """What each client changes of a row of its own, and of what all share, in which there is one number."""
+
+    clients: Tensor
+    rows: Tensor
+    differences: Tensor
+    shared: dict[str, Tensor]
+
+
+Rounds = Callable[[TrainingPlan, int, NoiseSource], PrivateRounds]
+"""Makes the rounds of so many users; others than `PrivateRounds` show that an audit catches them."""
+
+
+def rounds_audit(name: str, plan: TrainingPlan, rounds: Rounds = PrivateRounds) -> Audit:
+    """Audit of private rounds; the plan is of few. As `training_audit`, a client having a row of two numbers of its own.
+
+    Clipping these one by one would let twice the square through. Updates are of any length, as those of a hostile client are.
+    """
+    ways = np.resize([1.0, -1.0], plan.steps)
+    table, shared = torch.zeros(_USERS, 2), {"bias": torch.zeros(1)}
+
+    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
+        """Rounds of clients whose updates have a length, in units beyond the clip; shape ``(rounds, 2, users)``."""
+        played, found = rounds(plan, _USERS, noise), []
+        for way in ways:
+
+            def changes(users: Tensor, _: np.random.Generator, way: float = float(way)) -> Updates:
+                differences = torch.full((len(users), 2), way * length * _BEYOND * plan.clip)
+                return _Changes(torch.arange(len(users)), users, differences, {"bias": torch.zeros(len(users), 1)})
+
+            mean, _ = played(table, shared, changes)
+            found.append(np.asarray(mean, dtype=np.float64).T * plan.rate * _USERS)
+        return np.stack(found)
+
+    return _audit_of(name, plan, noisy_sums)
+
+
+def _audit_of(name: str, plan: TrainingPlan, noisy_sums: Callable[[float, NoiseSource], Floats]) -> Audit:
+    """Of noisy sums (steps, 2, users) of users with parts of a length, alike in both numbers, which turn from step to step."""
+    delta = max(plan.delta, _DELTA)
+    epsilon = epsilon_of([plan.event], delta, plan.relation)
+    if epsilon == 0:
+        epsilon, delta = plan.epsilon, plan.delta
+    opposite = -1.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.0
+    ways = np.resize([1.0, -1.0], plan.steps)
+
     def scores(length: float, runs: int, noise: NoiseSource) -> Floats:
-        # A gradient is as long in one layer as in the other.
         return np.asarray(ways @ noisy_sums(length, noise).sum(axis=1) / math.sqrt(2))[:runs]
 
     def residuals(count: int, noise: NoiseSource) -> Floats:

@@ -248,6 +248,17 @@ def _trained(record: Stated, multiplier: float, sensitivity: float, every: float
     )
 
 
+def _private_rounds(record: Stated, event: PrivacyEvent) -> Due:
+    sampled = _expect(record, event, PoissonSampledGaussianEvent)
+    due = _trained(record, sampled.noise_multiplier, _row_sensitivity(record, 0.0), 1.0, ())
+    return replace(
+        due,
+        inputs={**due.inputs, "rate": sampled.rate},
+        assumptions=(*due.assumptions, texts.SAMPLE_SECRET, texts.TRUSTED_SERVER),
+        not_protected=texts.NOT_PROTECTED_BY_ROUNDS,
+    )
+
+
 # One-bit matrix completion.
 
 
@@ -310,6 +321,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     f"{texts.TRAINED}private_d": _private_critic,
     f"{texts.TRAINED}first_layer_only": _private_critic,
     f"{texts.TRAINED}gs_wgan": _sanitised,
+    texts.ROUNDS: _private_rounds,
     f"{texts.ONE_BIT}input": _input,
     f"{texts.ONE_BIT}objective": _objective,
     f"{texts.ONE_BIT}gradient": _gradient,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
 EMBEDDINGS = "EmbeddingPublisher"
 TRAINED = "SPPG, "
+ROUNDS = "DP-FedAvg"
 ONE_BIT = "one-bit matrix completion, "
 
 # Assumptions.
@@ -20,6 +21,10 @@ NOT_CHOSEN = "the data were not chosen after seeing the projection"
 CHOSEN_BLIND = "settings, widths and initial weights were chosen without looking at these ratings"
 SAMPLE_SECRET = "which users were in a step stays secret"
 ENDED_BLIND = "training was ended by nothing that looked at these ratings"
+TRUSTED_SERVER = (
+    "the server that adds clients' clipped updates up and draws the noise is trusted with both and with who takes part, or gets "
+    "the sum alone, by secure aggregation"
+)
 NOTHING_SEEN = "of an interrupted run, nothing but the checkpoint that it goes on from was looked at"
 NO_CHECKPOINT = "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice"
 
@@ -93,6 +98,13 @@ NOT_PROTECTED_BY_VECTORS = (
 )
 
 RANKED = "held-out ratings, where they are used to evaluate"
+NOT_PROTECTED_BY_ROUNDS = (
+    "the sets of users and items",
+    "a user's own vector, and what is recommended with it: both are for that user alone, and checkpoints hold the vectors of all",
+    RANKED,
+    "figures measured on these ratings, and whatever is chosen by them",
+    "whether training fails: of a domain without any rating, or numbers that diverge",
+)
 NOT_PROTECTED_BY_SIGNS = ("which pairs are rated: the completed matrix is made with them in the open", RANKED)
 NOT_PROTECTED_WITH_PAIRS = (
     "the sets of users and items",

@@ -37,6 +37,7 @@ from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, Und
 from zoo.privacy.record.requirements import MECHANISMS, InconsistentRecordError
 from zoo.privacy.record.selection import TRIED, chosen_among
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.round_privacy import RoundPrivacy
 from zoo.publisher import PublicSizes
 
 Account = tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]
@@ -55,6 +56,15 @@ def trained(mechanism: Any, relation: Relation, steps_taken: int | None = None) 
     assert plan is not None
     record = privacy.record(100, ("split random2",), steps_taken=steps_taken)
     return record, (plan.event_after(steps_taken or plan.steps),)
+
+
+def in_rounds(relation: Relation, played: int | None = None) -> Account:
+    privacy = RoundPrivacy(epsilon=5.0, delta=1e-5, clip=0.5, num_rounds=20, rate=0.25, relation=relation)
+    rounds = privacy.rounds(100)
+    if played is None:
+        return privacy.record(100, ("split random2",)), (rounds.plan.event,)
+    rounds.load_state_dict(rounds.state_dict() | {"steps_taken": played})
+    return privacy.record(100, ("split random2",), rounds=rounds), rounds.events()
 
 
 def completed(perturbation: Perturbation) -> Account:
@@ -88,6 +98,8 @@ HONEST: dict[str, Callable[[], Account]] = {
     "private critic, ended": lambda: trained("private_d", ZERO_OUT, 11),
     "sanitised": lambda: trained("gs_wgan", ZERO_OUT),
     "sanitised, ended": lambda: trained("gs_wgan", REPLACE, 2),
+    "private rounds": lambda: in_rounds(ZERO_OUT),
+    "private rounds, ended": lambda: in_rounds(REPLACE, 7),
     "input": lambda: completed(InputPerturbation(1.5)),
     "input, pairs": lambda: completed(InputPerturbation(1.5, hide_pairs=True)),
     "objective": lambda: completed(ObjectivePerturbation(1.5)),

@@ -1,0 +1,125 @@
+"""What federated training in private rounds may claim: noise, events and record, from public settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.noise import KEYED, NoiseSource
+from zoo.privacy.record.delta import delta_for
+from zoo.privacy.record.record import Plain, PrivacyRecord
+from zoo.privacy.record.texts import (
+    CHOSEN_BLIND,
+    ENDED_BLIND,
+    NOT_PROTECTED_BY_ROUNDS,
+    ROUNDS,
+    SAMPLE_SECRET,
+    SETS_PUBLIC,
+    TRUSTED_SERVER,
+    done_before,
+)
+from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
+from zoo.privacy.training.private_rounds import PrivateRounds
+
+PROTECTED = "item vectors and what all clients share"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPrivacy:
+    """How DP-FedAvg (`private_rounds`) protects one user in federated training, and what is then claimed.
+
+    What is protected, and may be published, are the parts that the server has. What a client keeps for itself is not noised.
+    Attributes are the arguments of `zoo.methods.fedgnn.FedGNN` by the same names. A ValueError if one is out of range.
+    """
+
+    epsilon: float
+    delta: float | None
+    clip: float
+    num_rounds: int
+    rate: float
+    relation: Relation
+    noise_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, before data are opened; a delta also once the number of users is known."""
+        check_epsilon(self.epsilon)
+        TrainingPlan(
+            noise_multiplier=1.0, delta=1e-5 if self.delta is None else self.delta, rate=self.rate, steps=self.num_rounds,
+            clip=self.clip, relation=self.relation,
+        )  # fmt: skip
+
+    def plan(self, num_users: int) -> TrainingPlan:
+        """Noise of all rounds; a ValueError if delta is not below one over the users, or no noise is enough."""
+        return _planned(self, num_users)
+
+    def rounds(self, num_users: int) -> PrivateRounds:
+        """What adds the noise and counts, for so many users, who are public."""
+        return PrivateRounds(self.plan(num_users), num_users, NoiseSource.of(self.noise_seed))
+
+    def events(self, num_users: int) -> list[PrivacyEvent]:
+        """What all rounds spend."""
+        return [self.plan(num_users).event]
+
+    def record(
+        self,
+        num_users: int,
+        applied: Sequence[object] = (),
+        inputs: Mapping[str, Plain] | None = None,
+        rounds: PrivateRounds | None = None,
+        conditions: Sequence[str] = (),
+    ) -> PrivacyRecord:
+        """The record of the training, held against its ledger.
+
+        ``applied`` says what was done to the data before, and ``conditions`` what must be true of that; ``inputs`` are other public
+        settings. ``rounds`` are those that were played, at least one; None: all that are planned.
+        """
+        plan = self.plan(num_users) if rounds is None else rounds.plan
+        noise = NoiseSource.of(self.noise_seed)
+        steps = plan.steps if rounds is None else rounds.steps_taken
+        public: dict[str, Plain] = {
+            "steps": plan.steps,
+            "rate": plan.rate,
+            "num_users": num_users,
+            "noise_multiplier": plan.noise_multiplier,
+            "noise is on": "the sum of clients' clipped updates, every number of it",
+            "protected": PROTECTED,
+        }
+        record = PrivacyRecord.proved_unless_seeded(
+            ROUNDS,
+            noise,
+            plan.relation,
+            epsilon=plan.epsilon_after(steps),
+            delta=plan.delta,
+            noise_source=KEYED if noise.private else noise.label,  # see `fresh_generator`
+            sensitivity=plan.sensitivity,
+            sensitivity_norm="L2",
+            clip=plan.clip,
+            noise_scale=plan.noise_std,
+            compositions=steps,
+            conditions=conditions,
+            public_inputs=public | dict(inputs or {}),
+            assumptions=(
+                SETS_PUBLIC,
+                CHOSEN_BLIND,
+                SAMPLE_SECRET,
+                TRUSTED_SERVER,
+                *((ENDED_BLIND,) if steps < plan.steps else ()),
+                *done_before(applied),
+            ),
+            not_protected=NOT_PROTECTED_BY_ROUNDS,
+        )
+        if rounds is not None and not rounds.private and self.noise_seed is None:
+            record = record.without_guarantee("some of its rounds had seeded noise")
+        record.check_against([plan.event_after(steps)])
+        return record
+
+
+@lru_cache(maxsize=64)
+def _planned(privacy: RoundPrivacy, num_users: int) -> TrainingPlan:
+    # A run asks before it, in it and after it, and the search takes up to a second.
+    return plan_training(
+        epsilon=privacy.epsilon, delta=delta_for(num_users, privacy.delta), rate=privacy.rate, steps=privacy.num_rounds,
+        clip=privacy.clip, relation=privacy.relation,
+    )  # fmt: skip
