@@ -33,6 +33,7 @@ from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.privacy.rows.vectors import plan_vectors
+from zoo.privacy.training.dp_sgd import plan_training
 from zoo.report.gains import NOISE
 
 DOCS = Path(__file__).parent
@@ -71,6 +72,7 @@ def parts() -> dict[str, str]:
         "users": users_table(),
         "user level": user_level_table(),
         "vectors": vectors_table(),
+        "rounds": rounds_table(),
         "one bit": one_bit_table(),
         "gradients": gradients_table(),
         "audit": audit_table(),
@@ -183,6 +185,20 @@ def vectors_table() -> str:
         noise = [plan_vectors(epsilon=epsilon, delta=DELTA, clip=0.5, num_layers=layers).noise_std for layers in LAYERS]
         classical = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
         rows.append((f"{epsilon}", *map(digits, noise), rounded_up(gauss_epsilon(DELTA, math.sqrt(30) / classical))))
+    return table(titles, rows, left=0)
+
+
+def rounds_table() -> str:
+    """Noise multipliers of private rounds, and what they come to over the rate."""
+    plans = ((1.0, 40), (0.2, 200))
+    titles = ("epsilon", *(f"q = {rate:g}, {rounds:,} rounds" for rate, rounds in plans))
+    rows = []
+    for epsilon in (1, 4, 8, 16):
+        row = [f"{epsilon}"]
+        for rate, rounds in plans:
+            sigma = plan_training(epsilon=epsilon, delta=DELTA, rate=rate, steps=rounds, clip=1.0).noise_multiplier
+            row.append(f"{rounded_up(sigma)} ({rounded_up(sigma / rate)})")
+        rows.append(tuple(row))
     return table(titles, rows, left=0)
 
 

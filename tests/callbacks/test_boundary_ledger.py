@@ -138,6 +138,32 @@ def test_a_resumed_run_counts_its_own_rounds(tmp_path: Path) -> None:
     assert {c.round for c in second.crossings} == {4, 5, 6}
 
 
+def test_private_rounds_are_counted_by_public_numbers_alone(tmp_path: Path) -> None:
+    """Half of 40 clients are expected, each with the whole table; who came, and with which rows, is nowhere."""
+    private: dict[str, Any] = {"epsilon": 8.0, "clip": 0.5, "num_rounds": 5, "rate": 0.5}
+    method = FedGNN(num_factors=F, num_layers=LAYERS, **private)
+    ledger = run(method, tmp_path, epochs=4)
+    assert [c.round for c in ledger.crossings] == [n for n in range(1, 6) for _ in range(4)]
+    model, table = (20, LAYERS, F), (20, ITEMS, F)
+    lines = {(c.receiver, c.tensor, c.clients, c.shape, c.bytes) for c in ledger.crossings}
+    assert lines == {
+        ("clients of music", "item rows", 20, table, 4 * 20 * ITEMS * F),
+        ("clients of music", "sending", 20, model, 4 * 20 * LAYERS * F),
+        ("server of music", "changes of item rows", 20, table, 4 * 20 * ITEMS * F),
+        ("server of music", "changes of sending", 20, model, 4 * 20 * LAYERS * F),
+    }
+    for crossing in ledger.crossings:
+        if crossing.receiver == "server of music":
+            assert (crossing.mechanism, crossing.event) == ("clipped to 0.5", "NonPrivateEvent")
+            assert "none against the server, which is trusted" in crossing.privacy
+        else:
+            assert (crossing.mechanism, crossing.event) == ("DP-FedAvg", "PoissonSampledGaussianEvent")
+            assert crossing.privacy == "user, eps 8.00, delta 1e-05, proved, of all rounds"
+    assert (
+        not list(tmp_path.rglob("metrics.csv")) or "train/bytes" not in next(tmp_path.rglob("metrics.csv")).read_text()
+    )
+
+
 def test_a_round_made_by_hand() -> None:
     """Two clients, of three and one rows; the second is left out. F is 2 in double precision, the model one number."""
     model = torch.zeros(2, 1)

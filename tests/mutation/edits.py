@@ -2,11 +2,20 @@
 
 from tests.mutation.edit import Edit
 from tests.mutation.edits_of_data import DATA
-from tests.mutation.edits_of_federated import CLIENTS_AND_SERVER
+from tests.mutation.edits_of_federated import CLIENTS_AND_SERVER, PRIVATE_ROUNDS
 from tests.mutation.edits_of_guarantees import GUARANTEES
 from tests.mutation.edits_of_mechanisms import MECHANISMS
 from tests.mutation.edits_of_methods import METHODS
 from tests.mutation.edits_of_runs import RUNS
 from tests.mutation.edits_of_transfer import TRANSFER
 
-EDITS: tuple[Edit, ...] = (*GUARANTEES, *MECHANISMS, *METHODS, *DATA, *RUNS, *TRANSFER, *CLIENTS_AND_SERVER)
+EDITS: tuple[Edit, ...] = (
+    *GUARANTEES,
+    *MECHANISMS,
+    *METHODS,
+    *DATA,
+    *RUNS,
+    *TRANSFER,
+    *CLIENTS_AND_SERVER,
+    *PRIVATE_ROUNDS,
+)

@@ -102,3 +102,68 @@ CLIENTS_AND_SERVER = (
         ("what was tuned is not scored", "(known & self.tuning)", "(known & ~known)"),
     ),
 )  # fmt: skip
+
+OF_ROUNDS = "tests/zoo/privacy/training/test_private_rounds.py"
+OF_PRIVATE_FEDGNN = "tests/zoo/methods/test_private_rounds_of_fedgnn.py"
+
+PRIVATE_ROUNDS = (
+    *edits_of(
+        "zoo/privacy/training/private_rounds.py",
+        (OF_ROUNDS,),
+        ("shared parts have no noise", "self.plan.noise_std, generator)", 'self.plan.noise_std * (name == "table"), generator)'),
+        ("a sum is divided by who came", "div_(self.expected_clients)", "div_(max(len(users), 1))"),
+        ("shared parts are not clipped", "squares += part.double()", "squares += 0 * part.double()"),
+        ("nobody is clipped", ".clamp(min=clip)", ".clamp(min=clip).fill_(clip)"),
+        ("what is not finite passes", "factors.where(squares.isfinite(), 0.0)", "factors.where(squares < 0, clip)"),
+        ("a row twice is clipped as two", "(keys[1:] > keys[:-1])", "(keys[1:] >= keys[:-1])"),
+        ("rounds are not counted", "self._taken += 1", "self._taken += 0"),
+        ("everybody is in every round", "self._sampler.sample()", "torch.arange(self._sampler.num_users)"),
+        ("clients draw what a seed repeats", "users, fresh_generator(self._noise)", "users, np.random.default_rng(0)"),
+    ),
+    *edits_of(
+        "zoo/privacy/training/round_privacy.py",
+        (OF_ROUNDS,),
+        ("a record is of all that was planned", "else rounds.steps_taken", "else plan.steps"),
+        ("seeded rounds are forgotten", "not rounds.private and", "rounds.private and"),
+    ),
+    *edits_of(
+        "zoo/privacy/record/requirements.py",
+        ("tests/zoo/privacy/record/test_claims.py",),
+        ("a rate may be any", 'inputs={**due.inputs, "rate": sampled.rate},', "inputs=due.inputs,"),
+        ("a trusted server is not said", "texts.SAMPLE_SECRET, texts.TRUSTED_SERVER),", "texts.SAMPLE_SECRET),"),
+    ),
+    *edits_of(
+        "zoo/methods/federated.py",
+        (OF_PRIVATE_FEDGNN,),
+        ("the count of rounds is not kept", '["spent"] = self.private_gradient.state_dict()', '["spent"] = None'),
+        ("validation chooses an epoch", "limit_val_batches != 0 and", "limit_val_batches != 1.0 and"),
+        ("users are ranked by item counts", "else can | True", "else can"),
+        ("epochs are as long as there are ratings", "self.batches, self.steps_per_epoch =", "_, self.steps_per_epoch ="),
+    ),
+    *edits_of(
+        "zoo/methods/fedgnn.py",
+        (OF_PRIVATE_FEDGNN,),
+        (
+            "clients draw from the run's own seed",
+            "lambda shape: torch.from_numpy(generator.random(shape)).to(users.device)",
+            "None",
+        ),
+        ("who has every item stops the run", "able = (counts > 0) & (counts < len(self.items))", "able = counts > 0"),
+        ("the log tells of private rounds", "return self._private_step(batch, self.private_gradient)", "pass"),
+    ),
+    *edits_of(
+        "zoo/methods/fedgcdr.py",
+        (OF_PRIVATE_FEDGNN,),
+        ("noise moves what is held", "{} if self.tuning else self.shared()", "self.shared()"),
+    ),
+    *edits_of(
+        "zoo/publishers/embeddings.py",
+        (OF_PRIVATE_FEDGNN,),
+        ("vectors of private rounds are released beside", 'getattr(network, "privacy", None) is not None', "False"),
+    ),
+    *edits_of(
+        "callbacks/boundary_ledger.py",
+        ("tests/callbacks/test_boundary_ledger.py",),
+        ("private updates count as noised", '"changes of ", clipped)', '"changes of ", noisy)'),
+    ),
+)  # fmt: skip

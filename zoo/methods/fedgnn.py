@@ -294,8 +294,7 @@ class FedGNN(Federated):
         if self.private_gradient is not None:
             return self._private_step(batch, self.private_gradient)
         loss = super().training_step(batch, batch_idx)
-        users, vectors = self._moved
-        self.own_vectors()[users] = vectors
+        self._keep_vectors()
         if self._left_out:
             warnings.warn(
                 f"{self._left_out} of {len(batch.users)} clients had updates that are not finite and were left out.",
@@ -310,10 +309,13 @@ class FedGNN(Federated):
         loss = None
         if rounds.steps_left:
             loss = self.step(batch)["loss"]
-            users, vectors = self._moved
-            self.own_vectors()[users] = vectors
+            self._keep_vectors()
         self.trainer.should_stop |= rounds.steps_left < 1
         return loss
+
+    def _keep_vectors(self) -> None:
+        users, vectors = self._moved
+        self.own_vectors()[users] = vectors
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The server's: Adam, or plain descent, which adds the clients' mean difference times ``lr``."""

@@ -13,12 +13,13 @@ from torch import Tensor
 import zoo.methods.fedgnn as fedgnn
 from callbacks import PrivacyBudget
 from tests.zoo.methods.test_fedgcdr import of_two, two_sources
-from tests.zoo.methods.test_fedgnn import Alone, Seen, around, begun
+from tests.zoo.methods.test_fedgnn import Alone, Seen, around, begun, some
 from zoo import EmbeddingPublisher, FedGCDR, FedGNN
 from zoo.data.batches import UserBatch
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.training.private_rounds import PrivateRounds
+from zoo.publishers.trained import SourceRatings
 
 PRIVATE: dict[str, Any] = {"epsilon": 8.0, "clip": 0.5, "num_rounds": 6, "rate": 0.5}
 USERS, ITEMS = 40, 30
@@ -195,6 +196,10 @@ def test_who_has_nothing_or_everything_or_breaks_adds_nothing_and_nothing_fails(
     assert not method.items.grad.any()
     assert method.can_score(torch.arange(USERS)).all(), "nobody is ranked by item counts"
     assert not FedGNN.can_score(unprotected(method), torch.arange(USERS)).any()
+
+    method = private(rate=1.0)
+    trainer_of(epochs=1).fit(method, datamodule=SourceRatings(some([[1, 1, 1, 1], [0, 1, 1, 0]])))
+    assert method._moved[0].tolist() == [1], "who has every item has no other to draw"
 
     method = private(rate=1.0)
     fitted(method, epochs=0)
