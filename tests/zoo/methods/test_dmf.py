@@ -46,6 +46,21 @@ def test_pairs_are_learned_from_with_their_labels() -> None:
     assert torch.allclose(method.step(PairBatch(users, items, labels))["loss"], expected, rtol=1e-4)
 
 
+def test_who_is_in_several_pairs_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, _ = fitted(DMF(dims=(8, 4), loss="sampled"), 0)
+    read: list[list[int]] = []
+    for tower in ("users", "items"):
+        original = getattr(method.towers, tower)
+        monkeypatch.setattr(
+            method.towers, tower, lambda rows, ids, o=original: (read.append(ids.tolist()), o(rows, ids))[1]
+        )
+    outputs = method.step(
+        PairBatch(torch.tensor([4, 1, 4, 1]), torch.tensor([7, 3, 3, 3]), torch.tensor([1.0, 1, 0, 0]))
+    )
+    assert read == [[1, 4], [3, 7]]
+    assert len(outputs["user_factors"]) == len(outputs["item_factors"]) == 4
+
+
 @pytest.mark.parametrize(
     ("loss", "lr", "epochs", "batch_size"),
     [("all_items", 3e-3, 40, 64), ("sampled", 1e-2, 20, 256)],
