@@ -36,7 +36,7 @@ class Crossing(NamedTuple):
     sender: str  # which client, server or domain
     receiver: str
     tensor: str  # what it is
-    clients: int  # how many send it or get it; 0 where a release goes from domain to domain
+    clients: int  # how many send it, get it or, of a release, a row of it; 0 where it goes to a domain
     shape: tuple[int, ...]
     bytes: int
     whole_table_bytes: int  # the same if all items were exchanged, touched or not, as the paper counts
@@ -50,11 +50,13 @@ class BoundaryLedger(Callback):
 
     What is counted, in bytes of the numbers themselves, without what a transport adds:
 
-    - each release that the method reads, domain to domain: its tensors as they lie in its files, before a target
-      takes noise off them, and the ids of its users in UTF-8;
+    - each release that the method reads, from its domain to the target's, or to the target's clients where the method is federated,
+      of whom each gets its own row: its tensors as they lie in its files, before a target takes noise off them, and the ids of
+      its users in UTF-8, whether the target has these users or not;
     - in each round of a federated method, server to clients: the item rows that they asked for, and all that they share;
     - clients to server: which rows they ask for, which they changed and by how much, the shared parts, and their weights.
-      A client that is left out of a round has asked and been answered, and has sent nothing;
+      A client that is left out of a round has asked and been answered, and has sent nothing. Of `FedGCDR` the maps of those sources
+      are shared that anybody in the round has a row of, and nothing beside the items once fine-tuning has begun;
     - where rounds are private (`zoo.privacy.training.private_rounds`), what must not be kept is not: who is in one, how many
       they are, and their rows. Counted is what as many clients as are expected send and get if tables go whole, so that asking
       for rows tells nothing. What they send is clipped and no more: the server, which adds the noise, is trusted, or gets sums.
@@ -90,11 +92,12 @@ class BoundaryLedger(Callback):
             method: Any = pl_module
             self._played, self._claim = rounds.steps_taken, method.planned_record().summary()
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        self.crossings = [
-            crossing
-            for name, release in data.releases.items()
-            for crossing in released(name, _domain(trainer), release, data.release_paths[name])
-        ]
+        domain, federated = _domain(trainer), is_federated(pl_module)
+        self.crossings = []
+        for name, release in data.releases.items():
+            clients = int((data.links[name] >= 0).sum()) if federated else 0
+            receiver = f"{'clients of' if federated else 'domain'} {domain}"
+            self.crossings += released(name, receiver, release, data.release_paths[name], clients)
 
     def on_train_batch_end(
         self,
@@ -146,8 +149,10 @@ def is_federated(method: Any) -> bool:  # noqa: ANN401  any recommender
     return hasattr(method, "sent") and hasattr(method, "fetched")
 
 
-def released(source: str, target: str, release: Any, folder: Path) -> Iterator[Crossing]:  # noqa: ANN401  a release
-    """What a release brings from its domain to the target: the tensors of its files, and whose they are."""
+def released(
+    source: str, receiver: str, release: Any, folder: Path, clients: int = 0  # noqa: ANN401  a release
+) -> Iterator[Crossing]:  # fmt: skip
+    """What a release brings from its domain to whom: the tensors of its files, and whose they are; a row to each of clients."""
     events = Counter(type(event).__name__ for event in release.ledger)
     said = {
         "mechanism": release.record.mechanism,
@@ -158,7 +163,7 @@ def released(source: str, target: str, release: Any, folder: Path) -> Iterator[C
     ids = release.user_ids.tolist()
     sizes["user ids"] = (len(ids),), sum(len(name.encode()) for name in ids)
     for name, (shape, size) in sizes.items():
-        yield Crossing(0, f"domain {source}", f"domain {target}", name, 0, shape, size, size, **said)
+        yield Crossing(0, f"domain {source}", receiver, name, clients, shape, size, size, **said)
 
 
 def _tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -224,7 +224,7 @@ def test_a_release_in_several_files_is_counted_whole(tmp_path: Path) -> None:
     for name, count in (("rows-0", 3), ("rows-1", 2)):
         save_file({"rows": torch.zeros(count, 7)}, tmp_path / f"{name}.safetensors")
     save_file({"items": torch.zeros(4, dtype=torch.int64)}, tmp_path / "tensors.safetensors")
-    found = {c.tensor: c for c in released("a", "b", Split(), tmp_path)}
+    found = {c.tensor: c for c in released("a", "domain b", Split(), tmp_path)}
     assert (found["rows"].shape, found["rows"].bytes) == ((5, 7), 140)
     assert (found["items"].shape, found["items"].bytes) == ((4,), 32)
     assert found["user ids"].bytes == 4

@@ -1,6 +1,7 @@
 """Slips that the suite must notice: a wrong sign, a forgotten root, a mask the wrong way round, a guarantee that is too good."""
 
 from tests.mutation.edit import Edit
+from tests.mutation.edits_of_attacks import ATTACKS
 from tests.mutation.edits_of_data import DATA
 from tests.mutation.edits_of_federated import CLIENTS_AND_SERVER, PRIVATE_ROUNDS
 from tests.mutation.edits_of_guarantees import GUARANTEES
@@ -18,4 +19,5 @@ EDITS: tuple[Edit, ...] = (
     *TRANSFER,
     *CLIENTS_AND_SERVER,
     *PRIVATE_ROUNDS,
+    *ATTACKS,
 )

@@ -34,7 +34,11 @@ MECHANISMS = (
     *edits_of(
         "zoo/publishers/embeddings.py",
         ("tests/zoo/publishers/test_embeddings.py",),
-        ("users without ratings show", "return vectors * (starts.diff() > 0)[:, None, None]", "return vectors"),
+        (
+            "users without ratings show",
+            "return network, vectors * (starts.diff() > 0)[:, None, None]",
+            "return network, vectors",
+        ),
         ("each source has the whole epsilon", "num_releases=self.num_releases,", "num_releases=1,"),
         ("nobody says what is given", "conditions=(OTHERS_GIVEN,)", "conditions=()"),
         ("noise on vectors as they are", "noisy_vectors(vectors, plan,", "noisy_vectors(0 * vectors, plan,"),
