@@ -7,6 +7,7 @@ import polars as pl
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
+from zoo.data.ratings import Ratings
 from zoo.metrics import Recommendations
 from zoo.run_folder import whole
 
@@ -39,19 +40,7 @@ class RecommendationWriter(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Put ids in the place of indexes."""
-        train = trainer.datamodule.train  # type: ignore[attr-defined]
-        users, items, scores = (tensor.cpu().numpy() for tensor in outputs)
-        count = items.shape[1]
-        rows = pl.DataFrame(
-            {
-                "user_id": train.user_ids[users].repeat(count).tolist(),
-                "rank": list(range(1, count + 1)) * len(users),
-                "item_id": train.item_ids[items.ravel()].tolist(),
-                "score": scores.ravel(),
-            },
-            schema=SCHEMA,
-        )
-        self._parts.append(rows.filter(pl.Series(items.ravel() >= 0)))
+        self._parts.append(table_of(trainer.datamodule.train, outputs))  # type: ignore[attr-defined]
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the file, whole or not at all."""
@@ -65,3 +54,19 @@ class RecommendationWriter(Callback):
             table.write_parquet(temporary)
         self._parts.clear()
         print(f"Recommendations for {table['user_id'].n_unique():,} users: {path}")
+
+
+def table_of(train: Ratings, found: Recommendations) -> pl.DataFrame:
+    """Recommendations with the ids of the ratings in the place of indexes: the columns of `SCHEMA`, no row for no item."""
+    users, items, scores = (tensor.cpu().numpy() for tensor in found)
+    count = items.shape[1]
+    rows = pl.DataFrame(
+        {
+            "user_id": train.user_ids[users].repeat(count).tolist(),
+            "rank": list(range(1, count + 1)) * len(users),
+            "item_id": train.item_ids[items.ravel()].tolist(),
+            "score": scores.ravel(),
+        },
+        schema=SCHEMA,
+    )
+    return rows.filter(pl.Series(items.ravel() >= 0))

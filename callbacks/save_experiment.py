@@ -6,6 +6,7 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import SaveConfigCallback
 
+import zoo
 from zoo.run_folder import folder_of_run, plain, whole
 
 #: Words of one command, which are no part of an experiment.
@@ -39,5 +40,6 @@ class SaveExperiment(SaveConfigCallback):
             self.parser.save(config, str(file), skip_unset=False, overwrite=True, multifile=False, skip_validation=True)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keep the publisher's settings, as plain values, to refuse others later."""
+        """Keep the publisher's settings, as plain values, to refuse others later; and which version made it."""
+        checkpoint["version"] = zoo.__version__
         checkpoint["publisher"] = plain(self.config.get("publisher"))

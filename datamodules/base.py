@@ -27,9 +27,10 @@ from zoo.data.training import Batches, Share, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
+from zoo.run_folder import Given
 
 
-class CrossDomainDataModule(LightningDataModule):
+class CrossDomainDataModule(Given, LightningDataModule):
     """One target domain, its protocol, and the releases of its sources.
 
     Both parties build it: it stores its arguments and opens nothing. ``setup`` reads the target and the releases, never
@@ -256,7 +257,7 @@ class CrossDomainDataModule(LightningDataModule):
         self.read_target()
         reads: frozenset[str] = getattr(getattr(self.trainer, "lightning_module", None), "reads", frozenset())
         if reads and not self.releases:
-            self._setup_releases()
+            self.read_releases()
 
     def read_target(self) -> None:
         """Read the target, hold out and draw candidates; what `setup` does first, and once.
@@ -300,11 +301,13 @@ class CrossDomainDataModule(LightningDataModule):
 
     # Releases.
 
-    def _setup_releases(self) -> None:
+    def read_releases(self) -> None:
+        """Read the releases and link their users to the target's; what `setup` does for a method that learns from them."""
         if missing := [name for name in self.sources if name not in self.release_paths]:
             raise MissingReleaseError(
                 f"No release of {missing}. At the target, pass what the source party published: --data.releases."
-                f"{missing[0]} PATH. To publish here (all data at one place), set `publisher` and use `fit`."
+                f"{missing[0]} PATH (in Python releases={{{missing[0]!r}: PATH}}). To publish here (all data at one place), set "
+                "`publisher` and use `fit`, in Python zoo.fit(method, data, publisher=...)."
             )
         trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
         for name in self.sources:

@@ -16,6 +16,8 @@ commands:
   test       figures of a checkpoint on the test items
   predict    recommendations of a checkpoint, as Parquet
   publish    write the release of a source party
+  recommend  the best items for some users, from a run or a bundle
+  export     a run as a bundle to hand over: weights, item ids, figures, privacy record, model card
   benchmark  run a grid of experiments, in parallel, resumable
   report     tables, tests and figures of a benchmark's runs
   privacy    plan, show and add up what releases cost, keep a budget, audit a mechanism, draw its curve
@@ -27,7 +29,7 @@ examples:
   python -m zoo publish --config configs/pricdr/douban.yaml --out releases/book
   python -m zoo fit --config configs/pricdr/douban.yaml --data.releases.book releases/book
   python -m zoo benchmark --config configs/benchmarks/smoke.yaml
-  python -m zoo predict --config runs/PriCDR/version_0/config.yaml --ckpt_path runs/PriCDR/version_0/checkpoints/best.ckpt
+  python -m zoo recommend runs/PriCDR/version_0 --users u0001,u0002
 
 Options of a command:  python -m zoo fit --help            Of a class:  python -m zoo fit --model.help PriCDR
 """
@@ -86,6 +88,14 @@ def main() -> None:
         from zoo.report.command import main as report
 
         report(arguments[1:])
+    elif arguments[0] == "recommend":
+        from zoo.commands.recommend import main as recommend
+
+        recommend(arguments[1:])
+    elif arguments[0] == "export":
+        from zoo.commands.export import main as export
+
+        export(arguments[1:])
     elif arguments[0] == "privacy":
         from zoo.commands.privacy.command import main as privacy
 

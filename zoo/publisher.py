@@ -23,6 +23,7 @@ from zoo.privacy.record.texts import done_before
 from zoo.privacy.rows.plan import RowsPlan
 from zoo.release.layouts import Kind
 from zoo.release.release import Release
+from zoo.run_folder import Given
 
 Make = Callable[[Ratings, str], Release]
 """Ratings and the name of their domain in, their release out. Noise is drawn here."""
@@ -144,7 +145,7 @@ def _once(make: Make) -> Make:
     return once
 
 
-class Publisher(ABC):
+class Publisher(Given, ABC):
     """Base of all publishers. A subclass writes `prepare`; what is planned, forecast and published follows from it.
 
     A publisher is made at the source party alone: the target never instantiates one. Noise, clipping and sampling live

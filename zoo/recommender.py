@@ -27,6 +27,7 @@ from zoo.metrics import (
 from zoo.nn.rows import LinkedRows, SparseRows
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.release.release import Release
+from zoo.run_folder import Given
 
 Sizes = dict[str, Any]
 Outputs = dict[str, Tensor]
@@ -61,7 +62,18 @@ class ReleaseMismatchError(RuntimeError):
     """A checkpoint meets other data or another release than it was trained on."""
 
 
-class Recommender(LightningModule, ABC):
+def refuse_other_data(kept: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+    """Refuse data and releases, by their digests, that are not those that a checkpoint was trained on (what it ``kept``)."""
+    theirs = kept["digests"]
+    if differing := sorted(k for k in {*digests, *theirs} if digests.get(k) != theirs.get(k)):
+        raise ReleaseMismatchError(
+            f"The checkpoint was trained on other data or releases than those at hand; these differ: {differing}. "
+            f"Its releases lay at {kept['paths'] or 'no path'}: pass them (in Python releases={{NAME: PATH}}, on the command line "
+            "--data.releases.NAME PATH), with the run's own data settings and seed, or train anew."
+        )
+
+
+class Recommender(Given, LightningModule, ABC):
     """Base of all methods: scoring, ranking evaluation, penalties, checkpoints.
 
     A method stores its arguments in the constructor, makes its networks in :meth:`build` from the sizes of the data,
@@ -190,8 +202,7 @@ class Recommender(LightningModule, ABC):
         """Keep what scoring needs beside the weights as non-persistent buffers; without a trainer, call it by hand."""
         self.target_rows = SparseRows.of(data.train)
         self.target_columns = SparseRows.of(data.train.transpose())
-        counts = torch.bincount(self.target_rows.items, minlength=data.train.num_items)
-        self.register_buffer("item_counts", counts.float(), persistent=False)
+        self.register_buffer("item_counts", self.target_columns.counts().float(), persistent=False)
         self.sources = nn.ModuleDict()
         for name, release in data.releases.items() if self.reads else ():
             if release.kind not in self.reads:
@@ -393,13 +404,7 @@ class Recommender(LightningModule, ABC):
         self._random_states = kept_states(kept["rng"])
         if not self.has_trainer:
             return
-        digests = self.data.digests
-        if differing := sorted(k for k in {*digests, *kept["digests"]} if digests.get(k) != kept["digests"].get(k)):
-            raise ReleaseMismatchError(
-                f"The checkpoint was trained on other data or releases than those at hand; these differ: {differing}. "
-                f"Its releases lay at {kept['paths'] or 'no path'}: pass them with --data.releases.NAME PATH, with the "
-                "run's own config and seed, or train anew."
-            )
+        refuse_other_data(kept, self.data.digests)
 
     def on_train_start(self) -> None:
         """Continue the random stream of the checkpoint, so that a resumed run equals an unbroken one."""

@@ -1,15 +1,20 @@
 """The run folder: files that one room writes and another reads, whole or not at all; settings as plain values; refusals."""
 
+import dataclasses
+import inspect
 import json
+import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from jsonargparse import Namespace
 
+#: The settings of a run, and the checkpoint that validation chose.
+CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
 #: Figures of every held-out case of the test.
 CASES = "test_cases.parquet"
 #: The privacy record of each release, and of the training.
@@ -38,10 +43,45 @@ def write_json(path: Path, value: object) -> None:
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401  any parsed value
+class Given:
+    """Remembers what it was made with, so that `plain` writes an object down as settings that make it again."""
+
+    made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *positional: Any, **named: Any) -> Self:  # noqa: ANN401  a constructor's own
+        """Keep the arguments of the constructor as they were given."""
+        self = super().__new__(cls)
+        object.__setattr__(self, "made_with", (positional, named))
+        return self
+
+    @property
+    def settings_given(self) -> dict[str, Any]:
+        """``class_path`` and ``init_args``, as a config has them; arguments left at their defaults are left out."""
+        positional, named = self.made_with
+        signature = inspect.signature(type(self).__init__)
+        given = dict(signature.bind(self, *positional, **named).arguments)
+        given.pop(next(iter(signature.parameters)))
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given |= given.pop(name, {})
+        return {"class_path": class_path(type(self)), "init_args": plain(given)}
+
+
+def class_path(cls: type) -> str:
+    """Where a class is imported from: its package, if that exports it, or else its module."""
+    package = sys.modules[cls.__module__.partition(".")[0]]
+    exported = getattr(package, cls.__name__, None) is cls
+    return f"{package.__name__}.{cls.__name__}" if exported else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  any parsed value, or an object that was made of some
     """The same as plain dictionaries, lists, strings and numbers."""
     if isinstance(value, Namespace):
         value = value.as_dict()
+    if isinstance(value, Given):
+        value = value.settings_given
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

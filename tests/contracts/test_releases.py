@@ -68,7 +68,7 @@ def data_with(name: str, folder: Path) -> CrossDomainDataModule:
     path = PUBLISHERS[name].publish(Synthetic(**DATA).source("book"), "book").save(folder / name)
     data = Synthetic(**DATA, evaluation=Evaluation(split="cold_start"), releases={"book": path})
     data.setup("fit")
-    data._setup_releases()  # as for a method that reads them
+    data.read_releases()  # as for a method that reads them
     return data
 
 

@@ -123,11 +123,11 @@ RUNS = (
             'if "class_path" in changed or bearing &',
             'if "class_path" in changed or set() &',
         ),
-        (
-            "a second clip voids the first",
-            '.get("gradient_clip_val") and self.model',
-            '.get("gradient_clip_val") and not self.model',
-        ),
+    ),
+    *edits_of(
+        "zoo/runs/fitting.py",
+        ("tests/zoo/commands/test_cli.py", "tests/zoo/runs/test_fitting.py"),
+        ("a second clip voids the first", "gradient_clip_val and method", "gradient_clip_val and not method"),
     ),
     *edits_of(
         "zoo/runs/resume.py",

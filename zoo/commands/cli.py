@@ -1,10 +1,8 @@
 """The command line: LightningCLI configured, not rebuilt."""
 
-import logging
 import os
 import sys
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
@@ -14,30 +12,20 @@ from jsonargparse import Namespace
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.loggers import CSVLogger, Logger
 
 import zoo
-from callbacks import BestCheckpoint, CaseWriter, RecommendationWriter, RunReport, SaveExperiment
+from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment
 from datamodules import CrossDomainDataModule
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
-from zoo.release.about import About, Statement
+from zoo.release.about import Statement
 from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, folder_of_run, plain, refusal
+from zoo.runs.fitting import TRAINER, check_clipping, check_run, loggers, own_callbacks, quietly, test_best
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, read_checkpoint, resolve
-from zoo.runs.publishing import publish_release, spent_in_words
+from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
-
-#: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
-LIBRARY_CHATTER = (
-    ".*isinstance.treespec, LeafSpec.*",
-    ".*configure_optimizers.* returned `None`.*",
-    ".*training_step.* returned `None`.*",
-    "Total length of `list` across ranks is zero.*",
-    "Full backward hook is firing.*",
-    "Sparse CSR tensor support is in beta state.*",
-)
 
 
 class ZooTrainer(Trainer):
@@ -88,7 +76,7 @@ class ZooTrainer(Trainer):
             sign: PEM file of this party's private Ed25519 key (`openssl genpkey -algorithm ed25519 -out key.pem`).
             about: What is said of the release to whoever gets it; public.
         """
-        raise UsageError("publish is a command of the command line: python -m zoo publish --config FILE --out FOLDER")
+        raise UsageError("A trainer does not publish: zoo.publish(publisher, datamodule, out) does.")
 
 
 class ZooCLI(LightningCLI):
@@ -103,9 +91,8 @@ class ZooCLI(LightningCLI):
             "datamodule_class": CrossDomainDataModule,
             "trainer_class": ZooTrainer,
             "trainer_defaults": {
-                "callbacks": [RunReport(), CaseWriter()],
-                "log_every_n_steps": 1,
-                "enable_model_summary": False,
+                "callbacks": own_callbacks(),
+                **TRAINER,
             },
             "save_config_callback": SaveExperiment,
             "save_config_kwargs": {"save_to_log_dir": False},
@@ -185,17 +172,8 @@ class ZooCLI(LightningCLI):
         """The trainer, with a CSV log always first: other loggers are added to it, never put in its place."""
         made = self.config_init[self.subcommand] if self.subcommand else self.config_init
         trainer = made.get("trainer")
-        asked, root = trainer.get("logger"), trainer.get("default_root_dir")
-        if asked is not False:
-            others = [asked] if isinstance(asked, Logger) else list(asked) if isinstance(asked, Iterable) else []
-            if not any(isinstance(logger, CSVLogger) for logger in others):
-                others.insert(0, CSVLogger(save_dir=str(root or "runs"), name=type(self.model).__name__))
-            kwargs["logger"] = sorted(others, key=lambda logger: not isinstance(logger, CSVLogger))
-        if trainer.get("gradient_clip_val") and self.model.guarantee_bearing:
-            raise UsageError(
-                f"trainer.gradient_clip_val is {trainer.get('gradient_clip_val')}, and {type(self.model).__name__} clips "
-                "each user's gradient itself; a second clip would void its accounting. Leave it out."
-            )
+        kwargs["logger"] = loggers(trainer.get("logger"), trainer.get("default_root_dir") or "runs", self.model)
+        check_clipping(self.model, trainer.get("gradient_clip_val"))
         return super().instantiate_trainer(**kwargs)
 
     # Publishing.
@@ -211,24 +189,14 @@ class ZooCLI(LightningCLI):
         about: Statement = Statement(),  # noqa: B008  frozen
     ) -> None:
         """Write the release of one source domain and print what it guarantees."""
-        names = datamodule.sources
-        if source is None and len(names) != 1:
-            raise UsageError(f"This experiment has the sources {list(names)}; say which is yours: --source NAME.")
-        name = source or names[0]
-        if Path(out).exists():
-            raise FileExistsError(
-                f"{out} exists, and a release is never overwritten. Choose another path or remove it."
-            )
-        # What cannot be read is said before anything is spent.
-        paid_from, key = None if budget is None else Budget(budget), None if sign is None else SigningKey.read(sign)
-        publisher, ratings = make_publisher(self.settings()), datamodule.source(name)
-        published = About.today(about, f"cdr-zoo {zoo.__version__}")
-        release = publish_release(publisher, ratings, name, Path(out), published, paid_from, key)
-        print(f"{release.record}\n\nRelease of {name!r} ({release.kind}, {release.num_users:,} users): {out}")
-        if key is not None:
-            print(f"Signed by the key {key.public}.")
-        if paid_from is not None:
-            print(spent_in_words(paid_from))
+        release = publish(
+            make_publisher(self.settings()), datamodule, out, source=source, budget=budget, sign=sign, about=about
+        )
+        print(f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {release.num_users:,} users): {out}")
+        if sign is not None:
+            print(f"Signed by the key {SigningKey.read(sign).public}.")
+        if budget is not None:
+            print(spent_in_words(Budget(budget)))
 
     # What a run reads.
 
@@ -237,7 +205,7 @@ class ZooCLI(LightningCLI):
         folder = folder_of_run(self.trainer)
         self.new_folder = None if folder is None or folder.exists() else folder
         with self._leaving_nothing_empty():
-            self._check_fit()
+            check_run(self.model, self.datamodule, self.trainer)
             self._find_inputs()
 
     @contextmanager
@@ -250,21 +218,6 @@ class ZooCLI(LightningCLI):
             if self.new_folder is not None and self.trainer.is_global_zero:
                 remove_if_empty(self.new_folder)
             raise
-
-    def _check_fit(self) -> None:
-        """Refuse what cannot be trained."""
-        evaluation = self.datamodule.evaluation
-        watched = [str(c.monitor) for c in self.trainer.early_stopping_callbacks if str(c.monitor).startswith("val/")]
-        if watched and not evaluation.has_validation:
-            raise UsageError(
-                f"EarlyStopping watches {watched[0]}, and the split {evaluation.split!r} has no validation set. "
-                "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
-            )
-        if self.model.reads and not self.datamodule.sources:
-            raise UsageError(
-                f"{type(self.model).__name__} learns from releases, and this experiment names no source: --data.sources [NAME]. "
-                "DMF and EASE use the target alone."
-            )
 
     def before_validate(self) -> None:
         """Find the inputs; never publish, which would spend the budget again and change the data."""
@@ -325,12 +278,8 @@ class ZooCLI(LightningCLI):
         if dry or self.trainer.interrupted:
             return
         if len(self.datamodule.test.users):
-            (kept,) = (c for c in self.trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint))
-            best = kept.best_model_path or None
             with self._interruptible():
-                self.trainer.test(
-                    self.model, datamodule=self.datamodule, ckpt_path=best, weights_only=True, verbose=False
-                )
+                test_best(self.model, self.datamodule, self.trainer)
         folder = self.trainer.log_dir  # asks every process, so not inside the branch below
         if self.trainer.is_global_zero and self.trainer.loggers:
             print(f"Run folder: {folder}")
@@ -357,19 +306,12 @@ def import_names() -> None:
         getattr(zoo, name)
 
 
-def without_chatter() -> None:
-    """Leave out what libraries say of hardware that is not there and products that are not used; warnings and errors stay."""
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    for message in LIBRARY_CHATTER:
-        warnings.filterwarnings("ignore", message=message)
-
-
 def main() -> None:
     """Run the command that ``sys.argv`` holds; a refusal ends with its message, and with ``ZOO_TRACEBACK=1`` its traceback."""
     import_names()
-    without_chatter()
     try:
-        ZooCLI()
+        with quietly():
+            ZooCLI()
     except (OSError, TypeError, ValueError, MisconfigurationException, ReleaseMismatchError) as error:
         if os.environ.get("ZOO_TRACEBACK"):
             raise

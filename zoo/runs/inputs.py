@@ -102,11 +102,15 @@ def resolve(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, 
 
 
 def make_publisher(settings: Namespace) -> Publisher:
-    """The publisher that a command's settings name, made here and nowhere else; settings without one are refused."""
-    if (given := settings.get("publisher")) is None:
+    """The publisher that settings name, or are given; made here and nowhere else. Settings without one are refused."""
+    given = settings.get("publisher")
+    if isinstance(given, Publisher):
+        return given
+    if given is None:
         raise UsageError(
             "No publisher in the settings, so nothing can be published here. Set `publisher` (python -m zoo list shows "
-            "them), or pass the release that the source party made: --data.releases.NAME PATH."
+            "them; in Python zoo.fit(method, data, publisher=...)), or pass the release that the source party made: "
+            "--data.releases.NAME PATH (in Python releases={NAME: PATH} of the datamodule)."
         )
     parser = ArgumentParser(exit_on_error=False)  # its own: Lightning's instantiators stay out
     parser.add_subclass_arguments(Publisher, "publisher")
@@ -116,6 +120,10 @@ def make_publisher(settings: Namespace) -> Publisher:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """What a checkpoint of a run holds, tensors and plain values alone; a UsageError if it is none or is damaged."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"No checkpoint at {path}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
+        )
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch names no set of errors: those of zip, pickle and whatever a damaged one leads to
@@ -131,10 +139,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def _kept(ckpt: str, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
     """Inputs of the run that a checkpoint is of; refuses another publisher than its own."""
-    if not Path(ckpt).is_file():
-        raise FileNotFoundError(
-            f"No checkpoint at {ckpt}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
-        )
     checkpoint = read_checkpoint(Path(ckpt))
     made = checkpoint.get("publisher")
     if publisher and made and (changed := differing(publisher, made)):

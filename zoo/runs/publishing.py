@@ -1,19 +1,67 @@
-"""Publishing at a source party: pay for a release, then write it."""
+"""Publishing at a source party: read its ratings, pay for a release, then write it."""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import zoo
+from datamodules import CrossDomainDataModule
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account
 from zoo.publisher import PublicSizes, Publisher
-from zoo.release.about import About
+from zoo.release.about import About, Statement
 from zoo.release.release import Release
 from zoo.release.signature import SigningKey
 from zoo.run_folder import visible
+from zoo.runs.inputs import UsageError
+
+
+def publish(
+    publisher: Publisher,
+    data: CrossDomainDataModule,
+    out: Path | str,
+    *,
+    source: str | None = None,
+    budget: Path | str | None = None,
+    sign: Path | str | None = None,
+    about: Statement = Statement(),  # noqa: B008  frozen
+) -> Release:
+    """Publish a source domain of a datamodule at the party that owns it; opens no other domain's data.
+
+    Args:
+        publisher: Turns the ratings into a release.
+        data: Reads the source domain.
+        out: Folder to write; must not exist.
+        source: Which source domain, where there are several.
+        budget: File that remembers what was spent and refuses what its cap does not allow.
+        sign: PEM file of this party's private Ed25519 key.
+        about: What is said of the release to whoever gets it; public.
+
+    Returns:
+        The release, as it was written; ``print(release.record)`` says what it guarantees.
+
+    Raises:
+        UsageError: There are several sources, and none is named.
+        FileExistsError: There is something at ``out``: a release is never overwritten.
+        BudgetExceededError: The budget cannot pay for it.
+    """
+    names, out = data.sources, Path(out)
+    if source is None and len(names) != 1:
+        raise UsageError(
+            f"This experiment has the sources {list(names)}; say which is yours: --source NAME, in Python source=NAME."
+        )
+    name = source or names[0]
+    if out.exists():
+        raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
+    # What cannot be read is said before anything is spent.
+    paid_from = None if budget is None else Budget(Path(budget))
+    key = None if sign is None else SigningKey.read(Path(sign))
+    ratings = data.source(name)
+    published = About.today(about, f"cdr-zoo {zoo.__version__}")
+    return publish_release(publisher, ratings, name, out, published, paid_from, key)
 
 
 def publish_release(

@@ -20,10 +20,10 @@ from callbacks import GANStabilizer, PrivacyBudget
 from datamodules import Evaluation, Synthetic
 from tests.zoo.publishers.generators import SOUND, TINY, UNSOUND, network, ratings, same
 from zoo import EASE, SPPG, GeneratorPublisher, Ratings, Release
-from zoo.commands.cli import LIBRARY_CHATTER
 from zoo.commands.privacy.command import main
 from zoo.privacy.accounting.events import SelfComposedEvent
 from zoo.privacy.record.record import Guarantee
+from zoo.runs.fitting import LIBRARY_CHATTER
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore:.*protects nobody")

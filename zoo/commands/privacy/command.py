@@ -270,17 +270,15 @@ def _chosen_audits(
 
 
 def _attack(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.commands.cli import without_chatter
     from zoo.commands.privacy.attack import Attack, attack_table, summary, write_attacks
-
-    without_chatter()
+    from zoo.runs.fitting import quietly
 
     _check_out(options.out)
     attack = Attack.read(
         options.config, overrides, options.source, options.epsilon, options.known, options.seeds
     )  # fmt: skip
     rows = []
-    with console.status("") as status:
+    with quietly(), console.status("") as status:
         for row in attack.findings():
             status.update(f"Attacking {escape(visible(attack.source))}: {row['release']}, {row['attack']} ...")
             rows.append(row)

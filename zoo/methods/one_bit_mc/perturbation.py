@@ -35,6 +35,7 @@ from zoo.privacy.record.texts import (
     SEVERAL_SIGNS_GAUSSIAN,
     done_before,
 )
+from zoo.run_folder import Given
 
 Drawn = dict[str, Floats]
 
@@ -88,7 +89,7 @@ class Problem:
         return SpectralProjectedGradient(likelihood, project, self.tolerance, start)
 
 
-class Perturbation(ABC):
+class Perturbation(Given, ABC):
     """Where noise goes. Its constructor refuses bad settings, before data are opened."""
 
     mechanism: ClassVar[str] = "one-bit matrix completion"  # what a record calls it

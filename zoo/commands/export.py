@@ -1,0 +1,54 @@
+"""``python -m zoo export``: a run as a bundle to hand over."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import zoo
+from zoo.recommender import ReleaseMismatchError
+from zoo.run_folder import refusal, visible
+from zoo.runs.bundle import BUNDLE
+from zoo.runs.card import CARD, abilities, privacy
+from zoo.runs.fitting import quietly
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the command."""
+    made = argparse.ArgumentParser(
+        prog="python -m zoo export",
+        description="Writes a run's best checkpoint as a bundle to hand over: weights (safetensors, no pickle), settings, "
+        f"item ids, figures, privacy record and a model card ({CARD}). `python -m zoo recommend` and zoo.load open it.",
+        allow_abbrev=False,
+    )
+    option = made.add_argument
+    option("run", type=Path, metavar="RUN", help="folder of a run")
+    option("--out", type=Path, required=True, metavar="DIR", help="folder to write; must not exist")
+    option(
+        "--with-user-ids",
+        action="store_true",
+        help="name the users. Left out unless asked for: ids are personal data, and say who is a user of the target",
+    )
+    option(
+        "--with-ratings",
+        action="store_true",
+        help="with what each user has, which some methods score by; more personal still, and takes --with-user-ids",
+    )
+    return made
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command; a refusal ends with its message."""
+    options = parser().parse_args(arguments)
+    try:
+        with quietly():
+            out = zoo.export(
+                options.run, options.out, with_user_ids=options.with_user_ids, with_ratings=options.with_ratings
+            )
+        manifest = json.loads((out / BUNDLE).read_text(encoding="utf-8"))
+        for line in [*abilities(manifest), *privacy(out, manifest)]:
+            print(line.replace("**", ""))
+        print(f"Bundle: {visible(str(out))}")
+    except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
+        sys.exit(refusal(error))

@@ -1,0 +1,232 @@
+"""Bundles: a trained method as files that were handed over, read as untrusted input."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from scipy.sparse import csr_array
+from torch import Tensor
+
+import zoo
+from datamodules import CrossDomainDataModule
+from datamodules.links import link_users
+from zoo.data.pairs import Ids
+from zoo.data.ratings import Ratings, Step
+from zoo.nn.rows import SparseRows
+from zoo.recommender import Recommender, ReleaseMismatchError, refuse_other_data
+from zoo.release.files import ReleaseError, all_finite, check_ids
+from zoo.release.release import Release
+from zoo.runs.held import AbsentLinks, AbsentRelease, Counts, absent
+from zoo.runs.loaded import of_this_version, read
+from zoo.runs.trained import Trained
+
+#: Says what is in a bundle, with the SHA-256 of every other file.
+BUNDLE = "bundle.json"
+TENSORS, ITEMS, USERS = "tensors.safetensors", "items.json", "users.json"
+SCHEMA = 1
+_FIELDS: dict[str, type] = {
+    "schema": int,
+    "version": str,
+    "method": str,
+    "settings": dict,
+    "sizes": dict,
+    "digests": dict,
+    "holds": dict,
+    "sha256": dict,
+}
+#: Bytes of a file of a bundle that is read as text, at most.
+_MOST_TEXT = 2**28
+STATE = "state."
+
+
+class BundleError(ValueError):
+    """A bundle that is damaged, or not what it says."""
+
+
+@dataclass
+class BundleData:
+    """What a bundle knows of the data, as `zoo.recommender.TargetData`."""
+
+    sizes: dict[str, Any]
+    digests: dict[str, str]
+    train: Any  # `Ratings`, or their `Counts`
+    releases: dict[str, Any]
+    links: dict[str, Tensor]
+    signs: bool
+    release_paths: Mapping[str, Any] = field(default_factory=dict)
+    users: str = ""
+    ks: tuple[int, ...] = (10,)
+    ties: Any = "expected"
+    full_ranking: Any = False
+    sampled_ranking: bool = False
+    top_k: int = 10
+
+
+def load_bundle(
+    folder: Path,
+    data: CrossDomainDataModule | None = None,
+    releases: Mapping[str, Path | str] | None = None,
+) -> Trained:
+    """A bundle's method, with data where they are given; as `zoo.runs.loading.load`. It is untrusted input."""
+    manifest = _manifest(folder)
+    for name, digest in manifest["sha256"].items():
+        if not (folder / name).is_file() or hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+            raise BundleError(f"{folder / name} is missing, truncated or changed. Ask for the bundle again.")
+    try:
+        tensors = load_file(folder / TENSORS)
+    except (SafetensorError, OSError) as error:
+        raise BundleError(f"{folder / TENSORS} is damaged: {error}. Ask for the bundle again.") from error
+    method = _method(folder, manifest, tensors)
+    if data is not None:
+        data.release_paths |= {name: Path(path) for name, path in (releases or {}).items()}
+        read(data, method)
+        refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests)
+        return Trained(method, data, data.test.seen, folder)
+    known, seen = _known(folder, manifest, tensors, method, releases or {})
+    holds = manifest["holds"]
+    return Trained(method, known, seen, folder, named=bool(holds.get("user_ids")), sees=bool(holds.get("ratings")))
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    manifest = _json(folder, BUNDLE)
+    if not isinstance(manifest, dict) or any(type(manifest.get(name)) is not kind for name, kind in _FIELDS.items()):
+        raise BundleError(f"{folder / BUNDLE} must hold {sorted(_FIELDS)}. Ask for the bundle again.")
+    if manifest["schema"] != SCHEMA:
+        raise BundleError(
+            f"{folder} is a bundle of schema {manifest['schema']}, of version {manifest['version'][:20]!r}; this is "
+            f"{zoo.__version__}, which reads schema {SCHEMA}. Use that version, or export again."
+        )
+    if TENSORS not in manifest["sha256"] or ITEMS not in manifest["sha256"]:
+        raise BundleError(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}. Ask for the bundle again.")
+    if any(Path(name).name != name for name in manifest["sha256"]):
+        raise BundleError(f"{folder / BUNDLE} names files outside the bundle; it is not read.")
+    return manifest
+
+
+def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds
+    path = folder / name
+    if path.stat().st_size > _MOST_TEXT:
+        raise BundleError(f"{path} has {path.stat().st_size:,} bytes; at most {_MOST_TEXT:,} are read.")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path} is damaged: {error}. Ask for the bundle again.") from error
+
+
+def _class(name: str) -> type[Recommender]:
+    """A method of the zoo, or of a module that was imported already: a bundle imports nothing."""
+    module, _, last = name.rpartition(".")
+    found = getattr(zoo, name) if name in zoo.METHODS else getattr(sys.modules.get(module), last, None)
+    if not (isinstance(found, type) and issubclass(found, Recommender)):
+        raise BundleError(
+            f"The bundle is of the method {name[:200]!r}, which is none of the zoo. If it is of a package that you trust, import "
+            "that first; a bundle imports nothing."
+        )
+    return found
+
+
+def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Recommender:
+    """The method with its weights, built once it is known that tensors of just these shapes are there."""
+    own = _class(manifest["method"])
+    state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
+    if not all(all_finite(value) for value in state.values() if value.is_floating_point()):
+        raise BundleError(f"Weights in {folder} are NaN or infinite; it is not read.")
+    with of_this_version(folder, manifest):
+        with torch.device("meta"):
+            shapes = _built(own, manifest).state_dict()
+        if {k: v.shape for k, v in shapes.items()} != {k: v.shape for k, v in state.items()}:
+            raise RuntimeError("The weights are not those that the settings ask for.")
+        method = _built(own, manifest)
+        method.load_state_dict(state)
+    return method
+
+
+def _built(own: type[Recommender], manifest: Mapping[str, Any]) -> Recommender:
+    method = own(**manifest["settings"])
+    method.sizes = manifest["sizes"]
+    method.build(manifest["sizes"])
+    return method
+
+
+def _known(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    method: Recommender,
+    releases: Mapping[str, Path | str],
+) -> tuple[BundleData, SparseRows]:
+    """What the bundle itself holds of the data, with the releases that are given."""
+    sizes, holds = manifest["sizes"], manifest["holds"]
+    items = _ids(folder, ITEMS, sizes.get("num_items"))
+    # Nobody can be called by what stands in for an id that is not there: ids are not empty, and hold no line break.
+    users = _ids(folder, USERS, sizes.get("num_users")) if holds.get("user_ids") else None
+    ids = np.array([f"\n{row}" for row in range(sizes["num_users"])]) if users is None else users
+    train, seen = _ratings(folder, holds, tensors, ids, items)
+    given = {name: Release.load(path) for name, path in releases.items() if name in sizes["sources"]}
+    for name, release in given.items():
+        if release.digest != manifest["digests"].get(name):
+            raise ReleaseMismatchError(
+                f"{releases[name]} is not the release of {name!r} that the method was trained on. Pass that one."
+            )
+    linked: dict[str, Any] = {}
+    links: dict[str, Tensor] = {}
+    for name, source in sizes["sources"].items():
+        if name in given and users is not None:
+            links[name] = link_users(users, name, given[name], str(releases[name]), missing_is_error=False)
+        elif name in given:  # nobody here has a name, so nobody is linked; who is in the release alone still is
+            links[name] = torch.full((len(ids),), -1)
+        else:
+            links[name] = absent(AbsentLinks)
+        linked[name] = given.get(name) or AbsentRelease(source["kind"], source["num_users"], source["width"], ids[:0])
+    return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs"))), seen
+
+
+def _ids(folder: Path, name: str, count: Any) -> Ids:  # noqa: ANN401  of a manifest
+    found = _json(folder, name)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or len(found) != count:
+        raise BundleError(f"{folder / name} must be a list of {count} ids. Ask for the bundle again.")
+    try:
+        check_ids(found)
+    except ReleaseError as error:
+        raise BundleError(f"{folder / name}: {error}") from error
+    if len(set(found)) != len(found):
+        raise BundleError(f"{folder / name} names an id twice. Ask for the bundle again.")
+    return np.array(found, dtype=np.str_)
+
+
+def _ratings(
+    folder: Path,
+    holds: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    users: Ids,
+    items: Ids,
+) -> tuple[Ratings | Counts, SparseRows]:
+    """The training ratings, or their counts; and what each user has."""
+    try:
+        if not holds.get("ratings"):
+            by_user, by_item = tensors["by_user"], tensors["by_item"]
+            if by_user.shape != (len(users),) or by_item.shape != (len(items),):
+                raise ValueError("counts of other numbers of users or items")
+            if min(int(by_user.min()), int(by_item.min())) < 0:
+                raise ValueError("counts below 0")
+            nothing = SparseRows(torch.zeros(len(users) + 1).long(), torch.zeros(0).long(), torch.zeros(0), len(items))
+            return Counts(users, items, by_user.long(), by_item.long()), nothing
+        matrices = []
+        for name in ("train", "seen"):
+            starts, columns, values = (tensors[f"{name}.{part}"].numpy() for part in ("starts", "items", "weights"))
+            made = csr_array((values, columns, starts), shape=(len(users), len(items)))
+            made.check_format(full_check=True)
+            matrices.append(Ratings(made, users, items, (Step("read from a bundle"),)))
+        return matrices[0], SparseRows.of(matrices[1])
+    except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
+        raise BundleError(f"{folder / TENSORS} holds no ratings of these users and items: {error}.") from error

@@ -1,0 +1,145 @@
+"""Export: a run's best checkpoint as a bundle to hand over, which says what protects it and what it can do alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors.torch import save_file
+from torch import Tensor
+
+import zoo
+from zoo.nn.rows import SparseRows
+from zoo.run_folder import BEST, CONFIG, METRICS, PRIVACY, write_json
+from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, load_bundle
+from zoo.runs.card import CARD, card
+from zoo.runs.held import NotHeldError
+from zoo.runs.inputs import UsageError, read_checkpoint
+from zoo.runs.loaded import load_run, settings_of
+from zoo.runs.trained import Trained
+
+#: Settings of data that say where things lie at home: nobody's business, and no part of what an experiment is.
+AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
+
+
+def export(run: Path | str, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False) -> Path:
+    """Write a run's best checkpoint as a bundle: files to hand over, without a pickle in them.
+
+    A bundle holds weights (safetensors), the settings of the experiment, item ids, figures, the privacy record and a model
+    card. `zoo.load` opens it; it recommends without the training data where the method can, and says what it needs where not.
+
+    Args:
+        run: Folder of the run; its data are read to see what the method can do without them.
+        out: Folder to write; must not exist.
+        with_user_ids: Whether the users' ids are in it. They are personal data, and say who is a user of the target; without
+            them nobody can be recommended to by name.
+        with_ratings: Whether the training ratings are in it, and what else each user has, which some methods score by and which
+            are left out of recommendations. More personal still; takes ``with_user_ids``.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileExistsError: There is something at ``out``.
+        UsageError: ``with_ratings`` without ``with_user_ids``, or ``run`` is no run.
+    """
+    run, out = Path(run), Path(out)
+    if with_ratings and not with_user_ids:
+        raise UsageError("Ratings are of users: export them with the users' ids (--with-user-ids), or neither.")
+    if out.exists():
+        raise FileExistsError(f"{out} exists, and a bundle is never written over it. Choose another path or remove it.")
+    trained = load_run(run)
+    content = _Content.of(trained, read_checkpoint(run / BEST), settings_of(run), with_user_ids, with_ratings)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        _write(content, run, folder)
+        manifest = content.manifest | {"needs": _needs(folder)}
+        (folder / CARD).write_text(card(folder, manifest), encoding="utf-8")
+        write_json(folder / BUNDLE, manifest | {"sha256": _digests(folder)})
+        for file in folder.iterdir():
+            file.chmod(0o644)  # temporary folders are private to their owner; a bundle is to be handed over
+        folder.chmod(0o755)
+        os.rename(folder, out)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return out
+
+
+@dataclass(frozen=True)
+class _Content:
+    manifest: dict[str, Any]
+    tensors: dict[str, Tensor]
+    items: list[str]
+    users: list[str] | None
+    config: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, trained: Trained, checkpoint: Mapping[str, Any], config: dict[str, Any], user_ids: bool, ratings: bool
+    ) -> _Content:
+        method, data = trained.method, trained.data
+        own = type(method)
+        given = method.settings_given["init_args"]
+        manifest = {
+            "schema": SCHEMA,
+            "version": zoo.__version__,
+            "method": own.__name__ if own.__name__ in zoo.METHODS else f"{own.__module__}.{own.__qualname__}",
+            "settings": {name: value for name, value in given.items() if name not in own.not_saved},
+            "sizes": method.sizes,
+            "digests": checkpoint["zoo"]["digests"],
+            "target": getattr(data, "target", ""),
+            "signs": data.signs,
+            "holds": {"user_ids": user_ids, "ratings": ratings},
+        }
+        tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}
+        rows, columns = (SparseRows.of(part) for part in (data.train, data.train.transpose()))
+        tensors |= {"by_user": rows.counts(), "by_item": columns.counts()}
+        if ratings:
+            for name, kept in (("train", rows), ("seen", trained.seen)):
+                tensors |= {f"{name}.{part}": getattr(kept, part) for part in ("starts", "items", "weights")}
+        users = trained.user_ids if user_ids else None
+        return cls(manifest, {k: v.clone().contiguous() for k, v in tensors.items()}, trained.item_ids, users, config)
+
+
+def _write(content: _Content, run: Path, folder: Path) -> None:
+    """The files of a bundle, but for manifest and card."""
+    save_file(content.tensors, folder / TENSORS)
+    write_json(folder / ITEMS, content.items)
+    if content.users is not None:
+        write_json(folder / USERS, content.users)
+    config = {
+        name: content.config[name]
+        for name in ("seed_everything", "model", "data", "publisher")
+        if name in content.config
+    }
+    given = {name: value for name, value in (config["data"].get("init_args") or {}).items() if name not in AT_HOME}
+    config["data"] = config["data"] | {"init_args": given}
+    (folder / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    for name in (METRICS, PRIVACY):
+        if (run / name).is_file():
+            shutil.copyfile(run / name, folder / name)
+    write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    names = sorted(file.name for file in folder.iterdir() if file.name != BUNDLE)
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def _needs(folder: Path) -> str:
+    """What the method has to be given beside the bundle to score its users; empty: nothing."""
+    trained = load_bundle(folder)
+    try:
+        trained.score_some()
+    except NotHeldError as error:
+        return str(error.__cause__)
+    return ""

@@ -1,0 +1,175 @@
+"""Trained: a method with what it scores on, which recommends to users by their own ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+
+from callbacks.recommendation_writer import SCHEMA, table_of
+from zoo.data.batches import PredictBatch
+from zoo.data.evaluation import entries
+from zoo.data.ratings import as_ids, index_of
+from zoo.metrics import best_unseen
+from zoo.nn.rows import SparseRows
+from zoo.recommender import Recommender
+from zoo.run_folder import visible
+from zoo.runs.widened import cannot_score, widened
+
+#: Users that are scored at a time.
+BATCH = 512
+
+
+class UnknownUserError(ValueError):
+    """Recommendations are asked for somebody of whom nothing is known."""
+
+
+class Trained:
+    """A trained method and what it scores on: what `zoo.load` gives.
+
+    Args:
+        method: The method, its weights in place.
+        data: What it was trained on, or as much of it as there is.
+        seen: Items that each user of ``data`` has, which are never recommended.
+        folder: Where it was loaded from.
+        named: Whether users have their own ids in ``data``.
+        sees: Whether ``seen`` is known; if not, all that a user has may be recommended again, unless it is named.
+    """
+
+    def __init__(
+        self,
+        method: Recommender,
+        data: Any,  # noqa: ANN401  as `TargetData`, or as much of it as there is
+        seen: SparseRows,
+        folder: Path,
+        *,
+        named: bool = True,
+        sees: bool = True,
+    ) -> None:
+        self.method, self.data, self.seen, self.folder = method.eval().requires_grad_(False), data, seen, folder
+        self.named, self.sees = named, sees
+        self._read: object = None  # what the method reads at present
+
+    @property
+    def user_ids(self) -> list[str]:
+        """Users whom the method was trained on; none where a bundle does not name them."""
+        ids: list[str] = self.data.train.user_ids.tolist() if self.named else []
+        return ids
+
+    @property
+    def item_ids(self) -> list[str]:
+        """Items that it ranks."""
+        ids: list[str] = self.data.train.item_ids.tolist()
+        return ids
+
+    def recommend(
+        self, user_ids: Iterable[str | int], k: int = 10, *, seen: Mapping[str, Iterable[str]] | None = None
+    ) -> pl.DataFrame:
+        """The ``k`` best items for each user, without those that the user has.
+
+        Who is no user of the target, but has a row in a release, is scored by that row where the method can.
+
+        Args:
+            user_ids: The users' own ids, as the target or a release has them.
+            k: Items for each user; fewer where fewer are left.
+            seen: More items to leave out, by user; items that are not ranked are of no account.
+
+        Returns:
+            The columns user_id, rank (from 1), item_id and score, users in the order in which they were asked for.
+
+        Raises:
+            UnknownUserError: A user is neither in the target nor in a release that the method can score by.
+            ValueError: ``k`` is below 1.
+        """
+        users = list(dict.fromkeys(_listed(user_ids)))
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f"k is how many items to recommend, a whole number of at least 1; got {k!r}.")
+        at = index_of(self.data.train.user_ids, users) if users and self.named else [-1] * len(users)
+        known = [user for user, index in zip(users, at, strict=True) if index >= 0]
+        others = [user for user, index in zip(users, at, strict=True) if index < 0]
+        more = {str(user): _listed(items) for user, items in (seen or {}).items()}
+        tables = [pl.DataFrame(schema=SCHEMA), self._recommended(self.data, self.seen, known, k, more)]
+        if others:
+            tables.append(self._recommended(*self._widened(others), others, k, more))
+        order = pl.DataFrame({"user_id": users, "at": range(len(users))}, schema={"user_id": pl.String, "at": pl.Int64})
+        table = pl.concat(tables).join(order, on="user_id")
+        return table.sort("at", "rank").select(*SCHEMA)
+
+    def _widened(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
+        """The data with users of releases alone added to it; refuses users who are nowhere."""
+        method = self.method
+        by_rows = method.scores_cold_users and bool(method.reads)
+        found = (
+            {name: index_of(release.user_ids, others) for name, release in self.data.releases.items()}
+            if by_rows
+            else {}
+        )
+        missing = [user for index, user in enumerate(others) if all(rows[index] < 0 for rows in found.values())]
+        if missing:
+            where = "the data that it was trained on" + (f", nor in the releases of {sorted(found)}" if found else "")
+            reason = "" if by_rows else f" {type(method).__name__} knows its own users alone."
+            if not self.named:
+                reason += (
+                    " This bundle names no users: export it --with-user-ids, or load it with the data of its training."
+                )
+            named = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
+            raise UnknownUserError(
+                f"{len(missing)} of the users asked for are not in {where}: {named}.{reason} Check that they are written as "
+                "there, or leave them out."
+            )
+        wide = widened(self.data, others, {name: torch.from_numpy(rows.copy()) for name, rows in found.items()})
+        starts = torch.cat([self.seen.starts, self.seen.starts[-1:].expand(len(others))])
+        return wide, SparseRows(starts, self.seen.items, self.seen.weights, self.seen.width)
+
+    def _recommended(
+        self,
+        data: Any,  # noqa: ANN401  as `TargetData`
+        seen: SparseRows,
+        users: Sequence[str],
+        k: int,
+        more: Mapping[str, Sequence[str]],
+    ) -> pl.DataFrame:
+        """Recommendations for users (of whom each is in the data)."""
+        train = data.train
+        index = torch.from_numpy(index_of(train.user_ids, list(users)).copy()) if users else torch.zeros(0).long()
+        parts = [pl.DataFrame(schema=SCHEMA)]
+        for batch in torch.split(index, BATCH) if len(index) else ():
+            rows, items = entries(seen, batch)
+            for row, user in enumerate(train.user_ids[batch.numpy()].tolist()):
+                if found := [at for at in index_of(train.item_ids, more[user]) if at >= 0] if more.get(user) else []:
+                    rows, items = (
+                        torch.cat([rows, torch.full((len(found),), row)]),
+                        torch.cat([items, torch.tensor(found)]),
+                    )
+            best = best_unseen(self._scores(data, batch), PredictBatch(batch, rows, items), k)
+            parts.append(table_of(train, best))
+        return pl.concat(parts)
+
+    def score_some(self) -> None:
+        """Score a user with ratings and one without, where there are such; raises what is raised where that cannot be."""
+        known = SparseRows.of(self.data.train).counts() > 0
+        for group in (known, ~known):
+            self._scores(self.data, group.nonzero()[:1, 0])
+
+    @torch.inference_mode()
+    def _scores(self, data: Any, users: torch.Tensor) -> torch.Tensor:  # noqa: ANN401  as `TargetData`
+        """Logits of all items (batch, num_items) for users (batch,) of the data, which the method reads if it did not yet."""
+        with cannot_score(self.method, data):
+            if self._read is not data:
+                self._read = None
+                self.method.kept = {}
+                self.method.read_data(data)
+                self.method.prepare_scoring()
+                self._read = data
+            return self.method.ranking_scores(users).clone()
+
+
+def _listed(ids: Iterable[str | int]) -> list[str]:
+    """Ids as strings; a single text is refused, whose letters would be taken for ids."""
+    if isinstance(ids, str):
+        raise TypeError(f"Ids are given as a list, such as [{ids!r}]; got the text {ids!r}.")
+    found: list[str] = as_ids([str(one) if isinstance(one, int) else one for one in ids]).tolist()
+    return found
