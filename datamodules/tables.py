@@ -4,14 +4,13 @@ A table has the columns user_id and item_id (strings), rating (Float64) and time
 row order means something: it breaks ties in time, and where there are no times it is the order.
 """
 
-import gzip
 import logging
-import zlib
 from functools import cache
 from pathlib import Path
 
 import polars as pl
 
+from datamodules.opening import opened
 from datamodules.times import whole_times
 
 logger = logging.getLogger(__name__)
@@ -99,11 +98,7 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
     ending, packed = (endings or [""])[-1], path.suffix == ".gz"
     if ending not in {".csv", ".tsv", ".inter", ".parquet"} or (packed and ending == ".parquet"):
         raise ValueError(f"{path.name} has an ending that is not read; known are {', '.join(ENDINGS)}.")
-    try:
-        raw = pl.read_parquet(path) if ending == ".parquet" else _read_text(path, ending, packed)
-    except (pl.exceptions.PolarsError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        what = str(error).split("\n", 1)[0]
-        raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
+    raw = opened(path, ending, packed, needed)
     if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
     if missing := [name for name in needed if name not in raw.columns]:
@@ -113,26 +108,14 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
             "from oldest to newest)."
         )
     chosen = raw.select(name for name in raw.columns if name in needed)
-    return chosen.with_columns(pl.col(pl.String, pl.Categorical).cast(pl.String).str.strip_chars().replace("", None))
-
-
-def _read_text(path: Path, ending: str, packed: bool) -> pl.DataFrame:
-    """Gives the columns of a text file, all as strings."""
-    content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-    if not content.strip():
-        raise ValueError(f"{path} is empty: it needs a header line and at least one row.")
-    raw = pl.read_csv(
-        content,
-        separator="," if ending == ".csv" else "\t",
-        infer_schema=False,
-        quote_char=None if ending == ".inter" else '"',  # RecBole writes no quotes, and a token may hold one
+    return chosen.with_columns(
+        pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String).str.strip_chars().replace("", None)
     )
-    return raw.rename({name: name.split(":")[0] for name in raw.columns}) if ending == ".inter" else raw
 
 
 def _ids(column: pl.Series, path: Path) -> pl.Series:
     """Gives a column of ids as strings."""
-    if not (column.dtype == pl.String or column.dtype.is_integer()):
+    if not (column.dtype in (pl.String, pl.Null) or column.dtype.is_integer()):
         raise ValueError(f"Ids in {path}, column {column.name!r}, are {column.dtype}; ids are strings or integers.")
     if empty := column.null_count():
         raise ValueError(f"{empty} of {len(column)} rows of {path} have no {column.name!r}: drop these rows.")
@@ -153,6 +136,11 @@ def _numbers(column: pl.Series, path: Path, what: str) -> pl.Series:
 
 def _ratings(column: pl.Series, path: Path) -> pl.Series:
     """Gives a column as ratings."""
+    if column.dtype.is_temporal():
+        raise ValueError(
+            f"Ratings in {path}, column {column.name!r}, are {column.dtype}; ratings are numbers. Name another column, or give "
+            "rating_column=None if every row counts as 1."
+        )
     numbers = _numbers(column, path, "rating")
     if missing := numbers.null_count():
         raise ValueError(
@@ -164,6 +152,11 @@ def _ratings(column: pl.Series, path: Path) -> pl.Series:
 
 def _times(column: pl.Series, path: Path) -> pl.Series:
     """Gives a column as whole timestamps."""
+    if column.dtype in (pl.Boolean, pl.Duration, pl.Time):
+        raise ValueError(
+            f"Timestamps in {path}, column {column.name!r}, are {column.dtype}; they are numbers, or dates with or without a time "
+            "of day. Name another column, or give timestamp_column null if times do not matter."
+        )
     times, broken = whole_times(column)
     if broken.any():
         raise ValueError(

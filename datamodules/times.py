@@ -18,10 +18,15 @@ def whole_times(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Gives a column of numbers, or of ISO 8601 dates, as Int64, and which of its values are neither (a mask).
 
     Numbers keep their unit, and whole ones every digit, which a float would not; dates become seconds. Of text a column has
-    one kind: a number among dates counts as broken, unless it is a date without hyphens (`20140701`).
+    one kind: a number among dates counts as broken, unless it is a date without hyphens (`20140701`). So does a number that
+    64 bits with a sign do not hold.
     """
+    if column.dtype in (pl.Date, pl.Datetime):
+        return column.dt.epoch("s").cast(pl.Int64), pl.repeat(False, len(column), eager=True)
     whole = column.cast(pl.Int64, strict=False)
-    if column.dtype.is_integer() or (column.dtype == pl.String and whole.null_count() == column.null_count()):
+    if column.dtype.is_integer():
+        return whole, whole.is_null() & column.is_not_null()
+    if column.dtype == pl.String and whole.null_count() == column.null_count():
         return whole, pl.repeat(False, len(column), eager=True)
     numbers = column.cast(pl.Float64, strict=False)
     broken = (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)

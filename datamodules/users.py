@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from datamodules.opening import opened
 from zoo.data.ratings import Step
 from zoo.run_folder import whole
 
@@ -31,7 +32,7 @@ def _read_list(path: Path, column: str, allowed: str) -> list[str]:
     what = f"{column.removesuffix('_id')}s"
     if not path.is_file():
         raise FileNotFoundError(f"No list of {what} at {path.resolve()}. {allowed}")
-    listed = pl.read_csv(path, infer_schema=False)
+    listed = opened(path, ".csv", packed=False, needed=[column])
     if column not in listed.columns:
         raise ValueError(f"{path} has the columns {listed.columns}; it needs a column {column}, one a row.")
     found: list[str] = listed[column].drop_nulls().unique().sort().to_list()
@@ -56,7 +57,7 @@ def agreed_users(users: str) -> list[str] | None:
 def is_worked_out(users: str) -> bool:
     """Whether the argument `users` names a list that a run has worked out of ratings and saved; opens no ratings."""
     path = Path(users)
-    return users not in (OWN, COMMON) and path.is_file() and WORKED_OUT in pl.read_csv(path, n_rows=0).columns
+    return users not in (OWN, COMMON) and path.is_file() and WORKED_OUT in opened(path, ".csv", False, []).columns
 
 
 def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:

@@ -160,7 +160,7 @@ def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkey
     def broken(path: Path) -> pl.DataFrame:
         raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
 
-    monkeypatch.setattr(pl, "read_parquet", broken)
+    monkeypatch.setattr(pl, "read_parquet_schema", broken)
     with pytest.raises(ValueError, match=r"cannot be read as \.parquet: not a parquet file$"):
         read_table(write(tmp_path / "x.parquet", ""))
 

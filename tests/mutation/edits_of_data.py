@@ -174,6 +174,13 @@ DATA = (
         ),
     ),
     *edits_of(
+        "datamodules/opening.py",
+        ("tests/datamodules/test_opening.py",),
+        ("a bomb is unpacked", "if len(content) > most:", "if not content:"),
+        ("rows are believed", "if rows > max(", "if rows < min("),
+        ("a panic ends the process", "pl.exceptions.PanicException, EOFError", "EOFError"),
+    ),
+    *edits_of(
         "datamodules/tables.py",
         ("tests/datamodules/test_tables.py",),
         ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),

@@ -1,0 +1,94 @@
+"""Opening tables that come from anybody: how much they may unpack to, and which columns can be read."""
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+#: A packed file may unpack to so many times its size, and a Parquet file have so many rows for each of its bytes. What people
+#: rate packs to a fifth, and no column of ids to less than a hundredth.
+MOST_TIMES = 100
+#: What any file may unpack to, in bytes or rows, however small it is.
+ALWAYS = 2**26
+
+BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, EOFError, gzip.BadGzipFile, zlib.error)
+"""What libraries raise of a damaged file; a panic of polars is no `Exception`."""
+
+
+def opened(path: Path, ending: str, packed: bool, needed: Sequence[str]) -> pl.DataFrame:
+    """The columns of a file, of Parquet the needed ones alone; a ValueError in words of whatever is wrong with it."""
+    try:
+        return _parquet(path, needed) if ending == ".parquet" else _text(path, ending, packed)
+    except BROKEN as error:
+        what = "it is damaged" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n", 1)[0]
+        raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
+
+
+def _parquet(path: Path, needed: Sequence[str]) -> pl.DataFrame:
+    """Its needed columns, and without rows the others too, which an error lists; nested ones are refused unread."""
+    schema = pl.read_parquet_schema(path)
+    there = [name for name in schema if name in needed]
+    for name in there:
+        check_type(name, schema[name], path)
+    if len(there) < len(needed):
+        return pl.DataFrame(schema=dict.fromkeys(schema, pl.Null), data={name: [None] for name in schema})
+    rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    size = path.stat().st_size
+    if rows > max(MOST_TIMES * size, ALWAYS):
+        raise ValueError(
+            f"{path} says that it has {rows:,} rows in {size:,} bytes; more than {MOST_TIMES} a byte are not read. Write it anew."
+        )
+    return pl.read_parquet(path, columns=there)
+
+
+def _text(path: Path, ending: str, packed: bool) -> pl.DataFrame:
+    """Gives the columns of a text file, all as strings."""
+    content = _unpacked(path) if packed else path.read_bytes()
+    if not content.strip():
+        raise ValueError(f"{path} is empty: it needs a header line and at least one row.")
+    raw = pl.read_csv(
+        content,
+        separator="," if ending == ".csv" else "\t",
+        infer_schema=False,
+        quote_char=None if ending == ".inter" else '"',  # RecBole writes no quotes, and a token may hold one
+    )
+    if ending != ".inter":
+        return raw
+    names = [name.split(":")[0] for name in raw.columns]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(
+            f"{path} has several columns {repeated}, by their names before the colon: leave all but one out."
+        )
+    return raw.rename(dict(zip(raw.columns, names, strict=True)))
+
+
+def _unpacked(path: Path) -> bytes:
+    most = max(MOST_TIMES * path.stat().st_size, ALWAYS)
+    with gzip.open(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(
+            f"{path} unpacks to more than {most:,} bytes, {MOST_TIMES} times its size, which is not read. Unpack it first if it is "
+            "what it should be."
+        )
+    return content
+
+
+def check_type(name: str, kind: pl.DataType, path: Path) -> None:
+    """Refuse a column whose values are neither text, numbers nor times; one without any value is none of these."""
+    if (
+        isinstance(kind, pl.Null | pl.String | pl.Categorical | pl.Enum | pl.Boolean)
+        or kind.is_numeric()
+        or kind.is_temporal()
+    ):
+        return
+    raise ValueError(
+        f"Column {name!r} of {path} is of type {_in_words(kind)}, which is not read: ids are strings or integers, ratings "
+        "numbers, times numbers or dates. Write it as one of these."
+    )
+
+
+def _in_words(kind: pl.DataType) -> str:
+    return str(kind.base_type()) if kind.is_nested() else str(kind)

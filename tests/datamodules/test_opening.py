@@ -1,0 +1,119 @@
+"""Tables that come from anybody: every type of column, what was cut off, and what claims or unpacks to more than it may."""
+
+import datetime as dt
+import gzip
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import datamodules.opening
+from datamodules.tables import read_table
+from datamodules.users import is_worked_out, read_users
+
+DAY = dt.datetime(2020, 1, 1, 12)
+#: A column of each type, and what it is read as: an id, a rating, a time; "" where it is refused.
+COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
+    "string": (pl.Series([" 2 "]), ("2", 2.0, 2)),
+    "categorical": (pl.Series(["2"], dtype=pl.Categorical), ("2", 2.0, 2)),
+    "enum": (pl.Series(["2"], dtype=pl.Enum(["1", "2"])), ("2", 2.0, 2)),
+    "u8": (pl.Series([2], dtype=pl.UInt8), ("2", 2.0, 2)),
+    "u64": (pl.Series([2**64 - 1], dtype=pl.UInt64), (str(2**64 - 1), 2.0**64, "")),
+    "i128": (pl.Series([2**100], dtype=pl.Int128), (str(2**100), 2.0**100, "")),
+    "f32": (pl.Series([2.5], dtype=pl.Float32), ("", 2.5, 2)),
+    "decimal": (pl.Series([Decimal("2.5")]), ("", 2.5, 2)),
+    "boolean": (pl.Series([True]), ("", 1.0, "")),
+    "date": (pl.Series([DAY.date()]), ("", "", 1577836800)),
+    "datetime": (pl.Series([DAY]), ("", "", 1577880000)),
+    "datetime with a zone": (pl.Series([DAY]).dt.replace_time_zone("Asia/Tokyo"), ("", "", 1577847600)),
+    "duration": (pl.Series([dt.timedelta(1)]), ("", "", "")),
+    "time": (pl.Series([DAY.time()]), ("", "", "")),
+    "null": (pl.Series([None], dtype=pl.Null), ("", "", None)),
+    "list": (pl.Series([[2]]), ("", "", "")),
+    "array": (pl.Series([[2]], dtype=pl.Array(pl.Int64, 1)), ("", "", "")),
+    "struct": (pl.Series([{"a": 2}]), ("", "", "")),
+    "nested": (pl.Series([[{"a": [2]}]]), ("", "", "")),
+    "binary": (pl.Series([b"2"]), ("", "", "")),
+}
+
+
+@pytest.mark.parametrize("at", range(3), ids=["user_id", "rating", "timestamp"])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_a_column_of_every_type_is_read_or_refused_by_name(kind: str, at: int, tmp_path: Path) -> None:
+    column, expected = COLUMNS[kind]
+    name = ("user_id", "rating", "timestamp")[at]
+    table = {"user_id": ["a"], "item_id": ["b"], "rating": [3], "timestamp": [5], "of no interest": [[b"x"]]}
+    pl.DataFrame(table | {name: column}).write_parquet(tmp_path / "x.parquet")
+    if expected[at] != "":
+        assert read_table(tmp_path / "x.parquet")[name].to_list() == [expected[at]]
+        return
+    wanted = (
+        "strings or integers|drop these rows",
+        "numbers|every row counts as 1",
+        "numbers, or|no finite numbers|numbers or",
+    )
+    with pytest.raises(ValueError, match=rf"{name}.*({wanted[at]})"):
+        read_table(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("kept", [0, 3, 4, 11, 40, 0.5, 0.9, -1])
+def test_a_file_that_was_cut_off_is_told(kept: float, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pl.DataFrame({"user_id": ["a"], "item_id": ["b"], "rating": [3], "timestamp": [5]}).write_parquet(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
+    with pytest.raises(ValueError, match=r"x\.parquet cannot be read as \.parquet: "):
+        read_table(path)
+
+
+def test_a_panic_of_polars_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panics(*_: object, **__: object) -> None:
+        raise pl.exceptions.PanicException("called `Option::unwrap()` on a `None` value")
+
+    (tmp_path / "x.parquet").touch()
+    monkeypatch.setattr(pl, "read_parquet_schema", panics)
+    with pytest.raises(ValueError, match=r"x\.parquet cannot be read as \.parquet: it is damaged$"):
+        read_table(tmp_path / "x.parquet")
+
+
+def test_a_missing_column_of_parquet_lists_those_that_are_there(tmp_path: Path) -> None:
+    pl.DataFrame({"user_id": ["a"], "thing": [[1]]}).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(
+        ValueError, match=r"no column 'item_id', 'rating', 'timestamp'; its columns are \['user_id', 'thing'\]"
+    ):
+        read_table(tmp_path / "x.parquet")
+
+
+def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.csv.gz"
+    text = "user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 100_000
+    path.write_bytes(gzip.compress(text.encode()))
+    assert read_table(path).height == 1
+    monkeypatch.setattr(datamodules.opening, "ALWAYS", 1000)
+    most = f"{100 * path.stat().st_size:,}"
+    with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes, 100 times its size"):
+        read_table(path)
+
+
+def test_a_file_that_claims_more_rows_than_it_may_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.parquet"
+    pl.select(user_id=pl.repeat("a", 10**6), item_id=pl.lit("b"), rating=1, timestamp=1).write_parquet(path)
+    monkeypatch.setattr(datamodules.opening, "ALWAYS", 1000)
+    with pytest.raises(ValueError, match=r"says that it has 1,000,000 rows in [\d,]+ bytes; more than 100 a byte"):
+        read_table(path)
+
+
+def test_columns_of_one_name_before_the_colon_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.inter").write_text("user_id:token\titem_id:token\trating:float\trating:token\na\tb\t1\t2\n")
+    with pytest.raises(ValueError, match=r"x\.inter has several columns \['rating'\], by their names before the colon"):
+        read_table(tmp_path / "x.inter")
+
+
+@pytest.mark.parametrize("content", [b"", b"user_id\na,b\nc,d,e\n"])
+def test_a_list_that_is_no_table_is_told(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_bytes(content)
+    for read in (read_users, lambda path: is_worked_out(str(path))):
+        with pytest.raises(ValueError, match=r"users\.csv (is empty|cannot be read as \.csv: )"):
+            read(tmp_path / "users.csv")
