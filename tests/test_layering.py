@@ -105,7 +105,8 @@ ROOMS: dict[str, set[str]] = {
 }
 # A command imports its neighbours in this order only: fit and publish, then what is built on them.
 COMMANDS: dict[str, set[str]] = {
-    "zoo.commands.cli": set(),
+    "zoo.commands.words": set(),
+    "zoo.commands.cli": {"words"},
     "zoo.commands.privacy": {"cli"},
     "zoo.commands.benchmark": {"cli"},
 }

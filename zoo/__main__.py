@@ -1,7 +1,9 @@
 """``python -m zoo``: a front without heavy imports, then the command that is asked for."""
 
 import ast
+import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 import zoo
@@ -33,6 +35,14 @@ examples:
 
 Options of a command:  python -m zoo fit --help            Of a class:  python -m zoo fit --model.help PriCDR
 """
+
+
+def unknown(command: str) -> str:
+    """What is said of a command that there is not: the nearest ones."""
+    known = re.findall(r"^  ([a-z]+)  ", HELP.split("commands:")[1].split("examples:")[0], re.M)
+    near = get_close_matches(command, known, n=2)
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"There is no command {command!r}.{meant}\nCommands: {', '.join(known)}."
 
 
 def first_line(file: Path, name: str) -> str:
@@ -100,6 +110,9 @@ def main() -> None:
         from zoo.commands.privacy.command import main as privacy
 
         privacy(arguments[1:])
+    elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
+        sys.stderr.write(unknown(arguments[0]) + "\n")
+        sys.exit(2)
     else:
         from zoo.commands.cli import main as command_line
 

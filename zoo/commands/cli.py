@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NoReturn
 
 from jsonargparse import Namespace
 from lightning_fabric.utilities.exceptions import MisconfigurationException
@@ -16,6 +16,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 import zoo
 from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment
 from datamodules import CrossDomainDataModule
+from zoo.commands.words import in_few_words
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender, ReleaseMismatchError
@@ -79,6 +80,17 @@ class ZooTrainer(Trainer):
         raise UsageError("A trainer does not publish: zoo.publish(publisher, datamodule, out) does.")
 
 
+class ZooParser(LightningArgumentParser):
+    """Lightning's parser, which answers what it cannot accept with the nearest names in the place of all options."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """End with a message of three lines at most."""
+        if not self.exit_on_error or os.environ.get("ZOO_TRACEBACK"):
+            super().error(message, ex)
+        sys.stderr.write(f"error: {in_few_words(message, getattr(ex, 'subcommand_parser', None) or self)}\n")
+        self.exit(2)
+
+
 class ZooCLI(LightningCLI):
     """``fit``, ``validate``, ``test``, ``predict`` and ``publish`` on one file that serves both parties."""
 
@@ -101,7 +113,8 @@ class ZooCLI(LightningCLI):
             "subclass_mode_data": True,
             "auto_configure_optimizers": False,
             # A key is written whole: `--trainer.max_epoch` is a typo, not a short form.
-            "parser_kwargs": {"allow_abbrev": False},
+            "parser_class": ZooParser,
+            "parser_kwargs": {"allow_abbrev": False, "prog": "python -m zoo"},
         }
         super().__init__(**(defaults | kwargs))
 

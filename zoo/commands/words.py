@@ -1,0 +1,105 @@
+"""Words for what the command line cannot make sense of: what is wrong, what is nearest, in three lines at most."""
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from pkgutil import resolve_name
+
+import pytorch_lightning.callbacks
+from jsonargparse import ArgumentParser
+
+import callbacks
+import datamodules
+import zoo
+
+#: Of an error in a class: the key that the class was given to, the class, and what it said.
+_OF_CLASS = re.compile(
+    r"Problem with given class_path '(?P<path>[^']+)':\s*(?P<said>.*?)(?=\n    - |\n  Given value|$)", re.S
+)
+_OF_VALUE = re.compile(
+    r"(?:Parser key \"(?P<key>[^\"]+)\":\s*)?Expected a (?P<kind>.*)\. Got value: (?P<value>.*)", re.S
+)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A question after the known names that look like a word, with a space before it; nothing where none does."""
+    likeness = {name: SequenceMatcher(None, word.lower(), name.lower()).ratio() for name in known}
+    best = max(likeness.values(), default=0.0)
+    found = sorted(
+        (name for name, like in likeness.items() if like >= max(0.6, best - 0.1)), key=lambda name: -likeness[name]
+    )
+    return f" Did you mean {' or '.join(found[:3])}?" if found else ""
+
+
+def in_few_words(message: str, parser: ArgumentParser) -> str:
+    """What a parser says of arguments that it cannot accept, in three lines at most."""
+    said = _said(message, parser)
+    lines = [line.strip() for line in said.split("\n") if line.strip() and "NoneType" not in line]
+    command = parser.prog.replace(" [options]", "")
+    return "\n".join([*lines[:2], f"Options: {command} --help; all names: python -m zoo list"])
+
+
+def _said(message: str, parser: ArgumentParser) -> str:
+    found = re.search(r'Parser key "([^"]+)":', message)
+    key = found.group(1) if found else ""
+    if word := re.search(r"Expected a dot import path string: (\S+)", message):
+        return f"--{key}: there is no {word.group(1)!r}.{nearest(word.group(1), _names(key))}"
+    if problem := _OF_CLASS.search(message):
+        return _of_class(key, problem["path"], problem["said"].strip())
+    if words := re.search(r"unrecognized arguments: (.*)", message):
+        first = words.group(1).split()[0].split("=")[0]
+        options = [option for action in parser._actions for option in action.option_strings]
+        return f"unknown: {words.group(1)}.{nearest(first, options)}"
+    return message
+
+
+def _of_class(key: str, path: str, said: str) -> str:
+    """What is wrong with an argument of a class that was named."""
+    name = path.rsplit(".", 1)[-1]
+    if option := re.search(r"Option '([^']+)' is not accepted", said) or re.search(
+        r"unrecognized arguments: --([^=\s]+)", said
+    ):
+        word = option.group(1)
+        return f"--{key}.{word}: {name} has no {word!r}.{nearest(word, _arguments(path))}"
+    if value := _OF_VALUE.search(said):
+        kinds = re.sub(r"<class '([^']+)'>|typing\.", r"\1", value["kind"])
+        one_of = re.findall(r"'([^']+)'", kinds) if kinds.startswith("Literal") else []
+        wanted = f"one of {', '.join(one_of)}" if one_of else kinds
+        got = value["value"].split("\n")[0]
+        return f"--{key}.{value['key'] or name}: expected {wanted}; got {got}.{nearest(got, one_of)}"
+    return f"--{key}: {name}: {said}"
+
+
+def _names(key: str) -> list[str]:
+    """Classes that a key may name without their module."""
+    homes: dict[str, Iterable[str]] = {
+        "model": zoo.METHODS,
+        "publisher": zoo.PUBLISHERS,
+        "data": datamodules.__all__,
+        "trainer.callbacks": [*callbacks.__all__, *pytorch_lightning.callbacks.__all__],
+    }
+    return list(homes.get(key, [*zoo.METHODS, *zoo.PUBLISHERS, *zoo.PERTURBATIONS, *datamodules.__all__]))
+
+
+def _arguments(path: str) -> list[str]:
+    """Arguments of a class and of those below it, and the fields of those that are settings of their own."""
+    try:
+        made = resolve_name(path)
+    except (ImportError, AttributeError):
+        return []
+    return [name for one in made.__mro__ for name in _own_arguments(one)]
+
+
+def _own_arguments(made: type) -> Iterator[str]:
+    try:
+        hints = typing.get_type_hints(made.__init__)  # type: ignore[misc]  # of a class that is looked at, not made
+    except NameError:
+        hints = {}
+    for name in inspect.signature(made).parameters:
+        yield name
+        kind = hints.get(name)
+        if dataclasses.is_dataclass(kind):
+            yield from (f"{name}.{field.name}" for field in dataclasses.fields(kind))
