@@ -1,5 +1,6 @@
 """Callbacks: they add, log, count and stop; leaving one out never costs a guarantee."""
 
+from callbacks.attention_figure import AttentionFigure
 from callbacks.best_checkpoint import BestCheckpoint
 from callbacks.boundary_ledger import BoundaryLedger
 from callbacks.case_writer import CaseWriter
@@ -11,6 +12,7 @@ from callbacks.run_report import RunReport
 from callbacks.save_experiment import SaveExperiment
 
 __all__ = [
+    "AttentionFigure",
     "BestCheckpoint",
     "BoundaryLedger",
     "CaseWriter",

@@ -54,6 +54,14 @@ ATTACKS = (
         ("spread is that of a population", "np.std(values, ddof=1)", "np.std(values)"),
     ),
     *edits_of(
+        "callbacks/attention_figure.py",
+        ("tests/callbacks/test_attention_figure.py",),
+        ("whom a source has not weighs nothing", ".links[users] >= 0]", ".links[users] >= -1]"),
+        ("attention is asked after it is held", "if not bool(getattr(method", "if True or not bool(getattr(method"),
+        ("the lightest source is on top", "-means[name])", "means[name])"),
+        ("the first epoch is written", "last = self.course[max(self.course)]", "last = self.course[min(self.course)]"),
+    ),
+    *edits_of(
         "callbacks/boundary_ledger.py",
         ("tests/callbacks/test_boundary_ledger_of_sources.py",),
         ("everybody gets a row of each release", "(data.links[name] >= 0).sum()", "(data.links[name] >= -1).sum()"),

@@ -109,7 +109,8 @@ class Attack:
             yield from self._of_vectors(vectors.double().numpy(), items, adversary, seed)
             auc, precision = popularity_guess(items, adversary)
             yield from _rows("nothing", None, "popularity", "", {"auc": auc, "precision": precision})
-            if hasattr(network, "play"):
+            # Of private rounds a server gets sums, or is trusted.
+            if hasattr(network, "play") and getattr(network, "privacy", None) is None:
                 yield from _of_updates(network, items, seed)
 
     def _of_vectors(
