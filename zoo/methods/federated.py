@@ -13,7 +13,7 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.training import rounds_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
-from zoo.privacy.record.texts import ROUNDS, done_before
+from zoo.privacy.record.texts import OPEN_ROUNDS, done_before
 from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.privacy.training.round_privacy import RoundPrivacy
 from zoo.recommender import Recommender, Sizes
@@ -153,7 +153,7 @@ class Federated(Recommender):
         inputs = {"num_items": num_items}
         if self.privacy is None:
             return unprotected_record(
-                ROUNDS, "clients' updates have no noise", done_before(applied), public_inputs=inputs
+                OPEN_ROUNDS, "clients' updates have no noise", done_before(applied), public_inputs=inputs
             )
         return self.privacy.record(num_users, applied, inputs, conditions=conditions(applied, Unit.USER))
 

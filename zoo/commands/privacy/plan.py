@@ -43,7 +43,7 @@ class _Parsed(ZooCLI):
 
 
 class Maker(Protocol):
-    """A method whose training on its target makes a claim, such as `OneBitMC` and `SPPG`; opens no data for this."""
+    """A method whose training on its target makes a claim, such as `OneBitMC`, `SPPG` and `FedGNN`; opens no data for this."""
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """The record that its training would have, from public settings."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
 EMBEDDINGS = "EmbeddingPublisher"
 TRAINED = "SPPG, "
-ROUNDS = "DP-FedAvg"
+ROUNDS, OPEN_ROUNDS = "DP-FedAvg", "federated rounds"
 ONE_BIT = "one-bit matrix completion, "
 
 # Assumptions.
