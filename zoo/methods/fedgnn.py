@@ -51,7 +51,7 @@ class FedGNN(Federated):
     - Protected: one user, all ratings in the target. Relation: ``relation``.
     - Sensitivity, L2: ``clip`` of a round's sum, over item rows, attention and all that is shared; twice that for replacement.
     - Item vectors and what is shared may be published. A client's own vector, and what is recommended with it, is for that
-      client alone; checkpoints hold the vectors of all, and figures are measured on held-out ratings.
+      client alone; checkpoints and exported runs hold those of all, and figures are measured on held-out ratings.
 
     All clients weigh alike then, and everybody is one, with ratings or without; those without, and those who have every item,
     add nothing. Nothing of a round is in the log, and `sent` and `fetched` stay None. The number of rounds is planned, counted in

@@ -100,7 +100,8 @@ NOT_PROTECTED_BY_VECTORS = (
 RANKED = "held-out ratings, where they are used to evaluate"
 NOT_PROTECTED_BY_ROUNDS = (
     "the sets of users and items",
-    "a user's own vector, and what is recommended with it: both are for that user alone, and checkpoints hold the vectors of all",
+    "a user's own vector, and what is recommended with it: both are for that user alone, while checkpoints and exported runs "
+    "hold the vectors of all",
     RANKED,
     "figures measured on these ratings, and whatever is chosen by them",
     "whether training fails: of a domain without any rating, or numbers that diverge",
