@@ -16,6 +16,7 @@ import yaml
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
+from leakage_figures import parts as leakage_parts
 from one_bit_figures import parts as one_bit_parts
 from tables import Row, read, table
 
@@ -30,6 +31,7 @@ METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
 PRIVACY = ROOT / "docs" / "privacy.md"
 DATA = ROOT / "docs" / "data.md"
+LEAKAGE = ROOT / "docs" / "leakage.md"
 ONE_BIT = RESULTS / "one_bit.md"
 #: The task that the README compares on: the one that can be rebuilt row for row, and its papers' figures.
 TASK, PUBLISHED = "book-music", ("douban", "book", "music")
@@ -201,6 +203,7 @@ def generated() -> dict[Path, str]:
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
         PRIVACY: filled(PRIVACY, privacy_parts()),
+        LEAKAGE: filled(LEAKAGE, leakage_parts()),
         ONE_BIT: filled(ONE_BIT, one_bit_parts()),
     }
     for method, (page, _) in pages().items():
