@@ -175,7 +175,8 @@ DATA = (
     ),
     *edits_of(
         "datamodules/opening.py",
-        ("tests/datamodules/test_opening.py",),
+        ("tests/datamodules/test_opening.py", "tests/datamodules/test_tables.py"),
+        ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),
         ("a bomb is unpacked", "if len(content) > most:", "if not content:"),
         ("rows are believed", "if rows > max(", "if rows < min("),
         ("a panic ends the process", "pl.exceptions.PanicException, EOFError", "EOFError"),
@@ -183,6 +184,6 @@ DATA = (
     *edits_of(
         "datamodules/tables.py",
         ("tests/datamodules/test_tables.py",),
-        ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),
+        ("the first of repeated rows counts", "maintain_order=True).last()", "maintain_order=True).first()"),
     ),
 )

@@ -1,0 +1,53 @@
+"""Damage that is done to files: bytes changed, left out, put in and cut off, as hypothesis draws it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+#: What is written over bytes: the ends of numbers of several widths, and what text formats take for structure.
+BINARY = (b"\x00", b"\xff", b"\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x10", b"\xf0\x28")
+TEXT = (b"\n", b'"', b"\t", b",", b":", b"nan", b"-", b"1e999")
+
+Hit = tuple[float, str, bytes]
+HITS = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from(("over", "in", "out", "end")),
+        st.one_of(st.sampled_from(BINARY + TEXT), st.binary(min_size=1, max_size=6)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+#: Where Parquet, zip and gzip say what is in them: most hits go there.
+ENDS = st.booleans()
+
+
+def damaged(content: bytes, hits: list[Hit], at_the_end: bool) -> bytes:
+    """The content after each hit: bytes over others, put in, left out, or all behind cut off."""
+    for share, how, word in hits:
+        at = int((0.6 + 0.4 * share if at_the_end else share) * len(content))
+        match how:
+            case "over":
+                content = content[:at] + word + content[at + len(word) :]
+            case "in":
+                content = content[:at] + word + content[at:]
+            case "out":
+                content = content[:at] + content[at + len(word) :]
+            case _:
+                content = content[:at]
+    return content
+
+
+def cases(count: int) -> Callable[[Any], Any]:
+    """So many examples, the same in every run of the suite."""
+    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=checks)
+
+
+def refusal_of(error: Exception, name: str) -> None:
+    """An error's words are for people: they name the file, and the class is none of a library's."""
+    assert name in str(error)
+    assert type(error).__module__.split(".")[0] in ("builtins", "zoo")
+    assert isinstance(error, ValueError | RuntimeError)
