@@ -6,6 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from zoo.run_folder import refusal
+
 #: What is written over bytes: the ends of numbers of several widths, and what text formats take for structure.
 BINARY = (b"\x00", b"\xff", b"\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x10", b"\xf0\x28")
 TEXT = (b"\n", b'"', b"\t", b",", b":", b"nan", b"-", b"1e999")
@@ -51,3 +53,4 @@ def refusal_of(error: Exception, name: str) -> None:
     assert name in str(error)
     assert type(error).__module__.split(".")[0] in ("builtins", "zoo")
     assert isinstance(error, ValueError | RuntimeError)
+    assert all(line.isprintable() for line in refusal(error).split("\n")), "and a terminal obeys nothing in it"

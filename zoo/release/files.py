@@ -164,7 +164,10 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
             raise ReleaseError(f"{path}: {key} must be a {wanted.__name__}, got {type(manifest[key]).__name__}.")
     if not all(isinstance(user, str) for user in manifest["user_ids"]):
         raise ReleaseError(f"{path}: user ids must be strings.")
-    check_ids(manifest["user_ids"])  # as they were written: an array of texts drops zeros at their ends
+    try:
+        check_ids(manifest["user_ids"])  # as they were written: an array of texts drops zeros at their ends
+    except ReleaseError as error:
+        raise ReleaseError(f"{path}: {error}") from error
 
 
 def _types(manifest: Mapping[str, Any]) -> dict[str, type]:
