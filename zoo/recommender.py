@@ -92,6 +92,8 @@ class Recommender(Given, LightningModule, ABC):
     #: Whether scores mean something for a user without target history. If not, such users are ranked by the item counts of
     #: the training ratings.
     scores_cold_users: ClassVar[bool] = False
+    #: Whether somebody it was not trained with is scored by the row of a release alone, as a user without target history is.
+    scores_by_rows: ClassVar[bool] = False
     #: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
     reads_signs: ClassVar[bool] = False
     #: Names of the tensors that ``step`` returns beside the loss, for penalties.

@@ -1,5 +1,7 @@
 """What every exported method must do; a method is tested here by being exported."""
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -9,14 +11,24 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 import zoo
+import zoo.runs.trained
+from callbacks.recommendation_writer import table_of
 from datamodules import CrossDomainDataModule, Evaluation, LowRank, Synthetic
 from tests.tiny import SIZES
 from zoo import BPR, SPPG, EmbeddingPublisher, GeneratorPublisher, Noise, Plaintext, Publisher, Recommender
+from zoo.data.batches import PredictBatch
+from zoo.data.evaluation import entries
+from zoo.metrics import best_unseen
 from zoo.recommender import ReleaseMismatchError
+from zoo.run_folder import BEST, CONFIG, plain
+from zoo.runs.bundle import BUNDLE
+from zoo.runs.held import NotHeldError
+from zoo.runs.widened import widened
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(zoo.METHODS)
@@ -38,6 +50,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "critic_dims": (8, 4),
     },
 }
+
+#: Whose weights are all that they score by; the others read ratings, or a release.
+SCORES_ALONE = {"BPR", "NeuMF", "OneBitMC", "Popularity", "SPPG", "GANMF"}
 
 
 def publisher_for(kind: str) -> Publisher:
@@ -284,3 +299,63 @@ def test_users_without_history_are_ranked(make: Make, tmp_path: Path) -> None:
         scores = method.ranking_scores(cold)
     by_counts = torch.equal(scores, method.item_counts.expand(len(cold), -1))
     assert by_counts != (method.scores_cold_users and bool(method.reads))
+
+
+@pytest.fixture(scope="module")
+def run_folder(trained_once: Trained) -> Path:
+    """The trained method as a run leaves it: its settings beside its best checkpoint."""
+    folder = trained_once.folder / "run"
+    (folder / BEST).parent.mkdir(parents=True)
+    shutil.copyfile(trained_once.checkpoint, folder / BEST)
+    settings = plain({"model": trained_once.method, "data": trained_once.data})
+    (folder / CONFIG).write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(run_folder: Path) -> zoo.runs.trained.Trained:
+    return zoo.load(run_folder)
+
+
+def test_a_loaded_run_recommends_what_predict_does(trained: Trained, loaded: zoo.runs.trained.Trained) -> None:
+    data, method = trained.data, trained.method.eval()
+    users = torch.tensor([3, 0, 39])
+    with torch.no_grad():
+        batch = PredictBatch(users, *entries(data.test.seen, users))
+        expected = table_of(data.train, best_unseen(method.ranking_scores(users), batch, 4))
+    found = loaded.recommend(data.train.user_ids[users.numpy()].tolist(), k=4)
+    assert found.drop("score").equals(expected.drop("score"))
+    assert found["score"].to_numpy() == pytest.approx(expected["score"].to_numpy(), abs=1e-5)
+
+
+def test_a_bundle_recommends_the_same_or_says_what_it_lacks(
+    trained: Trained, loaded: zoo.runs.trained.Trained, tmp_path: Path
+) -> None:
+    users, data = loaded.user_ids[5:7], loaded.data
+    expected = loaded.recommend(users, k=3)
+    whole = zoo.export(loaded, tmp_path / "whole", with_user_ids=True, with_ratings=True)
+    assert zoo.load(whole, releases=trained.data.release_paths).recommend(users, k=3).equals(expected)
+    bare = zoo.load(zoo.export(loaded, tmp_path / "bare", with_user_ids=True))
+    needs = json.loads((bare.folder / BUNDLE).read_text())["needs"]
+    own = {
+        user: data.train.item_ids[data.test.seen.bags(torch.tensor([5 + at])).items] for at, user in enumerate(users)
+    }
+    name = type(trained.method).__name__
+    assert bool(needs) == (name not in SCORES_ALONE)
+    if needs:
+        with pytest.raises(NotHeldError, match=f"{name} scores by {needs}, which are not in this bundle"):
+            bare.recommend(users, k=3, seen=own)
+    else:
+        assert bare.recommend(users, k=3, seen=own).equals(expected)
+
+
+def test_somebody_of_a_release_alone_is_scored_as_a_user_without_ratings(make: Make, tmp_path: Path) -> None:
+    method, data = make(evaluation=Evaluation(split="cold_start"))
+    if not method.scores_by_rows:
+        pytest.skip("it scores nobody whom it was not trained with")
+    trainer(tmp_path / "run", epochs=1).fit(method, datamodule=data)
+    cold = data.test.users[:2]
+    scored = zoo.runs.trained.Trained(method, data, data.test.seen, tmp_path)
+    expected = scored.scores(data, cold)
+    wide = widened(data, ["new", "newer"], {name: links[cold] for name, links in data.links.items()})
+    assert torch.allclose(scored.scores(wide, torch.tensor([40, 41])), expected, atol=1e-6)

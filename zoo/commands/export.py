@@ -12,6 +12,7 @@ from zoo.run_folder import refusal, visible
 from zoo.runs.bundle import BUNDLE
 from zoo.runs.card import CARD, abilities, privacy
 from zoo.runs.fitting import quietly
+from zoo.runs.held import NotHeldError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,5 +51,5 @@ def main(arguments: Sequence[str]) -> None:
         for line in [*abilities(manifest), *privacy(out, manifest)]:
             print(line.replace("**", ""))
         print(f"Bundle: {visible(str(out))}")
-    except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
+    except (OSError, TypeError, ValueError, NotHeldError, ReleaseMismatchError) as error:
         sys.exit(refusal(error))

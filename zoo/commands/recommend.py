@@ -14,6 +14,7 @@ import zoo
 from zoo.recommender import ReleaseMismatchError
 from zoo.run_folder import refusal, visible, whole
 from zoo.runs.fitting import quietly
+from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
 
 #: Forms of a file of recommendations, by what its name ends with.
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         else:
             write(table, options.out)
             print(f"Recommendations for {table['user_id'].n_unique():,} users: {visible(str(options.out))}")
-    except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
+    except (OSError, TypeError, ValueError, NotHeldError, ReleaseMismatchError) as error:
         sys.exit(refusal(error))
 
 

@@ -44,6 +44,7 @@ class PPGenCDR(TwoTowerRecommender):
 
     reads = frozenset({"generator", "rows", "ratings"})
     scores_cold_users = True
+    scores_by_rows = True
 
     def __init__(
         self,

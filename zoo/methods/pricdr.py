@@ -43,6 +43,7 @@ class PriCDR(TwoTowerRecommender):
 
     reads = frozenset({"rows", "ratings"})
     scores_cold_users = True
+    scores_by_rows = True
 
     def __init__(
         self,

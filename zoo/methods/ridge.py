@@ -46,6 +46,7 @@ class Ridge(Recommender):
     batches = "once"
     reads = frozenset({"rows", "ratings"})
     scores_cold_users = True
+    scores_by_rows = True
 
     weights: Tensor
     centre: Tensor

@@ -39,6 +39,7 @@ class UserKNN(Recommender):
     batches = "once"
     reads = frozenset({"rows", "ratings"})
     scores_cold_users = True
+    scores_by_rows = True
 
     def __init__(
         self,

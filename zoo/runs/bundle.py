@@ -187,7 +187,7 @@ def _known(
             links[name] = torch.full((len(ids),), -1)
         else:
             links[name] = absent(AbsentLinks)
-        linked[name] = given.get(name) or AbsentRelease(source["kind"], source["num_users"], source["width"], ids[:0])
+        linked[name] = given.get(name) or AbsentRelease(**source, user_ids=ids[:0])
     return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs"))), seen
 
 

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,16 @@ from zoo.runs.trained import Trained
 AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
 
 
-def export(run: Path | str, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False) -> Path:
+def export(
+    run: Path | str | Trained, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False
+) -> Path:
     """Write a run's best checkpoint as a bundle: files to hand over, without a pickle in them.
 
     A bundle holds weights (safetensors), the settings of the experiment, item ids, figures, the privacy record and a model
     card. `zoo.load` opens it; it recommends without the training data where the method can, and says what it needs where not.
 
     Args:
-        run: Folder of the run; its data are read to see what the method can do without them.
+        run: Folder of the run, whose data are read to see what the method can do without them; or what `zoo.load` made of it.
         out: Folder to write; must not exist.
         with_user_ids: Whether the users' ids are in it. They are personal data, and say who is a user of the target; without
             them nobody can be recommended to by name.
@@ -50,17 +51,19 @@ def export(run: Path | str, out: Path | str, *, with_user_ids: bool = False, wit
         FileExistsError: There is something at ``out``.
         UsageError: ``with_ratings`` without ``with_user_ids``, or ``run`` is no run.
     """
-    run, out = Path(run), Path(out)
+    out = Path(out)
     if with_ratings and not with_user_ids:
         raise UsageError("Ratings are of users: export them with the users' ids (--with-user-ids), or neither.")
     if out.exists():
         raise FileExistsError(f"{out} exists, and a bundle is never written over it. Choose another path or remove it.")
-    trained = load_run(run)
-    content = _Content.of(trained, read_checkpoint(run / BEST), settings_of(run), with_user_ids, with_ratings)
+    trained = run if isinstance(run, Trained) else load_run(Path(run))
+    if not (trained.folder / BEST).is_file():
+        raise UsageError(f"{trained.folder} is a bundle already, or no run: a bundle is made of a run with its {BEST}.")
+    content = _Content.of(trained, with_user_ids, with_ratings)
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        _write(content, run, folder)
+        _write(content, trained.folder, folder)
         manifest = content.manifest | {"needs": _needs(folder)}
         (folder / CARD).write_text(card(folder, manifest), encoding="utf-8")
         write_json(folder / BUNDLE, manifest | {"sha256": _digests(folder)})
@@ -83,10 +86,9 @@ class _Content:
     config: dict[str, Any]
 
     @classmethod
-    def of(
-        cls, trained: Trained, checkpoint: Mapping[str, Any], config: dict[str, Any], user_ids: bool, ratings: bool
-    ) -> _Content:
+    def of(cls, trained: Trained, user_ids: bool, ratings: bool) -> _Content:
         method, data = trained.method, trained.data
+        checkpoint, config = read_checkpoint(trained.folder / BEST), settings_of(trained.folder)
         own = type(method)
         given = method.settings_given["init_args"]
         manifest = {
@@ -141,5 +143,5 @@ def _needs(folder: Path) -> str:
     try:
         trained.score_some()
     except NotHeldError as error:
-        return str(error.__cause__)
+        return error.what
     return ""

@@ -21,7 +21,7 @@ from callbacks import BestCheckpoint, CaseWriter, RunReport
 from datamodules import CrossDomainDataModule
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender
-from zoo.run_folder import CONFIG, folder_of_run, plain, whole
+from zoo.run_folder import CONFIG, class_path, folder_of_run, plain, whole
 from zoo.runs.inputs import HANDOVER, UsageError, resolve
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
@@ -144,8 +144,9 @@ class SaveSettings(Callback):
             file.write_text(head + yaml.safe_dump(plain(self.settings), sort_keys=False), encoding="utf-8")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keep which version made it."""
+        """Keep which version made it, and the method's class, which the command line asks of a checkpoint."""
         checkpoint["version"] = zoo.__version__
+        checkpoint.setdefault("hyper_parameters", {})["_class_path"] = class_path(type(pl_module))
 
 
 def fit(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.data.pairs import Ids
+from zoo.nn.rows import SparseRows
+from zoo.recommender import Recommender
 
 
-class NotHeldError(ValueError):
-    """A method has to read what does not lie here."""
+class NotHeldError(LookupError):
+    """A method has to read what does not lie here; no `ValueError`, which would tell of the values."""
+
+    def __init__(self, said: str, what: str = "") -> None:
+        super().__init__(said)
+        self.what = what or said
 
 
 class Absent(Tensor):
@@ -76,17 +83,17 @@ class Counts:
         raise NotHeldError(Absent.what)
 
 
-class AbsentRows(nn.Module):
+class AbsentRows(SparseRows):
     """Rows of a release that does not lie here, of which only the numbers are known."""
 
     def __init__(self, num_rows: int, width: int) -> None:
-        super().__init__()
-        self.num_rows, self.width = num_rows, width
+        super().__init__(absent(AbsentLinks), absent(AbsentLinks), absent(AbsentLinks), width)
+        self.rows_there = num_rows
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  torch's own
-        if name in ("training", "_modules", "_parameters", "_buffers") or name.startswith("__"):
-            return super().__getattr__(name)
-        raise NotHeldError(AbsentLinks.what)
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self.rows_there
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,22 @@ class AbsentRelease:
     kind: str
     num_users: int
     width: int
+    num_layers: int
     user_ids: Ids
 
     def device_rows(self) -> AbsentRows:
         """Rows that refuse to be read."""
         return AbsentRows(self.num_users, self.width)
+
+
+@contextmanager
+def not_held(method: Recommender) -> Iterator[None]:
+    """Of a method that has to read what does not lie here, say what it is."""
+    try:
+        yield
+    except NotHeldError as error:
+        raise NotHeldError(
+            f"{type(method).__name__} scores by {error.what}, which are not in this bundle. Load it with what it "
+            "needs, zoo.load(PATH, data=..., releases={NAME: PATH}), or export the run --with-user-ids --with-ratings.",
+            error.what,
+        ) from error

@@ -17,7 +17,8 @@ from zoo.metrics import best_unseen
 from zoo.nn.rows import SparseRows
 from zoo.recommender import Recommender
 from zoo.run_folder import visible
-from zoo.runs.widened import cannot_score, widened
+from zoo.runs.held import not_held
+from zoo.runs.widened import widened
 
 #: Users that are scored at a time.
 BATCH = 512
@@ -101,7 +102,7 @@ class Trained:
     def _widened(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
         """The data with users of releases alone added to it; refuses users who are nowhere."""
         method = self.method
-        by_rows = method.scores_cold_users and bool(method.reads)
+        by_rows = method.scores_by_rows
         found = (
             {name: index_of(release.user_ids, others) for name, release in self.data.releases.items()}
             if by_rows
@@ -110,7 +111,7 @@ class Trained:
         missing = [user for index, user in enumerate(others) if all(rows[index] < 0 for rows in found.values())]
         if missing:
             where = "the data that it was trained on" + (f", nor in the releases of {sorted(found)}" if found else "")
-            reason = "" if by_rows else f" {type(method).__name__} knows its own users alone."
+            reason = "" if by_rows else f" {type(method).__name__} scores none but those whom it was trained with."
             if not self.named:
                 reason += (
                     " This bundle names no users: export it --with-user-ids, or load it with the data of its training."
@@ -144,7 +145,7 @@ class Trained:
                         torch.cat([rows, torch.full((len(found),), row)]),
                         torch.cat([items, torch.tensor(found)]),
                     )
-            best = best_unseen(self._scores(data, batch), PredictBatch(batch, rows, items), k)
+            best = best_unseen(self.scores(data, batch), PredictBatch(batch, rows, items), k)
             parts.append(table_of(train, best))
         return pl.concat(parts)
 
@@ -152,12 +153,12 @@ class Trained:
         """Score a user with ratings and one without, where there are such; raises what is raised where that cannot be."""
         known = SparseRows.of(self.data.train).counts() > 0
         for group in (known, ~known):
-            self._scores(self.data, group.nonzero()[:1, 0])
+            self.scores(self.data, group.nonzero()[:1, 0])
 
     @torch.inference_mode()
-    def _scores(self, data: Any, users: torch.Tensor) -> torch.Tensor:  # noqa: ANN401  as `TargetData`
+    def scores(self, data: Any, users: torch.Tensor) -> torch.Tensor:  # noqa: ANN401  as `TargetData`
         """Logits of all items (batch, num_items) for users (batch,) of the data, which the method reads if it did not yet."""
-        with cannot_score(self.method, data):
+        with not_held(self.method):
             if self._read is not data:
                 self._read = None
                 self.method.kept = {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.ratings import Ratings
-from zoo.recommender import Recommender, TargetData
-from zoo.runs.held import Counts, NotHeldError
-
-
-class CannotScoreError(ValueError):
-    """A method has nothing to score a user by."""
+from zoo.recommender import TargetData
+from zoo.runs.held import Counts
 
 
 class Widened:
@@ -49,26 +44,3 @@ def widened(data: TargetData, users: Sequence[str], rows: Mapping[str, Tensor]) 
         wide = Ratings(whole, ids, train.item_ids, train.applied)
     links = {name: torch.cat([link, rows[name].to(link)]) for name, link in data.links.items()}
     return Widened(data, wide, links)
-
-
-@contextmanager
-def cannot_score(method: Recommender, data: object) -> Iterator[None]:
-    """Of added users, say that a method cannot score them where it has learned something of each of its users.
-
-    And of a method that has to read what a bundle does not hold, what it is.
-    """
-    try:
-        yield
-    except NotHeldError as error:
-        raise NotHeldError(
-            f"{type(method).__name__} scores by {error}, which are not in this bundle. Load it with what it needs, zoo.load(PATH, "
-            "data=..., releases={NAME: PATH}), or export the run --with-user-ids --with-ratings."
-        ) from error
-    except (IndexError, RuntimeError) as error:
-        if not isinstance(data, Widened):
-            raise
-        raise CannotScoreError(
-            f"{type(method).__name__} has learned a vector of each user that it was trained with, and has none of others. Train it "
-            "with a list of users that they are on (--data.users FILE), or use a method that scores by the row of a release alone, "
-            "such as Ridge or UserKNN."
-        ) from error

@@ -1,0 +1,68 @@
+"""``recommend`` and ``export``: a table or a file that is whole, and refusals of one sentence."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from zoo.__main__ import main
+
+
+def ended(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a command that is refused ends with; empty if it is not."""
+    monkeypatch.setattr("sys.argv", ["zoo", *map(str, arguments)])
+    try:
+        main()
+    except SystemExit as error:
+        return str(error.code)
+    return ""
+
+
+def test_recommendations_are_shown_or_written(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(["recommend", finished, "--users", "u0003,u0001", "--k", 2], monkeypatch) == ""
+    lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert [line[1].strip() for line in lines] == ["u0003", "", "u0001", ""]
+    (tmp_path / "who.csv").write_text("user_id,age\nu0003,5\nu0001,6\n")
+    for form, read in (("parquet", pl.read_parquet), ("csv", pl.read_csv)):
+        out = tmp_path / "new" / f"best.{form}"
+        arguments = ["recommend", finished, "--users-file", tmp_path / "who.csv", "--k", 2, "--out", out]
+        assert ended(arguments, monkeypatch) == ""
+        assert f"Recommendations for 2 users: {out}" in capsys.readouterr().out
+        assert read(out)["item_id"].to_list() == [line[3].strip() for line in lines]
+    assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["best.csv", "best.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--users", "nobody"], "UnknownUserError: 1 of the users asked for are not in the data"),
+        (["--users", "u0001", "--k", "0"], "ValueError: k is how many items to recommend"),
+        (["--users", "u0001", "--out", "best.xlsx"], "UsageError: --out must end with one of .parquet, .csv"),
+        (["--users-file", "nowhere.csv"], "FileNotFoundError: No list of users at"),
+        (["--users-file", "other.csv"], "it needs a column user_id"),
+        (["--users", "u0001", "--release", "book"], "UsageError: --release takes NAME=PATH"),
+        (["--users", "u0001", "--release", "book=nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_sentence(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.csv").write_text("who\nu0001\n")
+    assert said in ended(["recommend", finished, *arguments], monkeypatch)
+    assert [file.name for file in tmp_path.iterdir()] == ["other.csv"]
+
+
+def test_a_bundle_says_what_it_is_and_what_it_lacks(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "bundle"
+    assert ended(["export", finished, "--out", bundle, "--with-user-ids"], monkeypatch) == ""
+    said = capsys.readouterr().out
+    assert "The release of book: rating, eps 8.00, delta 1e-05, proved." in said
+    assert "Not covered by any guarantee: the target's ratings of music." in said
+    assert said.endswith(f"Bundle: {bundle}\n")
+    assert "PriCDR scores by the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
+    assert "FileExistsError" in ended(["export", finished, "--out", bundle], monkeypatch)

@@ -1,0 +1,169 @@
+"""Bundles: what is in them, what they say of themselves, and what is refused of those that strangers hand over."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import zoo
+from zoo.recommender import ReleaseMismatchError
+from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
+from zoo.runs.inputs import UsageError
+from zoo.runs.trained import UnknownUserError
+
+
+@pytest.fixture(scope="module")
+def whole(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("bundles") / "whole"
+    return zoo.export(finished, out, with_user_ids=True, with_ratings=True)
+
+
+@pytest.fixture(scope="module")
+def bare(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return zoo.export(finished, tmp_path_factory.mktemp("bundles") / "bare")
+
+
+def test_a_bundle_holds_what_was_asked_for_and_no_pickle(whole: Path, bare: Path, finished: Path) -> None:
+    common = {BUNDLE, TENSORS, ITEMS, "README.md", "config.yaml", "metrics.json", "privacy.json"}
+    assert {file.name for file in bare.iterdir()} == common
+    assert {file.name for file in whole.iterdir()} == common | {USERS}
+    assert {name.partition(".")[0] for name in load_file(bare / TENSORS)} == {"state", "by_user", "by_item"}
+    for name in ("metrics.json", "privacy.json"):
+        assert (bare / name).read_bytes() == (finished / name).read_bytes()
+    for file in bare.iterdir():
+        content = file.read_bytes()
+        assert b"u0001" not in content, "no user is named"
+        assert str(finished).encode() not in content, "nor a place of the maker's machine"
+
+
+def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: Path, bare: Path) -> None:
+    card = (bare / "README.md").read_text()
+    assert "- The release of book: rating, eps 8.00, delta 1e-05, proved.\n" in card
+    assert "**Not covered by any guarantee: the target's ratings of music.**" in card
+    assert "personal data: nobody can be asked for by name" in card
+    assert "PriCDR scores by the ratings that it was trained on, which are not in here" in card
+    assert "Treat the bundle as the data themselves" in (whole / "README.md").read_text()
+
+
+def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: Path, tmp_path: Path) -> None:
+    from zoo.runs.card import privacy
+
+    record = json.loads((bare / "privacy.json").read_text())["book"]
+    (tmp_path / "privacy.json").write_text(json.dumps({"SPPG": record}))
+    manifest = {"method": "SPPG", "target": "music", "holds": {"user_ids": False, "ratings": False}}
+    said = privacy(tmp_path, manifest)
+    assert said[0] == "The training on the target: rating, eps 8.00, delta 1e-05, proved."
+    assert said[1].startswith("Not covered by the guarantee of the training: the sets of users and items")
+
+
+def test_nobody_is_asked_for_by_name_where_no_user_is_named(bare: Path, finished: Path) -> None:
+    loaded = zoo.load(bare, releases={"book": finished / "releases" / "book"})
+    assert loaded.user_ids == []
+    with pytest.raises(UnknownUserError, match="This bundle names no users: export it --with-user-ids"):
+        loaded.recommend(["nobody"])
+
+
+def test_a_bundle_takes_its_own_release_alone(whole: Path, tmp_path: Path) -> None:
+    from datamodules import Synthetic
+
+    data = Synthetic(num_users=24, num_items=30, ratings_per_user=6)
+    zoo.publish(zoo.JLT(epsilon=8, num_components=8), data, tmp_path / "book")
+    with pytest.raises(ReleaseMismatchError, match="is not the release of 'book'"):
+        zoo.load(whole, releases={"book": tmp_path / "book"})
+
+
+def test_what_cannot_be_exported_is_refused_and_leaves_nothing(finished: Path, bare: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Ratings are of users"):
+        zoo.export(finished, tmp_path / "out", with_ratings=True)
+    with pytest.raises(FileExistsError, match="a bundle is never written over it"):
+        zoo.export(finished, bare)
+    with pytest.raises(UsageError, match="is a bundle already, or no run"):
+        zoo.export(zoo.load(bare), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def rewritten(
+    folder: Path, change: Callable[[dict[str, Any]], object], tensors: dict[str, torch.Tensor] | None = None
+) -> None:
+    """A manifest that somebody changed, with digests that are right again."""
+    if tensors is not None:
+        save_file(tensors, folder / TENSORS)
+    manifest = json.loads((folder / BUNDLE).read_text())
+    change(manifest)
+    for name in manifest.get("sha256", {}):
+        if (folder / name).is_file():
+            manifest["sha256"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    (folder / BUNDLE).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m.update(schema=2), "bundle of schema 2"),
+        (lambda m: m.pop("sizes"), "must hold"),
+        (lambda m: m.update(method="os.system"), "none of the zoo"),
+        (lambda m: m.update(method="antigravity.Method"), "a bundle imports nothing"),
+        (lambda m: m.update(method="zoo.recommender.ReleaseMismatchError"), "none of the zoo"),
+        (lambda m: m["sha256"].pop(TENSORS), "names neither"),
+        (lambda m: m["sha256"].update({"../secret": ""}), "outside the bundle"),
+        (lambda m: m["settings"].update(dims=[10**9, 10**6]), "do not fit the method"),
+        (lambda m: m["settings"].update(unheard_of=1), "do not fit the method"),
+        (lambda m: m["sizes"].update(num_items=10**12), "do not fit the method|must be a list"),
+        (lambda m: m["sizes"].update(num_users=23), "must be a list of 23|do not fit"),
+        (lambda m: m["sizes"].pop("num_users"), "do not fit|must be a list"),
+    ],
+)  # fmt: skip
+def test_a_hostile_manifest_is_refused(whole: Path, tmp_path: Path, change: Callable[..., object], said: str) -> None:
+    shutil.copytree(whole, tmp_path / "b")
+    rewritten(tmp_path / "b", change)
+    with pytest.raises((BundleError, UsageError), match=said):
+        zoo.load(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", [TENSORS, ITEMS, USERS, "README.md"])
+def test_a_truncated_or_missing_file_is_refused(whole: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(whole, tmp_path / "b")
+    file = tmp_path / "b" / name
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(BundleError, match="missing, truncated or changed"):
+        zoo.load(tmp_path / "b")
+    file.unlink()
+    with pytest.raises(BundleError, match="missing, truncated or changed"):
+        zoo.load(tmp_path / "b")
+
+
+def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "b")
+    good, weight = load_file(whole / TENSORS), next(k for k in load_file(whole / TENSORS) if k.startswith("state."))
+    for changed, said in (
+        ({weight: torch.full_like(good[weight], torch.nan)}, "NaN or infinite"),
+        ({weight: torch.zeros(1)}, "do not fit the method"),
+        ({"train.items": good["train.items"] + 1000}, "no ratings of these users"),
+        ({"seen.starts": good["seen.starts"] * 2}, "no ratings of these users"),
+    ):
+        rewritten(tmp_path / "b", lambda _: None, good | changed)
+        with pytest.raises((BundleError, UsageError), match=said):
+            zoo.load(tmp_path / "b")
+    (tmp_path / "b" / TENSORS).write_bytes(b"no tensors")
+    rewritten(tmp_path / "b", lambda _: None)
+    with pytest.raises(BundleError, match="is damaged"):
+        zoo.load(tmp_path / "b")
+    rewritten(tmp_path / "b", lambda _: None, good)
+    for ids, said in (
+        ("1", "must be a list"),
+        (json.dumps(["i"] * 30), "twice"),
+        (json.dumps(["\x1b", *map(str, range(29))]), "printable"),
+    ):
+        (tmp_path / "b" / ITEMS).write_text(ids)
+        rewritten(tmp_path / "b", lambda _: None)
+        with pytest.raises(BundleError, match=said):
+            zoo.load(tmp_path / "b")
+    (tmp_path / "b" / BUNDLE).write_text("[" * 100_000)
+    with pytest.raises(BundleError, match="is damaged"):
+        zoo.load(tmp_path / "b")

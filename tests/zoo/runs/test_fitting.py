@@ -1,0 +1,101 @@
+"""From Python: publish, fit, test, load and recommend do what the commands do, quietly."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from pytorch_lightning.callbacks import EarlyStopping
+
+import zoo
+from datamodules import Evaluation, Synthetic
+from tests.quickstart import PROJECTED
+from zoo.commands.cli import ZooCLI
+from zoo.runs.fitting import Run, check_clipping
+from zoo.runs.inputs import UsageError
+
+TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6, "batch_size": 64}
+#: What makes a run quick and quiet.
+QUICK = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PL_GLOBAL_SEED", "0")  # a run sets it; so it is taken away again
+
+
+def fitted(**settings: object) -> Run:
+    return zoo.fit(
+        zoo.PriCDR(dims=(8, 4)), Synthetic(**TINY), publisher=zoo.JLT(epsilon=8, num_components=8), **QUICK | settings
+    )
+
+
+def test_a_run_from_python_is_that_of_the_command_line(
+    cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = fitted()
+    figures = run.test()
+    release = run.folder / "releases" / "book"
+    arguments = ("--data.releases.book", release, "--publisher", "null", "--trainer.accelerator", "cpu")
+    theirs = cli("fit", *PROJECTED, *arguments).trainer.callback_metrics
+    assert figures == {name: float(value) for name, value in theirs.items() if name.startswith("test/")}
+    assert json.loads((run.folder / "metrics.json").read_text())["metrics"] == figures
+    said = capsys.readouterr()
+    assert said.out.count("PriCDR: test") == 2
+    assert "LeafSpec" not in said.err
+    again = cli("test", "--config", run.folder / "config.yaml", "--ckpt_path", run.folder / "checkpoints" / "best.ckpt")
+    assert float(again.trainer.callback_metrics["test/full/ndcg@10"]) == pytest.approx(figures["test/full/ndcg@10"])
+
+
+def test_a_run_writes_its_settings_and_names_what_cannot_be_written() -> None:
+    run = fitted(callbacks=[EarlyStopping("val/ndcg@10", mode="max")], seed=3)
+    text = (run.folder / "config.yaml").read_text()
+    assert text.startswith(f"# cdr-zoo {zoo.__version__}; with the callbacks EarlyStopping\n")
+    settings = yaml.safe_load(text)
+    assert settings["seed_everything"] == 3
+    assert settings["model"] == {"class_path": "zoo.PriCDR", "init_args": {"dims": [8, 4]}}
+    assert settings["data"]["init_args"] == {
+        **TINY, "users": "own", "releases": {"book": str(run.folder / "releases" / "book")},
+    }  # fmt: skip
+    assert torch.load(run.folder / "checkpoints" / "best.ckpt", weights_only=True)["version"] == zoo.__version__
+
+
+def test_what_does_not_go_together_is_refused_before_anything_is_published() -> None:
+    with pytest.raises(UsageError, match="No publisher in the settings"):
+        zoo.fit(zoo.PriCDR(), Synthetic(**TINY), **QUICK)
+    with pytest.raises(UsageError, match="names no source"):
+        zoo.fit(zoo.PriCDR(), Synthetic(**TINY, sources=[]), **QUICK)
+    watching, last = EarlyStopping("val/ndcg@10"), Synthetic(**TINY, evaluation=Evaluation(split="latest1"))
+    with pytest.raises(UsageError, match="has no validation set"):
+        zoo.fit(zoo.DMF(), last, callbacks=[watching], **QUICK)
+    with pytest.raises(UsageError, match="leave logger=False out"):
+        zoo.fit(zoo.DMF(), Synthetic(**TINY), logger=False, **QUICK)
+    assert not list(Path("runs").rglob("*.ckpt"))
+
+
+def test_a_second_clip_is_refused_where_a_guarantee_rests_on_the_first() -> None:
+    with pytest.raises(UsageError, match="a second clip would void its accounting"):
+        check_clipping(zoo.SPPG(), 1.0)
+    check_clipping(zoo.DMF(), 1.0)
+    check_clipping(zoo.SPPG(), None)
+
+
+def test_a_source_party_publishes_from_python(tmp_path: Path) -> None:
+    release = zoo.publish(zoo.JLT(epsilon=8, num_components=8), Synthetic(**TINY), tmp_path / "book")
+    assert zoo.Release.load(tmp_path / "book").digest == release.digest
+    assert release.about is not None
+    with pytest.raises(FileExistsError, match="a release is never overwritten"):
+        zoo.publish(zoo.Plaintext(), Synthetic(**TINY), tmp_path / "book")
+    with pytest.raises(UsageError, match="say which is yours"):
+        zoo.publish(zoo.Plaintext(), Synthetic(**TINY, sources=["book", "film"]), tmp_path / "other")
+
+
+def test_importing_the_zoo_loads_no_library() -> None:
+    code = "import sys, zoo; print([m for m in ('torch', 'numpy', 'pytorch_lightning', 'polars') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
