@@ -157,6 +157,11 @@ PRIVATE_ROUNDS = (
         ("noise moves what is held", "{} if self.tuning else self.shared()", "self.shared()"),
     ),
     *edits_of(
+        "zoo/release/plausible.py",
+        ("tests/zoo/release/test_plausible.py",),
+        ("rows pass under a record of rounds", " or record.mechanism == ROUNDS:", ":"),
+    ),
+    *edits_of(
         "zoo/publishers/embeddings.py",
         (OF_PRIVATE_FEDGNN,),
         ("vectors of private rounds are released beside", 'getattr(network, "privacy", None) is not None', "False"),

@@ -351,6 +351,7 @@ def test_layouts_that_a_mechanism_does_not_have() -> None:
         ("SPPG, private_d", "which releases a generator, and the release holds none"),
         ("SPPG, gs_wgan", "which releases a generator, and the release holds none"),
         ("one-bit matrix completion, input", "which is no publisher's: it hands over no release"),
+        ("DP-FedAvg", "which is no publisher's: it hands over no release"),
     ],
 )
 @pytest.mark.parametrize("sparse", [False, True])
