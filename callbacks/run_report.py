@@ -8,6 +8,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.trainer.states import TrainerFn
@@ -16,6 +18,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from callbacks.progress import end_bar
+from callbacks.references import Figures, curve, in_words, references
+from zoo.metrics import SELECTION_METRIC
 from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
@@ -30,13 +35,14 @@ class RunReport(Callback):
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release, and of the training where it has
     one, under the method's name), ``metrics.json`` (figures of the test, seconds, epochs, parameters, peak memory of the
-    process in MiB, and for each release its bytes and its privacy in one line).
+    process in MiB, for each release its bytes and its privacy in one line, and what chance and item counts reach on the cases).
     """
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.facts: dict[str, Any] = {}
         self._began = 0.0
+        self._validated: list[float] = []  # NDCG@10 after each epoch of this run
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder on every process, as this asks all of them."""
@@ -44,7 +50,7 @@ class RunReport(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print and keep the summary of the data and the records of the releases."""
-        self._began = time.perf_counter()
+        self._began, self._validated = time.perf_counter(), []
         summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             Console().print(data_table(summary))
@@ -64,7 +70,13 @@ class RunReport(Callback):
             self._report(trainer, pl_module, "test", METRICS)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the figures, unless this is the validation of an epoch."""
+        """Print the figures, or keep those of an epoch for the end."""
+        if (
+            trainer.state.fn == TrainerFn.FITTING
+            and not trainer.sanity_checking
+            and SELECTION_METRIC in trainer.callback_metrics
+        ):
+            self._validated.append(float(trainer.callback_metrics[SELECTION_METRIC]))
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._report(trainer, pl_module, "val", "validation.json")
 
@@ -78,12 +90,14 @@ class RunReport(Callback):
         users = (data.test if stage == "test" else data.validation).users
         by_counts = int((~pl_module.can_score(users.to(pl_module.device))).sum())
         protected = records(data, pl_module)
+        beside = {} if data.signs or not figures else references_of(data, stage)
         report = {
             "method": type(pl_module).__name__,
             "seed": data.split_seed,
             **self.facts,
             "ranked_by_item_counts": by_counts,
             "metrics": figures,
+            "references": beside,
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
             "release_bytes": {
                 name: sum(path.stat().st_size for path in data.release_paths[name].iterdir() if path.is_file())
@@ -97,7 +111,10 @@ class RunReport(Callback):
             remarks = (
                 data.summary["remarks"] if figures else ["nothing is held out (split none), so nothing was measured"]
             )
-            Console().print(result_table(title, stage, figures, data.ks, protected, remarks))
+            read_by = [curve(self._validated)] if stage == "test" else []
+            read_by += [in_words(beside)] if beside else []
+            end_bar(trainer)
+            Console().print(result_table(title, stage, figures, data.ks, protected, [*filter(None, read_by), *remarks]))
 
     def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
@@ -114,6 +131,14 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     found = {name: release.record for name, release in data.releases.items()}
     own = method.privacy_record()
     return found if own is None else found | {type(method).__name__: claimed(type(method), own)}
+
+
+def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401  any datamodule
+    """What chance and item counts reach on the cases of a stage, by the names of the run's own figures without the stage."""
+    cases = data.test if stage == "test" else data.validation
+    counts = torch.from_numpy(np.bincount(data.train.matrix.indices, minlength=data.train.num_items))
+    full = data.full_ranking is True or (data.full_ranking == "test" and stage == "test")
+    return references(counts, cases, data.ks, data.ties, full, data.sampled_ranking)
 
 
 def data_table(summary: dict[str, Any]) -> Table:

@@ -58,6 +58,10 @@ class TargetData(Protocol):
     signs: bool  # whether ratings are signs, +1 and -1
 
 
+class DivergedError(ArithmeticError):
+    """A training whose loss is no number any more."""
+
+
 class ReleaseMismatchError(RuntimeError):
     """A checkpoint meets other data or another release than it was trained on."""
 
@@ -270,7 +274,17 @@ class Recommender(Given, LightningModule, ABC):
         self._means[name] = total + value.detach() * weight, weights + weight
 
     def on_train_epoch_end(self) -> None:
-        """Log the means of the epoch."""
+        """Log the means of the epoch; one that is no number ends the run, on all processes alike."""
+        lost = [
+            name for name, (total, weight) in self._means.items() if weight and torch.as_tensor(total).isnan().any()
+        ]
+        if self.trainer.strategy.reduce_boolean_decision(bool(lost), all=False):
+            lr = "" if self.lr is None else f" a smaller --model.lr (it is {self.lr:g}),"
+            which = ", ".join(lost) or "A loss of another process"
+            raise DivergedError(
+                f"{which} is NaN in epoch {self.current_epoch + 1}: {type(self).__name__} has diverged, and no later epoch mends "
+                f"that. Take{lr} a larger --data.batch_size, or look at the ratings."
+            )
         for name, (total, weight) in self._means.items():
             self.log(name, total / weight, prog_bar=name == "train/loss", sync_dist=True)
         self._means.clear()

@@ -15,11 +15,12 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 import zoo
 from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment
+from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
-from zoo.commands.words import in_few_words
+from zoo.commands.words import dropped, in_few_words, of_monitor
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
-from zoo.recommender import Recommender, ReleaseMismatchError
+from zoo.recommender import DivergedError, Recommender, ReleaseMismatchError
 from zoo.release.about import Statement
 from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, folder_of_run, plain, refusal
@@ -150,6 +151,8 @@ class ZooCLI(LightningCLI):
             super().parse_arguments(parser, args)
         else:
             self.config = _parsed_to_resume(parser, run, given)
+        if args is None and os.environ.get("LOCAL_RANK", "0") == "0":  # somebody at a terminal, once
+            sys.stderr.writelines(f"{said}\n" for said in dropped(plain(self.settings())))
         self.asked = plain(self.settings().get("model"))
 
     def _parse_ckpt_path(self) -> None:
@@ -187,7 +190,7 @@ class ZooCLI(LightningCLI):
         trainer = made.get("trainer")
         kwargs["logger"] = loggers(trainer.get("logger"), trainer.get("default_root_dir") or "runs", self.model)
         check_clipping(self.model, trainer.get("gradient_clip_val"))
-        return super().instantiate_trainer(**kwargs)
+        return with_own_bar(super().instantiate_trainer(**kwargs))
 
     # Publishing.
 
@@ -325,10 +328,14 @@ def main() -> None:
     try:
         with quietly():
             ZooCLI()
-    except (OSError, TypeError, ValueError, MisconfigurationException, ReleaseMismatchError) as error:
+    except (OSError, TypeError, ValueError, MisconfigurationException, DivergedError, ReleaseMismatchError) as error:
         if os.environ.get("ZOO_TRACEBACK"):
             raise
         sys.exit(refusal(error))
+    except RuntimeError as error:
+        if os.environ.get("ZOO_TRACEBACK") or not (said := of_monitor(str(error))):
+            raise
+        sys.exit(said)
     except KeyboardInterrupt:  # before there is a run
         sys.stderr.write("Interrupted before the training began.\n")
         sys.exit(INTERRUPTED)

@@ -4,11 +4,14 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
+from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import pytorch_lightning.callbacks
+import yaml
 from jsonargparse import ArgumentParser
 
 import callbacks
@@ -103,3 +106,38 @@ def _own_arguments(made: type) -> Iterator[str]:
         kind = hints.get(name)
         if dataclasses.is_dataclass(kind):
             yield from (f"{name}.{field.name}" for field in dataclasses.fields(kind))
+
+
+def of_monitor(message: str) -> str:
+    """What Lightning says of a callback that watches a figure which nobody logs, in a sentence; nothing of other messages."""
+    found = re.match(
+        r"Early stopping conditioned on metric `([^`]*)` which is not available.*following: (.*)", message, re.S
+    )
+    if found is None:
+        return ""
+    logged = sorted(re.findall(r"`([^`]+)`", found.group(2)))
+    listed = f"{nearest(found.group(1), logged)} It may watch {', '.join(logged)}."
+    return f"EarlyStopping watches {found.group(1)!r}, which nothing logs.{listed}"
+
+
+def dropped(settings: Mapping[str, Any]) -> Iterator[str]:
+    """What of config files is left out where another class was asked for than they name: a sentence for each key."""
+    files = [str(path) for path in settings.get("config") or ()]
+    for key in ("model", "publisher", "data"):
+        given = next((part for file in reversed(files) if (part := _read(file).get(key))), None)
+        now = settings.get(key)
+        if not (isinstance(given, dict) and now and given.get("init_args")) or _short(given) == _short(now):
+            continue
+        kept = {**now.get("init_args", {}), **now.get("dict_kwargs", {})}
+        if gone := [f"{name} ({value})" for name, value in given["init_args"].items() if name not in kept]:
+            yield f"--{key} {_short(now)} takes the place of {_short(given)} and has no {', '.join(gone)}: left out."
+
+
+def _short(given: Mapping[str, Any]) -> str:
+    return str(given.get("class_path", "")).rsplit(".", 1)[-1]
+
+
+def _read(file: str) -> dict[str, Any]:
+    """A config file's settings; nothing of one that holds none."""
+    read = yaml.safe_load(Path(file).read_text(encoding="utf-8")) if Path(file).is_file() else None
+    return read if isinstance(read, dict) else {}

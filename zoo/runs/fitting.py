@@ -18,6 +18,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger
 
 import zoo
 from callbacks import BestCheckpoint, CaseWriter, RunReport
+from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
 from zoo.publisher import Publisher
 from zoo.recommender import Recommender
@@ -191,7 +192,7 @@ def fit(
             callbacks=[*own_callbacks(), *callbacks, SaveSettings(written, callbacks), BestCheckpoint()],
             **{**TRAINER, **trainer},
         )
-        check_run(method, data, made)
+        check_run(method, data, with_own_bar(made))
         try:
             inputs = resolve(asked, data, made, reads=bool(method.reads))
             data.release_paths, data.users = dict(inputs.releases), inputs.users

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.quickstart import PROJECTED
+from tests.tiny import arguments
 from zoo.__main__ import main
 from zoo.commands.cli import ZooCLI
-from zoo.commands.words import in_few_words, nearest
+from zoo.commands.words import in_few_words, nearest, of_monitor
 
 
 @pytest.mark.parametrize(
@@ -66,3 +68,74 @@ def test_a_misspelt_command_names_the_nearest(
     assert near in said
     assert len(said.splitlines()) == 2
     assert "Commands: fit, validate, test, predict, publish, " in said
+
+
+def test_another_class_names_what_it_has_no_place_for(
+    cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli("fit", *PROJECTED[:2], "--model", "Popularity", "--trainer.fast_dev_run", "true", "--publisher", "null")
+    said = capsys.readouterr().err
+    assert re.search(
+        r"--model Popularity takes the place of PriCDR and has no .*alignment_weight \(\d.*: left out\.", said
+    )
+    assert "--publisher" not in said
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = (
+        "--data",
+        "Synthetic",
+        *arguments("data", "Synthetic"),
+        "--publisher",
+        "null",
+        "--trainer.accelerator",
+        "cpu",
+    )
+    code = ended(
+        monkeypatch,
+        "fit",
+        "--model",
+        "BPR",
+        *arguments("model", "BPR"),
+        *data,
+        "--model.lr",
+        "1e38",
+        "--trainer.max_epochs",
+        "9",
+    )
+    assert re.search(
+        r"DivergedError: train/loss is NaN in epoch \d: BPR has diverged.* a smaller --model.lr \(it is 1e\+38\)", code
+    )
+
+
+def test_a_figure_that_nobody_logs_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    stop = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "val/ndgc@10")
+    data = (
+        "--data",
+        "Synthetic",
+        *arguments("data", "Synthetic"),
+        "--publisher",
+        "null",
+        "--trainer.accelerator",
+        "cpu",
+    )
+    code = ended(
+        monkeypatch, "fit", "--model", "BPR", *arguments("model", "BPR"), *data, *stop, "--trainer.max_epochs", "1"
+    )
+    assert "EarlyStopping watches 'val/ndgc@10', which nothing logs. Did you mean val/ndcg@10" in code
+    assert of_monitor("anything else") == ""
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *given: str) -> str:
+    """What a command ends with."""
+    commands = {name: asked for name, asked in ZooCLI.subcommands().items() if name == given[0]}
+    monkeypatch.setattr(ZooCLI, "subcommands", staticmethod(lambda: commands))
+    monkeypatch.setattr("sys.argv", ["zoo", *given])
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    with pytest.raises(SystemExit) as over:
+        main()
+    return str(over.value.code)
