@@ -11,10 +11,10 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from zoo.run_folder import folder_of_run, visible, whole
+from zoo.run_folder import ATTENTION, folder_of_run, visible, whole
 
-#: The figures of the last epoch, a line for each source and layer, and their course, a line for each epoch, source and layer.
-ATTENTION, COURSE, FIGURE = "attention.csv", "attention_course.csv", "attention.png"
+#: Beside the figures of the last epoch: their course, a line for each epoch, source and layer, and what is drawn of both.
+COURSE, FIGURE = "attention_course.csv", "attention.png"
 #: Users whose attention is worked out together.
 _USERS_AT_ONCE = 1024
 

@@ -17,6 +17,8 @@ from jsonargparse import Namespace
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
 #: Figures of every held-out case of the test.
 CASES = "test_cases.parquet"
+#: What each source weighs, by layer, where a method weighs domains.
+ATTENTION = "attention.csv"
 #: The privacy record of each release, and of the training.
 PRIVACY = "privacy.json"
 #: What the test found and what training took, and how tables call what the test measures.

@@ -14,10 +14,11 @@ from pytorch_lightning import LightningModule, Trainer, seed_everything
 from pytorch_lightning.loggers import CSVLogger
 
 from callbacks import AttentionFigure
-from callbacks.attention_figure import ATTENTION, COURSE, FIGURE, Weights, attention_of, draw_attention
+from callbacks.attention_figure import COURSE, FIGURE, Weights, attention_of, draw_attention
 from tests.samples import MARKUP
 from tests.zoo.methods.mixed_runs import around, embeddings, of_nobody
 from zoo import EMCDR, FedGCDR
+from zoo.run_folder import ATTENTION
 
 TWO: dict[str, Any] = {"sources": ["book", "film"], "batch_size": 16}
 PNG = b"\x89PNG"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from zoo.report.files import gains_csv, negative_transfer_csv, results_csv
+from zoo.report.attention import attention_rows
+from zoo.report.files import attention_csv, gains_csv, negative_transfer_csv, results_csv
 from zoo.report.gains import gains
 from zoo.report.negative_transfer import transfers
 from zoo.report.page import context, render
@@ -61,6 +62,8 @@ def write_report(results: Results, out: Path) -> list[Path]:
     files = {"results.csv": results_csv(results), "gains.csv": gains_csv(found)}
     if moved:
         files["negative_transfer.csv"] = negative_transfer_csv(moved)
+    if weighed := attention_rows(results):
+        files["attention.csv"] = attention_csv(weighed)
     for chapter in values["chapters"]:
         for section in chapter.sections:
             files |= {f"{figure}.svg": svg for figure, svg in section.figures.items()}

@@ -65,6 +65,11 @@ def _transfer(found: Transfer) -> dict[str, object]:
     }
 
 
+def attention_csv(rows: Sequence[dict[str, object]]) -> str:
+    """One line per row, source and layer whose runs wrote down what sources weigh."""
+    return _csv(rows)
+
+
 def gains_csv(found: Sequence[Gain]) -> str:
     """One line per row, control and figure: the difference and both tests, corrected and not."""
     return _csv([_difference(gain) for gain in found])
