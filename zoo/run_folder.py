@@ -33,9 +33,13 @@ def folder_of_run(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, with
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A temporary name beside a path, to write to; it takes the path's place once everything is written."""
+    """A temporary name beside a path, to write to; it takes the path's place once everything is written, or goes."""
     temporary = path.with_name(f".{path.name}.tmp")
-    yield temporary
+    try:
+        yield temporary
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     temporary.rename(path)
 
 
