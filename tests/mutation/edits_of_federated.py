@@ -130,7 +130,7 @@ PRIVATE_ROUNDS = (
         "zoo/privacy/record/requirements.py",
         ("tests/zoo/privacy/record/test_claims.py",),
         ("a rate may be any", 'inputs={**due.inputs, "rate": sampled.rate},', "inputs=due.inputs,"),
-        ("a trusted server is not said", "texts.SAMPLE_SECRET, texts.TRUSTED_SERVER),", "texts.SAMPLE_SECRET),"),
+        ("a trusted server is not said", "texts.SAMPLE_SECRET, texts.TRUSTED_SERVER,", "texts.SAMPLE_SECRET,"),
     ),
     *edits_of(
         "zoo/methods/federated.py",

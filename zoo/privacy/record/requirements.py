@@ -254,7 +254,7 @@ def _private_rounds(record: Stated, event: PrivacyEvent) -> Due:
     return replace(
         due,
         inputs={**due.inputs, "rate": sampled.rate},
-        assumptions=(*due.assumptions, texts.SAMPLE_SECRET, texts.TRUSTED_SERVER),
+        assumptions=(*due.assumptions, texts.SAMPLE_SECRET, texts.TRUSTED_SERVER, texts.GONE_ON_ONCE),
         not_protected=texts.NOT_PROTECTED_BY_ROUNDS,
     )
 

@@ -25,6 +25,10 @@ TRUSTED_SERVER = (
     "the server that adds clients' clipped updates up and draws the noise is trusted with both and with who takes part, or gets "
     "the sum alone, by secure aggregation"
 )
+GONE_ON_ONCE = (
+    "of an interrupted run nothing but the checkpoint that it goes on from was looked at, and of runs that went on from one "
+    "checkpoint one alone"
+)
 NOTHING_SEEN = "of an interrupted run, nothing but the checkpoint that it goes on from was looked at"
 NO_CHECKPOINT = "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice"
 

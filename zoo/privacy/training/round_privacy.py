@@ -13,6 +13,7 @@ from zoo.privacy.record.record import Plain, PrivacyRecord
 from zoo.privacy.record.texts import (
     CHOSEN_BLIND,
     ENDED_BLIND,
+    GONE_ON_ONCE,
     NOT_PROTECTED_BY_ROUNDS,
     ROUNDS,
     SAMPLE_SECRET,
@@ -105,6 +106,7 @@ class RoundPrivacy:
                 CHOSEN_BLIND,
                 SAMPLE_SECRET,
                 TRUSTED_SERVER,
+                GONE_ON_ONCE,
                 *((ENDED_BLIND,) if steps < plan.steps else ()),
                 *done_before(applied),
             ),

@@ -242,6 +242,7 @@ def test_the_record_is_of_the_rounds_that_were_played() -> None:
     for words in (
         "ended by nothing that looked",
         "is trusted with both",
+        "went on from one checkpoint one alone",
         "own vector",
         "in a step stays secret",
         "done to the data before: split",
