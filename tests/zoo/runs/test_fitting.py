@@ -1,6 +1,8 @@
 """From Python: publish, fit, test, load and recommend do what the commands do, quietly."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,13 +14,16 @@ import yaml
 from pytorch_lightning.callbacks import EarlyStopping
 
 import zoo
-from datamodules import Evaluation, Synthetic
+from datamodules import Evaluation, LowRank, Synthetic
 from tests.quickstart import PROJECTED
 from zoo.commands.cli import ZooCLI
 from zoo.runs.fitting import Run, check_clipping
+from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
 
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6, "batch_size": 64}
+#: Who scores somebody by a release's row alone, as the page says.
+SCORES_BY_ROWS = {"PPGenCDR", "PriCDR", "Ridge", "UserKNN"}
 #: What makes a run quick and quiet.
 QUICK = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 
@@ -48,6 +53,14 @@ def test_a_run_from_python_is_that_of_the_command_line(
     said = capsys.readouterr()
     assert said.out.count("PriCDR: test") == 2
     assert "LeafSpec" not in said.err
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_the_settings_and_the_checkpoint_of_a_run_from_python(
+    cli: Callable[..., ZooCLI],
+) -> None:
+    run = fitted()
+    figures = run.test()
     again = cli("test", "--config", run.folder / "config.yaml", "--ckpt_path", run.folder / "checkpoints" / "best.ckpt")
     assert float(again.trainer.callback_metrics["test/full/ndcg@10"]) == pytest.approx(figures["test/full/ndcg@10"])
 
@@ -99,3 +112,48 @@ def test_importing_the_zoo_loads_no_library() -> None:
     code = "import sys, zoo; print([m for m in ('torch', 'numpy', 'pytorch_lightning', 'polars') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "docs/python.md", "exec"), {})
+    assert "u0002" in capsys.readouterr().out
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["bundles", "releases", "runs"]
+    named = {name for name in zoo.METHODS if getattr(zoo, name).scores_by_rows}
+    assert named == SCORES_BY_ROWS
+
+
+def test_a_training_that_is_private_itself_and_its_settings_come_back(tmp_path: Path) -> None:
+    perturbation = zoo.InputPerturbation(epsilon=2.0)
+    data = LowRank(num_users=24, num_items=20, observed=0.4)
+    method = zoo.OneBitMC(tau=10.0, max_iterations=5, perturbation=perturbation)
+    run = zoo.fit(method, data, **QUICK | {"max_epochs": 5})
+    loaded = zoo.load(run)
+    assert isinstance(loaded.method.perturbation, zoo.InputPerturbation)
+    assert loaded.method.perturbation.epsilon == 2.0
+    bundle = zoo.export(run, tmp_path / "bundle", with_user_ids=True)
+    users = loaded.user_ids[:3]
+    everything = {
+        user: loaded.data.train.item_ids[loaded.seen.bags(torch.tensor([at])).items] for at, user in enumerate(users)
+    }
+    assert zoo.load(bundle).recommend(users, 4, seen=everything).equals(loaded.recommend(users, 4))
+    record = json.loads((run.folder / "privacy.json").read_text())["OneBitMC"]
+    assert record["epsilon"] == 2.0
+    card = (bundle / "README.md").read_text()
+    assert "- The training on the target: rating-value, eps 2.00, delta 0" in card
+    assert "Not covered by any guarantee" not in card
+
+
+def test_every_release_of_several_sources_is_found_again(tmp_path: Path) -> None:
+    data = Synthetic(**TINY, sources=["book", "film"])
+    run = zoo.fit(zoo.UserKNN(), data, publisher=zoo.FlippedRows(epsilon=4.0), **QUICK)
+    before = zoo.load(run).recommend(["u0001"], 3)
+    shutil.move(run.folder, tmp_path / "moved")
+    assert zoo.load(tmp_path / "moved").recommend(["u0001"], 3).equals(before)
+    releases = {name: tmp_path / "moved" / "releases" / name for name in data.sources}
+    bundle = zoo.export(tmp_path / "moved", tmp_path / "bundle", with_user_ids=True, with_ratings=True)
+    assert zoo.load(bundle, releases=releases).recommend(["u0001"], 3).equals(before)
+    del releases["film"]
+    with pytest.raises(NotHeldError, match="UserKNN scores by the releases that it was trained on"):
+        zoo.load(bundle, releases=releases).recommend(["u0001"], 3)
