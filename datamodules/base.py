@@ -157,7 +157,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         """What is done to a domain's ratings before they are published or learned from; from settings alone."""
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         lists = list_steps(
-            self.users if self._is_cut(name) else OWN,
+            self.users if self.is_cut(name) else OWN,
             worked_out=self._worked_out,
             catalogue=self.catalogues.get(name),
             shipped=self.public_ids(name) is not None,
@@ -200,13 +200,13 @@ class CrossDomainDataModule(Given, LightningDataModule):
         """Whether the list of users comes of ratings, in this process or an earlier one."""
         return self.users_worked_out or is_worked_out(self.users)
 
-    def _is_cut(self, name: str) -> bool:
+    def is_cut(self, name: str) -> bool:
         """Whether a domain is cut to the list of users, if there is one: an agreed one is of who is linked."""
         return name != self.target or not self.sources or self.users in (OWN, COMMON) or self._worked_out
 
     @property
     def _missing_is_error(self) -> bool:
-        default = "error" if self._is_cut(self.target) else "zero"
+        default = "error" if self.is_cut(self.target) else "zero"
         return (self.missing_users or default) == "error"
 
     def _filtered(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
@@ -217,7 +217,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         elif items is not None:
             whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))
         least = filters.min_user_ratings, filters.min_item_ratings
-        listed = agreed_users(self.users) if self._is_cut(name) else None
+        listed = agreed_users(self.users) if self.is_cut(name) else None
         return filter_counts(whole, *least, listed, filters.iterated, may_be_empty=may_be_empty)
 
     def _catalogue(self, name: str) -> list[str] | None:
@@ -296,7 +296,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
             "releases": {},
             "remarks": on_cases(train, self.test, self.evaluation, self.signs),
         }
-        if not self._is_cut(self.target):
+        if not self.is_cut(self.target):
             self.summary["remarks"] += on_list(train, agreed_users(self.users) or ())
 
     # Releases.

@@ -107,6 +107,7 @@ ROOMS: dict[str, set[str]] = {
 COMMANDS: dict[str, set[str]] = {
     "zoo.commands.words": set(),
     "zoo.commands.cli": {"words"},
+    "zoo.commands.data": {"cli"},
     "zoo.commands.privacy": {"cli"},
     "zoo.commands.benchmark": {"cli"},
 }

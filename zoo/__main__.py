@@ -23,6 +23,7 @@ commands:
   benchmark  run a grid of experiments, in parallel, resumable
   report     tables, tests and figures of a benchmark's runs
   privacy    plan, show and add up what releases cost, keep a budget, audit a mechanism, draw its curve
+  data       describe what an experiment reads, or fetch a data set from its owner
   list       methods, publishers, perturbations, datamodules and configs
 
 examples:
@@ -81,16 +82,28 @@ def listing() -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Answer at once what needs no training library; hand everything else to the command line proper."""
-    arguments = sys.argv[1:]
+def answered(arguments: list[str]) -> bool:
+    """Answer what needs no library at all; whether it was answered. A command that there is not ends here."""
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP, end="")
     elif arguments == ["list"]:
         print(listing())
     elif arguments == ["--version"]:
         print(zoo.__version__)
-    elif arguments[0] == "benchmark":
+    elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
+        sys.stderr.write(unknown(arguments[0]) + "\n")
+        sys.exit(2)
+    else:
+        return False
+    return True
+
+
+def main() -> None:
+    """Answer at once what needs no training library; hand everything else to the command line proper."""
+    arguments = sys.argv[1:]
+    if answered(arguments):
+        return
+    if arguments[0] == "benchmark":
         from zoo.commands.benchmark.command import main as benchmark
 
         benchmark(arguments[1:])
@@ -106,13 +119,14 @@ def main() -> None:
         from zoo.commands.export import main as export
 
         export(arguments[1:])
+    elif arguments[0] == "data":
+        from zoo.commands.data.command import main as data
+
+        data(arguments[1:])
     elif arguments[0] == "privacy":
         from zoo.commands.privacy.command import main as privacy
 
         privacy(arguments[1:])
-    elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
-        sys.stderr.write(unknown(arguments[0]) + "\n")
-        sys.exit(2)
     else:
         from zoo.commands.cli import main as command_line
 

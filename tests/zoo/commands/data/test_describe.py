@@ -1,0 +1,67 @@
+"""A description of data: counts by hand, what each filter takes, and what a source gives away of what is held out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from datamodules import Evaluation, Files, Filters
+from zoo.commands.data.command import main
+from zoo.commands.data.describe import described, tables
+
+TARGET = "a,x,5,1\na,y,4,2\na,z,5,3\nb,x,3,1\nb,y,5,2\nb,w,1,3\nc,x,5,9\n"
+SOURCE = "a,z,5,1\na,p,4,2\nb,p,5,5\nd,q,1,7\n"
+
+
+def own(root: Path, source: bool = True) -> Files:
+    header = "user_id,item_id,rating,timestamp\n"
+    (root / "m.csv").write_text(header + TARGET)
+    if source:
+        (root / "s.csv").write_text(header + SOURCE)
+    kept = Filters(threshold=3, min_user_ratings=2)
+    return Files("own", "m", ("s",), root=root, filters=kept, evaluation=Evaluation("latest1", num_candidates=0))
+
+
+def test_counts_are_those_by_hand(tmp_path: Path) -> None:
+    found, tails = described(own(tmp_path))
+    counts = {
+        name: [step[key] for key in ("users", "items", "ratings")] for name, step in found["domains"]["m"].items()
+    }
+    assert counts == {"file": [3, 4, 7], "threshold": [3, 3, 6], "filters": [2, 3, 5]}
+    assert found["domains"]["m"]["filters"]["density"] == pytest.approx(5 / 6)
+    assert found["domains"]["m"]["filters"]["share_of_the_most_rated_tenth"] == pytest.approx(2 / 5)
+    assert tails == {"m": [2, 2, 1], "s": [1, 1]}
+    assert found["split"] == {"name": "latest1", "train": 3, "validation": 0, "test": 2, "hidden": 0}
+    # The test items are (a, z) at 3 and (b, y) at 2; of the source a alone has two ratings.
+    assert found["sources"]["s"] == {
+        "users_in_both": 1,
+        "items_in_both": 1,
+        "same_pairs": 1,
+        "held_out_pairs_in_source": 1,
+        "ratings_since_the_first_test_item": 1,
+    }
+    assert any("can be read there" in str(table.caption) for table in tables(found))
+
+
+def test_a_domain_that_is_elsewhere_is_named(tmp_path: Path) -> None:
+    found, _ = described(own(tmp_path, source=False))
+    assert list(found["domains"]) == ["m"]
+    assert "No ratings of 's'" in found["absent"]["s"]
+    assert "s is not at hand" in str(next(iter(tables(found))).caption)
+
+
+def test_the_command_describes_an_experiment_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own(tmp_path)
+    config = tmp_path / "x.yaml"
+    config.write_text(
+        "model: Popularity\ndata: {class_path: Files, init_args: {name: own, target: m, sources: [s], "
+        f"root: {tmp_path}, evaluation: {{split: random2}}}}}}\n"
+    )
+    given = ["describe", "--config", str(config), "--data.filters.threshold", "3"]
+    main([*given, "--out", str(tmp_path / "out")])
+    assert "What each step leaves" in capsys.readouterr().out
+    assert (tmp_path / "out" / "long_tail.svg").read_text().startswith("<?xml")
+    main([*given, "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "out" / "description.json").read_text())
+    assert printed["domains"]["m"]["threshold"]["ratings"] == 6

@@ -1,0 +1,105 @@
+"""Fetching: a folder first, then hosts in their order, nothing but the file that is known, and words where none gives it."""
+
+import gzip
+import hashlib
+import io
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from zoo.commands.data.command import main
+from zoo.commands.data.fetch import KNOWN, registered
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A host that says nothing of what it is asked."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+def archive() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as made:
+        made.writestr("them/u.data", "1\t2\t3\t4\n5\t6\t3\t8\n")
+    return packed.getvalue()
+
+
+ARCHIVE = archive()
+TABLE = b"user_id,item_id,rating,timestamp\n1,2,3,4\n5,6,3,8\n"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "them.zip").write_bytes(ARCHIVE)
+    (tmp_path / "host" / "changed.zip").write_bytes(ARCHIVE[:-1])
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "host")))
+    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def registry(folder: Path, *urls: str) -> Path:
+    published = {
+        "urls": list(urls),
+        "sha256": hashlib.sha256(ARCHIVE).hexdigest(),
+        "size": len(ARCHIVE),
+        "tables": {"ratings.csv.gz": {"member": "them/u.data", "separator": "\t"}},
+    }
+    path = folder / "registry.yaml"
+    path.write_text(yaml.safe_dump({"theirs": {"licence": "ask them", "files": {"them.zip": published}}}))
+    return path
+
+
+def fetched(folder: Path, *urls: str, offline: Path | None = None) -> bytes:
+    given = ["--registry", str(registry(folder, *urls)), "--root", str(folder / "data")]
+    main(["fetch", "theirs", *given, *(["--offline", str(offline)] if offline else [])])
+    return gzip.decompress((folder / "data" / "theirs" / "ratings.csv.gz").read_bytes())
+
+
+def test_the_second_host_gives_what_the_first_has_not(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fetched(tmp_path, f"{host}/gone.zip", f"{host}/them.zip") == TABLE
+    assert "Terms of them.zip: ask them" in capsys.readouterr().err
+    before = (tmp_path / "data" / "theirs" / "ratings.csv.gz").stat().st_mtime_ns
+    assert fetched(tmp_path, f"{host}/gone.zip") == TABLE, "what is there is not asked for again"
+    assert (tmp_path / "data" / "theirs" / "ratings.csv.gz").stat().st_mtime_ns == before
+    assert "There already" in capsys.readouterr().out
+
+
+def test_a_folder_comes_before_every_host(tmp_path: Path) -> None:
+    (tmp_path / "them.zip").write_bytes(ARCHIVE)
+    assert fetched(tmp_path, "http://127.0.0.1:1/them.zip", offline=tmp_path) == TABLE
+
+
+def test_another_file_is_refused_and_nothing_written(host: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"changed.zip is not the them.zip that is known.*nothing was written"):
+        fetched(tmp_path, f"{host}/changed.zip")
+    (tmp_path / "them.zip").write_bytes(ARCHIVE + b"x")
+    with pytest.raises(SystemExit, match=r"is not the them.zip that is known"):
+        fetched(tmp_path, f"{host}/them.zip", offline=tmp_path)
+    assert not (tmp_path / "data").exists()
+
+
+def test_where_no_host_answers_it_says_what_to_do(host: str, tmp_path: Path) -> None:
+    said = r"No host gives them.zip: .*gone.zip \(HTTPError\); http://127.0.0.1:1/x \(ConnectionError\).*SHA-256 .*--offline FOLDER"
+    with pytest.raises(SystemExit, match=said):
+        fetched(tmp_path, f"{host}/gone.zip", "http://127.0.0.1:1/x")
+
+
+def test_an_unknown_data_set_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"No address of 'ml100k' is known; did you mean ml-100k\. Known"):
+        registered("ml100k")
+    (movielens,) = KNOWN["ml-100k"].files.values()
+    assert (movielens.size, len(movielens.sha256)) == (4_924_029, 64)

@@ -1,0 +1,141 @@
+"""What an experiment's data hold: counts, what filters take, overlap, the long tail, and what sources give away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.markup import escape
+from rich.table import Column, Table
+
+from datamodules import CrossDomainDataModule
+from datamodules.filters import binarise, filter_counts
+from datamodules.splits import PAIR, Split, hold_out
+from datamodules.users import COMMON, agreed_users, read_catalogue
+from zoo.commands.cli import ZooCLI, import_names
+from zoo.run_folder import visible, whole
+from zoo.runs.fitting import quietly
+
+
+def of_config(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
+    """The datamodule of an experiment; opens no data."""
+    import_names()
+    with quietly():
+        return ZooCLI(args=["--config", str(config), *overrides], run=False).datamodule
+
+
+def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """Plain facts of each domain that is at hand and of each source beside the target, and how often each item was rated.
+
+    A source is cut as its publisher takes it, the target as `fit` does; a domain whose file is not here is named as absent.
+    """
+    domains = (data.target, *data.sources)
+    listed = data.common_users() if data.users == COMMON else agreed_users(data.users)
+    tables: dict[str, pl.DataFrame] = {}
+    found: dict[str, Any] = {"target": data.target, "domains": {}, "absent": {}, "sources": {}}
+    for domain in domains:
+        try:
+            steps = _steps(data, domain, listed)
+        except FileNotFoundError as error:
+            found["absent"][domain] = str(error)
+            continue
+        found["domains"][domain] = {name: _counts(table) for name, table in steps.items()}
+        tables[domain] = list(steps.values())[-1]
+    if data.target in tables:
+        evaluation = data.evaluation
+        shipped = data.read_held_out(data.target) if evaluation.split == "given" else None
+        split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, shipped)
+        found["split"] = {"name": evaluation.split, **{part: getattr(split, part).height for part in Split._fields}}
+        found["sources"] = {
+            name: _beside(split, tables[data.target], tables[name]) for name in data.sources if name in tables
+        }
+    return found, {
+        name: sorted(table["item_id"].value_counts()["count"].to_list(), reverse=True) for name, table in tables.items()
+    }
+
+
+def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -> dict[str, pl.DataFrame]:
+    """A domain's rows from its file to what is split or published, by what was done."""
+    filters, catalogue = data.filters, data.catalogues.get(domain)
+    found = {"file": data.read(domain)}
+    found["threshold"] = binarise(found["file"], filters.threshold, filters.signs, may_be_empty=True)
+    if isinstance(catalogue, Path):
+        found["catalogue"] = found["threshold"].filter(pl.col("item_id").is_in(read_catalogue(catalogue)))
+    last = list(found.values())[-1]
+    least = filters.min_user_ratings, filters.min_item_ratings
+    found["filters"] = filter_counts(
+        last, *least, listed if data.is_cut(domain) else None, filters.iterated, may_be_empty=True
+    )
+    return found
+
+
+def _counts(table: pl.DataFrame) -> dict[str, Any]:
+    """Users, items, ratings, density, and how much of the ratings the tenth of the items that are rated most has."""
+    users, items = (table[column].n_unique() for column in PAIR)
+    each = np.sort(table["item_id"].value_counts()["count"].to_numpy())[::-1]
+    head = int(each[: -(-len(each) // 10)].sum())
+    return {
+        "users": users,
+        "items": items,
+        "ratings": table.height,
+        "density": table.height / max(users * items, 1),
+        "share_of_the_most_rated_tenth": head / max(table.height, 1),
+    }
+
+
+def _beside(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[str, int]:
+    """What a source shares with the target, and what it gives away of what is held out."""
+    users, items = (set(target[column]) & set(source[column]) for column in PAIR)
+    held_out = pl.concat([split.validation, split.test])
+    first = split.test["timestamp"].min()
+    later = source.filter(pl.col("timestamp") >= first).height if first is not None else 0
+    return {
+        "users_in_both": len(users),
+        "items_in_both": len(items),
+        "same_pairs": target.join(source, on=PAIR, how="semi").height,
+        "held_out_pairs_in_source": held_out.join(source, on=PAIR, how="semi").height,
+        "ratings_since_the_first_test_item": later,
+    }
+
+
+def tables(found: Mapping[str, Any]) -> Iterator[Table]:
+    """The description for the terminal."""
+    names = ("users", "items", "ratings", "density", "most rated tenth")
+    table = Table("", "after", *(Column(name, justify="right") for name in names), title="What each step leaves")
+    for domain, steps in found["domains"].items():
+        for step, counts in steps.items():
+            numbers = [f"{counts[name]:,}" for name in names[:3]]
+            shares = [f"{counts['density']:.3%}", f"{counts['share_of_the_most_rated_tenth']:.1%}"]
+            table.add_row(escape(visible(domain)) if step == "file" else "", step, *numbers, *shares)
+    absent = [f"{escape(visible(name))} is not at hand" for name in found["absent"]]
+    table.caption = "\n".join(["most rated tenth: share of the ratings that a tenth of the items has", *absent])
+    yield table
+    if found["sources"]:
+        rows = list(next(iter(found["sources"].values())))
+        beside = Table(
+            "beside the target", *(Column(escape(visible(name)), justify="right") for name in found["sources"])
+        )
+        for row in rows:
+            beside.add_row(row.replace("_", " "), *(f"{facts[row]:,}" for facts in found["sources"].values()))
+        if any(facts["held_out_pairs_in_source"] for facts in found["sources"].values()):
+            beside.caption = (
+                "A source holds pairs that the target holds out: what is asked at the test can be read there."
+            )
+        yield beside
+
+
+def long_tail(tails: Mapping[str, Sequence[int]], path: Path) -> None:
+    """Draw how often items were rated, the most rated first, of each domain."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, counts in tails.items():
+        axes.loglog(np.arange(1, len(counts) + 1), counts, label=visible(name))
+    axes.set(xlabel="items, the most rated first", ylabel="ratings", title="Long tail")
+    axes.legend()
+    with whole(path) as temporary:
+        figure.savefig(temporary, format="svg", metadata={"Date": None})

@@ -1,0 +1,152 @@
+"""Fetching a data set from its owner: known files alone, checked by size and SHA-256, from a folder first and then from hosts."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from zoo.run_folder import whole
+
+
+class Member(BaseModel):
+    """A table inside a published zip archive, without a header."""
+
+    model_config = ConfigDict(extra="forbid")
+    member: str  # its path in the archive
+    separator: str = ","
+    header: str = "user_id,item_id,rating,timestamp"
+
+
+class Published(BaseModel):
+    """A file as somebody publishes it."""
+
+    model_config = ConfigDict(extra="forbid")
+    urls: list[str] = Field(min_length=1)  # tried in this order
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size: int = Field(gt=0)  # bytes
+    tables: dict[str, Member] = {}  # what an archive is unpacked to; empty: the file is taken as it is
+
+
+class DataSet(BaseModel):
+    """What a data set consists of, by the name of each published file, and on which terms."""
+
+    model_config = ConfigDict(extra="forbid")
+    licence: str
+    files: dict[str, Published]
+
+
+#: What may be fetched by name. Others have no address whose content is known.
+KNOWN: dict[str, DataSet] = {
+    "ml-100k": DataSet(
+        licence="MovieLens 100K, GroupLens: research use; not to be redistributed or used commercially without permission. "
+        "Cite Harper and Konstan, ACM TiiS 2015.",
+        files={
+            "ml-100k.zip": Published(
+                urls=["https://files.grouplens.org/datasets/movielens/ml-100k.zip"],
+                sha256="50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
+                size=4_924_029,
+                tables={
+                    "ratings.csv.gz": Member(member="ml-100k/u.data", separator="\t"),
+                    "u1_test.csv.gz": Member(member="ml-100k/u1.test", separator="\t"),
+                },
+            )
+        },
+    )
+}
+
+
+def registered(name: str, registry: Path | None = None) -> DataSet:
+    """The data set of a name, from a registry of one's own first; an unknown one is refused with the nearest."""
+    own: Mapping[str, Any] = {} if registry is None else yaml.safe_load(registry.read_text(encoding="utf-8"))
+    if name in own:
+        return DataSet.model_validate(own[name])
+    if name in KNOWN:
+        return KNOWN[name]
+    known = sorted({*own, *KNOWN})
+    near = get_close_matches(name, known, n=1)
+    raise ValueError(
+        f"No address of {name!r} is known{f'; did you mean {near[0]}' if near else ''}. Known: {', '.join(known)}. docs/data.md "
+        "says where the others are published; a file of your own goes in with --registry."
+    )
+
+
+def fetch(data: DataSet, folder: Path, offline: Path | None = None) -> None:
+    """Put a data set's tables into a folder, whole or not at all; tables that are there stay as they are.
+
+    Raises:
+        OSError: No host gives the file.
+        ValueError: What a host, or the offline folder, gives is not the file that is known.
+    """
+    for name, published in data.files.items():
+        wanted = [*(published.tables or [name])]
+        if all((folder / table).is_file() for table in wanted):
+            print(f"There already: {', '.join(str(folder / table) for table in wanted)}")
+            continue
+        print(f"Terms of {name}: {data.licence}", file=sys.stderr)
+        with tempfile.TemporaryDirectory() as scratch:
+            file = _found(name, published, offline) or _downloaded(name, published, Path(scratch))
+            folder.mkdir(parents=True, exist_ok=True)
+            for table in wanted:
+                with whole(folder / table) as temporary:
+                    if published.tables:
+                        _unpack(file, published.tables[table], temporary)
+                    else:
+                        shutil.copyfile(file, temporary)
+        print(f"Written: {', '.join(str(folder / table) for table in wanted)}")
+
+
+def _found(name: str, published: Published, offline: Path | None) -> Path | None:
+    """The file in the offline folder, if it is there; another one of its name is refused."""
+    path = None if offline is None else offline / name
+    if path is None or not path.is_file():
+        return None
+    _check(path, name, published, str(path))
+    return path
+
+
+def _check(path: Path, name: str, published: Published, whence: str) -> None:
+    size, digest = path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()
+    if (size, digest) != (published.size, published.sha256):
+        raise ValueError(
+            f"{whence} is not the {name} that is known: it has {size:,} bytes and SHA-256 {digest}, and should have "
+            f"{published.size:,} and {published.sha256}. It was changed or cut short; nothing was written."
+        )
+
+
+def _downloaded(name: str, published: Published, scratch: Path) -> Path:
+    """The file from the first host that gives it."""
+    import pooch
+    import requests
+
+    failed = []
+    for url in published.urls:
+        try:
+            # Checked below, in our words and with the size.
+            path = Path(pooch.retrieve(url, known_hash=None, fname=name, path=scratch, progressbar=False))
+        except (requests.exceptions.RequestException, OSError) as error:
+            failed.append(f"{url} ({type(error).__name__})")
+            continue
+        _check(path, name, published, url)
+        return path
+    raise OSError(
+        f"No host gives {name}: {'; '.join(failed)}. If it is gone, get the file elsewhere ({published.size:,} bytes, SHA-256 "
+        f"{published.sha256}), put it into a folder and say --offline FOLDER."
+    )
+
+
+def _unpack(archive: Path, table: Member, path: Path) -> None:
+    """Write a member of an archive as a table with a header, the same bytes each time."""
+    with zipfile.ZipFile(archive) as packed:
+        rows = packed.read(table.member).decode().replace(table.separator, ",")
+    path.write_bytes(gzip.compress(f"{table.header}\n{rows}".encode(), mtime=0))
