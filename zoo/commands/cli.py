@@ -336,6 +336,10 @@ def main() -> None:
         if os.environ.get("ZOO_TRACEBACK") or not (said := of_monitor(str(error))):
             raise
         sys.exit(said)
+    except Exception as error:
+        if os.environ.get("ZOO_TRACEBACK") or not type(error).__module__.startswith("wandb."):
+            raise
+        sys.exit(f"W&B: {refusal(error)} Without an account: WANDB_MODE=offline, or leave the logger out.")
     except KeyboardInterrupt:  # before there is a run
         sys.stderr.write("Interrupted before the training began.\n")
         sys.exit(INTERRUPTED)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -157,6 +158,21 @@ def test_before_there_is_a_run_it_is_said_too(
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted before the training began.\n")
+
+
+@pytest.mark.usefixtures("chatter")
+def test_what_wandb_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoKeyError(Exception):
+        __module__ = "wandb.errors.errors"
+
+    monkeypatch.setattr("zoo.commands.cli.ZooCLI", Mock(side_effect=NoKeyError("No API key configured.")))
+    with pytest.raises(
+        SystemExit, match=r"^W&B: NoKeyError: No API key configured\. Without an account: WANDB_MODE=offl"
+    ):
+        main()
+    monkeypatch.setattr("zoo.commands.cli.ZooCLI", Mock(side_effect=KeyError("a slip of ours")))
+    with pytest.raises(KeyError, match="a slip of ours"):
+        main()
 
 
 def test_a_folder_with_spaces_is_quoted(finished: Path, tmp_path: Path) -> None:
