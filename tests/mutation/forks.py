@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -22,10 +23,16 @@ import pytest
 
 from tests.mutation.edit import Edit
 
-NOT_COPIED = (".git", "__pycache__", "*.egg-info", ".venv", "venv", "runs", "wandb", ".*_cache", ".hypothesis", "site")
+NOT_COPIED = (".git", "__pycache__", "*.egg-info", ".venv", "venv", "wandb", ".*_cache", ".hypothesis", "site")
 HERE = Path(__file__).parents[2]
 #: Exit code of a fork that tested nothing, or another tree than its copy.
 ASTRAY = 99
+
+
+def _left_out(tree: Path, folder: str, names: list[str]) -> set[str]:
+    """Names in a folder that a copy of the tree does without; what runs leave lies at the top, and `zoo/runs` is code."""
+    left_out: set[str] = shutil.ignore_patterns(*NOT_COPIED)(folder, names)
+    return left_out | ({"runs"} if Path(folder) == Path(tree) else set())
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ class Copies:
         self.free = [self.place / f"copy-{number}" for number in range(jobs)]
         self.forks: dict[int, _Fork] = {}
         for copy in self.free:
-            shutil.copytree(tree, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
+            shutil.copytree(tree, copy, ignore=partial(_left_out, tree), symlinks=True)
 
     def answers(self, questions: Sequence[Question]) -> Iterator[Answer]:
         """Ask all of them, as many at a time as there are copies, and give the answers as they are found."""
