@@ -181,6 +181,9 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     assert "the users in common are public knowledge" in worked_out.condition
     (tmp_path / "agreed.csv").write_text("user_id\nu1\n")
     assert listed in files(users=str(tmp_path / "agreed.csv")).steps("right")[2].words
+    target = files(users=str(tmp_path / "agreed.csv"))
+    target.read_target()
+    assert target.train.num_users == 20, "who is linked is agreed on, not whom the target has"
     write_users([*common, "nobody"], tmp_path / "more.csv")
     more = files(users=str(tmp_path / "more.csv")).source("right")
     assert more.user_ids.tolist() == sorted([*common, "nobody"]), (

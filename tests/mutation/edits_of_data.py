@@ -69,6 +69,30 @@ DATA = (
         ("held-out shares move fewer cells", '"ratio": 3', '"ratio": 2'),
     ),
     *edits_of(
+        "datamodules/splits.py",
+        ("tests/datamodules/test_global_time.py",),
+        (
+            "a moment's own rows stay in train",
+            'is_between(first, second, closed="left"), time >= second',
+            "is_between(first, second), time > second",
+        ),
+        (
+            "an earlier row of a repeat counts",
+            'table.with_row_index("at").sort("timestamp", "at")).sort("at")',
+            'table.with_row_index("at")).sort("at")',
+        ),
+    ),
+    *edits_of(
+        "datamodules/base.py",
+        ("tests/datamodules/test_base.py",),
+        ("an agreed list cuts a target with sources", "name != self.target or not self.sources or", "True or"),
+    ),
+    *edits_of(
+        "zoo/commands/data/fetch.py",
+        ("tests/zoo/commands/data/test_fetch.py",),
+        ("any file of the name is taken", "if (size, digest) != (published.size, published.sha256):", "if False:"),
+    ),
+    *edits_of(
         "datamodules/described.py",
         ("tests/datamodules/test_described.py",),
         ("a threshold is read where all ratings are 1", "if threshold is None or not implicit:", "if True:"),
@@ -184,6 +208,6 @@ DATA = (
     *edits_of(
         "datamodules/tables.py",
         ("tests/datamodules/test_tables.py",),
-        ("the first of repeated rows counts", "maintain_order=True).last()", "maintain_order=True).first()"),
+        ("the first of a file's repeated rows counts", "maintain_order=True).last()", "maintain_order=True).first()"),
     ),
 )
