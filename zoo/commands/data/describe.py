@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def of_config(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
     """The datamodule of an experiment; opens no data."""
     import_names()
     with quietly():
+        warnings.filterwarnings("ignore", message="LightningCLI's args parameter")  # `quietly` puts the filters back
         return ZooCLI(args=["--config", str(config), *overrides], run=False).datamodule
 
 
