@@ -273,8 +273,19 @@ class Recommender(Given, LightningModule, ABC):
         total, weights = self._means.get(name, (0.0, 0.0))
         self._means[name] = total + value.detach() * weight, weights + weight
 
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:  # noqa: ANN401  Lightning's signature
+        """Log the means of the epoch in its last batch, so that the bar shows them at its end."""
+        if self.trainer.is_last_batch:
+            self._log_means()
+
     def on_train_epoch_end(self) -> None:
+        """Log them where the epoch ended before its last batch."""
+        self._log_means()
+
+    def _log_means(self) -> None:
         """Log the means of the epoch; one that is no number ends the run, on all processes alike."""
+        if not self._means:  # on all processes: each has as many batches
+            return
         lost = [
             name for name, (total, weight) in self._means.items() if weight and torch.as_tensor(total).isnan().any()
         ]
@@ -286,7 +297,8 @@ class Recommender(Given, LightningModule, ABC):
                 f"that. Take{lr} a larger --data.batch_size, or look at the ratings."
             )
         for name, (total, weight) in self._means.items():
-            self.log(name, total / weight, prog_bar=name == "train/loss", sync_dist=True)
+            shown = name == "train/loss"
+            self.log(name, total / weight, prog_bar=shown, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
         self._means.clear()
 
     @property

@@ -182,12 +182,16 @@ def test_each_optimiser_is_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "settings"),
-    [("both", {}), ("gmf", {"gmf_dim": 16}), ("mlp", {"mlp_dims": (64, 64, 32)})],
+    ("which", "settings", "epochs"),
+    [
+        ("both", {"lr": 1e-2}, 30),
+        ("gmf", {"lr": 1e-2, "gmf_dim": 16}, 30),
+        ("mlp", {"lr": 5e-3, "mlp_dims": (64, 64, 32)}, 40),
+    ],
     ids=["both", "gmf", "mlp"],
 )
-def test_planted_tastes_are_learned(which: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
-    _, trainer = fitted(NeuMF(parts=which, lr=1e-2, **settings), 30, batch_size=256)
+def test_planted_tastes_are_learned(which: Any, settings: dict[str, Any], epochs: int) -> None:  # noqa: ANN401
+    _, trainer = fitted(NeuMF(parts=which, **settings), epochs, batch_size=256)
     assert learned(trainer) > 1.2 * popular()
 
 

@@ -22,6 +22,7 @@ from zoo.privacy.record.texts import OTHERS_GIVEN
 from zoo.privacy.rows.vectors import noisy_vectors, plan_vectors
 from zoo.privacy.spending.total import Account, total_of
 from zoo.publishers.trained import SourceRatings
+from zoo.recommender import DivergedError
 from zoo.release.files import ReleaseError
 
 NETWORKS: dict[str, tuple[Callable[[], LightningModule], tuple[int, int]]] = {
@@ -220,7 +221,7 @@ def test_data_that_give_no_vectors_are_refused() -> None:
         publisher().publish(empty, "book")
     with pytest.raises(ValueError, match=r"vectors of shape \(9, 1, 3\), where its vector_shape .* make \(9, 2, 3\)"):
         EmbeddingPublisher(Unshaped(num_factors=3), max_epochs=1, progress=False).publish(binary(), "book")
-    with pytest.raises(ValueError, match="training diverged"):
+    with pytest.raises(DivergedError, match="train/loss is NaN in epoch 2: BPR has diverged"):
         EmbeddingPublisher(BPR(num_factors=3, lr=1e38), max_epochs=2, progress=False).publish(binary(), "book")
 
 

@@ -1,0 +1,101 @@
+"""Measures training on MovieLens 100K: all 100,000 ratings, epochs of batches alone, of a bare loop, and of the trainer.
+
+``python benchmarks/training_speed.py METHOD BATCH_SIZE [THREADS] [KEY=VALUE ...]`` prints one line of JSON; further words are
+settings of the method. Rates are observed pairs per second of the processors' time and of the clock, an epoch not counted first.
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from generated import peak_memory
+from pytorch_lightning import Trainer
+from scipy.sparse import csr_array
+
+import zoo
+from zoo.data.ratings import Ratings
+from zoo.data.training import training_batches
+from zoo.publishers.trained import SourceRatings
+
+EPOCHS = 8
+
+
+def ratings() -> Ratings:
+    """All of MovieLens 100K as implicit feedback."""
+    table = pl.read_csv(Path(os.environ["ZOO_DATA"]) / "ml-100k" / "ratings.csv.gz")
+    users, user = np.unique(table["user_id"].cast(pl.String).to_numpy().astype(np.str_), return_inverse=True)
+    items, item = np.unique(table["item_id"].cast(pl.String).to_numpy().astype(np.str_), return_inverse=True)
+    return Ratings(csr_array((np.ones(len(user)), (user, item))), users, items)
+
+
+def rates(pairs: int, epoch: Callable[[], object]) -> dict[str, int]:
+    """Pairs per second of processor and clock, over some epochs after the first."""
+    epoch()
+    started = time.process_time(), time.perf_counter()
+    for _ in range(EPOCHS):
+        epoch()
+    passed = time.process_time() - started[0], time.perf_counter() - started[1]
+    return {"per_cpu_s": round(EPOCHS * pairs / passed[0]), "per_s": round(EPOCHS * pairs / passed[1])}
+
+
+def by_trainer(method: Any, data: SourceRatings, pairs: int) -> dict[str, int]:  # noqa: ANN401  any recommender
+    """The same of the trainer's epochs, from the end of the first to the end of the last."""
+    ends: list[tuple[float, float]] = []
+    method.on_train_epoch_start = lambda: ends.append((time.process_time(), time.perf_counter()))
+    quiet: dict[str, Any] = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+        "limit_val_batches": 0,
+        "num_sanity_val_steps": 0,
+    }
+    Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS + 2, **quiet).fit(method, datamodule=data)
+    cpu, clock = (last - first for first, last in zip(ends[1], ends[-1], strict=True))
+    return {"per_cpu_s": round(EPOCHS * pairs / cpu), "per_s": round(EPOCHS * pairs / clock)}
+
+
+def main() -> None:
+    """One method."""
+    warnings.filterwarnings("ignore")
+    name, batch_size, *rest = sys.argv[1:]
+    threads = int(rest.pop(0)) if rest and "=" not in rest[0] else 1
+    torch.set_num_threads(threads)
+    settings = {key: json.loads(value) for key, value in (word.split("=", 1) for word in rest)}
+    made, data = getattr(zoo, name)(**settings), ratings()
+    trainer = by_trainer(made, SourceRatings(data, batch_size=int(batch_size)), data.num_ratings)
+    batches = training_batches(data, made, int(batch_size), 0, lambda: 0)
+    optimiser = made.configure_optimizers()
+
+    def bare() -> None:
+        for batch in batches:
+            optimiser.zero_grad()
+            made.step(batch)["loss"].backward()
+            optimiser.step()
+
+    print(
+        json.dumps(
+            {
+                "method": name,
+                "settings": settings,
+                "batch_size": int(batch_size),
+                "threads": threads,
+                "batches": rates(data.num_ratings, lambda: list(batches)),
+                "bare": rates(data.num_ratings, bare),
+                "trainer": trainer,
+                "peak_mib": peak_memory(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
