@@ -15,9 +15,9 @@ from datamodules.users import read_users
 from tests.tiny import arguments
 from zoo.commands.cli import ZooCLI
 from zoo.privacy.record.record import Guarantee
-from zoo.recommender import ReleaseMismatchError
 from zoo.release.release import Release
 from zoo.runs.inputs import UsageError
+from zoo.target_data import ReleaseMismatchError
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = CONFIGS / "pricdr" / "douban.yaml"

@@ -1,8 +1,8 @@
 """Recommender: what every method shares. Ceremony only; no science lives here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import torch
 from pytorch_lightning import LightningModule
@@ -12,13 +12,11 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.random_states import RandomState, go_on_from, kept_states, random_states
-from zoo.data.ratings import Ratings
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.metrics import (
     SELECTION_METRIC,
     PhaseRanking,
     Recommendations,
-    Ties,
     best_unseen,
     full_counts,
     listed_items,
@@ -26,55 +24,15 @@ from zoo.metrics import (
 )
 from zoo.nn.rows import LinkedRows, SparseRows
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.release.release import Release
 from zoo.run_folder import Given
+from zoo.target_data import ReleaseMismatchError, Sizes, TargetData, refuse_other_data
 
-Sizes = dict[str, Any]
 Outputs = dict[str, Tensor]
 Penalty = Callable[[Outputs], Tensor]
 
 
-class TargetData(Protocol):
-    """What a datamodule gives a recommender after its ``setup``, and all that a recommender asks of one."""
-
-    #: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source those of its release:
-    #: ``sources[name]["width"]`` of a row, ``["num_users"]`` rows, ``["num_layers"]`` of embeddings (else 1), and its ``["kind"]``.
-    sizes: Sizes
-    #: What the data and each release were, by domain; a checkpoint is refused where they differ.
-    digests: dict[str, str]
-    train: Ratings  # to learn from
-    releases: dict[str, Release]  # what each source released, by domain
-    links: dict[str, Tensor]  # row of each user of `train` in a release, -1 for none, by domain, each (num_users,)
-    release_paths: Mapping[str, Any]  # where the releases lay
-    users: str  # the list of users that the parties agreed on, as it was set
-    #: Cut-offs of the ranking metrics; like ``ties`` and ``top_k`` not asked for where nothing is ranked.
-    ks: tuple[int, ...]
-    ties: Ties  # how ties are treated
-    full_ranking: (
-        bool | Literal["test"]
-    )  # whether held-out items are ranked among all items, or those of the test alone
-    sampled_ranking: bool  # whether they are ranked among sampled candidates
-    top_k: int  # how many items ``predict`` recommends
-    signs: bool  # whether ratings are signs, +1 and -1
-
-
 class DivergedError(ArithmeticError):
     """A training whose loss is no number any more."""
-
-
-class ReleaseMismatchError(RuntimeError):
-    """A checkpoint meets other data or another release than it was trained on."""
-
-
-def refuse_other_data(kept: Mapping[str, Any], digests: Mapping[str, str]) -> None:
-    """Refuse data and releases, by their digests, that are not those that a checkpoint was trained on (what it ``kept``)."""
-    theirs = kept["digests"]
-    if differing := sorted(k for k in {*digests, *theirs} if digests.get(k) != theirs.get(k)):
-        raise ReleaseMismatchError(
-            f"The checkpoint was trained on other data or releases than those at hand; these differ: {differing}. "
-            f"Its releases lay at {kept['paths'] or 'no path'}: pass them (in Python releases={{NAME: PATH}}, on the command line "
-            "--data.releases.NAME PATH), with the run's own data settings and seed, or train anew."
-        )
 
 
 class Recommender(Given, LightningModule, ABC):

@@ -24,11 +24,11 @@ from zoo import BPR, SPPG, EmbeddingPublisher, GeneratorPublisher, Noise, Plaint
 from zoo.data.batches import PredictBatch
 from zoo.data.evaluation import entries
 from zoo.metrics import best_unseen
-from zoo.recommender import ReleaseMismatchError
 from zoo.run_folder import BEST, CONFIG, plain
 from zoo.runs.bundle import BUNDLE
 from zoo.runs.held import NotHeldError
 from zoo.runs.widened import widened
+from zoo.target_data import ReleaseMismatchError
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(zoo.METHODS)

@@ -30,7 +30,7 @@ from zoo import (
 )
 from zoo.data.training import training_batches
 from zoo.nn.rows import zeros_and_ones
-from zoo.recommender import ReleaseMismatchError
+from zoo.target_data import ReleaseMismatchError
 
 METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).reads)
 #: Those that learn from who has which item, which real numbers do not tell.

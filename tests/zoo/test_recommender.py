@@ -12,7 +12,8 @@ from torch import Tensor
 from datamodules import Evaluation, Synthetic
 from zoo import Recommender
 from zoo.data.batches import Batch
-from zoo.recommender import Outputs, Sizes
+from zoo.recommender import Outputs
+from zoo.target_data import Sizes
 
 USERS = 24
 

@@ -20,7 +20,7 @@ from datamodules import CrossDomainDataModule
 from zoo.commands.words import dropped, in_few_words, of_monitor
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
-from zoo.recommender import DivergedError, Recommender, ReleaseMismatchError
+from zoo.recommender import DivergedError, Recommender
 from zoo.release.about import Statement
 from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, folder_of_run, plain, refusal
@@ -28,6 +28,7 @@ from zoo.runs.fitting import TRAINER, check_clipping, check_run, loggers, own_ca
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, read_checkpoint, resolve
 from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
+from zoo.target_data import ReleaseMismatchError
 
 
 class ZooTrainer(Trainer):

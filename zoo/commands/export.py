@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import zoo
-from zoo.recommender import ReleaseMismatchError
 from zoo.run_folder import refusal, visible
 from zoo.runs.bundle import BUNDLE
 from zoo.runs.card import CARD, abilities, privacy
 from zoo.runs.fitting import quietly
 from zoo.runs.held import NotHeldError
+from zoo.target_data import ReleaseMismatchError
 
 
 def parser() -> argparse.ArgumentParser:

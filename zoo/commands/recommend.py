@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 import zoo
-from zoo.recommender import ReleaseMismatchError
 from zoo.run_folder import refusal, visible, whole
 from zoo.runs.fitting import quietly
 from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
+from zoo.target_data import ReleaseMismatchError
 
 #: Forms of a file of recommendations, by what its name ends with.
 FORMS = (".parquet", ".csv")

@@ -11,7 +11,8 @@ from zoo.nn.feature_transfer import FeatureTransfer
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes, TargetData
 
 #: Vectors of all users and of all items of a domain.
 Nodes = tuple[Tensor, Tensor]

@@ -7,7 +7,8 @@ from zoo.data.batches import Batch, TripleBatch
 from zoo.nn.factors import FactorTables
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes
 
 
 class BPR(Recommender):

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch
 from zoo.methods.adversarial import Adversarial
 from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
-from zoo.recommender import Outputs, Sizes
+from zoo.recommender import Outputs
+from zoo.target_data import Sizes
 
 Scheme = Literal["ZR", "PM", "ZP"]
 

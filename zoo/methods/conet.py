@@ -12,7 +12,8 @@ from zoo.data.batches import Batch, PairBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.nn.cross_network import CrossNetwork, Read
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes, TargetData
 
 #: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
 CHUNK = 16

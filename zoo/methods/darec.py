@@ -13,7 +13,8 @@ from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
 from zoo.nn.rating_patterns import UsualRow, pattern_extractor
 from zoo.nn.rows import DenseRows, SparseRows, zeros_and_ones
 from zoo.nn.towers import SparseTower, check_training
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes, TargetData
 
 
 class Patterns(NamedTuple):

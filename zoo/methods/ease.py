@@ -6,7 +6,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.batches import Batch
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes
 
 
 class EASE(Recommender):

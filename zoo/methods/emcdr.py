@@ -10,7 +10,7 @@ from zoo.data.batches import Batch, PairBatch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.nn.losses import alignment_loss
 from zoo.nn.mapping import RidgeMap, TanhMap, narrowed, narrowed_width
-from zoo.recommender import Sizes, TargetData
+from zoo.target_data import Sizes, TargetData
 
 
 class EMCDR(MixedFactors):

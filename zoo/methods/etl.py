@@ -14,7 +14,8 @@ from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
 from zoo.nn.prior import PriorDiscriminator
 from zoo.nn.rows import zeros_and_ones
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Sizes, TargetData
+from zoo.recommender import Outputs
+from zoo.target_data import Sizes, TargetData
 
 
 class SourceBatch(NamedTuple):

@@ -8,7 +8,7 @@ from zoo.data.batches import Batch, TripleBatch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import TanhMap
-from zoo.recommender import Sizes
+from zoo.target_data import Sizes
 
 
 class FedCDR(MixedFactors):

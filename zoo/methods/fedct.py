@@ -9,7 +9,7 @@ from zoo.data.batches import Batch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.nn.mapping import Standard
 from zoo.nn.shared_latent import SharedLatents
-from zoo.recommender import Sizes
+from zoo.target_data import Sizes
 
 #: What the target is called among the domains that have a coder; no source can be called so.
 TARGET = ""

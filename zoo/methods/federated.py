@@ -16,7 +16,8 @@ from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.privacy.record.texts import OPEN_ROUNDS, done_before
 from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.privacy.training.round_privacy import RoundPrivacy
-from zoo.recommender import Recommender, Sizes
+from zoo.recommender import Recommender
+from zoo.target_data import Sizes
 
 
 class Federated(Recommender):

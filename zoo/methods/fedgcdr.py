@@ -13,7 +13,7 @@ from zoo.nn.domain_attention import mapping_losses, mean_virtual_user, social_lo
 from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers
 from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
 from zoo.nn.rows import Bags
-from zoo.recommender import Sizes, TargetData
+from zoo.target_data import Sizes, TargetData
 
 
 class FedGCDR(FedGNN):

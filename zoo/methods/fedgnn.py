@@ -19,7 +19,8 @@ from zoo.nn.ego_graph import Attention, EgoGraphs
 from zoo.nn.rows import Bags
 from zoo.nn.towers import check_training
 from zoo.privacy.training.private_rounds import PrivateRounds
-from zoo.recommender import Outputs, Sizes
+from zoo.recommender import Outputs
+from zoo.target_data import Sizes
 
 Rounds = Literal["fedsgd", "fedavg"]
 

@@ -10,7 +10,8 @@ from zoo.data.batches import Batch
 from zoo.methods.adversarial import Adversarial
 from zoo.nn.autoencoder import LinearAutoencoder
 from zoo.nn.factors import FactorTables
-from zoo.recommender import Outputs, Sizes
+from zoo.recommender import Outputs
+from zoo.target_data import Sizes
 
 
 class GANMF(Adversarial):

@@ -12,7 +12,8 @@ from zoo.nn.factors import FactorTables
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes, TargetData
 
 
 class LightGCN(Recommender):

@@ -13,7 +13,8 @@ from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import mean_over_sources, standardised
 from zoo.nn.rows import DenseRows
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes, TargetData
 
 #: Shares of what sources say that validation chooses from.
 SHARES = tuple(tenths / 10 for tenths in range(11))

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch, PairBatch
 from zoo.nn.factors import GMF, PairMLP
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import ReleaseMismatchError, Sizes
 
 Parts = Literal["both", "gmf", "mlp"]
 #: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes
 
 
 class Popularity(Recommender):

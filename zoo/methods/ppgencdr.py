@@ -9,7 +9,8 @@ from zoo.data.batches import Batch
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
-from zoo.recommender import Outputs, Sizes
+from zoo.recommender import Outputs
+from zoo.target_data import Sizes
 
 
 class PPGenCDR(TwoTowerRecommender):

@@ -9,7 +9,8 @@ from zoo.data.batches import Batch
 from zoo.nn.autoencoder import AlignedSources, perceptron
 from zoo.nn.losses import all_items_loss
 from zoo.nn.towers import SparseTower, check_training
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes
 
 
 class PriCDRSym(Recommender):

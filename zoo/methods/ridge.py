@@ -12,7 +12,8 @@ from torch import Tensor
 
 from zoo.data.batches import Batch
 from zoo.nn.ridge import PENALTIES, Floats, Spectrum, eigen
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes
 
 
 class Ridge(Recommender):

@@ -25,8 +25,9 @@ from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
-from zoo.recommender import Outputs, Recommender, Sizes
+from zoo.recommender import Outputs, Recommender
 from zoo.release.release import Release
+from zoo.target_data import Sizes
 
 
 class SPPG(Recommender):

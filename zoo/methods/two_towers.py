@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from zoo.nn.towers import TwoTowers, check_training
-from zoo.recommender import Recommender, Sizes
+from zoo.recommender import Recommender
+from zoo.target_data import Sizes
 
 
 class TwoTowerRecommender(Recommender):

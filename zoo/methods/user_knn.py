@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch
 from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
-from zoo.recommender import Outputs, Recommender, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes, TargetData
 
 
 class UserKNN(Recommender):

@@ -23,12 +23,13 @@ from datamodules.links import link_users
 from zoo.data.pairs import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.nn.rows import SparseRows
-from zoo.recommender import Recommender, ReleaseMismatchError, refuse_other_data
+from zoo.recommender import Recommender
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
 from zoo.runs.held import AbsentLinks, AbsentRelease, Counts, absent
 from zoo.runs.loaded import of_this_version, read
 from zoo.runs.trained import Trained
+from zoo.target_data import ReleaseMismatchError, refuse_other_data
 
 #: Says what is in a bundle, with the SHA-256 of every other file.
 BUNDLE = "bundle.json"
@@ -55,7 +56,7 @@ class BundleError(ValueError):
 
 @dataclass
 class BundleData:
-    """What a bundle knows of the data, as `zoo.recommender.TargetData`."""
+    """What a bundle knows of the data, as `zoo.target_data.TargetData`."""
 
     sizes: dict[str, Any]
     digests: dict[str, str]

@@ -13,10 +13,11 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 import zoo
 from datamodules import CrossDomainDataModule
-from zoo.recommender import Recommender, refuse_other_data
+from zoo.recommender import Recommender
 from zoo.run_folder import BEST, CONFIG, refusal
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.trained import Trained
+from zoo.target_data import refuse_other_data
 
 
 def load_run(

@@ -37,8 +37,8 @@ from zoo import (
 )
 from zoo.commands.cli import ZooCLI
 from zoo.privacy.rows.row_noise import half_way
-from zoo.recommender import ReleaseMismatchError
 from zoo.release.files import ReleaseError
+from zoo.target_data import ReleaseMismatchError
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -21,7 +21,8 @@ from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.recommender import Outputs, Recommender, ReleaseMismatchError, Sizes, TargetData
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import ReleaseMismatchError, Sizes, TargetData
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from zoo import (
 )
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.fields import Guarantee
-from zoo.recommender import ReleaseMismatchError
+from zoo.target_data import ReleaseMismatchError
 
 
 def arrays(value: object) -> Iterator[np.ndarray]:
