@@ -82,9 +82,12 @@ RUNS = (
         ("the worst trial is chosen", 'direction="maximize"', 'direction="minimize"'),
         (
             "a trial reads the release of another epsilon",
-            "if not search.touches_source and not shared:",
-            "if not shared:",
+            "_Trials(folder, arguments, search.touches_source)",
+            "_Trials(folder, arguments, False)",
         ),
+        ("each trial publishes for itself", "*chosen, *self.released], self.folder", "*chosen], self.folder"),
+        ("a search tests its last trial", "or value > self._best[0]", "or True"),
+        ("a trial's files stay for the next", "path.name not in self._others", "False"),
         ("later trials are not counted", "for n in range(trials) if n != best", "for n in range(best)"),
     ),
     *edits_of(

@@ -94,17 +94,18 @@ class Cell:
         import torch  # and all that needs it: whoever lists or reads cells does without
 
         from zoo.commands.benchmark.fit import tested
-        from zoo.commands.benchmark.search import best_settings, settings
+        from zoo.commands.benchmark.search import run_best, settings
 
         began = time.perf_counter()
         arguments = self.benchmark.arguments(self.row, self.seed)
         asked = self.benchmark.systems[self.row.system].search
-        if asked is not None:
-            if (first := self.searcher).seed != self.seed:
-                arguments += settings(first.chosen())
-            else:
-                arguments += best_settings(asked, arguments, self.folder / SEARCH, self.seed)
-        tested(arguments, self.folder)
+        first = self.searcher
+        if asked is None:
+            tested(arguments, self.folder)
+        elif first.seed != self.seed:
+            tested([*arguments, *settings(first.chosen())], self.folder)
+        else:
+            run_best(asked, arguments, self.folder, self.seed)
         if not keep_checkpoints:
             for checkpoint in self.folder.rglob("*.ckpt"):
                 checkpoint.unlink()  # a table needs figures; a checkpoint is some 30 MB

@@ -12,12 +12,25 @@ from zoo.commands.cli import ZooCLI, import_names
 from zoo.runs.inputs import HANDOVER, make_publisher
 
 
-class _Trial(ZooCLI):
+class Trial(ZooCLI):
     """``fit`` that ends with validation: a search may not look at the test."""
 
     def after_fit(self) -> None:
         """Leave the test alone."""
         os.environ.pop(HANDOVER, None)
+
+    @property
+    def best(self) -> float:
+        """The best validation NDCG@10; a split without validation is refused."""
+        best = self.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
+        if best is None:
+            raise ValueError("A search chooses by validation NDCG@10, and this split has no validation set.")
+        return float(best)
+
+    def test_chosen(self) -> None:
+        """Test the best checkpoint once, as ``fit`` does at its end; its files must lie where they were written."""
+        with _quietly():
+            super().after_fit()
 
 
 @contextmanager
@@ -36,14 +49,10 @@ def tested(arguments: Sequence[str], folder: Path) -> None:
         ZooCLI(args=["fit", *arguments, *logged_to(folder)])
 
 
-def trial(arguments: Sequence[str], folder: Path) -> float:
-    """Train into a folder without a test; gives the best validation NDCG@10, and refuses a split without validation."""
+def trial(arguments: Sequence[str], folder: Path) -> Trial:
+    """Train into a folder without a test."""
     with _quietly():
-        made = _Trial(args=["fit", *arguments, *logged_to(folder)])
-    best = made.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
-    if best is None:
-        raise ValueError("A search chooses by validation NDCG@10, and this split has no validation set.")
-    return float(best)
+        return Trial(args=["fit", *arguments, *logged_to(folder)])
 
 
 def check(arguments: Sequence[str]) -> None:

@@ -1,48 +1,106 @@
 """A hyperparameter search inside a cell: by validation alone, its private trials counted."""
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import optuna
 
-from zoo.commands.benchmark.fit import trial as validated
-from zoo.commands.benchmark.grid import TRIALS, Range, Search, as_argument
+from zoo.commands.benchmark.fit import Trial, tested, trial
+from zoo.commands.benchmark.grid import SEARCH, TRIALS, Range, Search, as_argument
+from zoo.recommender import DivergedError
 from zoo.release.release import Release
 from zoo.run_folder import write_json
+from zoo.runs.inputs import RELEASES
 
 
-def best_settings(search: Search, arguments: list[str], folder: Path, seed: int) -> list[str]:
-    """Try settings on top of the arguments of ``fit``; gives those of the best one, its releases among them.
+def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> None:
+    """Try settings on top of the arguments of ``fit``, and leave the run of the best ones in the folder, tested once.
 
     Where the search leaves the publisher alone, the first trial publishes and all others read its release: what they do
-    with it costs no privacy. Where it does not, every trial is a release of its own. Choosing one of them by a result
-    reveals something of all, so the record of the chosen one is that of all trials together.
+    with it costs no privacy. The best trial is the run then, tested as it is: the same settings would be trained to the same
+    weights again. Where the search does not leave it alone, every trial is a release of its own. Choosing one of them by a
+    result reveals something of all, so the record of the chosen one is that of all trials together, and it is trained with that.
 
-    Trials and their list ``search.json`` go to the folder; the seed is that of the sampler.
+    Trials and their list ``search.json`` go to ``search`` in the folder; the seed is that of the sampler.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    shared: list[str] = []
+    kept = _Trials(folder, arguments, search.touches_source)
 
     def objective(trial: optuna.Trial) -> float:
         chosen = {name: suggest(trial, name, values) for name, values in search.parameters.items()}
-        run = folder / f"trial-{trial.number}"
-        value = validated([*arguments, *settings(chosen), *shared], run)
         trial.set_user_attr("settings", chosen)
-        if not search.touches_source and not shared:
-            shared.extend(_released(run))
-        return value if math.isfinite(value) else -math.inf
+        return kept.run(trial.number, settings(chosen))
 
     study.optimize(objective, n_trials=search.trials, show_progress_bar=False)
     best = study.best_trial
     chosen = best.user_attrs["settings"]
-    given = shared or _counted(folder, best.number, search.trials)
     tried = [{"settings": t.user_attrs["settings"], "val/ndcg@10": t.value} for t in study.trials]
-    published = 0 if not given else search.trials if search.touches_source else 1
-    write_json(folder / TRIALS, {"chosen": chosen, "trials_that_published": published, "trials": tried})
-    return [*settings(chosen), *given]
+    published = 0 if not kept.released else search.trials if search.touches_source else 1
+    write_json(folder / SEARCH / TRIALS, {"chosen": chosen, "trials_that_published": published, "trials": tried})
+    if search.touches_source:
+        given = _counted(folder / SEARCH, best.number, search.trials)
+        tested([*arguments, *settings(chosen), *given], folder)
+    else:
+        kept.test(best.number)
+
+
+class _Trials:
+    """Trials of a cell.
+
+    Where each publishes, each has a folder of its own. Where the first publishes for all, each is trained in the cell's folder,
+    where its settings say that its files are, and these are put aside then, all but the release.
+
+    Args:
+        folder: Of the cell.
+        arguments: Of ``fit``.
+        republish: Whether each trial publishes.
+    """
+
+    def __init__(self, folder: Path, arguments: list[str], republish: bool) -> None:
+        self.folder, self.arguments, self.republish = folder, arguments, republish
+        self.released: list[str] = []  # arguments that hand over what was published
+        self._others = {path.name for path in folder.iterdir()} | {SEARCH, RELEASES}  # what is no trial's alone
+        self._best: tuple[float, Trial] | None = None
+
+    def place(self, number: int) -> Path:
+        """Where a trial's files end up."""
+        return self.folder / SEARCH / f"trial-{number}"
+
+    def run(self, number: int, chosen: list[str]) -> float:
+        """Train with such settings; gives the best validation NDCG@10, minus infinity if that is no number."""
+        self.place(number).mkdir(parents=True)
+        if self.republish:
+            value, _ = _validated([*self.arguments, *chosen], self.place(number))
+            self.released = _released(self.place(number))
+            return value
+        value, made = _validated([*self.arguments, *chosen, *self.released], self.folder)
+        if made is not None and (self._best is None or value > self._best[0]):
+            self._best = value, made
+        self.released = self.released or _released(self.folder)
+        for path in self.folder.iterdir():
+            if path.name not in self._others:
+                path.rename(self.place(number) / path.name)
+        return value
+
+    def test(self, number: int) -> None:
+        """Put the files of the best trial back beside its own, and test it; a `DivergedError` if there is none."""
+        if self._best is None:
+            raise DivergedError("Every trial of the search has diverged. Let it search smaller steps (model.lr).")
+        shutil.copytree(self.place(number), self.folder, dirs_exist_ok=True)
+        self._best[1].test_chosen()
+
+
+def _validated(arguments: list[str], folder: Path) -> tuple[float, Trial | None]:
+    """The best validation figure of a training, and the training; minus infinity and None if it diverged."""
+    try:
+        made = trial(arguments, folder)
+    except DivergedError:
+        return -math.inf, None
+    return (made.best, made) if math.isfinite(made.best) else (-math.inf, None)
 
 
 def suggest(trial: optuna.Trial, name: str, values: Range) -> Any:  # noqa: ANN401  any setting
@@ -67,14 +125,14 @@ def settings(chosen: dict[str, Any]) -> list[str]:
 
 def _released(run: Path) -> list[str]:
     """Arguments that hand over what a trial published."""
-    paths = [path for path in sorted((run / "releases").glob("*")) if path.is_dir()]
+    paths = [path for path in sorted((run / RELEASES).glob("*")) if path.is_dir()]
     return [argument for path in paths for argument in (f"--data.releases.{path.name}", str(path.resolve()))]
 
 
 def _counted(folder: Path, best: int, trials: int) -> list[str]:
     """The release of the best trial for each source, with a record that counts every trial's."""
-    for path in sorted((folder / f"trial-{best}" / "releases").glob("*")):
+    for path in sorted((folder / f"trial-{best}" / RELEASES).glob("*")):
         if path.is_dir():
-            others = [Release.load(folder / f"trial-{n}" / "releases" / path.name) for n in range(trials) if n != best]
-            Release.load(path).chosen_among(others).save(folder / "releases" / path.name)
+            others = [Release.load(folder / f"trial-{n}" / RELEASES / path.name) for n in range(trials) if n != best]
+            Release.load(path).chosen_among(others).save(folder / RELEASES / path.name)
     return _released(folder)

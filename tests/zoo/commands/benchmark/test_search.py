@@ -1,6 +1,7 @@
 """A search inside a cell: by validation alone, from one release, or with all of its releases counted."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from zoo import Release
 from zoo.commands.benchmark.cell import cells_of
-from zoo.commands.benchmark.grid import TRIALS, Benchmark, Range, read_benchmark
+from zoo.commands.benchmark.fit import Trial
+from zoo.commands.benchmark.grid import TRIALS, Benchmark, Range, Search, read_benchmark
 from zoo.commands.benchmark.search import settings, suggest
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent
+from zoo.recommender import DivergedError
 
 WEIGHTS = {
     "model.alignment_weight": {"low": 0.1, "high": 10.0, "log": True},
@@ -108,7 +111,7 @@ def republished(places: Callable[[str, dict[str, Any]], Searched]) -> Searched:
 
 def test_what_leaves_the_publisher_alone_publishes_once(tuned: Searched) -> None:
     published = [path.parent for path in tuned.folder.rglob("release.json")]
-    assert published == [tuned.trial(0) / "releases" / "book"]
+    assert published == [tuned.folder / "releases" / "book"]
     assert {tuned.release(number).resolve() for number in (0, 1, 2, None)} == {published[0].resolve()}
     record = json.loads((tuned.folder / "privacy.json").read_text())["book"]
     assert record == Release.load(published[0]).record.to_dict()
@@ -258,8 +261,66 @@ def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> No
 @pytest.mark.usefixtures("here")
 def test_a_search_without_validation_is_refused(made: Made, place: Path) -> None:
     cells = cells_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
+    cells[0].begin()
     with pytest.raises(ValueError, match="chooses by validation NDCG@10, and this split has no validation set"):
         cells[0].run()
+
+
+def test_the_best_trial_is_what_a_training_with_its_settings_would_be(tuned: Searched, tmp_path: Path) -> None:
+    from zoo.commands.benchmark.fit import tested
+
+    tested(["--config", str(tuned.folder / "config.yaml")], tmp_path / "again")
+    found, again = (json.loads((folder / "metrics.json").read_text()) for folder in (tuned.folder, tmp_path / "again"))
+    assert found["metrics"] == again["metrics"]
+    assert found["epochs"] == again["epochs"]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_trial_that_diverges_is_not_chosen(made: Made, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from zoo.commands.benchmark import search
+
+    trained = search.trial
+
+    def diverging(arguments: list[str], folder: Path) -> Trial:
+        if folder_of_trials(folder) in lost:
+            raise DivergedError("train/loss is NaN")
+        return trained(arguments, folder)
+
+    def folder_of_trials(folder: Path) -> int:
+        return len(list((folder / "search").glob("trial-*")))
+
+    monkeypatch.setattr(search, "trial", diverging)
+    lost = {1}
+    only_ease = searching({"model.l2": {"choices": [1.0, 500.0]}}, 2, releases=[], settings={"model": "EASE"})
+    report = run(made(**only_ease), place / "runs").report
+    assert [trial["val/ndcg@10"] == -math.inf for trial in report["trials"]] == [True, False]
+    assert report["chosen"] == report["trials"][1]["settings"]
+    lost = {1, 2}
+    with pytest.raises(DivergedError, match="Every trial of the search has diverged"):
+        run(made(**only_ease, seeds=[1]), place / "runs")
+
+
+def test_the_trial_that_is_tested_is_the_best_with_its_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zoo.commands.benchmark import search
+
+    values, tested = [0.2, 0.5, 0.5, 0.1], []
+
+    class Fake:
+        def __init__(self, _: list[str], folder: Path) -> None:
+            self.number = len(list((folder / "search").glob("trial-*"))) - 1
+            self.best, self.folder = values[self.number], folder
+            (folder / "weights").write_text(str(self.number))
+
+        def test_chosen(self) -> None:
+            tested.append((self.number, (self.folder / "weights").read_text()))
+
+    monkeypatch.setattr(search, "trial", Fake)
+    asked = Search(trials=4, parameters={"model.l2": Range(low=1.0, high=2.0)})
+    search.run_best(asked, [], tmp_path, 0)
+    assert tested == [(1, "1")]
+    assert [(tmp_path / "search" / f"trial-{n}" / "weights").read_text() for n in range(4)] == ["0", "1", "2", "3"]
 
 
 # What is suggested.
