@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -185,7 +186,11 @@ def test_a_folder_with_spaces_is_quoted(finished: Path, tmp_path: Path) -> None:
 def test_a_process_that_is_interrupted_goes_on_by_the_command_that_it_names(tmp_path: Path) -> None:
     endless = [*PROJECTED, "--trainer.max_epochs", "-1", "--trainer.callbacks", "null"]
     run = [sys.executable, "-m", "zoo", "fit", *endless]
-    process = subprocess.Popen(run, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell that runs the suite in the background has interrupts ignored, and a child inherits that.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        run, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard
+    )
     last = tmp_path / "runs" / "PriCDR" / "version_0" / "checkpoints" / "last.ckpt"
     while not last.is_file() and process.poll() is None:
         time.sleep(0.1)
