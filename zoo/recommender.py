@@ -394,6 +394,7 @@ class Recommender(Given, LightningModule, ABC):
 
     def on_train_start(self) -> None:
         """Continue the random stream of the checkpoint, so that a resumed run equals an unbroken one."""
+        self._means.clear()  # of an epoch that was broken off
         states, self._random_states = self._random_states, []
         if not states:
             return

@@ -33,7 +33,8 @@ METHODS = (
             "value.detach() * weight, weights + weight",
             "value.detach(), weights + 1",
         ),
-        ("an epoch's mean holds those before", "self._means.clear()", "pass"),
+        ("an epoch's mean holds those before", "sync_dist=True)\n        self._means.clear()", "sync_dist=True)"),
+        ("a fit counts an epoch that was broken off", "self._means.clear()  # of an epoch that was broken off", "pass"),
         (
             "a user needs history and a release",
             "return known | self.has_row(users) if self.scores_cold_users",

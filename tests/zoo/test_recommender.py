@@ -154,3 +154,11 @@ def test_the_loss_of_an_epoch_is_the_mean_over_examples() -> None:
     sizes = np.array(method.seen[-1])
     expected = 10 + (sizes**2).sum() / sizes.sum()
     assert float(run.callback_metrics["train/loss"]) == pytest.approx(expected)
+
+
+def test_an_epoch_that_was_broken_off_counts_for_no_later_fit() -> None:
+    made, method, run = data(), Costly(), trainer()
+    method.log_mean("train/loss", torch.tensor(float("nan")), 1.0)
+    run.fit_loop.max_epochs = 1
+    run.fit(method, datamodule=made)
+    assert math.isfinite(float(run.callback_metrics["train/loss"]))

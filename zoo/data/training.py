@@ -1,7 +1,7 @@
 """Training batches: a plain resumable iterable of vectorised batches, with negative sampling."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -107,7 +107,12 @@ class TrainingExamples:
         self.num_negatives = num_negatives
         self.known = torch.from_numpy(np.unique(users))
         self.full_users = int((torch.bincount(self.users) == train.num_items).sum())
-        self._unseen = UnseenItems(torch.from_numpy(train.pair_keys), train.num_users, train.num_items)
+        self._train = train
+
+    @cached_property
+    def _unseen(self) -> UnseenItems:
+        """Made when a form first draws negatives: whoever reads whole rows does without."""
+        return UnseenItems(torch.from_numpy(self._train.pair_keys), self._train.num_users, self._train.num_items)
 
     def batches(self, form: str) -> tuple[int, Callable[[Tensor, Tensor], Batch], Draw]:
         """How many examples a form has, what makes a batch of it, and what is drawn for each example."""

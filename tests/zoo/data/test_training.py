@@ -110,6 +110,15 @@ def test_a_user_who_rated_everything_has_no_negative() -> None:
     assert isinstance(make(torch.tensor([0]), draw(torch.tensor([0]), seeded(0))), UserBatch)
 
 
+def test_nobody_is_looked_for_where_no_negative_is_drawn() -> None:
+    examples = TrainingExamples(some_ratings())
+    size, make, draw = examples.batches("users")
+    make(torch.arange(size), draw(torch.arange(size), seeded(0)))
+    assert "_unseen" not in vars(examples)
+    examples.negatives(torch.arange(3), seeded(0))
+    assert "_unseen" in vars(examples)
+
+
 def test_users_without_ratings_are_not_learned_from() -> None:
     matrix = csr_array(np.array([[1.0, 0], [0, 0], [1, 1]]))
     size, make, _ = TrainingExamples(Ratings(matrix, np.array(["a", "b", "c"]), np.array(["x", "y"]))).batches("users")
