@@ -65,7 +65,10 @@ def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
         )
     elif own.not_protected:
         said.append(f"Not covered by the guarantee of the training: {visible('; '.join(own.not_protected))}.")
-    said.append("How many ratings each user and each item has is in here as it is, and so is the list of items.")
+    said.append(
+        "**In here without noise, and under no guarantee named above**: how many ratings each user and each item has, the list of "
+        "items, digests of the ratings (who knows all of them but one can try the last), and figures measured on held-out ratings."
+    )
     if manifest["holds"]["user_ids"]:
         said.append("The users' ids are in here: personal data, which say who is a user of the target.")
     if manifest["holds"]["ratings"]:

@@ -60,6 +60,9 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
     said = privacy(tmp_path, manifest)
     assert said[0] == "The training on the target: rating, eps 8.00, delta 1e-05, proved."
     assert said[1].startswith("Not covered by the guarantee of the training: the sets of users and items")
+    assert said[2].startswith(
+        "**In here without noise, and under no guarantee named above**: how many ratings each user"
+    )
 
 
 def test_nobody_is_asked_for_by_name_where_no_user_is_named(bare: Path, finished: Path) -> None:
