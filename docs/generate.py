@@ -1,6 +1,6 @@
 """Writes what README and pages say of figures: from the reports under docs/results, or computed.
 
-    python docs/generate.py            # after a new report, method, audit or import
+    python docs/generate.py            # after a new report, method, audit, import or option of `fit`
 
 Generated text stands between two marks, with the name of the part where a page has several; everything around it is
 written by hand. A test fails when it is stale.
@@ -9,6 +9,8 @@ written by hand. A test fails when it is stale.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -217,6 +219,8 @@ def main() -> None:
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
+    # In a process of its own: its list of classes has what is imported in the order of imports.
+    subprocess.run([sys.executable, "-m", "zoo.commands.kept_help"], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

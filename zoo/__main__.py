@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import zoo
+from zoo.commands.kept_help import kept_help
 
 HELP = """usage: python -m zoo COMMAND [options]
 
@@ -83,13 +84,15 @@ def listing() -> str:
 
 
 def answered(arguments: list[str]) -> bool:
-    """Answer what needs no library at all; whether it was answered. A command that there is not ends here."""
+    """Answer what needs no library at all, or what is kept of one; whether it was answered. A command that there is not ends here."""
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP, end="")
     elif arguments == ["list"]:
         print(listing())
     elif arguments == ["--version"]:
         print(zoo.__version__)
+    elif arguments in (["fit", "-h"], ["fit", "--help"]) and (text := kept_help()) is not None:
+        print(text, end="")
     elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
         sys.stderr.write(unknown(arguments[0]) + "\n")
         sys.exit(2)

@@ -13,7 +13,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from tests.samples import binary
 from tests.zoo.report.fabricate import BARE, NOTES, SMALL, Facts, fabricate, facts_of, proved
+from zoo import Plaintext
 from zoo.__main__ import main as zoo_main
 from zoo.commands.benchmark.cell import BENCHMARK, CELL
 from zoo.commands.benchmark.grid import Row
@@ -318,6 +320,20 @@ def test_a_refusal_ends_with_code_1_and_no_traceback() -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("ResultsError: absent holds no benchmark.json")
     assert "Traceback" not in ended.stderr
+
+
+def test_neither_a_report_nor_the_page_of_a_release_imports_lightning(bare: Path) -> None:
+    Plaintext().publish(binary(), "books").save(bare.parent / "release")
+    code = (
+        "import sys; from zoo.__main__ import main\n"
+        "for sys.argv in (['zoo', 'report', 'runs'], ['zoo', 'privacy', 'show', 'release']):\n"
+        "    main()\n"
+        "    print('HEAVY', [m for m in ('pytorch_lightning', 'lightning_fabric') if m in sys.modules])\n"
+        "    print('TORCH', 'torch' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+    said = [line for line in ended.stdout.splitlines() if line.startswith(("HEAVY", "TORCH"))]
+    assert said == ["HEAVY []", "TORCH False", "HEAVY []", "TORCH True"]
 
 
 # In a browser.
