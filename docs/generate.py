@@ -20,6 +20,7 @@ from generate_privacy import parts as privacy_parts
 from house import house_table
 from leakage_figures import parts as leakage_parts
 from one_bit_figures import parts as one_bit_parts
+from quickstart_table import parts as quickstart_parts
 from tables import Row, read, table
 
 import zoo
@@ -201,7 +202,7 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 def generated() -> dict[Path, str]:
     """Every page that holds generated text, as it should be."""
     made = {
-        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
+        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()} | quickstart_parts()),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
         PRIVACY: filled(PRIVACY, privacy_parts()),
