@@ -84,7 +84,7 @@ def listing() -> str:
 
 
 def answered(arguments: list[str]) -> bool:
-    """Answer what needs no library at all, or what is kept of one; whether it was answered. A command that there is not ends here."""
+    """Answer what needs no library; whether it was answered. A command that there is not ends here."""
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP, end="")
     elif arguments == ["list"]:

@@ -1,4 +1,4 @@
-"""Ranking: held-out items among all items and among candidates, with exact treatment of ties; and metrics of signs."""
+"""Ranking: held-out items among all items and among candidates, with exact treatment of ties; metrics of lists and of signs."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -141,6 +141,60 @@ class RankingMetrics(Metric):
         return {f"{prefix}{name}@{k}": means[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
 
 
+class ListMetrics(Metric):
+    """Coverage@K and novelty@K of the lists in which held-out items are ranked among all items.
+
+    * coverage@K: the share of all items that stand among the best K of some case (Ge, Delgado-Battenfeld and Jannach, *Beyond
+      Accuracy: Evaluating Recommender Systems by Coverage and Serendipity*, RecSys 2010, section 3.1: catalog coverage).
+    * novelty@K: the mean over the best K of ``log2(users / owners)`` bits, with ``owners`` the users who have the item in training,
+      and the mean of that over cases (Zhou et al., *Solving the apparent diversity-accuracy dilemma of recommender systems*, PNAS
+      2010: surprisal). Departure: an item that nobody has counts as one that one user has, where the paper's is infinite.
+
+    States are sums and counts, so several processes give the figures of one.
+
+    Args:
+        owners: Users who have each item in training, shape ``(num_items,)``.
+        num_users: How many there are.
+        ks: Cut-offs.
+    """
+
+    full_state_update = False
+    listed: Tensor
+    surprisal: Tensor
+    cases: Tensor
+    bits: Tensor
+
+    def __init__(self, owners: Tensor, num_users: int, ks: Sequence[int] = (5, 10)) -> None:
+        super().__init__()
+        self.ks = tuple(ks)
+        self.register_buffer("bits", (num_users / owners.double().clamp(min=1)).log2(), persistent=False)
+        self.add_state("listed", torch.zeros(len(self.ks), len(owners), dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("surprisal", torch.zeros(len(self.ks), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, best: Tensor) -> None:
+        """Add the lists of some cases, best first, (cases, at least the largest K or all items); -1 where one is shorter."""
+        for i, k in enumerate(self.ks):
+            items = best[:, :k]
+            self.listed[i] += torch.bincount(items[items >= 0], minlength=self.listed.shape[1])
+        self.surprisal += torch.stack([values.double().sum() for values in self.cases_of(best).values()])
+        self.cases += len(best)
+
+    def cases_of(self, best: Tensor) -> dict[str, Tensor]:
+        """The novelty of each list, float32, shape ``(cases,)``, by the name that its mean has in ``compute``."""
+        bits = torch.where(best >= 0, self.bits[best.clamp(min=0)], 0.0)
+        return {f"novelty@{k}": (bits[:, :k].sum(1) / (best[:, :k] >= 0).sum(1).clamp(min=1)).float() for k in self.ks}
+
+    def compute(self) -> dict[str, Tensor]:
+        """``coverage@5``, ``novelty@5``, ... so far; without any case coverage is 0 and novelty NaN."""
+        coverage, novelty = (self.listed > 0).double().mean(1).float(), (self.surprisal / self.cases).float()
+        return {
+            f"{name}@{k}": values[i]
+            for i, k in enumerate(self.ks)
+            for name, values in (("coverage", coverage), ("novelty", novelty))
+        }
+
+
 class SignAccuracy(Metric):
     """Share of signs that are predicted rightly; a score of 0, or NaN, counts as wrong.
 
@@ -209,10 +263,21 @@ class Recommendations(NamedTuple):
 
 def best_unseen(scores: Tensor, batch: PredictBatch, k: int) -> Recommendations:
     """The ``k`` best items that each user has not seen, by scores (batch, num_items); NaN is worse than every score."""
+    items, best = _best(scores, batch, k)
+    return Recommendations(batch.users, items, best)
+
+
+def best_listed(scores: Tensor, batch: RankingBatch, k: int) -> Tensor:
+    """The ``k`` best items among those that `full_counts` ranks, each case's held-out item with them; else as `best_unseen`."""
+    return _best(scores, batch, k)[0]
+
+
+def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int) -> tuple[Tensor, Tensor]:
+    """Items and scores, best first, (batch, at most k); ties as `torch.topk` breaks them."""
     scores = scores.nan_to_num(-torch.inf, torch.inf, -torch.inf)
     scores[batch.seen_rows, batch.seen_items] = -torch.inf
     best, items = scores.topk(min(k, scores.shape[1]), dim=1)
-    return Recommendations(batch.users, items.masked_fill(best == -torch.inf, -1), best)
+    return items.masked_fill(best == -torch.inf, -1), best
 
 
 def listed_items(batch: RankingBatch) -> Tensor:
@@ -242,30 +307,43 @@ class PhaseRanking(nn.Module):
         sampled: Whether sampled candidates are.
         ks: Cut-offs.
         ties: How ties are treated.
+        lists: Measures the lists of the full ranking, too.
     """
 
-    def __init__(self, full: bool, sampled: bool, ks: Sequence[int], ties: Ties) -> None:
+    def __init__(
+        self, full: bool, sampled: bool, ks: Sequence[int], ties: Ties, lists: ListMetrics | None = None
+    ) -> None:
         super().__init__()
         kinds = {"sampled": sampled, "full": full}
         self.metrics = nn.ModuleDict({kind: RankingMetrics(ks, ties) for kind, asked in kinds.items() if asked})
+        self.lists = lists
 
     def _metric(self, kind: str) -> RankingMetrics:
         metric = self.metrics[kind]
         assert isinstance(metric, RankingMetrics)
         return metric
 
-    def update(self, counts: dict[str, Counts]) -> None:
-        """Add cases, by kind how many candidates are above and how many level with each positive."""
+    def best(self, scores: Tensor, batch: RankingBatch) -> Tensor | None:
+        """The list of each case by scores (batch, num_items), where lists are measured."""
+        return None if self.lists is None else best_listed(scores, batch, max(self.lists.ks))
+
+    def update(self, counts: dict[str, Counts], best: Tensor | None = None) -> None:
+        """Add cases, by kind how many candidates are above and how many level with each positive, and their lists."""
         for kind, (higher, equal) in counts.items():
             self._metric(kind).update(higher, equal)
+        if self.lists is not None and best is not None:
+            self.lists.update(best)
 
-    def cases_of(self, counts: dict[str, Counts]) -> dict[str, Tensor]:
-        """The figures of each case, shape ``(cases,)``, by names such as ``full/ndcg@10``."""
-        return {
-            f"{kind}/{name}": values
-            for kind, (higher, equal) in counts.items()
-            for name, values in self._metric(kind).cases_of(higher, equal).items()
-        }
+    def cases_of(self, counts: dict[str, Counts], best: Tensor | None = None) -> dict[str, Tensor]:
+        """The figures of each case, shape ``(cases,)``, by names such as ``full/ndcg@10``, ``full/above`` and ``full/level``."""
+        found: dict[str, Tensor] = {}
+        for kind, (higher, equal) in counts.items():
+            figures = self._metric(kind).cases_of(higher, equal)
+            own = figures | {"above": higher.int(), "level": equal.int()}
+            found |= {f"{kind}/{name}": values for name, values in own.items()}
+        if self.lists is not None and best is not None:
+            found |= {f"full/{name}": values for name, values in self.lists.cases_of(best).items()}
+        return found
 
     def compute(self) -> dict[str, Tensor]:
         """The means so far, by the same names, and a fresh start; pessimistic ones only where ties matter.
@@ -283,4 +361,7 @@ class PhaseRanking(nn.Module):
                 chosen = values
             figures |= {f"{kind}/{name}": value for name, value in chosen.items()}
             metric.reset()
+        if self.lists is not None:
+            figures |= {f"full/{name}": value for name, value in self.lists.compute().items()}
+            self.lists.reset()
         return figures

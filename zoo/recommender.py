@@ -15,6 +15,7 @@ from zoo.data.random_states import RandomState, go_on_from, kept_states, random_
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.metrics import (
     SELECTION_METRIC,
+    ListMetrics,
     PhaseRanking,
     Recommendations,
     best_unseen,
@@ -180,11 +181,15 @@ class Recommender(Given, LightningModule, ABC):
         asked = {"val": data.full_ranking is True, "test": bool(data.full_ranking)}
         self.rankings = nn.ModuleDict(
             {
-                stage: PhaseRanking(full, data.sampled_ranking, data.ks, data.ties)
+                stage: PhaseRanking(full, data.sampled_ranking, data.ks, data.ties, self._lists(stage, full, data))
                 for stage, full in asked.items()
                 if full or data.sampled_ranking
             }
         )
+
+    def _lists(self, stage: str, full: bool, data: TargetData) -> ListMetrics | None:
+        """What lists are measured by: at the test, where all items are ranked."""
+        return ListMetrics(self.item_counts, data.train.num_users, data.ks) if full and stage == "test" else None
 
     def source_rows(self, name: str, users: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,) in a release, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""
@@ -319,17 +324,17 @@ class Recommender(Given, LightningModule, ABC):
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
         """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
         ranking = self._ranking(stage)
-        listed, counts = listed_items(batch), {}
+        listed, counts, best = listed_items(batch), {}, None
         if "full" in ranking.metrics:
             every = self.ranking_scores(batch.users)
-            counts["full"] = full_counts(every, batch)
+            counts["full"], best = full_counts(every, batch), ranking.best(every, batch)
             scores = every.gather(1, listed)
         else:
             scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])
         if "sampled" in ranking.metrics:
             counts["sampled"] = sampled_counts(scores, batch)
-        ranking.update(counts)
-        return ranking.cases_of(counts) if stage == "test" else {}
+        ranking.update(counts, best)
+        return ranking.cases_of(counts, best) if stage == "test" else {}
 
     def _log_ranking(self, stage: str) -> None:
         self.kept = {}
