@@ -24,7 +24,7 @@ from quickstart_table import parts as quickstart_parts
 from tables import Row, read, table
 
 import zoo
-from zoo.__main__ import first_line
+from zoo.commands.listing import first_line
 from zoo.privacy.record.record import rounded_up
 from zoo.report.gains import NOISE
 from zoo.report.papers import published

@@ -11,6 +11,9 @@ FRONT = {"zoo"}  # the list of exports, which imports nothing by itself
 
 # Every room, lowest first, with all the rooms that it may import from.
 ROOMS: dict[str, set[str]] = {
+    "zoo.here_last": set(),
+    "zoo.plugins": set(),
+    "zoo.shipped": set(),
     "zoo.run_folder": set(),
     "zoo.nn": set(),
     "zoo.federated": set(),
@@ -78,6 +81,7 @@ ROOMS: dict[str, set[str]] = {
         *FRONT,
         "callbacks",
         "datamodules",
+        "zoo.plugins",
         "zoo.data",
         "zoo.metrics",
         "zoo.nn",
@@ -92,6 +96,8 @@ ROOMS: dict[str, set[str]] = {
         *FRONT,
         "callbacks",
         "datamodules",
+        "zoo.plugins",
+        "zoo.shipped",
         "zoo.data",
         "zoo.privacy",
         "zoo.publisher",

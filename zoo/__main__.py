@@ -1,13 +1,13 @@
 """``python -m zoo``: a front without heavy imports, then the command that is asked for."""
 
-import ast
 import re
 import sys
 from difflib import get_close_matches
-from pathlib import Path
 
 import zoo
+from zoo import shipped
 from zoo.commands.kept_help import kept_help
+from zoo.commands.listing import listing
 
 HELP = """usage: python -m zoo COMMAND [options]
 
@@ -25,7 +25,8 @@ commands:
   report     tables, tests and figures of a benchmark's runs
   privacy    plan, show and add up what releases cost, keep a budget, audit a mechanism, draw its curve
   data       describe what an experiment reads, or fetch a data set from its owner
-  list       methods, publishers, perturbations, datamodules and configs
+  configs    the configs that come with the code: list, show, copy; and show any config without running it
+  list       methods, publishers, perturbations, datamodules, callbacks and configs, with those of installed packages
 
 examples:
   python -m zoo fit --config configs/pricdr/quickstart.yaml
@@ -45,42 +46,6 @@ def unknown(command: str) -> str:
     near = get_close_matches(command, known, n=2)
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"There is no command {command!r}.{meant}\nCommands: {', '.join(known)}."
-
-
-def first_line(file: Path, name: str) -> str:
-    """First line of a class's docstring, read without importing it."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return (ast.get_docstring(node) or "").split("\n")[0]
-    return ""
-
-
-def listing() -> str:
-    """Methods, publishers, perturbations, datamodules and configs, one line each."""
-    root = Path(zoo.__file__).parent.parent
-    bases = ("zoo.methods.one_bit_mc.perturbation.Perturbation", "datamodules.base", "datamodules.protocol")
-    homes = {
-        "methods": zoo.METHODS,
-        "publishers": zoo.PUBLISHERS,
-        "perturbations": zoo.PERTURBATIONS,
-        "datamodules": zoo.imported_names(root / "datamodules" / "__init__.py"),
-    }
-    sections = {
-        title: {
-            name: first_line(root / (home.replace(".", "/") + ".py"), name)
-            for name, home in sorted(found.items())
-            if home not in bases and f"{home}.{name}" not in bases
-        }
-        for title, found in homes.items()
-    }
-    configs = sorted((root / "configs").rglob("*.yaml"))
-    heads = [(str(path.relative_to(root)), path.read_text(encoding="utf-8").split("\n", 1)[0]) for path in configs]
-    sections["configs"] = {path: head.lstrip("# ") if head.startswith("#") else "" for path, head in heads}
-    lines = []
-    for title, said in sections.items():
-        width = max(map(len, said), default=0)
-        lines += [f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in said.items())]
-    return "\n".join(lines)
 
 
 def answered(arguments: list[str]) -> bool:
@@ -103,7 +68,9 @@ def answered(arguments: list[str]) -> bool:
 
 def main() -> None:
     """Answer at once what needs no training library; hand everything else to the command line proper."""
-    arguments = sys.argv[1:]
+    import zoo.here_last  # noqa: F401  not where this module is only looked at
+
+    arguments = sys.argv[1:] = shipped.with_configs_found(sys.argv[1:])
     if answered(arguments):
         return
     if arguments[0] == "benchmark":
@@ -122,6 +89,10 @@ def main() -> None:
         from zoo.commands.export import main as export
 
         export(arguments[1:])
+    elif arguments[0] == "configs":
+        from zoo.commands.configs import main as configs
+
+        configs(arguments[1:])
     elif arguments[0] == "data":
         from zoo.commands.data.command import main as data
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,6 +17,7 @@ import zoo
 from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment
 from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
+from zoo import plugins
 from zoo.commands.words import dropped, in_few_words, of_monitor
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
@@ -26,6 +27,7 @@ from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, folder_of_run, plain, refusal
 from zoo.runs.fitting import TRAINER, check_clipping, check_run, loggers, own_callbacks, quietly, test_best
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, read_checkpoint, resolve
+from zoo.runs.known_classes import importing_nothing
 from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 from zoo.target_data import ReleaseMismatchError
@@ -92,6 +94,13 @@ class ZooParser(LightningArgumentParser):
         sys.stderr.write(f"error: {in_few_words(message, getattr(ex, 'subcommand_parser', None) or self)}\n")
         self.exit(2)
 
+    def parse_args(self, args: Sequence[str] | None = None, *others: Any, **named: Any) -> Namespace:  # type: ignore[override]  # noqa: ANN401  jsonargparse's own
+        """Parse, once the plugins that the arguments name are imported; what is wrong with one is said."""
+        for failed in plugins.import_named(sys.argv[1:] if args is None else args, dir(zoo)):
+            sys.stderr.write(f"{refusal(failed)}\n")
+        found: Namespace = super().parse_args(args, *others, **named)
+        return found
+
 
 class ZooCLI(LightningCLI):
     """``fit``, ``validate``, ``test``, ``predict`` and ``publish`` on one file that serves both parties."""
@@ -157,10 +166,11 @@ class ZooCLI(LightningCLI):
         self.asked = plain(self.settings().get("model"))
 
     def _parse_ckpt_path(self) -> None:
-        """Lightning's own, once it is known that there is a checkpoint to read."""
+        """Lightning's own, once it is known that there is a checkpoint to read, and imports nothing that only that names."""
         if (ckpt := self.settings().get("ckpt_path")) and Path(ckpt).is_file():
             read_checkpoint(Path(ckpt))
-        super()._parse_ckpt_path()
+            with importing_nothing(Path(ckpt)):  # it names its method and what that was made with
+                super()._parse_ckpt_path()
 
     def before_instantiate_classes(self) -> None:
         """Refuse a checkpoint that would change what a guarantee rests on; name other changes."""

@@ -12,6 +12,7 @@ from zoo.runs.bundle import BUNDLE
 from zoo.runs.card import CARD, abilities, privacy
 from zoo.runs.fitting import quietly
 from zoo.runs.held import NotHeldError
+from zoo.runs.known_classes import import_trusted, offer_imports
 from zoo.target_data import ReleaseMismatchError
 
 
@@ -36,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with what each user has, which some methods score by; more personal still, and takes --with-user-ids",
     )
+    offer_imports(made)
     return made
 
 
@@ -44,6 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     try:
         with quietly():
+            import_trusted(options.imports)
             out = zoo.export(
                 options.run, options.out, with_user_ids=options.with_user_ids, with_ratings=options.with_ratings
             )

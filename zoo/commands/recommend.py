@@ -15,6 +15,7 @@ from zoo.run_folder import refusal, visible, whole
 from zoo.runs.fitting import quietly
 from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
+from zoo.runs.known_classes import import_trusted, offer_imports
 from zoo.target_data import ReleaseMismatchError
 
 #: Forms of a file of recommendations, by what its name ends with.
@@ -43,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=PATH",
         help="where the release of a source lies now; once for each that is not found as the run's config says",
     )
+    offer_imports(made)
     return made
 
 
@@ -54,6 +56,7 @@ def main(arguments: Sequence[str]) -> None:
             raise UsageError(f"--out must end with one of {', '.join(FORMS)}; got {options.out}.")
         users = options.users.split(",") if options.users is not None else read_users_file(options.users_file)
         with quietly():
+            import_trusted(options.imports)
             trained = zoo.load(options.run, releases=_releases(options.release))
             table = trained.recommend(users, options.k)
         if not trained.sees:

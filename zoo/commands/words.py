@@ -17,6 +17,7 @@ from jsonargparse import ArgumentParser
 import callbacks
 import datamodules
 import zoo
+from zoo import plugins
 
 #: Of an error in a class: the key that the class was given to, the class, and what it said.
 _OF_CLASS = re.compile(
@@ -48,6 +49,8 @@ def in_few_words(message: str, parser: ArgumentParser) -> str:
 def _said(message: str, parser: ArgumentParser) -> str:
     found = re.search(r'Parser key "([^"]+)":', message)
     key = found.group(1) if found else ""
+    if word := re.search(r"Importing '([^']*)' is not allowed", message):
+        return f"--{key}: a checkpoint names {word.group(1)}, and a file has nothing imported. Pass the run's own --config."
     if word := re.search(r"Expected a dot import path string: (\S+)", message):
         return f"--{key}: there is no {word.group(1)!r}.{nearest(word.group(1), _names(key))}"
     if problem := _OF_CLASS.search(message):
@@ -78,13 +81,14 @@ def _of_class(key: str, path: str, said: str) -> str:
 
 def _names(key: str) -> list[str]:
     """Classes that a key may name without their module."""
+    brought = {kind: list(plugins.brought(kind)) for kind in plugins.GROUPS}
     homes: dict[str, Iterable[str]] = {
-        "model": zoo.METHODS,
-        "publisher": zoo.PUBLISHERS,
-        "data": datamodules.__all__,
-        "trainer.callbacks": [*callbacks.__all__, *pytorch_lightning.callbacks.__all__],
+        "model": [*zoo.METHODS, *brought["methods"]],
+        "publisher": [*zoo.PUBLISHERS, *brought["publishers"]],
+        "data": [*datamodules.__all__, *brought["datamodules"]],
+        "trainer.callbacks": [*callbacks.__all__, *pytorch_lightning.callbacks.__all__, *brought["callbacks"]],
     }
-    return list(homes.get(key, [*zoo.METHODS, *zoo.PUBLISHERS, *zoo.PERTURBATIONS, *datamodules.__all__]))
+    return list(homes.get(key, [*homes["model"], *homes["publisher"], *zoo.PERTURBATIONS, *homes["data"]]))
 
 
 def _arguments(path: str) -> list[str]:

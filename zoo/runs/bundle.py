@@ -20,6 +20,7 @@ from torch import Tensor
 import zoo
 from datamodules import CrossDomainDataModule
 from datamodules.links import link_users
+from zoo import plugins
 from zoo.data.pairs import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.nn.rows import SparseRows
@@ -125,9 +126,13 @@ def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds
 
 
 def _class(name: str) -> type[Recommender]:
-    """A method of the zoo, or of a module that was imported already: a bundle imports nothing."""
+    """A method of the zoo, of a plugin, or of a module that was imported already: a bundle imports nothing else."""
     module, _, last = name.rpartition(".")
-    found = getattr(zoo, name) if name in zoo.METHODS else getattr(sys.modules.get(module), last, None)
+    for plugin in plugins.brought("methods").values():
+        if plugin.path == name:
+            plugin.load()
+    there = vars(sys.modules[module]) if module in sys.modules else {}  # some modules import what they are asked for
+    found = getattr(zoo, name) if name in zoo.METHODS else there.get(last)
     if not (isinstance(found, type) and issubclass(found, Recommender)):
         raise BundleError(
             f"The bundle is of the method {name[:200]!r}, which is none of the zoo. If it is of a package that you trust, import "

@@ -16,6 +16,7 @@ from datamodules import CrossDomainDataModule
 from zoo.recommender import Recommender
 from zoo.run_folder import BEST, CONFIG, refusal
 from zoo.runs.inputs import UsageError, read_checkpoint
+from zoo.runs.known_classes import importing_nothing
 from zoo.runs.trained import Trained
 from zoo.target_data import refuse_other_data
 
@@ -79,12 +80,13 @@ def _made(part: str, base: type, settings: Any, folder: Path) -> Any:  # noqa: A
     """What a config's settings of a part name."""
     parser = ArgumentParser(exit_on_error=False)  # its own: Lightning's instantiators stay out
     parser.add_subclass_arguments(base, part)
-    try:
-        return parser.instantiate(parser.parse_object({part: settings}))[part]
-    except (ArgumentError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{folder / CONFIG}: its `{part}` cannot be made by this version, {zoo.__version__}: {refusal(error)}"
-        ) from error
+    with importing_nothing(folder / CONFIG):
+        try:
+            return parser.instantiate(parser.parse_object({part: settings}))[part]
+        except (ArgumentError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{folder / CONFIG}: its `{part}` cannot be made by this version, {zoo.__version__}: {refusal(error)}"
+            ) from error
 
 
 @contextmanager

@@ -20,8 +20,8 @@ def load(
     """Load a run's best checkpoint, or a bundle, to recommend with it.
 
     A run is its folder, wherever it was moved or copied; what it published lies in it. Its ratings are read again, from where
-    its ``config.yaml`` says. A config names classes, which are imported: open runs of people whom you trust. A bundle of
-    `zoo.export` holds no code and names none but methods of the zoo, or of packages that you have imported.
+    its ``config.yaml`` says. No file of a run or of a bundle has anything imported: the classes that it names are those of the
+    zoo, or of packages that you have imported before.
 
     Args:
         path: Folder of a run or of a bundle.
@@ -33,7 +33,7 @@ def load(
 
     Raises:
         ReleaseMismatchError: The data or a release are not those that it was trained on.
-        UsageError: It is neither a run nor a bundle, or another version's.
+        UsageError: It is neither a run nor a bundle, or another version's, or names a class of a package that is not imported.
     """
     folder = Path(path)
     if (folder / BUNDLE).is_file():

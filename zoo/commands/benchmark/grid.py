@@ -15,6 +15,8 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from zoo import plugins, shipped
+
 if TYPE_CHECKING:
     from zoo.publisher import Publisher
 
@@ -183,6 +185,10 @@ class System:
     published_as: str = ""  # name in the papers' tables, for a system without release
     reason: str = ""  # why our figure and the paper's may differ
 
+    def __post_init__(self) -> None:
+        """Find a config that comes with the code wherever one stands."""
+        object.__setattr__(self, "config", shipped.found(self.config))
+
 
 @dataclass(frozen=True, config=STRICT)
 class Benchmark:
@@ -220,8 +226,8 @@ class Benchmark:
             raise BenchmarkError(f"{name} is to run on {unknown}, which are no tasks; there are {list(self.tasks)}.")
         if not system.config.is_file():
             raise BenchmarkError(
-                f"No config at {system.config} for {name}. Paths are relative to the folder that the command is run in: "
-                "run it in the project's own."
+                f"No config at {system.config} for {name}. Paths are relative to the folder that the command is run in, or names "
+                "of configs that come with the code: python -m zoo configs list."
             )
 
     def _check_names(self) -> None:
@@ -309,8 +315,9 @@ def publisher_class(settings: dict[str, Any]) -> type[Publisher]:
     from zoo.publisher import Publisher  # brings torch, which a report does without
 
     path = str(settings["class_path"])
+    brought = plugins.brought("publishers")
     try:
-        found = resolve_name(path if "." in path else f"zoo.{path}")
+        found = brought[path].load() if path in brought else resolve_name(path if "." in path else f"zoo.{path}")
     except (ImportError, AttributeError, ValueError):
         return Publisher
     return found if isinstance(found, type) and issubclass(found, Publisher) else Publisher
@@ -345,7 +352,7 @@ class _Once(yaml.SafeLoader):
 def read_benchmark(path: Path) -> Benchmark:
     """The benchmark of a YAML file; one that is missing, no YAML, or says what a benchmark does not know is refused."""
     if not path.is_file():
-        raise BenchmarkError(f"No benchmark at {path}. Those that are shipped lie in configs/benchmarks.")
+        raise BenchmarkError(f"No benchmark at {path}. Those that are shipped: python -m zoo configs list.")
     try:
         settings = yaml.load(path.read_text(encoding="utf-8"), Loader=_Once)
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -66,7 +66,7 @@ class Experiment:
 def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
     """The settings of an experiment's file, with overrides such as ``--publisher.epsilon 4``; refused if it names no data."""
     if not config.is_file():
-        raise FileNotFoundError(f"No config at {config}. Those that are shipped lie in configs/; python -m zoo list.")
+        raise FileNotFoundError(f"No config at {config}. Those that are shipped: python -m zoo configs list.")
     import_names()
     settings = _Parsed(args=["--config", str(config), *overrides], run=False, seed_everything_default=False).settings()
     if settings.get("data") is None:

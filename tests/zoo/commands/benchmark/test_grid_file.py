@@ -67,7 +67,7 @@ def test_a_file_is_read_whole(made: Made) -> None:
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        BenchmarkError, match=r"No benchmark at .*absent.yaml. Those that are shipped lie in configs/benchmarks"
+        BenchmarkError, match=r"No benchmark at .*absent.yaml. Those that are shipped: python -m zoo configs list"
     ):
         read_benchmark(tmp_path / "absent.yaml")
     with pytest.raises(BenchmarkError, match="No benchmark at"):
@@ -130,7 +130,10 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
         (system(seeds=[4, 4]), r"Seeds must be distinct numbers from 0 on; S has \[4, 4\]"),
         (system(tasks=["music", "film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
         (released(tasks=["film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
-        (system(config="absent.yaml"), r"No config at absent.yaml for S. .* run it in the project's own"),
+        (
+            system(config="absent.yaml"),
+            r"No config at absent.yaml for S. .* or names of configs that come with the code",
+        ),
         (released(publisher={"init_args": {}}), r"class_path and init_args; got \{'init_args': \{\}\}"),
         (
             system(search={"trials": 0, "parameters": {"model.lr": {"low": 1, "high": 2}}}),

@@ -1,0 +1,118 @@
+"""Configs by name wherever one stands, and any config as text: nothing that it names is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zoo import shipped
+from zoo.__main__ import main
+from zoo.commands.configs import classes_in, origin
+from zoo.commands.configs import main as configs
+from zoo.commands.listing import listing
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pricdr/quickstart", "pricdr/quickstart.yaml", "configs/pricdr/quickstart.yaml"])
+def test_a_config_is_found_by_name_and_a_file_that_is_there_goes_before(name: str, tmp_path: Path) -> None:
+    assert shipped.found(Path(name)) == ROOT / "configs" / "pricdr" / "quickstart.yaml"
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).touch()
+    assert shipped.found(Path(name)) == Path(name)
+
+
+def test_what_is_no_config_stays_as_it_was_given() -> None:
+    for name in ("absent", "../pyproject.toml", "pricdr/../pricdr/quickstart", "configs", ""):
+        assert shipped.found(Path(name)) == Path(name)
+
+
+def test_only_config_arguments_are_looked_up() -> None:
+    there = str(ROOT / "configs" / "bpr" / "douban.yaml")
+    given = [
+        "fit",
+        "--config",
+        "bpr/douban",
+        "--config=bpr/douban",
+        "-c",
+        "bpr/douban",
+        "--out",
+        "bpr/douban",
+        "--config",
+    ]
+    assert shipped.with_configs_found(given) == [
+        *("fit", "--config", there, f"--config={there}", "-c", there, "--out", "bpr/douban", "--config"),
+    ]
+
+
+def test_the_program_finds_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setattr("sys.argv", ["zoo", "benchmark", "--config", "benchmarks/smoke", "--dry-run"])
+    main()
+    assert "cells to run" in capsys.readouterr().out
+
+
+def test_list_names_configs_and_no_path_that_is_not_there() -> None:
+    names = [line.split()[0] for line in listing().split("configs (")[1].splitlines()[1:]]
+    assert "pricdr/quickstart" in names
+    assert all(shipped.found(Path(name)).is_file() for name in names)
+
+
+def test_a_copy_is_made_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    configs(["copy", "pricdr/quickstart"])
+    assert capsys.readouterr().out == "Copied: quickstart.yaml\n"
+    copied, whole = tmp_path / "quickstart.yaml", ROOT / "configs" / "pricdr" / "quickstart.yaml"
+    assert copied.read_bytes() == whole.read_bytes()
+    with pytest.raises(SystemExit, match=r"quickstart\.yaml exists, and is not written over"):
+        configs(["copy", "pricdr/quickstart"])
+    with pytest.raises(SystemExit, match=r"no config 'pricdr/quikstart'.* Did you mean pricdr/quickstart"):
+        configs(["copy", "pricdr/quikstart"])
+
+
+def test_a_received_config_is_shown_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "received_code.py").write_text("raise BaseException('imported')")
+    (tmp_path / "received.yaml").write_text(
+        "model: received_code.Evil\ndata:\n  class_path: Synthetic\n  init_args: {optimizer: received_code.Optimizer}\n"
+        "publisher: {class_path: zoo.JLT}\ntrainer: {callbacks: [{class_path: absent.X}]}\nusers: users.csv\n"
+        'name: "\\e[31m"  # \u202ered\n',
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo", "configs", "show", "received.yaml"],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert r"\u202ered" in done.stdout
+    assert done.stdout.replace("\n", "").isprintable()
+    named = dict(line[4:].split(": ", 1) for line in done.stdout.splitlines() if line.startswith("#   "))
+    would = f"{tmp_path / 'received_code.py'}; taking this config would run its code"
+    assert named == {
+        "Synthetic": "the zoo, or Lightning",
+        "absent.X": "nothing of that name can be imported here",
+        "received_code.Evil": would,
+        "received_code.Optimizer": would,
+        "zoo.JLT": "the zoo",
+    }
+
+
+def test_what_is_no_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, said in ((b"a: [", "no YAML"), (b"\xff\x00", "no YAML"), (b"[" * 5000, "no YAML"), (b"1", "names")):
+        (tmp_path / "x.yaml").write_bytes(content)
+        configs(["show", "x.yaml"])
+        assert said in capsys.readouterr().out
+    (tmp_path / "x.yaml").write_bytes(b"#" * (2**20 + 1))
+    with pytest.raises(SystemExit, match="1,048,577 bytes, and a config at most 1,048,576"):
+        configs(["show", "x.yaml"])
+
+
+def test_names_of_classes_are_told_from_other_texts() -> None:
+    settings = {"a": ["x.Y", "users.csv", "0.5.A", {"class_path": "lower"}], "model": "PriCDR", "b": "PriCDR"}
+    assert list(classes_in(settings)) == ["x.Y", "lower", "PriCDR"]
+    assert origin("sys.X") == "Python itself"
+    assert origin("../x.Y") == "nothing of that name can be imported here"

@@ -1,0 +1,75 @@
+"""``python -m zoo list``: what there is to name, in a line each; read from files, nothing is imported for it."""
+
+import ast
+from pathlib import Path
+
+import zoo
+from zoo import plugins, shipped
+
+#: Bases, which nobody names.
+BASES = ("zoo.methods.one_bit_mc.perturbation.Perturbation", "datamodules.base", "datamodules.protocol")
+
+
+def listing() -> str:
+    """Methods, publishers, perturbations, datamodules, callbacks and configs, ours and those of installed packages."""
+    root = Path(zoo.__file__).parent.parent
+    homes = {
+        "methods": zoo.METHODS,
+        "publishers": zoo.PUBLISHERS,
+        "perturbations": zoo.PERTURBATIONS,
+        "datamodules": zoo.imported_names(root / "datamodules" / "__init__.py"),
+        "callbacks": zoo.imported_names(root / "callbacks" / "__init__.py"),
+    }
+    sections = {
+        title: {
+            name: first_line(root / (home.replace(".", "/") + ".py"), name)
+            for name, home in sorted(found.items())
+            if home not in BASES and f"{home}.{name}" not in BASES
+        }
+        | {name: line for name, line in of_plugins(title).items() if name not in found}
+        for title, found in homes.items()
+    }
+    sections["configs (--config NAME; python -m zoo configs show NAME)"] = {
+        name: head_of(shipped.folder() / f"{name}{shipped.ENDING}") for name in shipped.names()
+    }
+    lines = []
+    for title, said in sections.items():
+        width = max(map(len, said), default=0)
+        lines += [f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in said.items())]
+    return "\n".join(lines)
+
+
+def first_line(file: Path, name: str) -> str:
+    """First line of a class's docstring, read without importing it."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return (ast.get_docstring(node) or "").split("\n")[0]
+    return ""
+
+
+def head_of(config: Path) -> str:
+    """The comment in a config's first line."""
+    head = config.read_text(encoding="utf-8").split("\n", 1)[0]
+    return head.lstrip("# ") if head.startswith("#") else ""
+
+
+def of_plugins(kind: str) -> dict[str, str]:
+    """What installed packages bring of a kind: the line of each names its package, and says where something is wrong."""
+    if kind not in plugins.GROUPS:
+        return {}
+    return {_shown(name): _shown(_line(plugin)) for name, plugin in sorted(plugins.brought(kind).items())}
+
+
+def _line(plugin: plugins.Plugin) -> str:
+    whose = f"[{plugin.package}: {plugin.path}]"
+    if (file := plugin.source()) is None:
+        return f"{whose} is not there: its package is damaged or gone. Install it again, or uninstall it"
+    try:
+        return f"{first_line(file, plugin.attribute)} {whose}".lstrip()
+    except (OSError, SyntaxError, ValueError) as error:
+        return f"{whose} cannot be read ({type(error).__name__}). Mend or uninstall its package"
+
+
+def _shown(text: str) -> str:
+    """As a terminal can only show it: a plugin's words are somebody else's."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
