@@ -14,7 +14,8 @@ ROOMS: dict[str, set[str]] = {
     "zoo.here_last": set(),
     "zoo.plugins": set(),
     "zoo.shipped": set(),
-    "zoo.run_folder": set(),
+    "zoo.processes": set(),
+    "zoo.run_folder": {"zoo.processes"},
     "zoo.nn": set(),
     "zoo.federated": set(),
     "zoo.data": {"zoo.nn"},
@@ -22,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.privacy.randomness": set(),
     "zoo.privacy.accounting": set(),
     "zoo.privacy.record": {"zoo.privacy.accounting", "zoo.privacy.randomness"},
-    "zoo.privacy.spending": {"zoo.privacy.accounting", "zoo.privacy.record"},
+    "zoo.privacy.spending": {"zoo.privacy.accounting", "zoo.privacy.record", "zoo.run_folder"},
     "zoo.privacy.rows": {"zoo.privacy.accounting", "zoo.privacy.randomness"},
     "zoo.privacy.one_bit": {"zoo.privacy.accounting", "zoo.privacy.randomness"},
     "zoo.privacy.training": {"zoo.privacy.accounting", "zoo.privacy.randomness", "zoo.privacy.record"},
@@ -40,6 +41,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.privacy.randomness",
         "zoo.privacy.record",
         "zoo.privacy.rows",
+        "zoo.run_folder",
     },
     "zoo.target_data": {"zoo.data", "zoo.metrics", "zoo.release"},
     "zoo.recommender": {
@@ -100,6 +102,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.shipped",
         "zoo.data",
         "zoo.privacy",
+        "zoo.processes",
         "zoo.publisher",
         "zoo.recommender",
         "zoo.target_data",
@@ -127,6 +130,7 @@ COMMANDS: dict[str, set[str]] = {
 # What a guarantee is computed from is read by people who know no torch; only training needs it.
 NO_TORCH = [f"zoo.privacy.{room}" for room in ("accounting", "randomness", "record", "spending", "rows", "one_bit")]
 NO_LIGHTNING = (
+    "zoo.processes",
     "zoo.run_folder",
     "zoo.metrics",
     "zoo.nn",

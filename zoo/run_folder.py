@@ -3,15 +3,21 @@
 import dataclasses
 import inspect
 import json
+import os
+import re
+import secrets
+import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
 from jsonargparse import Namespace
+
+from zoo.processes import has_ended, machine
 
 #: The settings of a run, and the checkpoint that validation chose.
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
@@ -33,14 +39,62 @@ def folder_of_run(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, with
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A temporary name beside a path, to write to; it takes the path's place once everything is written, or goes."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """A temporary name beside a path, to write to; it takes the path's place once everything is written, or goes.
+
+    The name is this process's own, so that two that write the same file do not write into one another's. What processes of this
+    machine that were killed have left of the same file goes first.
+    """
+    temporary = _beside(path)
     try:
         yield temporary
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    temporary.rename(path)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside a path, to write files into; it takes the path's place once all are written, or goes.
+
+    Until then it is private to its owner; then everybody may read it, for it is to be handed over. A folder that is there
+    already is refused (`OSError`) unless it is empty. What killed processes have left of the same folder goes first.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path)
+    temporary.mkdir(mode=0o700)
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            file.chmod(0o644)
+        temporary.chmod(0o755)
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def write_together(folder: Path, files: Mapping[str, str], last: str) -> None:
+    """Write texts into a folder, all or none: what stands there stays until all of them are on the disk.
+
+    Whoever is killed while they take their places leaves no file ``last``, by which a reader knows that the others belong together.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        for name in sorted(files, key=lambda name: name != last):  # what is entered first is left last
+            stack.enter_context(whole(folder / name)).write_text(files[name], encoding="utf-8")
+        (folder / last).unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """A temporary name beside a path, after what processes that have ended left of the same path was removed."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.([0-9a-f]*)-([0-9]+)-[0-9a-f]{{4}}\.tmp")
+    with suppress(OSError):  # there is no folder, which whoever writes will say
+        for old in path.parent.iterdir():
+            if (found := left.fullmatch(old.name)) and has_ended(found[1], int(found[2])):
+                with suppress(OSError):
+                    shutil.rmtree(old) if old.is_dir() else old.unlink()
+    return path.with_name(f".{path.name}.{machine()}-{os.getpid()}-{secrets.token_hex(2)}.tmp")
 
 
 def write_json(path: Path, value: object) -> None:

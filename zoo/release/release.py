@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,6 +40,7 @@ from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
 from zoo.release.lazy_rows import LazyRows
 from zoo.release.plausible import check_noise
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
+from zoo.run_folder import whole_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +180,7 @@ class Release:
             raise FileExistsError(
                 f"{path} exists, and a release is never overwritten. Choose another path or remove it."
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        try:
+        with whole_folder(path) as folder:
             if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
                 manifest = self._manifest(self.about, self.tensors.write(folder))
             else:
@@ -195,13 +191,6 @@ class Release:
             (folder / MANIFEST).write_bytes(content)
             if sign is not None:
                 (folder / SIGNATURE).write_text(sign.signature(content), encoding="utf-8")
-            for file in folder.iterdir():
-                file.chmod(0o644)  # temporary folders are private to their owner; a release is to be handed over
-            folder.chmod(0o755)
-            os.rename(folder, path)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
         if isinstance(self.tensors, LazyRows):
             self.tensors.written(path)
         return path

@@ -13,7 +13,7 @@ from zoo.report.gains import gains
 from zoo.report.negative_transfer import transfers
 from zoo.report.page import context, render
 from zoo.report.results import Results, ResultsError, read_results
-from zoo.run_folder import refusal, visible, whole
+from zoo.run_folder import refusal, visible, write_together
 
 #: Written by hand, put at the top of the page.
 NOTES = "notes.md"
@@ -68,8 +68,5 @@ def write_report(results: Results, out: Path) -> list[Path]:
         for section in chapter.sections:
             files |= {f"{figure}.svg": svg for figure, svg in section.figures.items()}
     files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
-    out.mkdir(parents=True, exist_ok=True)
-    for file, text in files.items():
-        with whole(out / file) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    write_together(out, files, last="README.md")
     return [out / file for file in files]

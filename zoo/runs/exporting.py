@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from torch import Tensor
 
 import zoo
 from zoo.nn.rows import SparseRows
-from zoo.run_folder import BEST, CONFIG, METRICS, PRIVACY, write_json
+from zoo.run_folder import BEST, CONFIG, METRICS, PRIVACY, whole_folder, write_json
 from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, load_bundle
 from zoo.runs.card import CARD, card
 from zoo.runs.held import NotHeldError
@@ -60,20 +58,11 @@ def export(
     if not (trained.folder / BEST).is_file():
         raise UsageError(f"{trained.folder} is a bundle already, or no run: a bundle is made of a run with its {BEST}.")
     content = _Content.of(trained, with_user_ids, with_ratings)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
+    with whole_folder(out) as folder:
         _write(content, trained.folder, folder)
         manifest = content.manifest | {"needs": _needs(folder)}
         (folder / CARD).write_text(card(folder, manifest), encoding="utf-8")
         write_json(folder / BUNDLE, manifest | {"sha256": _digests(folder)})
-        for file in folder.iterdir():
-            file.chmod(0o644)  # temporary folders are private to their owner; a bundle is to be handed over
-        folder.chmod(0o755)
-        os.rename(folder, out)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
     return out
 
 

@@ -1,10 +1,9 @@
 """Publishing from a budget: paid before it is written, at every point at which a process may die."""
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from tests.kills import killed_at, moments
 from tests.quickstart import PROJECTED
 from tests.samples import binary
 from zoo import JLT, NoisyRows, Plaintext, Release
@@ -110,43 +110,27 @@ def test_a_failure_to_write_is_spent_and_says_so(
     assert [one.release for one in Budget(file).spent] == [None]
 
 
-def dies(run: Callable[[], object]) -> None:
-    """Run it in a process of its own, which kills itself on the way: no cleaning up, as when the power goes."""
-    if not (child := os.fork()):
-        run()
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-
-
-def die(*_: object, **__: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("point", "spent", "released"),
-    [
-        ("zoo.runs.publishing.Budget.spend", 0, False),  # noise was drawn, nothing left the process
-        ("zoo.privacy.spending.budget._write", 0, False),
-        ("zoo.runs.publishing.Release.save", 1, False),  # paid, not written
-        ("zoo.release.release.save_file", 1, False),
-        ("zoo.release.release.os.rename", 1, False),  # written under another name
-        ("zoo.runs.publishing.Budget.published", 1, True),
-    ],
-)
-def test_wherever_a_publisher_dies_no_release_is_unpaid(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, spent: int, released: bool
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(point, die)
-        dies(lambda: publish(file, tmp_path / "a"))
-    assert len(Budget(file).spent) == spent
-    assert (tmp_path / "a").exists() == released
-    assert all(one.release is None for one in Budget(file).spent), "nobody knows what came of it"
-    for number in range(spent, 2):
-        publish(file, tmp_path / f"more{number}")
-    with pytest.raises(BudgetExceededError):
-        publish(file, tmp_path / "c")
+def test_wherever_a_publisher_dies_no_release_is_unpaid(tmp_path: Path) -> None:
+    """At every third moment: half a release, a release that is paid and not written, one that is not noted in the budget."""
+    made = partial(Budget.make, cap=Cap(TWICE * (1 + 1e-9), 1e-5, Relation.CHANGE_ONE_RATING))
+    made(tmp_path / "spent.jsonl")
+    seen = set()
+    for moment in moments(tmp_path, lambda: publish(tmp_path / "spent.jsonl", tmp_path / "a"), most=60)[::3]:
+        place = tmp_path / str(moment)
+        place.mkdir()
+        file, out = made(place / "spent.jsonl").path, place / "a"
+        killed_at(place, moment, partial(publish, file, out))
+        spent, released = Budget(file).spent, out.exists()
+        seen.add((len(spent), released))
+        if released:
+            assert Release.load(out).num_users == RATINGS.num_users
+        for number in range(len(spent), 2):
+            publish(file, out if not out.exists() else place / f"more{number}")
+        with pytest.raises(BudgetExceededError):
+            publish(file, place / "c")
+        assert sorted(path.name for path in place.iterdir() if path.name.startswith(".a")) == []
+    assert seen == {(0, False), (1, False), (1, True)}, "before it is paid, before it is written, and after"
 
 
 # From the command line.

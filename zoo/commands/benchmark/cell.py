@@ -6,6 +6,7 @@ import platform
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,13 @@ class Cell:
 
     def begin(self) -> Path:
         """Make an empty folder in the place of a half-written one; gives the path of its log."""
+        (self.folder / CELL).unlink(missing_ok=True)  # first: nothing that is half removed may count as finished
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         return self.folder / LOG
 
-    def run(self, keep_checkpoints: bool = False) -> None:
-        """Run it; :meth:`begin` was called before."""
+    def run(self, keep_checkpoints: bool = False, held: Callable[[], bool] = lambda: True) -> None:
+        """Run it; :meth:`begin` was called before. ``held`` says at the end whether the cell is still this command's."""
         import torch  # and all that needs it: whoever lists or reads cells does without
 
         from zoo.commands.benchmark.fit import tested
@@ -115,6 +117,10 @@ class Cell:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": {"zoo": zoo.__version__, "torch": str(torch.__version__), "python": platform.python_version()},
         }
+        if not held():
+            raise BenchmarkError(
+                f"{self.name} was taken over by another command, which had not heard of this one for long."
+            )
         write_json(self.folder / CELL, report)
 
     def check(self) -> None:

@@ -1,13 +1,13 @@
-"""``python -m zoo benchmark``: a grid of experiments, run in parallel, resumable after a kill."""
+"""``python -m zoo benchmark``: a grid of experiments, run in parallel and by several machines, resumable after a kill."""
 
 import argparse
-import fcntl
 import fnmatch
+import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,10 +17,9 @@ from rich.table import Table
 from zoo.commands.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
 from zoo.commands.benchmark.estimate import Estimate, duration
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, read_benchmark
+from zoo.commands.benchmark.lease import LEASES, at_work
 from zoo.commands.benchmark.runner import Outcome, run_cells
 from zoo.run_folder import refusal, visible, write_json
-
-LOCK = ".lock"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +27,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m zoo benchmark",
         description="Run a grid of experiments (tasks x systems x releases x epsilons x seeds). Each cell is an ordinary run "
-        "in a folder of its own. Finished cells are never run again: after a kill, give the same command.",
+        "in a folder of its own. Finished cells are never run again: after a kill, give the same command. Given "
+        "several times at once, on one machine or on several that share the folder, it divides the cells.",
         epilog="Then: python -m zoo report RUNS --out report/",
     )
     option, cores = made.add_argument, os.cpu_count() or 1
@@ -59,9 +59,8 @@ def main(arguments: Sequence[str]) -> None:
         todo = [cell for cell in cells if cell.finished() is None]
         if todo:
             check_all(todo, console)
-        with only_one(root):
-            keep(benchmark, options.config, root)
-            failed = run(todo, len(cells), estimate, options.processes, console, options.keep_checkpoints)
+        keep(benchmark, options.config, root)
+        failed = run(todo, len(cells), estimate, options.processes, console, options.keep_checkpoints)
     except (BenchmarkError, OSError) as error:
         sys.exit(refusal(error))
     except KeyboardInterrupt:
@@ -74,10 +73,30 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
-    """Write the benchmark beside its runs, with what each of its cells is to have been run with."""
+    """Write the benchmark beside its runs, with what each of its cells is to have been run with.
+
+    Another one in the place of which it would stand, while its cells are run, is refused.
+    """
     digests = {cell.name: cell.digest for cell in cells_of(benchmark, root)}
     kept = {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests}
+    before = _kept(root)
+    if before == kept:
+        return
+    if before.get("cells") != digests and (host := at_work(root)) is not None:
+        raise BenchmarkError(
+            f"Another benchmark, or another version of this one, is being run in {root}, by a command on {host}. Wait for it, "
+            f"or choose other --runs. If that machine is gone, remove {root / LEASES}."
+        )
+    root.mkdir(parents=True, exist_ok=True)
     write_json(root / BENCHMARK, kept)
+
+
+def _kept(root: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((root / BENCHMARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
@@ -106,21 +125,6 @@ def check_all(cells: Sequence[Cell], console: Console) -> None:
                 raise BenchmarkError(f"{cell.row.task}: {cell.row.name}: {error}") from error
 
 
-@contextmanager
-def only_one(root: Path) -> Iterator[None]:
-    """Hold the folder, so that two commands do not run the same cells; one that another command holds is refused."""
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / LOCK).open("w") as file:
-        try:
-            # Let go by the system when this process ends, however it ends.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BenchmarkError(
-                f"Another benchmark is running in {root}. Wait for it, or choose other --runs."
-            ) from error
-        yield
-
-
 def run(
     todo: Sequence[Cell], count: int, estimate: Estimate, processes: int, console: Console, keep_checkpoints: bool
 ) -> list[Outcome]:
@@ -143,7 +147,8 @@ def run(
             row = outcome.cell.row
             name = _shown(f"{row.task}: {row.name}, seed {outcome.cell.seed}")
             said = f"[red]failed: {_shown(outcome.error)}[/red]" if outcome.error else f"{outcome.seconds:.0f} s"
-            line = f"[{count - len(left)}/{count}] {name}: {said}; {remaining()}"
+            where = f" on {_shown(outcome.host)}, by another command" if outcome.host else ""
+            line = f"[{count - len(left)}/{count}] {name}: {said}{where}; {remaining()}"
             progress.console.print(line, highlight=False, soft_wrap=True)
 
         outcomes = run_cells(todo, processes, threads, ended, keep_checkpoints=keep_checkpoints)

@@ -29,6 +29,7 @@ from zoo.privacy.accounting.events import EventError, event_from_dict, event_to_
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
 from zoo.privacy.spending.total import Account, Total, told_apart, total_of
+from zoo.run_folder import whole
 
 SCHEMA = 1
 PATIENCE = 60.0
@@ -93,16 +94,15 @@ class Budget:
 
     @classmethod
     def make(cls, path: Path | str, cap: Cap) -> Budget:
-        """Write a new budget, readable by its owner alone; an existing file is refused."""
+        """Write a new budget, readable by its owner alone, whole or not at all; an existing file is refused."""
         path = Path(path).resolve()
         first = {"schema": SCHEMA, "made": _now(), **asdict(cap)}
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError as error:
-            raise BudgetError(
-                f"{path} exists, and a budget is never overwritten: it remembers what was spent."
-            ) from error
-        _write(descriptor, json.dumps(first, allow_nan=False).encode() + b"\n")
+        with _locked(path):  # who makes one waits for whoever makes the same
+            if path.exists():
+                raise BudgetError(f"{path} exists, and a budget is never overwritten: it remembers what was spent.")
+            with whole(path) as temporary:
+                descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                _write(descriptor, json.dumps(first, allow_nan=False).encode() + b"\n")
         _sync_folder(path.parent)
         return cls(path)
 
@@ -155,7 +155,7 @@ class Budget:
 
         `BudgetError` as of `after`, judged under the lock by what the file says now; then nothing is written.
         """
-        with self._locked():
+        with _locked(self.path):
             self._read()
             self.after(account, data)
             return self._append(
@@ -171,25 +171,11 @@ class Budget:
 
     def published(self, number: int, release: str) -> None:
         """Note which release (SHA-256) came of a line; for people, it changes no sum."""
-        with self._locked():
+        with _locked(self.path):
             self._read()
             self._append({"entry": "published", "of": number, "release": release})
 
     # The file.
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = FileLock(f"{self.path}.lock", timeout=PATIENCE)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise BudgetError(
-                f"Another process has been writing to {self.path} for {PATIENCE:g} seconds. Wait for it, or end it."
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _read(self) -> None:
         if not self.path.is_file():
@@ -291,6 +277,22 @@ class Budget:
             f"the cap of {self.cap.epsilon:g} at delta {self.cap.delta:g} ({self.path}). Publish with a smaller epsilon, or not "
             "at all; a larger cap is a decision of whoever answers for the ratings, and a new file."
         )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the budget of a path, whether or not there is one yet."""
+    lock = FileLock(f"{path}.lock", timeout=PATIENCE)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise BudgetError(
+            f"Another process has been writing to {path} for {PATIENCE:g} seconds. Wait for it, or end it."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _now() -> str:

@@ -1,6 +1,5 @@
 """The command: what is asked of it, and what it refuses before anything runs."""
 
-import fcntl
 import json
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from tests.zoo.commands.benchmark.processes import POPULARITY, run
 from zoo.__main__ import main as zoo_main
 from zoo.commands.benchmark import command
 from zoo.commands.benchmark.cell import CELL
+from zoo.commands.benchmark.lease import Leases, State
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
@@ -73,15 +73,20 @@ def test_a_wrong_setting_is_refused_before_anything_runs(
     assert not (place / "runs").exists()
 
 
-def test_a_second_command_in_the_folder_is_refused(place: Path) -> None:
-    (place / "out").mkdir()
-    with (place / "out" / command.LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(SystemExit, match=r"Another benchmark is running in out. Wait for it, or choose other"):
-            run("--config", "bench.yaml", "--runs", "out")
-        assert [path.name for path in (place / "out").iterdir()] == [command.LOCK], "nothing was run or written"
+def test_another_benchmark_in_a_folder_where_cells_are_run_is_refused(write: Write, place: Path) -> None:
     run("--config", "bench.yaml", "--runs", "out")
-    assert list((place / "out").rglob(CELL))
+    other = write(seeds=[1]).rename(place / "other.yaml")
+    held = Leases(place / "out").take("music/popularity/seed-0", "digest")
+    assert held is not None
+    before = (place / "out" / command.BENCHMARK).read_bytes()
+    with pytest.raises(
+        SystemExit, match=r"Another benchmark, or another version of this one, is being run in out, by a"
+    ):
+        run("--config", other, "--runs", "out")
+    assert (place / "out" / command.BENCHMARK).read_bytes() == before
+    held.end(State.STOPPED)
+    run("--config", other, "--runs", "out")
+    assert sorted(path.parent.name for path in (place / "out").rglob(CELL)) == ["seed-0", "seed-1"]
 
 
 def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,23 @@
 """Cells in processes of their own: their order, and what is left when a cell or the benchmark ends before its time."""
 
+import json
 import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from tests.zoo.commands.benchmark.processes import POPULARITY, is_held, run, run_into, times, unruly_methods, wait_until
 from zoo.commands.benchmark.cell import CELL, cells_of
-from zoo.commands.benchmark.grid import Benchmark
-from zoo.commands.benchmark.runner import Outcome, _next, run_cells
+from zoo.commands.benchmark.grid import Benchmark, BenchmarkError
+from zoo.commands.benchmark.lease import Lease, Leases, State
+from zoo.commands.benchmark.runner import LOOK, Outcome, _may_begin, run_cells
+from zoo.run_folder import write_json
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
@@ -72,10 +77,75 @@ def test_a_cell_waits_for_the_search_of_another(made: Made) -> None:
     ease = {"config": "popularity.yaml", "settings": {"model": "EASE"}}
     systems = {"EASE": {**ease, "search": search}, "Searching itself": {**ease, "search": search | {"seeds": "each"}}}
     first, own, second, other = cells_of(made(seeds=[0, 1], systems=systems), Path("out"))
-    assert _next([first, own, second, other], []) == first
-    assert _next([second, other], [first]) == other
-    assert _next([second], [first]) is None
-    assert _next([second], []) == second
+    everything = {cell.name for cell in (first, own, second, other)}
+    assert [_may_begin(cell, everything) for cell in (first, own, second, other)] == [True, True, False, True]
+    assert _may_begin(second, everything - {first.name})
+
+
+def test_what_others_run_is_left_to_them_and_waited_for(
+    made: Made, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is finished there, one fails there, and nothing is left to be run here."""
+    cells = cells_of(made(seeds=[0, 1]), Path("out"))
+    theirs = Leases(Path("out"))
+    finishing, failing = (theirs.take(cell.name, cell.digest) for cell in cells)
+    assert finishing is not None
+    assert failing is not None
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            cells[1].begin().write_text("so far so good\nValueError: no", encoding="utf-8")
+            failing.end(State.FAILED)
+        if len(slept) == 4:
+            finishing.end(State.FINISHED)  # and the file is not to be seen yet
+        if len(slept) == 6:
+            cells[0].begin()
+            write_json(cells[0].folder / CELL, {"settings": cells[0].settings(), "seconds": 3.5})
+
+    monkeypatch.setattr("zoo.commands.benchmark.runner.time.sleep", sleep)
+    told: list[Outcome] = []
+    assert run_cells(cells, processes=1, threads=1, ended=told.append) == told
+    here = platform.node()
+    assert told == [Outcome(cells[1], 0.0, "ValueError: no", here), Outcome(cells[0], 3.5, "", here)]
+    assert slept == [LOOK] * 6
+
+
+def test_another_version_of_a_cell_that_is_being_run_is_refused(made: Made, place: Path) -> None:
+    (cell,) = cells_of(made(), Path("out"))
+    assert Leases(Path("out")).take(cell.name, "another digest") is not None
+    with pytest.raises(
+        BenchmarkError, match=r"Another version of music/popularity/seed-0 is being run in out, by a comm"
+    ):
+        run_cells([cell], processes=1, threads=1, ended=lambda outcome: None)
+    assert not cell.folder.exists()
+
+
+def test_a_cell_that_was_lost_is_run_once_more_and_never_finished_by_who_lost_it(
+    made: Made, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command takes it over as soon as it is begun here, and is stopped then."""
+    (cell,) = cells_of(made(), Path("out"))
+    took: list[bool] = []
+
+    def taken_over(self: Leases, name: str, digest: str) -> Lease | None:
+        if (lease := take(self, name, digest)) is not None and not took:
+            took.append(True)
+            other = lease.path.with_name("seed-0.2")
+            other.write_text(json.dumps(asdict(replace(lease.note, state=State.STOPPED))))
+        return lease
+
+    take = Leases.take
+    monkeypatch.setattr(Leases, "take", taken_over)
+    (outcome,) = run_cells([cell], processes=1, threads=1, ended=lambda outcome: None)
+    assert outcome.error == ""
+    assert cell.finished() is not None
+    assert sorted(path.name for path in Path("out/.leases/music/popularity").iterdir()) == [
+        "seed-0.1",
+        "seed-0.2",
+        "seed-0.3",
+    ]
 
 
 Started = tuple[Callable[[], int | None], Callable[[], None]]

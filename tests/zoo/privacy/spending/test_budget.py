@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kills import killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.record.record import PrivacyRecord
@@ -257,6 +258,17 @@ def test_a_budget_of_two_names_is_refused(file: Path, tmp_path: Path) -> None:
     for name in (file, tmp_path / "other.jsonl"):
         with pytest.raises(BudgetError, match=r"has 2 names \(hard links\).*Remove all names but one"):
             Budget(name)
+
+
+def test_wherever_the_making_of_a_budget_is_broken_off_it_can_be_made(tmp_path: Path) -> None:
+    cap = Cap(TWO, 1e-5, RATING)
+    for moment in moments(tmp_path, lambda: Budget.make(tmp_path / "counted.jsonl", cap), most=100):
+        path = tmp_path / str(moment) / "spent.jsonl"
+        path.parent.mkdir()
+        assert killed_at(path.parent, moment, lambda path=path: Budget.make(path, cap))  # type: ignore[misc]
+        assert (Budget(path) if path.exists() else Budget.make(path, cap)).cap == cap
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert {file.name for file in path.parent.iterdir()} == {"spent.jsonl", "spent.jsonl.lock"}
 
 
 def test_of_two_publishers_at_once_one_is_paid(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""Processes: which one this is, on which machine, and whether another of this machine is known to have ended."""
+
+import hashlib
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def machine() -> str:
+    """A word for this machine since it was started, and for the space in which it numbers processes (a container has its own).
+
+    Empty where the system does not say (it is not Linux): nothing is known of any process then.
+    """
+    try:
+        boot, space = (
+            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"),
+            os.readlink("/proc/self/ns/pid"),
+        )
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{platform.node()} {boot} {space}".encode()).hexdigest()[:8]
+
+
+def has_ended(of: str, number: int) -> bool:
+    """Whether a process is known to have ended; False where it lives, and where it is of another machine.
+
+    A new process may have its number: then the old one is not known to have ended.
+    """
+    if not of or of != machine():
+        return False
+    try:
+        os.kill(number, 0)  # sends nothing
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # somebody else's, and it lives
+        return False
+    return False
