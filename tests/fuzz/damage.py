@@ -25,6 +25,37 @@ HITS = st.lists(
 #: Where Parquet, zip and gzip say what is in them: most hits go there.
 ENDS = st.booleans()
 
+#: What rich or a page would take for markup.
+MARKUP = "[red]<b>x</b>"
+#: What is put in the place of a value.
+ODD = (
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\x1b[31m\u202e",
+    MARKUP,
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    [None],
+    0.5,
+)
+Change = tuple[list[float], int]
+#: Which value, as shares of what there is at each depth; and what it becomes.
+CHANGES = st.lists(
+    st.tuples(st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4), st.sampled_from(range(len(ODD)))),
+    min_size=1,
+    max_size=2,
+)
+
 
 def damaged(content: bytes, hits: list[Hit], at_the_end: bool) -> bytes:
     """The content after each hit: bytes over others, put in, left out, or all behind cut off."""
@@ -40,6 +71,18 @@ def damaged(content: bytes, hits: list[Hit], at_the_end: bool) -> bytes:
             case _:
                 content = content[:at]
     return content
+
+
+def changed(value: Any, shares: list[float], odd: object) -> Any:  # noqa: ANN401  any JSON
+    """The value with one part in it another: as deep as the shares go, and there is something."""
+    if not shares or not isinstance(value, dict | list) or not value:
+        return odd
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    key = keys[int(shares[0] * len(keys))]
+    inner = changed(value[key], shares[1:], odd)
+    if isinstance(value, dict):
+        return {**value, key: inner}
+    return [*value[:key], inner, *value[key + 1 :]]
 
 
 def cases(count: int) -> Callable[[Any], Any]:

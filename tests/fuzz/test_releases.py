@@ -3,15 +3,15 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.damage import ENDS, HITS, Hit, cases, damaged, refusal_of
+from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged, refusal_of
 from tests.samples import binary
 from zoo import JLT, FlippedRows, NoisyRows, Release
+from zoo.commands.privacy.show import as_html, as_text, parts
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError
 
@@ -20,32 +20,6 @@ PUBLISHERS = {
     "noisy": lambda: NoisyRows(epsilon=2.0),
     "flipped": lambda: FlippedRows(epsilon=2.0),
 }
-#: What is put in the place of a value.
-ODD = (
-    None,
-    True,
-    -1,
-    0,
-    2**70,
-    1e308,
-    float("nan"),
-    float("inf"),
-    "",
-    "x",
-    "\x1b[31m",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-    [None],
-    0.5,
-)
-#: Which value of a manifest, as shares of what there is at each depth; and what it becomes.
-CHANGES = st.lists(
-    st.tuples(st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4), st.sampled_from(range(len(ODD)))),
-    min_size=1,
-    max_size=2,
-)
 
 
 @pytest.fixture(scope="module")
@@ -57,27 +31,21 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def changed(value: Any, shares: list[float], odd: object) -> Any:  # noqa: ANN401  any JSON
-    """The value with one part in it another: as deep as the shares go, and there is something."""
-    if not shares or not isinstance(value, dict | list) or not value:
-        return odd
-    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-    key = keys[int(shares[0] * len(keys))]
-    inner = changed(value[key], shares[1:], odd)
-    if isinstance(value, dict):
-        return {**value, key: inner}
-    return [*value[:key], inner, *value[key + 1 :]]
-
-
 def load_or_refuse(folder: Path) -> None:
-    """A release, or a refusal that names it."""
+    """A release of whose page neither a terminal nor a browser obeys anything, or a refusal that names it."""
     try:
-        Release.load(folder)
+        release = Release.load(folder)
     except (ReleaseError, UnderstatedPrivacyError) as refused:
         refusal_of(refused, str(folder))
+        return
+    shown = parts(release, folder, None)
+    assert all(line.isprintable() for line in as_text(shown).split("\n"))
+    page = as_html(shown, release.domain)
+    assert all(line.isprintable() for line in page.split("\n"))
+    assert "<b>x</b>" not in page
 
 
-def with_a_change(saved: Path, folder: Path, name: str, changes: list[tuple[list[float], int]]) -> None:
+def with_a_change(saved: Path, folder: Path, name: str, changes: list[Change]) -> None:
     shutil.copytree(saved / name, folder, dirs_exist_ok=True)
     manifest = json.loads((folder / MANIFEST).read_text())
     for shares, odd in changes:
@@ -101,7 +69,7 @@ def with_damage(saved: Path, folder: Path, file: str, hits: list[Hit], at_the_en
 @cases(50)
 @given(name=st.sampled_from(sorted(PUBLISHERS)), changes=CHANGES)
 def test_a_manifest_of_odd_values_is_refused_in_words(
-    saved: Path, tmp_path: Path, name: str, changes: list[tuple[list[float], int]]
+    saved: Path, tmp_path: Path, name: str, changes: list[Change]
 ) -> None:
     with_a_change(saved, tmp_path / "x", name, changes)
 
@@ -109,7 +77,7 @@ def test_a_manifest_of_odd_values_is_refused_in_words(
 @pytest.mark.slow
 @cases(2_000)
 @given(name=st.sampled_from(sorted(PUBLISHERS)), changes=CHANGES)
-def test_many_manifests_are(saved: Path, tmp_path: Path, name: str, changes: list[tuple[list[float], int]]) -> None:
+def test_many_manifests_are(saved: Path, tmp_path: Path, name: str, changes: list[Change]) -> None:
     with_a_change(saved, tmp_path / "x", name, changes)
 
 

@@ -99,15 +99,23 @@ def shown(config: Path) -> Iterator[str]:
         yield f"#   {visible(name)}: {origin(name)}"
 
 
-def classes_in(value: Any, key: str = "") -> Iterator[str]:  # noqa: ANN401  what YAML holds
+def classes_in(value: Any) -> Iterator[str]:  # noqa: ANN401  what YAML holds
     """Texts that may name a class: those where classes are named, and dotted names anywhere whose last part is capitalised."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from classes_in(item, str(name))
-    elif isinstance(value, list):
-        for item in value:
-            yield from classes_in(item, key)
-    elif isinstance(value, str):
+    left, looked_at = [("", value)], set[tuple[str, int]]()  # aliases may lead to a part often, or into itself
+    while left:
+        key, part = left.pop()
+        if isinstance(part, str):
+            yield from _as_class(key, part)
+        elif (key, id(part)) not in looked_at:
+            looked_at.add((key, id(part)))
+            if isinstance(part, dict):
+                left += [(str(name), item) for name, item in part.items()]
+            elif isinstance(part, list):
+                left += [(key, item) for item in part]
+
+
+def _as_class(key: str, value: str) -> Iterator[str]:
+    if value:
         module, _, last = value.rpartition(".")
         dotted = module and all(part.isidentifier() for part in value.split("."))
         if key in ("class_path", "model", "data", "publisher") or (dotted and last[:1].isupper()):

@@ -18,7 +18,8 @@ import yaml
 
 from zoo.commands.benchmark.cell import CELL, Cell, cells_of, folder_of
 from zoo.commands.benchmark.command import keep
-from zoo.commands.benchmark.grid import SEARCH, TRIALS, Row, read_benchmark
+from zoo.commands.benchmark.grid import SEARCH, TRIALS, Row
+from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.metrics import METRICS, ranking_values
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.randomness.noise import OS_ENTROPY

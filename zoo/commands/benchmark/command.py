@@ -16,7 +16,8 @@ from rich.table import Table
 
 from zoo.commands.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
 from zoo.commands.benchmark.estimate import Estimate, duration
-from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, read_benchmark
+from zoo.commands.benchmark.grid import Benchmark, BenchmarkError
+from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.lease import LEASES, at_work
 from zoo.commands.benchmark.runner import Outcome, run_cells
 from zoo.run_folder import refusal, visible, write_json

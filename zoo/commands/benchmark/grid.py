@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from zoo import plugins, shipped
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: What a search may set: nothing that changes who is tested on what, or what the source publishes of.
 SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
+#: Of one benchmark; the largest that is shipped has a hundredth of this.
+MOST_CELLS = 100_000
 #: Where a cell's search leaves its trials, and the list of them.
 SEARCH, TRIALS = "search", "search.json"
 #: A key that means nothing is refused; a number in quotes is no number.
@@ -232,14 +235,16 @@ class Benchmark:
 
     def _check_names(self) -> None:
         """Every name makes a folder, and every row has a name of its own."""
-        rows = list(self.rows())
+        rows = list(islice(self.rows(), MOST_CELLS + 1))
         if not rows:
             raise BenchmarkError("No system runs on any task, so there is nothing to run.")
+        if len(rows) > MOST_CELLS or sum(len(self.seeds_of(row)) for row in rows) > MOST_CELLS:
+            raise BenchmarkError(f"A benchmark has at most {MOST_CELLS:,} cells. Cut it into several files.")
         for name in [*self.tasks, *self.systems, *(row.release for row in rows if row.release)]:
             if not slug(name):
                 raise BenchmarkError(f"{name!r} names a folder of runs, and needs a letter or a digit for that.")
-        lines = [f"{row.task}: {row.name}" for row in rows]
-        if repeated := sorted({line for line in lines if lines.count(line) > 1}):
+        lines = Counter(f"{row.task}: {row.name}" for row in rows)
+        if repeated := sorted(line for line, count in lines.items() if count > 1):
             raise BenchmarkError(f"Several rows are called {repeated}; give their releases different labels.")
 
     def _check_series(self, title: str, tasks: dict[int, str]) -> None:
@@ -336,45 +341,3 @@ def _with(settings: dict[str, Any], keys: Sequence[str], value: float) -> dict[s
     """The settings with another value at a path."""
     key, *rest = keys
     return {**settings, key: _with(settings.get(key) or {}, rest, value) if rest else value}
-
-
-class _Once(yaml.SafeLoader):
-    """YAML in which a key may be given once: of two values the last would silently win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping, refused if a key occurs twice."""
-        keys = [key.value for key, _ in node.value]
-        if repeated := sorted({key for key in keys if keys.count(key) > 1}):
-            raise yaml.constructor.ConstructorError(None, None, f"{repeated} given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def read_benchmark(path: Path) -> Benchmark:
-    """The benchmark of a YAML file; one that is missing, no YAML, or says what a benchmark does not know is refused."""
-    if not path.is_file():
-        raise BenchmarkError(f"No benchmark at {path}. Those that are shipped: python -m zoo configs list.")
-    try:
-        settings = yaml.load(path.read_text(encoding="utf-8"), Loader=_Once)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BenchmarkError(f"{path} is no YAML: {error}") from error
-    if not isinstance(settings, dict):
-        raise BenchmarkError(f"{path} holds no settings of a benchmark.")
-    try:
-        return TypeAdapter(Benchmark).validate_json(json.dumps(settings))
-    except ValidationError as error:
-        raise BenchmarkError(f"{path}: {_said(error)}") from error
-    except TypeError as error:  # a date, or a key that is no text
-        raise BenchmarkError(f"{path} holds a value that is no text, number, list or mapping: {error}.") from error
-
-
-def _said(error: ValidationError) -> str:
-    """Where the file is wrong and how, one sentence for each place."""
-    places = []
-    for found in error.errors():
-        cause = found.get("ctx", {}).get("error")
-        where = ".".join(str(part) for part in found["loc"])
-        message = str(cause) if isinstance(cause, ValueError) else f"{found['msg']}; got {found['input']!r}."
-        if found["type"] == "unexpected_keyword_argument":
-            message = "no such setting."
-        places.append(f"{where}: {message}" if where else message)
-    return " ".join(places)

@@ -16,7 +16,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -36,8 +37,29 @@ PATIENCE = 60.0
 """Seconds that a publisher waits for another one who is writing, which takes a moment."""
 
 _ROUNDING = 1e-9  # relative; what a calibration to a given epsilon may miss it by
+LONGEST_NAME = 256
+"""Characters of a name at most, as in a release."""
 _SPENT = {"number", "previous", "date", "entry", "domain", "data", "num_users", "record", "ledger"}
 _PUBLISHED = {"number", "previous", "date", "entry", "of", "release"}
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME
+
+
+#: What the values of a line are that nobody else checks.
+_VALUES: dict[str, Callable[[object], bool]] = {
+    "date": _is_name,
+    "domain": _is_name,
+    "data": _is_digest,
+    "release": _is_digest,
+    "num_users": lambda value: type(value) is int and value >= 0,
+    "of": lambda value: type(value) is int,
+}
 
 
 class BudgetError(ValueError):
@@ -214,7 +236,7 @@ class Budget:
             )
         try:
             return Cap(float(values["epsilon"]), float(values["delta"]), Relation(values["relation"]))
-        except (TypeError, ValueError) as error:
+        except (OverflowError, TypeError, ValueError) as error:
             raise self._altered(0, str(error)) from error
 
     def _entry(self, number: int, line: bytes, found: dict[int, Spent]) -> None:
@@ -222,6 +244,8 @@ class Budget:
         values = self._values(number, line, _SPENT, _PUBLISHED)
         if values["number"] != number or values["previous"] != self._last:
             raise self._altered(number, "it does not follow the line before it")
+        if wrong := [name for name, right in _VALUES.items() if name in values and not right(values[name])]:
+            raise self._altered(number, f"{wrong[0]} is {str(values[wrong[0]])[:80]!r}")
         try:
             if "of" in values:
                 before = found[values["of"]]

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from tests.tiny import SIZES
-from zoo.commands.benchmark.grid import Benchmark, read_benchmark
+from zoo.commands.benchmark.grid import Benchmark
+from zoo.commands.benchmark.grid_file import read_benchmark
 
 #: Popularity: the quickest run there is.
 POPULARITY: dict[str, Any] = {

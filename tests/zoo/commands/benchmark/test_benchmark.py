@@ -13,7 +13,7 @@ import pytest
 from tests.zoo.commands.benchmark.processes import POPULARITY, run, times, unruly_methods
 from zoo.commands.benchmark import command
 from zoo.commands.benchmark.cell import CELL, cells_of, digest_of
-from zoo.commands.benchmark.grid import read_benchmark
+from zoo.commands.benchmark.grid_file import read_benchmark
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 

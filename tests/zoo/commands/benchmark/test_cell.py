@@ -16,7 +16,8 @@ from jsonargparse import ArgumentParser
 from datamodules import CrossDomainDataModule
 from zoo.commands.benchmark.cell import CELL, LOG, Cell, cells_of
 from zoo.commands.benchmark.fit import logged_to
-from zoo.commands.benchmark.grid import Benchmark, read_benchmark, slug
+from zoo.commands.benchmark.grid import Benchmark, slug
+from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.search import any_settings
 from zoo.commands.cli import import_names
 from zoo.publisher import Publisher

@@ -9,7 +9,8 @@ import pytest
 
 from tests.zoo.commands.benchmark.grids import names, released, searched, system
 from zoo.commands.benchmark.cell import cells_of
-from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, Range, Search, read_benchmark
+from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, Range, Search
+from zoo.commands.benchmark.grid_file import read_benchmark
 
 ROOT = Path(__file__).parents[4]
 Write = Callable[..., Path]

@@ -17,7 +17,8 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from zoo import Release
 from zoo.commands.benchmark.cell import cells_of
 from zoo.commands.benchmark.fit import Trial
-from zoo.commands.benchmark.grid import TRIALS, Benchmark, Range, Search, read_benchmark
+from zoo.commands.benchmark.grid import TRIALS, Benchmark, Range, Search
+from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.search import settings, suggest
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent
