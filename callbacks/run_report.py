@@ -27,6 +27,8 @@ from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visibl
 
 #: What the figures of a stage are called.
 NAMES = {"test": "test", "val": "validation"}
+#: What a batch is counted in, by the form of batches that a method wants.
+UNITS = {"users": "users", "pairs": "observed pairs", "triples": "observed pairs"}
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 
 
@@ -54,6 +56,8 @@ class RunReport(Callback):
         summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             Console().print(data_table(summary))
+            if said := batch_in_words(trainer, pl_module):
+                Console().print(said)
         self._write(trainer, "data.json", summary)
         self._write_records(trainer, pl_module)
 
@@ -124,6 +128,19 @@ class RunReport(Callback):
         if self.folder is not None and trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / name, value)
+
+
+def batch_in_words(trainer: Trainer, method: Any) -> str:  # noqa: ANN401  any recommender
+    """What several processes take in a step together; nothing of one process, whose batch is the one that was set."""
+    number = trainer.world_size
+    if number == 1:
+        return ""
+    size, unit = trainer.datamodule.batch_size, UNITS[method.batches]  # type: ignore[attr-defined]
+    of = f" over {trainer.accumulate_grad_batches} batches" if trainer.accumulate_grad_batches > 1 else ""
+    return (
+        f"{number} processes take {size} {unit} each in a batch, {number * size} together; a step follows the mean of their "
+        f"gradients{of}. --data.batch_size {max(size // number, 1)} takes as many as one process."
+    )
 
 
 def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401  any datamodule, any recommender

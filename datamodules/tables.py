@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import polars as pl
+from pytorch_lightning.utilities import rank_zero_only
 
 from datamodules.opening import opened
 from datamodules.times import whole_times
@@ -78,8 +79,9 @@ def _report_conflicts(table: pl.DataFrame, path: Path) -> None:
 
 @cache
 def warn_once(text: str) -> None:
-    """Say something of the data, once however often they are read."""
-    logger.warning("%s", text)
+    """Say something of the data, once however often and by how many processes they are read."""
+    if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
+        logger.warning("%s", text)
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:

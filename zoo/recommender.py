@@ -1,7 +1,7 @@
 """Recommender: what every method shares. Ceremony only; no science lives here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,7 +11,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
-from zoo.data.random_states import RandomState, go_on_from, kept_states, random_states
+from zoo.data.random_states import RandomState, go_on_from, kept_states, part_streams, random_states
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.metrics import (
     SELECTION_METRIC,
@@ -122,6 +122,8 @@ class Recommender(Given, LightningModule, ABC):
         """Build the networks once the datamodule knows the sizes."""
         if self.has_trainer:  # load_from_checkpoint calls this too, before on_load_checkpoint
             self._build_once(self.data.sizes)
+            # What DDP leaves alone: it would send buffers before a pass, and wait for a process without a case to validate.
+            self._ddp_params_and_buffers_to_ignore = [*self.worked_out_by_each]
 
     def _build_once(self, sizes: Sizes) -> None:
         if self.sizes is None:
@@ -141,17 +143,25 @@ class Recommender(Given, LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """Read the target's ratings and the releases into buffers."""
-        if self.batches in ("once", "steps") and self.trainer.world_size > 1:
-            raise ValueError(
-                f"{type(self).__name__} is solved by one process; got {self.trainer.world_size} processes. "
-                "Set trainer.devices to 1."
-            )
+        if stage == "fit":
+            self.check_processes(self.trainer.world_size)
         self.check_signs(self.data.signs)
         self.read_data(self.data)
-        # Rows are the same on every rank and are not trained: nothing to broadcast before each forward pass.
-        self._ddp_params_and_buffers_to_ignore = [
-            name for name, _ in self.named_buffers() if name not in self.state_dict()
-        ]
+
+    @property
+    def alone(self) -> str:
+        """Why several processes may not train it together, in words that follow its name; empty where they may."""
+        return "is solved by one process" if self.batches in ("once", "steps") else ""
+
+    @property
+    def worked_out_by_each(self) -> Sequence[str]:
+        """Names of buffers and parameters that every process works out by itself, and so alike: all buffers."""
+        return [name for name, _ in self.named_buffers()]
+
+    def check_processes(self, number: int) -> None:
+        """Refuse, with a `ValueError`, to be trained by several processes where one has to do it; they may all score."""
+        if number > 1 and self.alone:
+            raise ValueError(f"{type(self).__name__} {self.alone}; got {number} processes. Set trainer.devices to 1.")
 
     def check_signs(self, signs: bool) -> None:
         """Refuse ratings that are signs where the method learns from implicit feedback, and the other way round."""
@@ -398,10 +408,15 @@ class Recommender(Given, LightningModule, ABC):
         refuse_other_data(kept, self.data.digests)
 
     def on_train_start(self) -> None:
-        """Continue the random stream of the checkpoint, so that a resumed run equals an unbroken one."""
+        """Begin a random stream for each process; continue those of a checkpoint, so that a resumed run equals an unbroken one."""
         self._means.clear()  # of an epoch that was broken off
+        if self.trainer.world_size > 1:  # all else begins as the first process has it by now
+            kept = self.state_dict()
+            for name in [name for name in self.worked_out_by_each if name in kept]:  # in one order for all
+                kept[name].copy_(self.trainer.strategy.broadcast(kept[name]))
         states, self._random_states = self._random_states, []
         if not states:
+            part_streams(self.global_rank)
             return
         go_on_from(states, self.global_rank, self.device)
         if len(states) != self.trainer.world_size:

@@ -60,7 +60,7 @@ CLIENTS_AND_SERVER = (
         ("a client's loss is a sum", "/ ((1 + self.num_negatives) * own.lengths)", "/ 1"),
         ("the first layer is scored while training", "copies=copies).users[:, -1]", "copies=copies).users[:, 0]"),
         ("the first layer is scored", "self.layers(users)[:, -1]", "self.layers(users)[:, 0]"),
-        ("who is left out keeps what broke it", "self._moved = batch.users[finite]", "self._moved = batch.users[finite | ~finite]"),
+        ("who is left out keeps what broke it", "self._moved = users[finite]", "self._moved = users[finite | ~finite]"),
         ("clients do not keep their vectors", "own_vectors()[users] = vectors", "own_vectors()[users] += 0 * vectors"),
         ("who has nothing has a vector", "(self.target_rows.counts() > 0)[:, None, None]", "1"),
     ),

@@ -30,7 +30,19 @@ from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, read_checkpoin
 from zoo.runs.known_classes import importing_nothing
 from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
+from zoo.runs.together import LostProcessError, ending_together, is_first, let_the_first_speak
 from zoo.target_data import ReleaseMismatchError
+
+#: What ends with its message.
+REFUSALS = (
+    OSError,
+    TypeError,
+    ValueError,
+    MisconfigurationException,
+    DivergedError,
+    LostProcessError,
+    ReleaseMismatchError,
+)
 
 
 class ZooTrainer(Trainer):
@@ -161,7 +173,7 @@ class ZooCLI(LightningCLI):
             super().parse_arguments(parser, args)
         else:
             self.config = _parsed_to_resume(parser, run, given)
-        if args is None and os.environ.get("LOCAL_RANK", "0") == "0":  # somebody at a terminal, once
+        if args is None and is_first():  # somebody at a terminal, once
             sys.stderr.writelines(f"{said}\n" for said in dropped(plain(self.settings())))
         self.asked = plain(self.settings().get("model"))
 
@@ -229,7 +241,7 @@ class ZooCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Find the inputs, or publish them here; what cannot be trained is refused before."""
-        folder = folder_of_run(self.trainer)
+        folder = self.run_folder = folder_of_run(self.trainer)
         self.new_folder = None if folder is None or folder.exists() else folder
         with self._leaving_nothing_empty():
             check_run(self.model, self.datamodule, self.trainer)
@@ -274,29 +286,40 @@ class ZooCLI(LightningCLI):
     def fit(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Train; whoever interrupts it is told how to go on."""
         arguments.pop("resume", None)
-        with self._interruptible(), self._leaving_nothing_empty():
+        with self._interruptible(), self._leaving_nothing_empty(), ending_together(self.trainer):
             self.trainer.fit(**arguments)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Ends with words and a code of its own where somebody interrupts the training, or its test."""
+        """Ends with words and a code of its own where somebody interrupts the training, or its test; tells how to go on."""
+        folder = self.run_folder  # as it was before: to ask for it now would ask processes that may be gone
         try:
             yield
         except SystemExit:  # Lightning's own end after Ctrl-C
             if not self.trainer.interrupted:
                 raise
-            folder = folder_of_run(self.trainer)
             if folder is not None and self.trainer.is_global_zero:
-                sys.stderr.write(how_to_go_on(folder) + "\n")
+                sys.stderr.write(f"Interrupted{how_to_go_on(folder)}\n")
             sys.exit(INTERRUPTED)
+        except LostProcessError as error:
+            if folder is not None and self.trainer.is_global_zero:
+                raise LostProcessError(f"{str(error).removesuffix('.')}{how_to_go_on(folder)}") from error
+            raise
 
     def validate(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Without Lightning's table: the run's own report is the one table."""
-        self.trainer.validate(**arguments, verbose=False)
+        with ending_together(self.trainer):
+            self.trainer.validate(**arguments, verbose=False)
 
     def test(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Likewise."""
-        self.trainer.test(**arguments, verbose=False)
+        with ending_together(self.trainer):
+            self.trainer.test(**arguments, verbose=False)
+
+    def predict(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
+        """Recommendations, which the run's writer keeps."""
+        with ending_together(self.trainer):
+            self.trainer.predict(**arguments)
 
     def after_fit(self) -> None:
         """Test the chosen checkpoint once, and end with the table."""
@@ -305,7 +328,7 @@ class ZooCLI(LightningCLI):
         if dry or self.trainer.interrupted:
             return
         if len(self.datamodule.test.users):
-            with self._interruptible():
+            with self._interruptible(), ending_together(self.trainer):
                 test_best(self.model, self.datamodule, self.trainer)
         folder = self.trainer.log_dir  # asks every process, so not inside the branch below
         if self.trainer.is_global_zero and self.trainer.loggers:
@@ -339,18 +362,18 @@ def main() -> None:
     try:
         with quietly():
             ZooCLI()
-    except (OSError, TypeError, ValueError, MisconfigurationException, DivergedError, ReleaseMismatchError) as error:
-        if os.environ.get("ZOO_TRACEBACK"):
-            raise
-        sys.exit(refusal(error))
-    except RuntimeError as error:
-        if os.environ.get("ZOO_TRACEBACK") or not (said := of_monitor(str(error))):
-            raise
-        sys.exit(said)
-    except Exception as error:
-        if os.environ.get("ZOO_TRACEBACK") or not type(error).__module__.startswith("wandb."):
-            raise
-        sys.exit(f"W&B: {refusal(error)} Without an account: WANDB_MODE=offline, or leave the logger out.")
     except KeyboardInterrupt:  # before there is a run
         sys.stderr.write("Interrupted before the training began.\n")
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("ZOO_TRACEBACK") or not (said := in_a_sentence(error)):
+            raise
+        let_the_first_speak()
+        sys.exit(said)
+
+
+def in_a_sentence(error: Exception) -> str:
+    """What is said of an error that somebody can do something about; nothing of a slip of ours, which has a traceback."""
+    if type(error).__module__.startswith("wandb."):
+        return f"W&B: {refusal(error)} Without an account: WANDB_MODE=offline, or leave the logger out."
+    return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error))

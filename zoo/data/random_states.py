@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from zoo.data.training import seeded
+
 RandomState = list[Tensor]
 """Torch's own state of one process, and where it computes on a GPU that of the GPU's."""
 
@@ -26,11 +28,20 @@ def kept_states(kept: Sequence[RandomState] | RandomState) -> list[RandomState]:
     return [[first, *others]] if isinstance(first, Tensor) else [first, *others]
 
 
+def part_streams(rank: int) -> None:
+    """Give every process but the first a stream of its own, by its rank; the first goes on as it would alone.
+
+    All begin with one seed: without this they would leave out the same numbers, and draw the same pairs of a release.
+    """
+    if rank:
+        torch.manual_seed(seeded(int(torch.randint(1 << 62, ())), rank).initial_seed())
+
+
 def go_on_from(states: Sequence[RandomState], rank: int, device: torch.device) -> None:
-    """Continue as the process of this rank would have; one that there was none of goes on as it is."""
-    if rank >= len(states):
-        return
-    own = states[rank]
+    """Continue as the process of this rank would have; one that there was none of gets a stream of its own."""
+    own = states[rank if rank < len(states) else 0]
     torch.set_rng_state(own[0].cpu())
     if len(own) > 1 and device.type == "cuda":
         torch.cuda.set_rng_state(own[1].cpu())
+    if rank >= len(states):
+        part_streams(rank)

@@ -1,11 +1,14 @@
 """Adversarial: what methods of two networks that learn against each other share. Ceremony only, as in the base."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import Optimizer
 
 from zoo.data.batches import Batch
@@ -20,7 +23,8 @@ class Adversarial(Recommender):
     batch costs either. Penalties are added to ``critic`` and to ``generator``. One for ``loss`` is the generator's too; such
     penalties are summed over the rows of a batch, and the losses here are means over users, so it is divided by their number.
 
-    All random numbers come from the global stream, which checkpoints keep: a resumed run equals an unbroken one.
+    All random numbers come from the global stream, which checkpoints keep: a resumed run equals an unbroken one. Several
+    processes take each step together, with the mean of their gradients; what a loss reads of a whole batch is of each one's own.
     """
 
     generator: nn.Module
@@ -46,15 +50,6 @@ class Adversarial(Recommender):
     def discriminator_step(self, batch: Batch) -> Outputs:
         """``loss`` of the discriminator, and those of ``exposes`` that a penalty on it may want."""
 
-    def setup(self, stage: str) -> None:
-        """Refuse several processes, then read the data."""
-        if self.trainer.world_size > 1:
-            raise ValueError(
-                f"{type(self).__name__} takes the steps of its two networks in one process; got "
-                f"{self.trainer.world_size}. Set trainer.devices to 1."
-            )
-        super().setup(stage)
-
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """One step of the discriminator, then one of the generator, on the same users."""
         optimizers: Any = self.optimizers()
@@ -71,10 +66,32 @@ class Adversarial(Recommender):
     def _learn(self, optimizer: Optimizer, loss: Tensor) -> None:
         optimizer.zero_grad()
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self.manual_backward(loss, inputs=own)  # the other network's gradients are not wanted, nor worked out
+        strategy: Any = self.trainer.strategy
+        # What averages gradients by itself would wait for those of the other network, too.
+        with strategy.block_backward_sync() if self.trainer.world_size > 1 else nullcontext():
+            self.manual_backward(loss, inputs=own)  # the other network's gradients are not wanted, nor worked out
+        if self.trainer.world_size > 1:
+            average_gradients(own, strategy.reduce)
         optimizer.step()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam for each network, the discriminator's first."""
         players = {"discriminator": self.discriminator, "generator": self.generator}
         return [torch.optim.Adam(net.parameters(), fused=True, **self.adam[name]) for name, net in players.items()]
+
+
+def average_gradients(parameters: Sequence[nn.Parameter], reduce: Callable[..., Tensor]) -> None:
+    """Put the mean over processes in the place of each gradient; one that no process has stays None.
+
+    Args:
+        parameters: The same in every process.
+        reduce: Takes a tensor and ``reduce_op``, and gives what all processes have together, as a strategy of Lightning does.
+    """
+    there = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=parameters[0].device)
+    anywhere = reduce(there, reduce_op="sum") > 0
+    learned = [parameter for parameter, some in zip(parameters, anywhere.tolist(), strict=True) if some]
+    for parameter in learned:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [parameter.grad for parameter in learned if parameter.grad is not None]
+    vector_to_parameters(reduce(parameters_to_vector(gradients), reduce_op="mean"), gradients)

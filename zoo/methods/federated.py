@@ -79,12 +79,15 @@ class Federated(Recommender):
         if self.privacy is not None:
             self.private_gradient = self.privacy.rounds(sizes["num_users"])
 
+    @property
+    def alone(self) -> str:
+        """Processes would each draw clients and noise of their own in a private round."""
+        return (
+            "" if self.privacy is None else "plays private rounds in one process, which draws all clients and the noise"
+        )
+
     def setup(self, stage: str) -> None:
-        """Refuse several processes, each of which would have clients of its own, and half precision; then read the ratings."""
-        if self.trainer.world_size > 1:
-            raise ValueError(
-                f"{type(self).__name__} plays its rounds in one process; got {self.trainer.world_size}. Set trainer.devices to 1."
-            )
+        """Refuse half precision where rounds are private; then read the ratings."""
         if self.privacy is not None and (precision := self.trainer.precision) != "32-true":
             raise ValueError(
                 f"Private rounds are played in single precision; got {precision!r}. Set trainer.precision to 32-true."

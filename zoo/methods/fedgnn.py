@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from zoo.data.batches import Batch
 from zoo.federated.clients import Copies, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
+from zoo.federated.rounds import Played, gathered
 from zoo.federated.updates import ClientUpdates, surrogate_loss, weighted_mean, with_pseudo_rows
 from zoo.methods.federated import Federated
 from zoo.nn.ego_graph import Attention, EgoGraphs
@@ -157,6 +158,11 @@ class FedGNN(Federated):
         self.items = nn.Parameter(nn.init.normal_(torch.empty(items, self.num_factors), std=0.1))
         self.graphs = EgoGraphs(self.num_factors, self.num_layers, self.attention)
 
+    @property
+    def worked_out_by_each(self) -> list[str]:
+        """All but the items: every process has the whole round, and DDP would wait for parts that a round leaves out."""
+        return [*super().worked_out_by_each, *(name for name, _ in self.named_parameters() if name != "items")]
+
     def on_fit_start(self) -> None:
         """Refuse clients who have every item, and say so where a round asks for more clients than there are."""
         super().on_fit_start()
@@ -244,10 +250,13 @@ class FedGNN(Federated):
         return means + further
 
     def step(self, batch: Batch) -> Outputs:
-        """A round: the clients' mean loss, with a gradient that is what the server steps along; no loss where it is private."""
+        """A round: the clients' mean loss, with a gradient that is what the server steps along; no loss where it is private.
+
+        Several processes play their clients each, and one round of all of them.
+        """
         if self.private_gradient is not None:
             return self._private_round(self.private_gradient)
-        updates, vectors, losses = self.play(batch.users)
+        users, updates, vectors, losses = gathered(Played(batch.users, *self.play(batch.users)))
         self.fetched = torch.bincount(updates.clients, minlength=len(updates.weights))
         finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
         if not finite.any():
@@ -258,7 +267,7 @@ class FedGNN(Federated):
         if not finite.all():
             updates = updates.without(~finite)
         self.sent, self._left_out = updates, int((~finite).sum())
-        self._moved = batch.users[finite], vectors[finite]
+        self._moved = users[finite], vectors[finite]
         mean = weighted_mean(updates, len(self.items))
         shares = (updates.weights / updates.weights.sum()).to(losses.dtype)
         loss = (shares * losses.where(finite, 0.0)).sum()
@@ -296,9 +305,9 @@ class FedGNN(Federated):
             return self._private_step(batch, self.private_gradient)
         loss = super().training_step(batch, batch_idx)
         self._keep_vectors()
-        if self._left_out:
+        if self._left_out and self.sent is not None:
             warnings.warn(
-                f"{self._left_out} of {len(batch.users)} clients had updates that are not finite and were left out.",
+                f"{self._left_out} of {len(self.sent.weights)} clients had updates that are not finite and were left out.",
                 stacklevel=2,
             )
         left_out = float(self._left_out)

@@ -159,13 +159,13 @@ class SPPG(Recommender):
 
     # Training.
 
+    @property
+    def alone(self) -> str:
+        """Several processes would each draw a sample and noise of its own."""
+        return "takes its steps in one process, since what is accounted for is one sample and one noise a step"
+
     def setup(self, stage: str) -> None:
-        """Refuse several processes and half precision, under which the guarantee would not hold, then read the ratings."""
-        if self.trainer.world_size > 1:
-            raise ValueError(
-                f"SPPG takes its steps in one process; got {self.trainer.world_size}. Each would draw a sample and noise of "
-                "its own, which is not what is accounted for. Set trainer.devices to 1."
-            )
+        """Refuse half precision, under which the guarantee would not hold, then read the ratings."""
         if (precision := self.trainer.precision) != "32-true":
             raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set trainer.precision to 32-true.")
         super().setup(stage)

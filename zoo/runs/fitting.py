@@ -24,6 +24,7 @@ from zoo.publisher import Publisher
 from zoo.recommender import Recommender
 from zoo.run_folder import CONFIG, class_path, folder_of_run, plain, whole
 from zoo.runs.inputs import HANDOVER, UsageError, resolve
+from zoo.runs.together import ending_together
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (
@@ -71,7 +72,8 @@ def loggers(
 
 
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
-    """Refuse what cannot be trained, before anything is published."""
+    """Refuse what cannot be trained, before anything is published and any other process is started."""
+    method.check_processes(trainer.world_size)
     evaluation = data.evaluation
     watched = [str(c.monitor) for c in trainer.early_stopping_callbacks if str(c.monitor).startswith("val/")]
     if watched and not evaluation.has_validation:
@@ -119,7 +121,7 @@ class Run:
 
     def test(self) -> dict[str, float]:
         """Test the checkpoint that validation chose; gives the figures, which the run folder keeps too."""
-        with quietly():
+        with quietly(), ending_together(self.trainer):
             test_best(self.method, self.data, self.trainer)
         return {name: float(value) for name, value in self.trainer.callback_metrics.items() if name.startswith("test/")}
 
@@ -198,7 +200,8 @@ def fit(
             data.release_paths, data.users = dict(inputs.releases), inputs.users
             written |= plain({"seed_everything": seed, "trainer": trainer, "model": method, "data": data})
             written["data"]["init_args"] |= {"releases": inputs.plain()["paths"] or None, "users": inputs.users}
-            made.fit(method, datamodule=data)
+            with ending_together(made):
+                made.fit(method, datamodule=data)
         finally:
             os.environ.pop(HANDOVER, None)
     folder = made.log_dir

@@ -17,6 +17,7 @@ from zoo.release.release import Release
 from zoo.release.signature import SigningKey
 from zoo.run_folder import visible
 from zoo.runs.inputs import UsageError
+from zoo.runs.together import is_first
 
 
 def publish(
@@ -41,10 +42,11 @@ def publish(
         about: What is said of the release to whoever gets it; public.
 
     Returns:
-        The release, as it was written; ``print(release.record)`` says what it guarantees.
+        The release, as it was written; ``print(release.record)`` says what it guarantees. Other processes than the first of a run,
+        which come to the same line of a script later, get the one that it has written, and pay nothing.
 
     Raises:
-        UsageError: There are several sources, and none is named.
+        UsageError: There are several sources, and none is named; or this is not the first process, and that has not published yet.
         FileExistsError: There is something at ``out``: a release is never overwritten.
         BudgetExceededError: The budget cannot pay for it.
     """
@@ -54,6 +56,8 @@ def publish(
             f"This experiment has the sources {list(names)}; say which is yours: --source NAME, in Python source=NAME."
         )
     name = source or names[0]
+    if not is_first():
+        return _of_the_first(out)
     if out.exists():
         raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
     # What cannot be read is said before anything is spent.
@@ -62,6 +66,16 @@ def publish(
     ratings = data.source(name)
     published = About.today(about, f"cdr-zoo {zoo.__version__}")
     return publish_release(publisher, ratings, name, out, published, paid_from, key)
+
+
+def _of_the_first(out: Path) -> Release:
+    """What the first process of a run has published, in another that runs the same script: nothing is published twice."""
+    if not out.is_dir():
+        raise UsageError(
+            f"This process is not the first of its run, which alone publishes, and there is no release at {out} yet. Publish "
+            "before several processes are started: python -m zoo publish."
+        )
+    return Release.load(out)
 
 
 def publish_release(

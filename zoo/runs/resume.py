@@ -95,12 +95,12 @@ def _epochs(asked: int | None) -> float:
 
 
 def how_to_go_on(run: Path) -> str:
-    """What somebody who has interrupted a run is told."""
+    """What somebody is told whose run was interrupted: the end of a sentence, and the command to go on with."""
     try:
         checkpoint_of(run)
     except UsageError:
-        return "Interrupted before an epoch was finished, so there is nothing to go on from."
-    return f"Interrupted. To go on:\n  python -m zoo fit {OPTION} {shlex.quote(str(run))}"
+        return " before an epoch was finished, so there is nothing to go on from."
+    return f". To go on:\n  python -m zoo fit {OPTION} {shlex.quote(str(run))}"
 
 
 def remove_if_empty(run: Path) -> None:

@@ -330,14 +330,21 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
         FedGNN(**settings)
 
 
-def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = FedGNN()
-    monkeypatch.setattr(Trainer, "world_size", 2)
-    method.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+def test_private_rounds_of_several_processes_are_refused() -> None:
+    FedGNN().check_processes(2)
+    private = FedGNN(epsilon=8.0, clip=0.5)
+    private.check_processes(1)
     with pytest.raises(
-        ValueError, match=r"FedGNN plays its rounds in one process; got 2\. Set trainer\.devices to 1\."
+        ValueError,
+        match="FedGNN plays private rounds in one process, which draws all clients and the noise; got 2 processes",
     ):
-        method.setup("fit")
+        private.check_processes(2)
+
+
+def test_processes_work_out_all_but_the_items_alike() -> None:
+    method = begun()
+    assert {*method.worked_out_by_each} >= {"factors", "graphs.sending", "item_counts"}
+    assert "items" not in method.worked_out_by_each
 
 
 def test_the_block_is_that_of_the_settings() -> None:

@@ -162,7 +162,7 @@ def test_half_precision_is_refused_by_whatever_name_it_runs() -> None:
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "world_size", property(lambda _self: 2))
     assert_refused(
-        "SPPG takes its steps in one process; got 2. Each would draw a sample and noise of its own, which is not"
+        "SPPG takes its steps in one process, since what is accounted for is one sample and one noise a step; got 2 processes"
     )
 
 

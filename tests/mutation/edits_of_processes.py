@@ -1,0 +1,31 @@
+"""Slips in what several processes of one run share, and in what each has of its own."""
+
+from tests.mutation.edit import edits_of
+
+PROCESSES = (
+    *edits_of(
+        "zoo/data/random_states.py",
+        ("tests/zoo/data/test_random_states.py",),
+        ("every process draws the same", "    if rank:\n", "    if not rank:\n"),
+        ("a process goes on with another's numbers", "states[rank if rank < len(states) else 0]", "states[0]"),
+        ("a new process goes on as the first", "    if rank >= len(states):\n", "    if rank > len(states):\n"),
+    ),
+    *edits_of(
+        "zoo/recommender.py",
+        ("tests/zoo/data/test_random_states.py", "tests/zoo/methods/one_bit_mc/test_method.py"),
+        ("every process begins as the first", "part_streams(self.global_rank)", "part_streams(0)"),
+        ("several processes solve a closed form", "if number > 1 and self.alone:", "if number > 2 and self.alone:"),
+    ),
+    *edits_of(
+        "zoo/methods/adversarial.py",
+        ("tests/zoo/methods/test_adversarial.py",),
+        ("gradients of processes are added up", 'reduce_op="mean"', 'reduce_op="sum"'),
+        ("what nobody has learned decays", 'reduce_op="sum") > 0', 'reduce_op="sum") >= 0'),
+    ),
+    *edits_of(
+        "zoo/federated/rounds.py",
+        ("tests/zoo/federated/test_rounds.py",),
+        ("a client of two processes counts twice", "~torch.isin(part.users, seen)", "part.users >= 0"),
+        ("clients of another process are mixed up", "one.clients + start", "one.clients"),
+    ),
+)
