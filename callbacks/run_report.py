@@ -1,5 +1,6 @@
 """RunReport: what a run says of itself, on the terminal and in its folder."""
 
+import hashlib
 import resource
 import sys
 import time
@@ -37,7 +38,8 @@ class RunReport(Callback):
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release, and of the training where it has
     one, under the method's name), ``metrics.json`` (figures of the test, seconds, epochs, parameters, peak memory of the
-    process in MiB, for each release its bytes and its privacy in one line, and what chance and item counts reach on the cases).
+    process in MiB, for each release its bytes and its privacy in one line, what chance and item counts reach on the cases, and
+    digests of what was tested, by which reports tell whether two runs may stand in one table).
     """
 
     def __init__(self) -> None:
@@ -102,6 +104,7 @@ class RunReport(Callback):
             "ranked_by_item_counts": by_counts,
             "metrics": figures,
             "references": beside,
+            "tested": tested_on(data, stage),
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
             "release_bytes": {
                 name: sum(path.stat().st_size for path in data.release_paths[name].iterdir() if path.is_file())
@@ -156,6 +159,13 @@ def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401 
     counts = torch.from_numpy(np.bincount(data.train.matrix.indices, minlength=data.train.num_items))
     full = data.full_ranking is True or (data.full_ranking == "test" and stage == "test")
     return references(counts, cases, data.ks, data.ties, full, data.sampled_ranking)
+
+
+def tested_on(data: Any, stage: str) -> dict[str, str]:  # noqa: ANN401  any datamodule
+    """SHA-256 of the target's ratings, trained on and held out, and of the candidates of a stage."""
+    cases = data.test if stage == "test" else data.validation
+    candidates = hashlib.sha256(cases.candidates.contiguous().numpy())
+    return {"ratings": data.digests[data.target], "candidates": candidates.hexdigest()}
 
 
 def data_table(summary: dict[str, Any]) -> Table:

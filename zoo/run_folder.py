@@ -30,6 +30,28 @@ PRIVACY = "privacy.json"
 #: What the test found and what training took, and how tables call what the test measures.
 METRICS, METRIC_NAMES = "metrics.json", {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
 
+#: Settings that make no other run: where and how it computes, where data lie (digests know what they are), what is shown.
+FREE = (
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.strategy",
+    "trainer.num_nodes",
+    "trainer.logger",
+    "trainer.default_root_dir",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "trainer.log_every_n_steps",
+    "trainer.max_time",
+    "trainer.profiler",
+    "checkpoint.keep_last",
+    "recommendations",
+    "data.init_args.root",
+    "data.init_args.releases",
+    "data.init_args.trusted",
+    "data.init_args.users",
+    "data.init_args.evaluation_batch_size",
+)
+
 
 def folder_of_run(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, without Lightning
     """Where a run lies, None where nothing is logged. It asks every process, so every process has to call it."""

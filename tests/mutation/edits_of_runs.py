@@ -231,13 +231,49 @@ RUNS = (
     *edits_of(
         f"{REPORT}/tables.py",
         (f"{OF_REPORT}/test_tables.py",),
-        (
-            "the worst row is bold",
-            "max(line.mean(ranking, m) for line in lines)",
-            "min(line.mean(ranking, m) for line in lines)",
-        ),
         ("half of all gains are significant", "if value < 0.05 else text", "if value < 0.5 else text"),
         ("edges belong to the next slice", "(items > low) & (items <= high)", "(items >= low) & (items < high)"),
+    ),
+    *edits_of(
+        f"{REPORT}/leaderboard.py",
+        (f"{OF_REPORT}/test_leaderboard.py",),
+        ("the worst row is bold", "max(_or_least(row[i]) for row in means)", "min(_or_least(row[i]) for row in means)"),
+        (
+            "the worst row comes first",
+            "-_or_least(line.mean(ranking, DECIDING))",
+            "_or_least(line.mean(ranking, DECIDING))",
+        ),
+        (
+            "pairs are tested one by one",
+            "holm([comparison.p_value for comparison in tested.values()])",
+            "[c.p_value for c in tested.values()]",
+        ),
+    ),
+    *edits_of(
+        f"{REPORT}/lists.py",
+        (f"{OF_REPORT}/test_lists.py",),
+        ("a tie is a hit of all", "hits = share * (k - before)", "hits = m * (k - before)"),
+        ("held-out items do not push each other down", 'pl.col("above") + h,', 'pl.col("above"),'),
+        (
+            "average precision is over all that were held out",
+            'pl.col("held_out").clip(upper_bound=k)',
+            'pl.col("held_out")',
+        ),
+    ),
+    *edits_of(
+        f"{REPORT}/run_folders.py",
+        (f"{OF_REPORT}/test_run_folders.py",),
+        (
+            "whatever was held out is compared",
+            "if key in ours.keys() & theirs.keys() and ours[key] != theirs[key]",
+            "if False",
+        ),
+        ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
+    ),
+    *edits_of(
+        f"{REPORT}/overview.py",
+        (f"{OF_REPORT}/test_overview.py",),
+        ("rows below the baseline are counted above", "sum(gain.users.difference > 0 for gain in sure)", "len(sure)"),
     ),
     *edits_of(
         f"{REPORT}/papers.py",

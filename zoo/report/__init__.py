@@ -1,1 +1,1 @@
-"""What a benchmark's runs say, as tables, figures and pages."""
+"""What runs say, of a benchmark or without one, as tables, figures and pages."""

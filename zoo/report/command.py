@@ -1,6 +1,7 @@
 """``python -m zoo report``: what a benchmark's runs say."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from zoo.report.files import attention_csv, gains_csv, negative_transfer_csv, re
 from zoo.report.gains import gains
 from zoo.report.negative_transfer import transfers
 from zoo.report.page import context, render
-from zoo.report.results import Results, ResultsError, read_results
-from zoo.run_folder import refusal, visible, write_together
+from zoo.report.results import BASELINE, Results, ResultsError, read_results
+from zoo.report.run_folders import read_run_folders
+from zoo.run_folder import CONFIG, refusal, visible, write_together
 
 #: Written by hand, put at the top of the page.
 NOTES = "notes.md"
@@ -23,12 +25,15 @@ def parser() -> argparse.ArgumentParser:
     """Options of the command."""
     made = argparse.ArgumentParser(
         prog="python -m zoo report",
-        description="Tables, paired tests, curves, slices and cost of a benchmark's finished runs, as Markdown (README.md), CSV "
-        "(results.csv, gains.csv), figures (SVG) and one self-contained HTML page (report.html).",
+        description="Leaderboards, paired tests, curves, slices and cost of a benchmark's finished runs, or of any runs that fit "
+        "has left, as Markdown (README.md), CSV (results.csv, gains.csv), figures (SVG) and one self-contained HTML page "
+        "(report.html). Runs that were tested on other items, candidates or data stand in tables of their own.",
         epilog=f"What stands in {NOTES} of the output folder is put at the top of the page.",
     )
     option = made.add_argument
-    option("runs", type=Path, metavar="RUNS", help="folder of a benchmark's runs, such as runs/benchmarks/smoke")
+    said = "folder of a benchmark's runs, such as runs/benchmarks/smoke, or folders of runs that fit has left, such as runs/*/*"
+    option("runs", type=Path, nargs="+", metavar="RUNS", help=said)
+    option("--baseline", metavar="NAME", help="row to hold all others against (default: the benchmark's, or EASE)")
     option("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
     return made
 
@@ -39,7 +44,10 @@ def main(arguments: Sequence[str]) -> None:
     console = Console()
     try:
         with console.status("Reading runs and testing differences ..."):
-            results = read_results(options.runs)
+            one = len(options.runs) == 1 and not (options.runs[0] / CONFIG).is_file()
+            results = read_results(options.runs[0]) if one else read_run_folders(options.runs)
+            if options.baseline is not None:
+                results = results.held_against(options.baseline)
             written = write_report(results, options.out)
     except (ResultsError, OSError) as error:
         sys.exit(refusal(error))
@@ -47,23 +55,36 @@ def main(arguments: Sequence[str]) -> None:
         print(visible(str(path)))
     if results.finished < results.cells:
         console.print(f"{results.finished} of {results.cells} cells are finished; the report says so.")
+    for said in results.apart.values():
+        console.print(said, markup=False, soft_wrap=True)
+
+
+def commands(results: Results, out: Path) -> list[str]:
+    """What to give to make these runs and this report again, without names of folders of this machine."""
+    where = f"--out {out if not out.is_absolute() else 'report/'}"
+    if results.folders:
+        runs = [path if not path.is_absolute() else Path(*path.parts[-2:]) for path in results.folders]
+        named = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
+        return [f"python -m zoo report {shlex.join(map(str, runs))}{named} {where}"]
+    name, config = results.benchmark["name"], results.benchmark["config"]
+    other = results.baseline != (results.benchmark.get("baseline") or BASELINE)
+    named = f" --baseline {shlex.quote(results.baseline)}" if other else ""
+    return [f"python -m zoo benchmark --config {config}", f"python -m zoo report runs/benchmarks/{name}{named} {where}"]
 
 
 def write_report(results: Results, out: Path) -> list[Path]:
     """Write every file of the report, and give them, the pages last; each is whole or not there."""
     found, moved = gains(results), transfers(results)
     notes = out / NOTES
-    name, config = results.benchmark["name"], results.benchmark["config"]
-    commands = [
-        f"python -m zoo benchmark --config {config}",
-        f"python -m zoo report runs/benchmarks/{name} --out {out if not out.is_absolute() else 'report/'}",
-    ]
-    values = context(results, found, commands, notes.read_text(encoding="utf-8") if notes.is_file() else "", moved)
+    values = context(
+        results, found, commands(results, out), notes.read_text(encoding="utf-8") if notes.is_file() else "", moved
+    )
     files = {"results.csv": results_csv(results), "gains.csv": gains_csv(found)}
     if moved:
         files["negative_transfer.csv"] = negative_transfer_csv(moved)
     if weighed := attention_rows(results):
         files["attention.csv"] = attention_csv(weighed)
+    files["overview.svg"] = values["overview"]
     for chapter in values["chapters"]:
         for section in chapter.sections:
             files |= {f"{figure}.svg": svg for figure, svg in section.figures.items()}

@@ -13,18 +13,20 @@ from matplotlib.figure import Figure
 
 from zoo.commands.benchmark.grid import slug
 from zoo.privacy.record.record import rounded_up
-from zoo.report.gains import EASE, NOISE, control_of
+from zoo.report.gains import NOISE, control_of
 from zoo.report.results import DECIDING, RANKINGS, GuaranteeKind, Line, Results
+from zoo.run_folder import visible
 
 #: Distinguishable also without colour vision (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 #: Rows without guarantee that are drawn as levels: what stands without a release, and what plain ratings give.
 REFERENCES = {
     "Popularity": ("0.65", "-"),
-    EASE: ("0.35", "--"),
     "Nothing": ("0.35", "-."),
     "Plaintext": ("0.0", ":"),
 }
+#: And the row that all others are held against.
+BASELINE_STYLE = ("0.35", "--")
 
 
 def curves(results: Results, task: str) -> dict[str, str]:
@@ -41,15 +43,15 @@ def curves(results: Results, task: str) -> dict[str, str]:
 
 @mpl.rc_context({"text.parse_math": False})  # names are no formulas
 def _curve(results: Results, task: str, guarantee: GuaranteeKind, lines: Sequence[Line]) -> str:
-    rankings = [ranking for ranking in RANKINGS if lines[0].has(ranking)]
+    rankings = [ranking for ranking in RANKINGS if all(line.has(ranking) for line in lines)]
     figure = Figure(figsize=(5.2 * len(rankings), 3.8), layout="constrained")
     for axes, ranking in zip(figure.subplots(1, len(rankings), squeeze=False)[0], rankings, strict=True):
         _draw(axes, results, lines, ranking)
         axes.set_title(RANKINGS[ranking], fontsize=10)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    figure.suptitle(f"{results.benchmark['tasks'][task]['title']}: {guarantee}", fontsize=10)
-    return _svg(figure)
+    figure.suptitle(f"{visible(results.benchmark['tasks'][task]['title'])}: {guarantee}", fontsize=10)
+    return svg_of(figure)
 
 
 def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> None:
@@ -64,9 +66,12 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
             where, controls = zip(*noise, strict=True)
             _errorbar(axes, where, controls, ranking, colour, f"{system}, {release}: its noise control", faint=True)
     for line in results.lines[lines[0].row.task]:
-        if style := REFERENCES.get(line.row.release or line.row.system):
+        style = REFERENCES.get(line.row.release or line.row.system)
+        if line.name == results.baseline and line.guarantee is None:
+            style = BASELINE_STYLE
+        if style and line.has(ranking):
             axes.axhline(
-                line.mean(ranking, DECIDING), color=style[0], linestyle=style[1], linewidth=1, label=_shown(line.name)
+                line.mean(ranking, DECIDING), color=style[0], linestyle=style[1], linewidth=1, label=shown(line.name)
             )
     axes.set_xscale("log")
     ticks = sorted({line.epsilon for line in lines if line.epsilon})
@@ -88,16 +93,16 @@ def _errorbar(
     marker, linestyle, alpha = ("x", ":", 0.6) if faint else ("o", "-", 1.0)
     style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": linestyle, "alpha": alpha}
     bars = np.nan_to_num(sd)  # one seed has no spread
-    axes.errorbar(x, y, bars, label=_shown(label), markersize=4, linewidth=1, capsize=2, **style)
+    axes.errorbar(x, y, bars, label=shown(label), markersize=4, linewidth=1, capsize=2, **style)
 
 
-def _shown(label: str) -> str:
-    """A label that the legend does not take for a hidden one."""
-    return f" {label}" if label.startswith("_") else label
+def shown(label: str) -> str:
+    """A name as a figure can only show it, and that the legend does not take for a hidden one."""
+    return f" {visible(label)}" if label.startswith("_") else visible(label)
 
 
-def _svg(figure: Figure) -> str:
-    """Without a date, and with element names that depend on nothing but the drawing."""
+def svg_of(figure: Figure) -> str:
+    """A figure as SVG, without a date, and with element names that depend on nothing but the drawing."""
     file = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "cdr-zoo", "svg.fonttype": "none", "font.family": "sans-serif"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -4,10 +4,11 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from itertools import product
 
 from zoo.report.gains import Gain
 from zoo.report.negative_transfer import Transfer
-from zoo.report.results import MEASURES, RANKINGS, Line, Results
+from zoo.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results
 
 
 def results_csv(results: Results) -> str:
@@ -35,6 +36,8 @@ def _result(line: Line) -> dict[str, object]:
         for measure in MEASURES:
             found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
             found[f"{ranking}/{measure} sd"] = _number(line.sd(ranking, measure))
+    for ranking, measure in product(RANKINGS, LIST_MEASURES):
+        found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
     costs = line.costs
     return found | {
         "ranked_by_item_counts": round(line.average(lambda r: r.report["ranked_by_item_counts"])),

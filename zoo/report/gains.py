@@ -1,6 +1,6 @@
 """What a row gains over its controls: paired over users and over seeds, with Holm's correction."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -12,7 +12,7 @@ from zoo.report.significance import Comparison, common_cases, holm, over_seeds, 
 
 #: What claims are made in.
 CLAIMED = (DECIDING, "hit_rate@10")
-CONTROLS = NOISE, EASE, NOTHING = "its own noise control", "EASE", "the same model without a release"
+NOISE, NOTHING = "its own noise control", "the same model without a release"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Gain:
 
     task: str
     line: Line
-    against: str  # one of `CONTROLS`, or in words what else
+    against: str  # `NOISE`, `NOTHING`, the name of the baseline, or in words what else
     ranking: str  # ``full`` or ``sampled``
     measure: str
     users: Comparison  # paired over users, each averaged over seeds
@@ -31,8 +31,9 @@ class Gain:
 
 
 def gains(results: Results) -> list[Gain]:
-    """Every row against every control it has, corrected within each task, control and figure."""
-    families = product(results.lines, CONTROLS, RANKINGS, CLAIMED)
+    """Every row against every control it has, the baseline among them, corrected within each task, control and figure."""
+    controls = dict.fromkeys(filter(None, (NOISE, results.baseline, NOTHING)))
+    families = product(results.lines, controls, RANKINGS, CLAIMED)
     return [gain for family in families for gain in corrected(list(_family(results, *family)))]
 
 
@@ -41,18 +42,22 @@ def control_of(results: Results, line: Line, against: str) -> Line | None:
     own = line.row
     if own.control == "noise":
         return None
-    wanted: Callable[[Row], bool] = {
-        NOISE: lambda row: (row.system, row.control, row.of) == (own.system, "noise", own.release),
-        EASE: lambda row: (row.system, row.release) == (EASE, ""),
-        NOTHING: lambda row: (row.system, row.release) == (own.system, "Nothing"),
-    }[against]
-    return next((other for other in results.lines[own.task] if other is not line and wanted(other.row)), None)
+    others = [other for other in results.lines[own.task] if other is not line]
+    return next((other for other in others if _is_control(other.row, own, against)), None)
+
+
+def _is_control(row: Row, own: Row, against: str) -> bool:
+    if against == NOISE:
+        return (row.system, row.control, row.of) == (own.system, "noise", own.release)
+    if against == NOTHING:
+        return (row.system, row.release) == (own.system, "Nothing")
+    return row.name == against
 
 
 def _family(results: Results, task: str, against: str, ranking: str, measure: str) -> Iterator[Gain]:
     for line in results.lines[task]:
         control = control_of(results, line, against)
-        if control is None or not line.has(ranking, measure):
+        if control is None or not (line.has(ranking, measure) and control.has(ranking, measure)):
             continue
         if tested := paired_tests(results, line, control, f"{ranking}/{measure}"):
             yield Gain(task, line, against, ranking, measure, *tested)

@@ -13,7 +13,10 @@ from zoo.commands.benchmark.grid import slug
 from zoo.report import tables
 from zoo.report.figures import curves
 from zoo.report.gains import CLAIMED, Gain
+from zoo.report.leaderboard import leaderboards, pair_table
+from zoo.report.learning import learning_curves
 from zoo.report.negative_transfer import Transfer, tasks_of
+from zoo.report.overview import overview, ranking_of, summary
 from zoo.report.papers import versus
 from zoo.report.results import RANKINGS, Line, Results
 from zoo.report.tables import Table
@@ -22,11 +25,12 @@ from zoo.run_folder import visible
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its tables, and its figures as SVG by name."""
+    """A heading with its figures as SVG by name, what they show, and its tables."""
 
     title: str
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, str] = field(default_factory=dict)
+    shows: str = "NDCG@10 against epsilon"
 
 
 @dataclass(frozen=True)
@@ -43,25 +47,35 @@ def chapters(results: Results, found: Sequence[Gain], moved: Sequence[Transfer] 
     """The report, task by task, and then what sources do to each series of tasks."""
     made = []
     for task, lines in results.lines.items():
-        own = [gain for gain in found if gain.task == task]
-        compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
-        beside = versus(results, task)
-        sections = [
-            *(
-                Section(f"{ranking.title()} ranking ({words})", tables.figure_tables(results, task, ranking))
-                for ranking, words in RANKINGS.items()
-            ),
-            Section("What a row gains over its controls", tables.gain_tables(lines, own, compared)),
-            Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
-            Section("Slices", tables.slice_tables(lines)),
-            Section("Beside the papers", [tables.versus_table(beside)] if beside else []),
-            Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]),
-            Section("Settings", [found for found in [tables.search_table(lines)] if found is not None]),
-            Section("Cost", [tables.cost_table(lines)]),
-        ]
-        kept = [section for section in sections if section.tables or section.figures]
+        kept = [section for section in _sections(results, task, lines, found) if section.tables or section.figures]
         made.append(Chapter(task, results.benchmark["tasks"][task]["title"], _said(results, task, lines), kept))
     return [*made, *(_series(results, title, moved) for title in dict.fromkeys(each.series for each in moved))]
+
+
+def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequence[Gain]) -> list[Section]:
+    """The sections of one task, empty ones among them."""
+    own = [gain for gain in found if gain.task == task]
+    compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
+    pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
+    drawn = curves(results, task)
+    learned = learning_curves(results, task, ranking_of(results, task))
+    beside = versus(results, task)
+    settings = [tables.search_table(lines), tables.settings_table(lines)]
+    return [
+        *(
+            Section(f"{ranking.title()} ranking ({words})", leaderboards(results, task, ranking))
+            for ranking, words in RANKINGS.items()
+        ),
+        Section("Privacy and utility", [tables.guarantee_table(lines)], drawn),
+        Section("What a row gains over its controls", tables.gain_tables(lines, own, compared)),
+        Section("Any two rows", [table for table in pairs if table is not None]),
+        Section("Learning curves", figures=learned, shows="validation NDCG@10 by epoch"),
+        Section("Slices", tables.slice_tables(lines)),
+        Section("Beside the papers", [tables.versus_table(beside)] if beside else []),
+        Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]),
+        Section("Settings", [table for table in settings if table is not None]),
+        Section("Cost", [tables.cost_table(lines)]),
+    ]
 
 
 def _series(results: Results, title: str, moved: Sequence[Transfer]) -> Chapter:
@@ -81,8 +95,9 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
     wanted = sum(len(row["seeds"]) for row in results.benchmark["rows"] if row["task"] == task)
     done = sum(len(line.runs) for line in lines)
     cases = max(len(run.cases) for line in lines for run in line.runs)
+    apart = f"{results.apart[task]} " if task in results.apart else ""
     return (
-        f"{done} of {wanted} runs are finished. Each is tested once, on {cases:,} held-out cases, at the epoch of its best "
+        f"{apart}{done} of {wanted} runs are finished. Each is tested once, on {cases:,} held-out cases, at the epoch of its best "
         "validation NDCG@10. Mean and sample standard deviation over seeds; the best mean of a column is bold; ties count in "
         "expectation."
     )
@@ -101,7 +116,9 @@ def context(
         "notes": notes.strip(),
         "commands": list(commands),
         "chapters": chapters(results, found, moved),
-        "versions": "; ".join(sorted(versions)),
+        "versions": "; ".join(sorted(filter(None, versions))),
+        "summary": summary(results, found),
+        "overview": overview(results),
     }
 
 

@@ -3,8 +3,9 @@
 import json
 import math
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,17 @@ from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.commands.benchmark.grid import SEARCH, TRIALS, Row
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.privacy.spending.total import spent_together
+from zoo.report.lists import LIST_NAMES, list_figures
 from zoo.run_folder import CASES, METRICS, PRIVACY
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
+LIST_MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES)
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 #: What rows are compared by: on validation it has chosen the checkpoint.
 DECIDING = "ndcg@10"
+#: What rows are held against beside their controls, where nobody names another row.
+BASELINE = "EASE"
 
 #: What a run must say of itself, and a record of its release.
 REPORTED = (
@@ -66,10 +71,24 @@ class Run:
     tuned: int  # trials of a hyperparameter search
     versions: dict[str, str]
     search: dict[str, Any] | None = None  # the trials and what was chosen of them, where this run searched
+    settings: Mapping[str, Any] = field(default_factory=dict)  # dotted, of a run that no benchmark has run
 
     def figure(self, ranking: str, measure: str) -> float:
-        """A test figure, such as ``("full", "ndcg@10")``; NaN where the run does not have it."""
-        return float(self.report["metrics"].get(f"test/{ranking}/{measure}", math.nan))
+        """A test figure, such as ``("full", "ndcg@10")``; NaN where neither the run nor its cases have it."""
+        found = self.report["metrics"].get(f"test/{ranking}/{measure}")
+        if found is None and measure.split("@")[0] in ("recall", "precision", "map"):
+            found = self.lists(ranking, int(measure.split("@")[1])).get(measure)
+        return math.nan if found is None else float(found)
+
+    def lists(self, ranking: str, k: int) -> dict[str, float]:
+        """What the ranks of its cases say of users' lists."""
+        if (ranking, k) not in self._lists:
+            self._lists[ranking, k] = list_figures(self.cases, ranking, k)
+        return self._lists[ranking, k]
+
+    @cached_property
+    def _lists(self) -> dict[tuple[str, int], dict[str, float]]:
+        return {}
 
     @cached_property
     def spent(self) -> tuple[float, float]:
@@ -143,7 +162,7 @@ class Line:
     @cached_property
     def cases(self) -> pl.DataFrame:
         """Figures of every case of every seed."""
-        return pl.concat([run.cases for run in self.runs])
+        return pl.concat([run.cases for run in self.runs], how="diagonal")  # earlier versions wrote fewer columns
 
     @cached_property
     def guarantee(self) -> GuaranteeKind | None:
@@ -192,6 +211,10 @@ class Results:
     benchmark: dict[str, Any]  # as ``benchmark.json`` has it
     lines: dict[str, list[Line]]  # by task, in the order of the benchmark; rows without a finished run are left out
     finished: int  # how many cells are
+    baseline: str = BASELINE  # the row that all others are held against, by name; empty for none
+    # Of tasks whose runs could not stand in the table of the first, a sentence that says why.
+    apart: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()  # of runs that no benchmark has run
 
     @property
     def cells(self) -> int:
@@ -204,6 +227,17 @@ class Results:
         seeds: list[int] = next(row["seeds"] for row in self.benchmark["rows"] if key.items() <= row.items())
         return seeds
 
+    def held_against(self, name: str) -> "Results":
+        """The same with another row to hold all others against; a name that no row has is refused."""
+        names = list(dict.fromkeys(line.name for lines in self.lines.values() for line in lines))
+        if name not in names:
+            near = get_close_matches(name, names, n=3, cutoff=0.3)
+            raise ResultsError(
+                f"No finished row is called {name!r}, to hold the others against. Rows are "
+                f"{'; '.join(near or names[:3])}{'; ...' if len(names) > len(near or names[:3]) else ''}."
+            )
+        return replace(self, baseline=name)
+
 
 def read_results(runs: Path) -> Results:
     """Read the runs of one benchmark; where there is none, or none of its cells is finished, that is refused."""
@@ -211,7 +245,7 @@ def read_results(runs: Path) -> Results:
     if not path.is_file():
         raise ResultsError(
             f"{runs} holds no {BENCHMARK}, so it is no folder of a benchmark. Run `python -m zoo benchmark --config FILE` and "
-            "give the folder that it names. Runs of `fit` alone are not compared: put them into a benchmark's file."
+            "give the folder that it names; or give folders of runs that `fit` has left, such as runs/PriCDR/version_0."
         )
     try:
         benchmark, lines = _read_lines(runs)
@@ -225,7 +259,8 @@ def read_results(runs: Path) -> Results:
         raise ResultsError(
             f"No cell of {runs} is finished. Run: python -m zoo benchmark --config {benchmark['config']}"
         )
-    return Results(benchmark, {task: some for task, some in lines.items() if some}, count)
+    kept = {task: some for task, some in lines.items() if some}
+    return Results(benchmark, kept, count, benchmark.get("baseline") or BASELINE)
 
 
 def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
@@ -243,6 +278,16 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
     return benchmark, lines
 
 
+def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What a run found and its privacy records; a KeyError where either lacks something, and a ValueError where it is no JSON."""
+    report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
+    for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
+        for key in keys:
+            part[key]  # what is missing is said now, not halfway through the report
+    return report, {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
+
+
 def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:
     folder = root / name
     if not (folder / CELL).is_file():
@@ -250,12 +295,7 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     cell = json.loads((folder / CELL).read_text(encoding="utf-8"))
     if digest_of(cell["settings"]) != digests.get(name):
         return None  # of another version of the benchmark
-    report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
-    for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
-        for key in keys:
-            part[key]  # what is missing is said now, not halfway through the report
-    records = {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
+    report, records = read_files(folder)
     asked, trials = cell["settings"]["search"], folder / SEARCH / TRIALS
     search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
     tuned = asked["trials"] if asked else 0

@@ -1,6 +1,5 @@
 """The tables of a report, as text cells: Markdown and HTML render the same ones."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
@@ -9,14 +8,18 @@ import polars as pl
 
 from zoo.privacy.record.record import rounded_up
 from zoo.report.arithmetic import violations
-from zoo.report.gains import CONTROLS, NOISE, Gain
+from zoo.report.gains import NOISE, Gain
+from zoo.report.lists import LIST_NAMES
 from zoo.report.negative_transfer import Transfer
 from zoo.report.papers import Versus, published
-from zoo.report.results import DECIDING, MEASURES, RANKINGS, GuaranteeKind, Line, Results
+from zoo.report.results import DECIDING, MEASURES, RANKINGS, Line, Results
+from zoo.report.row_names import said, short
 from zoo.run_folder import METRIC_NAMES
 
 #: Upper ends of the groups of training items; the last is open.
 EDGES = (0, 5, 10, 20, 50)
+#: In the place of a setting that a run does not have.
+ABSENT = object()
 #: What slices are called, and which cases are in each.
 Slices = dict[str, pl.Expr]
 
@@ -31,42 +34,13 @@ class Table:
     notes: list[str] = field(default_factory=list)  # sentences below it
     words: int = 1  # columns of text rather than numbers
     reasoned: bool = False  # whether the last column is text, too, and may be long
+    folded: bool = False  # whether it is shown on request only
 
 
 def metric(measure: str) -> str:
     """``ndcg@10`` as tables have it: ``NDCG@10``."""
     name, k = measure.split("@")
-    return f"{METRIC_NAMES[name]}@{k}"
-
-
-def figure_tables(results: Results, task: str, ranking: str) -> list[Table]:
-    """Mean and sd of every figure: a table of rows without guarantee, and one for each kind of guarantee."""
-    groups: dict[GuaranteeKind | None, list[Line]] = {None: []}
-    for line in results.lines[task]:
-        groups.setdefault(line.guarantee, []).append(line)
-    return [
-        _figure_table(guarantee, lines, ranking)
-        for guarantee, lines in groups.items()
-        if lines and all(lines[0].has(ranking, measure) for measure in MEASURES)
-    ]
-
-
-def _figure_table(guarantee: GuaranteeKind | None, lines: Sequence[Line], ranking: str) -> Table:
-    best = {m: max(line.mean(ranking, m) for line in lines) for m in MEASURES}
-    rows = []
-    for line in lines:
-        cells = [line.name + (" †" if line.counted else "")]
-        if line.epsilon is not None:
-            cells.append(rounded_up(line.epsilon) + (" ‡" if line.conditions else ""))
-        for measure in MEASURES:
-            mean, sd = line.mean(ranking, measure), line.sd(ranking, measure)
-            text = f"**{mean:.4f}**" if mean == best[measure] else f"{mean:.4f}"
-            cells.append(text if math.isnan(sd) else f"{text} ±{sd:.4f}")
-        rows.append([*cells, str(len(line.runs))])
-    title = "No release, or a release that guarantees nothing" if guarantee is None else f"Guarantee for {guarantee}"
-    columns = ["row", *([] if guarantee is None else ["epsilon"]), *map(metric, MEASURES), "seeds"]
-    note = "† ranks some users by item counts, because its scores mean nothing for them."
-    return Table(title, columns, rows, [*([note] if any(line.counted for line in lines) else []), *under(lines)])
+    return f"{(METRIC_NAMES | LIST_NAMES)[name]}@{k}"
 
 
 def under(lines: Sequence[Line]) -> list[str]:
@@ -94,12 +68,13 @@ def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, mea
     """A figure of every row less that of its controls, the rows in the order given."""
     chosen = [gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)]
     gains = {(gain.line, gain.against): gain for gain in chosen}
+    controls = list(dict.fromkeys(gain.against for gain in chosen))
     rows = []
     for line in ordered:
-        own = [gains.get((line, control)) for control in CONTROLS]
+        own = [gains.get((line, control)) for control in controls]
         if any(own):
             rows.append([line.name, *(cell for gain in own for cell in _gain_cells(gain))])
-    columns = ["row", *(name for control in CONTROLS for name in (f"less {control}", "p over users", "p over seeds"))]
+    columns = ["row", *(name for control in controls for name in (f"less {control}", "p over users", "p over seeds"))]
     note = (
         "Difference of the means, with a 95 % interval over users. p-values are two-sided, of paired t-tests over users (each "
         "averaged over its seeds) and over seeds, after Holm's correction for the rows of this table and control; bold below "
@@ -167,17 +142,24 @@ def _gain_cells(gain: Gain | None) -> list[str]:
         return ["-", "-", "-"]
     users = gain.users
     return [
-        f"{_signed(users.difference)} [{_signed(users.low)}, {_signed(users.high)}]",
-        _p_value(gain.users_holm),
-        "-" if gain.seeds_holm is None else _p_value(gain.seeds_holm),
+        f"{signed(users.difference)} [{signed(users.low)}, {signed(users.high)}]",
+        p_value(gain.users_holm),
+        "-" if gain.seeds_holm is None else p_value(gain.seeds_holm),
     ]
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """A difference with its sign."""
     return f"{round(value, 4) + 0.0:+.4f}"  # adding 0 makes a negative zero positive
 
 
-def _p_value(value: float) -> str:
+def count_of(count: int, what: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def p_value(value: float) -> str:
+    """A p-value, bold below 0.05."""
     text = "<.001" if value < 0.001 else f"{value:.3f}".replace("0.", ".", 1)
     return f"**{text}**" if value < 0.05 else text
 
@@ -207,7 +189,8 @@ def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, 
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
     """NDCG@10 by what is known of the users; only slices that somebody is in, only tables with two of them."""
-    ranking = "sampled" if lines[0].has("sampled") else "full"
+    ranking = max(("sampled", "full"), key=lambda ranking: sum(line.has(ranking) for line in lines))
+    lines = [line for line in lines if line.has(ranking)]
     # A row without release has nobody in one: beside the overlap it would add nothing but its name.
     both = [line for line in lines if line.cases["linked"].n_unique() == 2]
     made = [
@@ -227,7 +210,8 @@ def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str
         shown = [("-" if value is None else f"{value:.4f}") + f" ({count:.0f})" for value, count in row]
         rows.append([line.name, *(shown[i] for i in used)])
     columns = ["row", *(name for i, name in enumerate(slices) if i in used)]
-    return Table(f"{title}: {metric(DECIDING)}, {RANKINGS[ranking]}", columns, rows, ["In brackets: cases per seed."])
+    title = f"{title}: {metric(DECIDING)}, {RANKINGS[ranking]}"
+    return Table(title, columns, rows, ["In brackets: cases per seed."], folded=True)
 
 
 def search_table(lines: Sequence[Line]) -> Table | None:
@@ -244,11 +228,32 @@ def search_table(lines: Sequence[Line]) -> Table | None:
         "were chosen with another draw of the release is not counted in an epsilon."
     )
     columns = ["row", "chosen", "seed", "trials", metric(DECIDING)]
-    return Table("What the search chose", columns, rows, [note], words=2) if rows else None
+    return Table("What the search chose", columns, rows, [note], words=2, folded=True) if rows else None
 
 
 def _setting(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def settings_table(lines: Sequence[Line]) -> Table | None:
+    """What the settings of rows are, those left out that all have in common; None of a benchmark's rows, whose file says it."""
+    own = [line.runs[0].settings for line in lines]
+    keys = sorted(
+        {key for settings in own for key in settings} - {"model.class_path", "publisher", "publisher.class_path"}
+    )
+    keys = [key for key in keys if any(settings.get(key, ABSENT) != own[0].get(key, ABSENT) for settings in own)]
+    rows = [
+        [line.name, ", ".join(f"{short(key)} {said(settings[key])}" for key in keys if key in settings) or "-"]
+        for line, settings in zip(lines, own, strict=True)
+    ]
+    note = (
+        "Of a row with several seeds, those of its first. Settings that all rows share stand in any run's config.yaml."
+    )
+    return (
+        Table("Settings in which rows differ", ["row", "settings"], rows, [note], words=1, reasoned=True)
+        if keys
+        else None
+    )
 
 
 def cost_table(lines: Sequence[Line]) -> Table:
@@ -264,18 +269,18 @@ def cost_table(lines: Sequence[Line]) -> Table:
         "Means over seeds. Peak memory is that of the run's process, libraries included. Trials: of the hyperparameter search "
         "that chose a row's settings, on validation alone."
     )
-    return Table("Cost", [*columns, "trials"], rows, [note])
+    return Table("Cost", [*columns, "trials"], rows, [note], folded=True)
 
 
 def guarantee_table(lines: Sequence[Line]) -> Table:
     """What the release of each row guarantees, and why where it is nothing."""
     rows = []
     for line in lines:
-        said = f"none ({'; '.join(line.reasons)})" if line.row.release else "no release"
+        text = f"none ({'; '.join(line.reasons)})" if line.row.release else "no release"
         if line.epsilon is not None:
-            said = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: {line.standing}{' ‡' if line.conditions else ''}"
-        rows.append([line.name, said])
-    return Table("What the releases guarantee", ["row", "guarantee"], rows, under(lines), words=2)
+            text = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: {line.standing}{' ‡' if line.conditions else ''}"
+        rows.append([line.name, text])
+    return Table("What the releases guarantee", ["row", "guarantee"], rows, under(lines), words=2, folded=True)
 
 
 def versus_table(rows: Sequence[Versus]) -> Table:
@@ -301,10 +306,9 @@ def arithmetic_table(results: Results, task: str) -> Table:
     lines, rows = results.lines[task], []
     for line in lines:
         for ranking, run in product(RANKINGS, line.runs):
-            if f"test/{ranking}/{MEASURES[0]}" in run.report["metrics"]:
-                ours = {m: run.figure(ranking, m) for m in MEASURES}
-                broken = violations(ours, tolerance=1e-6, joint=True)
-                rows += [[f"{line.name}, seed {run.seed}, {ranking}", sentence] for sentence in broken]
+            ours = {m: run.figure(ranking, m) for m in MEASURES if f"test/{ranking}/{m}" in run.report["metrics"]}
+            broken = violations(ours, tolerance=1e-6, joint=True)
+            rows += [[f"{line.name}, seed {run.seed}, {ranking}", sentence] for sentence in broken]
     count = sum(len(line.runs) for line in lines)
     note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
     where = results.benchmark["tasks"][task]["published"]
@@ -314,4 +318,4 @@ def arithmetic_table(results: Results, task: str) -> Table:
     wrong = sum(bool(paper.inconsistencies) for paper in theirs)
     if theirs:
         note += f" Of the papers' {len(theirs)} rows on this task {wrong} are not."
-    return Table("Arithmetic of the figures", ["row", "what cannot be"], rows, [note], words=2)
+    return Table("Arithmetic of the figures", ["row", "what cannot be"], rows, [note], words=2, folded=bool(rows))

@@ -6,33 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.run_folder import flat
+from zoo.run_folder import FREE, flat
 from zoo.runs.inputs import UsageError
 
 #: How a process ends that Ctrl-C has ended, as shells have it: 128 and the number of the signal.
 INTERRUPTED = 130
 OPTION = "--resume"
-#: What may differ where a run goes on: where and how it computes, where data lie (checkpoints know what they are), what is shown.
-FREE = (
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.strategy",
-    "trainer.num_nodes",
-    "trainer.logger",
-    "trainer.default_root_dir",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.log_every_n_steps",
-    "trainer.max_time",
-    "trainer.profiler",
-    "checkpoint.keep_last",
-    "recommendations",
-    "data.init_args.root",
-    "data.init_args.releases",
-    "data.init_args.trusted",
-    "data.init_args.users",
-    "data.init_args.evaluation_batch_size",
-)
 EPOCHS = "trainer.max_epochs"
 
 

@@ -13,7 +13,8 @@ from scipy import stats
 
 from tests.zoo.report.fabricate import GRID, OTHERS, SEEDS, Facts, facts_of, line_of, reread, rng_of, unproved
 from zoo.commands.benchmark.grid import Row
-from zoo.report.gains import CLAIMED, EASE, NOISE, NOTHING, Gain, control_of, gains
+from zoo.report.gains import CLAIMED, NOISE, NOTHING, Gain, control_of, gains
+from zoo.report.results import BASELINE as EASE
 from zoo.report.results import RANKINGS, Line, Results
 from zoo.report.significance import Comparison, holm
 

@@ -1,7 +1,6 @@
 """The tables: who may stand beside whom, what is bold, that no epsilon is shown lower than it is, and who is in a slice."""
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,20 @@ from tests.zoo.report.fabricate import (
     cases_of,
     facts_of,
     full_only,
-    in_memory,
     line_of,
     proved,
     unproved,
 )
 from zoo.commands.benchmark.grid import Row
-from zoo.privacy.accounting.relation import Relation
 from zoo.report import tables
-from zoo.report.gains import EASE, NOISE, NOTHING, Gain
-from zoo.report.results import MEASURES, RANKINGS, Line, Results
+from zoo.report.gains import NOISE, NOTHING, Gain
+from zoo.report.leaderboard import leaderboards
+from zoo.report.results import BASELINE as EASE
+from zoo.report.results import RANKINGS, Line, Results
 from zoo.report.significance import Comparison
 from zoo.report.tables import EDGES, Table, item_slices, overlap_slices, sliced
 
 TASK = "book-music"
-UNPROVED = "No release, or a release that guarantees nothing"
 
 
 def named(table: Table) -> dict[str, dict[str, str]]:
@@ -70,138 +68,15 @@ def test_a_condition_stands_below_every_table_with_its_epsilon(results: Results)
         ([line, under, more], [f"‡ conditional (S, R): {only}.", f"‡ conditional (T, R): {only}; and if else."]),
     ):
         shown = dataclasses.replace(results, lines={TASK: lines})
-        figures, said = tables.figure_tables(shown, TASK, "sampled")[0], tables.guarantee_table(lines)
+        figures, said = leaderboards(shown, TASK, "sampled")[0], tables.guarantee_table(lines)
         assert [note for note in figures.notes if note.startswith("‡")] == said.notes == notes
-        assert [row[1].endswith(" ‡") for row in figures.rows] == [other is not line for other in lines]
+        epsilons = {row[0]: row[2] for row in figures.rows}
+        assert [epsilons[other.name].endswith(" ‡") for other in lines] == [other is not line for other in lines]
         assert named(said)["S, R"]["guarantee"].endswith(": conditional ‡")
         assert named(said)[line.name]["guarantee"].endswith(": proved")
 
 
-# Who stands beside whom.
-
-
-@pytest.mark.parametrize("task", [TASK, "cold"])
-@pytest.mark.parametrize("ranking", RANKINGS)
-def test_private_rows_stand_only_beside_rows_of_the_same_guarantee(results: Results, task: str, ranking: str) -> None:
-    seen = []
-    for table in tables.figure_tables(results, task, ranking):
-        for name, cells in named(table).items():
-            line = line_of(results, task, name)
-            seen.append(name)
-            if table.title == UNPROVED:
-                assert line.guarantee is None
-                assert "epsilon" not in cells
-            else:
-                assert table.title == f"Guarantee for {line.guarantee}"
-                assert number(cells["epsilon"]) == line.epsilon
-    assert sorted(seen) == sorted(line.name for line in results.lines[task]), "each row stands in one table"
-
-
-def test_kinds_of_guarantee_have_tables_of_their_own(results: Results) -> None:
-    titles = [table.title for table in tables.figure_tables(results, TASK, "full")]
-    assert titles == [
-        UNPROVED,
-        "Guarantee for one rating (change one rating), delta 1e-05",
-        "Guarantee for one user (replace one user), delta 1e-05",
-        "Guarantee for one user (replace one user), delta 1e-06",
-    ]
-
-
-record = st.one_of(
-    st.none(), st.tuples(st.sampled_from([0.5, 4.0]), st.sampled_from([1e-5, 1e-6]), st.sampled_from(list(Relation)))
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(records=st.lists(record, min_size=1, max_size=6))
-def test_whatever_the_releases_are_no_table_mixes_guarantees(
-    results: Results, records: list[tuple[float, float, Relation] | None]
-) -> None:
-    base = line_of(results, TASK, "Searched, JLT")
-    plain = [unproved() if r is None else proved(*r) for r in records]
-    lines = [with_records(base, f"S{i}", [r]) for i, r in enumerate(plain)]
-    kinds: dict[str, set[object]] = {}
-    made = tables.figure_tables(in_memory(lines), TASK, "sampled")
-    for table in made:
-        for name in named(table):
-            r = plain[int(name.removeprefix("S").removesuffix(", R"))]
-            kinds.setdefault(table.title, set()).add((r["unit"], r["relation"], r["delta"]))
-    assert len(made) == len(kinds), "no table is empty and no title occurs twice"
-    assert sum(len(table.rows) for table in made) == len(lines)
-    for title, kind in kinds.items():
-        assert len(kind) == 1
-        assert (title == UNPROVED) == (kind == {(None, None, None)})
-
-
-def test_a_ranking_that_was_not_asked_for_has_no_table(tmp_path: Path) -> None:
-    results = full_only(tmp_path)
-    assert len(tables.figure_tables(results, TASK, "full")) == 4
-    assert tables.figure_tables(results, TASK, "sampled") == []
-
-
-# Figures.
-
-
-@pytest.mark.parametrize("ranking", RANKINGS)
-def test_cells_are_mean_and_spread_over_seeds(results: Results, ranking: str) -> None:
-    for table in tables.figure_tables(results, TASK, ranking):
-        for name, cells in named(table).items():
-            line = line_of(results, TASK, name)
-            assert cells["seeds"] == str(len(line.runs))
-            for measure in MEASURES:
-                mean, _, spread = cells[tables.metric(measure)].replace("**", "").partition(" ±")
-                assert mean == f"{line.mean(ranking, measure):.4f}"
-                assert spread == ("" if len(line.runs) == 1 else f"{line.sd(ranking, measure):.4f}")
-
-
-def test_one_seed_has_no_spread(results: Results) -> None:
-    cells = named(tables.figure_tables(results, TASK, "full")[0])
-    assert not any("±" in cell for name in ("Popularity", "EASE") for cell in cells[name].values())
-    assert all("±" in cells["DMF"][tables.metric(measure)] for measure in MEASURES)
-
-
-@pytest.mark.parametrize("task", [TASK, "cold"])
-def test_the_best_mean_of_a_column_is_bold_and_no_other(results: Results, task: str) -> None:
-    for ranking in RANKINGS:
-        for table in tables.figure_tables(results, task, ranking):
-            lines = {name: line_of(results, task, name) for name in named(table)}
-            for measure in MEASURES:
-                means = {name: line.mean(ranking, measure) for name, line in lines.items()}
-                cells = {name: row[tables.metric(measure)] for name, row in named(table).items()}
-                bold = {name for name, cell in cells.items() if "**" in cell}
-                assert bold == {name for name, mean in means.items() if mean == max(means.values())}
-                assert all(re.fullmatch(r"\*\*\d\.\d{4}\*\*( ±\d\.\d{4})?", cells[name]) for name in bold)
-
-
-def test_equal_means_are_bold_together(results: Results) -> None:
-    ease = line_of(results, "cold", "EASE")
-    twin = Line(dataclasses.replace(ease.row, system="Twin"), ease.runs)
-    [table] = tables.figure_tables(in_memory([ease, twin], "cold"), "cold", "full")
-    assert all(cell.startswith("**") for row in table.rows for cell in row[1:-1])
-
-
-def test_rows_ranked_by_item_counts_are_marked(results: Results) -> None:
-    for ranking in RANKINGS:
-        first, *others = tables.figure_tables(results, "cold", ranking)
-        assert [row[0] for row in first.rows if "†" in row[0]] == ["EASE †"]
-        assert first.notes == ["† ranks some users by item counts, because its scores mean nothing for them."]
-        assert all(table.notes == [] and "†" not in str(table.rows) for table in others)
-    assert all(table.notes == [] for table in tables.figure_tables(results, TASK, "full"))
-
-
-# Epsilon.
-
-
-@settings(max_examples=80, deadline=None)
-@given(epsilon=st.floats(1e-4, 1e5), other=st.floats(1e-4, 1e5))
-def test_an_epsilon_is_never_shown_lower(results: Results, epsilon: float, other: float) -> None:
-    line = with_records(line_of(results, TASK, "DMF"), "S", [proved(epsilon), proved(other)])
-    [table] = tables.figure_tables(in_memory([line]), TASK, "full")
-    [said] = tables.guarantee_table([line]).rows
-    match = re.search(r"epsilon ([\d.]+): proved", said[1])
-    assert match is not None
-    for shown in (float(named(table)["S, R"]["epsilon"]), float(match[1])):
-        assert max(epsilon, other) * (1 - 1e-8) <= shown <= max(epsilon, other) * 1.01
+# What releases guarantee.
 
 
 def test_what_releases_guarantee_is_said_of_every_row(results: Results) -> None:
@@ -373,7 +248,7 @@ def test_bytes_of_all_sources_are_released() -> None:
 
 def test_tables_are_rectangular(results: Results, found: list[Gain]) -> None:
     for task, lines in results.lines.items():
-        made = [table for ranking in RANKINGS for table in tables.figure_tables(results, task, ranking)]
+        made = [table for ranking in RANKINGS for table in leaderboards(results, task, ranking)]
         own = [gain for gain in found if gain.task == task]
         made += [tables.gain_table(lines, own, "full", "ndcg@10"), tables.guarantee_table(lines)]
         made += [*tables.slice_tables(lines), tables.arithmetic_table(results, task), tables.cost_table(lines)]

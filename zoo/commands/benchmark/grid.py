@@ -203,6 +203,7 @@ class Benchmark:
     # Of splits, candidates, networks, batches and the draws of controls.
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     about: str = ""  # a paragraph for the report: what is compared, on whom, how
+    baseline: str = ""  # the row that the report holds all others against; empty: EASE, where a row is called so
     # For negative transfer: titles of tasks of one target that differ in their sources alone, each by its number of domains.
     series: dict[str, dict[int, str]] = field(default_factory=dict)
 
@@ -243,6 +244,10 @@ class Benchmark:
         for name in [*self.tasks, *self.systems, *(row.release for row in rows if row.release)]:
             if not slug(name):
                 raise BenchmarkError(f"{name!r} names a folder of runs, and needs a letter or a digit for that.")
+        if self.baseline and self.baseline not in (names := list(dict.fromkeys(row.name for row in rows))):
+            raise BenchmarkError(
+                f"No row is called {self.baseline!r}, to be the baseline of the others; there are {names}."
+            )
         lines = Counter(f"{row.task}: {row.name}" for row in rows)
         if repeated := sorted(line for line, count in lines.items() if count > 1):
             raise BenchmarkError(f"Several rows are called {repeated}; give their releases different labels.")

@@ -295,6 +295,21 @@ def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
             assert given.get("num_releases", 1) == len(sources), (row.task, row.name)
 
 
+# The baseline of the report.
+
+
+def test_a_baseline_names_a_row_and_changes_no_cell(write: Write, made: Made, tmp_path: Path) -> None:
+    plain = made()
+    name = next(plain.rows()).name
+    named = made(baseline=name)
+    assert (plain.baseline, named.baseline, named.plain()["baseline"]) == ("", name, name)
+    assert [cell.digest for cell in cells_of(named, tmp_path)] == [cell.digest for cell in cells_of(plain, tmp_path)]
+    with pytest.raises(
+        BenchmarkError, match=r"No row is called 'Nobody', to be the baseline of the others; there are \['"
+    ):
+        read_benchmark(write(baseline="Nobody"))
+
+
 # Series, for negative transfer.
 
 TWO_TASKS: dict[str, Any] = {"tasks": {"few": {"title": "Few"}, "many": {"title": "Many"}}}
