@@ -15,10 +15,11 @@ from datamodules.candidates import candidates
 from datamodules.columns import check_columns, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
+from datamodules.prepared import Prepared, decisive, prepared, teller
 from datamodules.protocol import Evaluation, Filters
-from datamodules.remarks import on_cases, on_list, on_negative
+from datamodules.remarks import on_list, on_negative
 from datamodules.splits import PAIR, Split, hold_out
-from datamodules.tables import warn_once
+from datamodules.tables import warn_once, with_categories
 from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
@@ -123,6 +124,10 @@ class CrossDomainDataModule(Given, LightningDataModule):
         """Candidate lists that ship with a domain, or None."""
         return None
 
+    def files(self, domain: str) -> list[Path] | None:
+        """The files that a domain may be read from, there or not; None where none is, or nobody knows."""
+        return None
+
     def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series] | None:
         """Ids of a domain's users and items where the data set itself defines them, rated or not; None: those that occur."""
         return None
@@ -187,7 +192,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         return common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
-        table = self.read(name)
+        table = with_categories(self.read(name))
         for part in self._shipped(name) or ():
             if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
@@ -230,7 +235,11 @@ class CrossDomainDataModule(Given, LightningDataModule):
                 return read_catalogue(path)
 
     def _shipped(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
-        return self.read_held_out(name) if self.evaluation.split == "given" else None
+        shipped = self.read_held_out(name) if self.evaluation.split == "given" else None
+        if shipped is None:
+            return None
+        validation, test = shipped
+        return None if validation is None else with_categories(validation), with_categories(test)
 
     def _split(self, name: str, table: pl.DataFrame) -> Split:
         return hold_out(table, self.evaluation, self.split_seed, name, self._shipped(name))
@@ -266,38 +275,43 @@ class CrossDomainDataModule(Given, LightningDataModule):
         """
         if self.summary:
             return
+        applied = self.steps(self.target)
+        word = self.users in (OWN, COMMON)
+        settings = decisive(self.settings_given, self.users if word else "a list", self.split_seed)
+        made = prepared(self._files(), settings, applied, lambda: self._prepare(applied))
+        self.train, self.validation, self.test = made
+        self.summary = made.summary(self.target, self.evaluation, self.signs, self.split_seed)
+        if not self.is_cut(self.target):
+            self.summary["remarks"] += on_list(self.train, agreed_users(self.users) or ())
+
+    def _prepare(self, applied: tuple[Step, ...]) -> Prepared:
         table = self._filtered(self.target)
+        say = teller(table.height)
+        say(f"Holding out of {table.height:,} ratings ({self.evaluation.split}).")
         name, parts = self.evaluation.split, self._split(self.target, table)
-        self.train = train = self._matrix(self.target, parts.train, table, self.steps(self.target))
+        train = self._matrix(self.target, parts.train, table, applied)
+        height = table.height
+        del table  # of many ratings the table takes more room than all that is made of it
+        parts = parts._replace(train=parts.train.clear())
         negatives = self.read_negatives(self.target) if name == "given" else None
-        self.validation, self.test = candidates(train, parts, self.evaluation, self.split_seed, negatives)
-        if not (len(self.test.users) or name == "none") or not train.num_ratings:
+        say(f"Drawing the negatives of {parts.test.height:,} test and {parts.validation.height:,} validation cases.")
+        made = Prepared(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
+        if not (len(made.test.users) or name == "none") or not train.num_ratings:
             raise ValueError(
-                f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(self.test.users)} test "
-                f"cases, of {table.height} ratings of {train.num_users} users. A user needs at least two ratings to be "
+                f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(made.test.users)} test "
+                f"cases, of {height} ratings of {train.num_users} users. A user needs at least two ratings to be "
                 "tested; choose another split, or loosen the filters."
             )
-        rated = len(self.test.seen.items)  # at the test, every pair has been seen
-        self.summary = {
-            "target": {
-                "domain": self.target,
-                "users": train.num_users,
-                "items": train.num_items,
-                "ratings": rated,
-                "density": rated / (train.num_users * train.num_items),
-            },
-            "train_ratings": train.num_ratings,
-            "validation_cases": len(self.validation.users),
-            "test_cases": len(self.test.users),
-            "users_without_test_item": train.num_users - len(set(self.test.users.tolist())),
-            "split": name,
-            "signs": self.signs,
-            "seed": self.split_seed,
-            "releases": {},
-            "remarks": on_cases(train, self.test, self.evaluation, self.signs),
-        }
-        if not self.is_cut(self.target):
-            self.summary["remarks"] += on_list(train, agreed_users(self.users) or ())
+        return made
+
+    def _files(self) -> list[Path] | None:
+        """All that is read to prepare the target; None where somebody else's class may read what nobody here knows."""
+        domains = (self.target, *self.sources) if self.users == COMMON else (self.target,)
+        found = [self.files(domain) for domain in domains]
+        if self._read_elsewhere or None in found:
+            return None
+        lists = [Path(self.users), *(path for path in self.catalogues.values() if isinstance(path, Path))]
+        return [path for paths in found for path in paths or ()] + lists
 
     # Releases.
 

@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import torch
 
@@ -17,6 +19,10 @@ from zoo.data.sampling import distinct_items, hash_ids
 from zoo.nn.rows import SparseRows
 
 logger = logging.getLogger(__name__)
+
+Lists: TypeAlias = npt.NDArray[np.int32]
+"""Lists of negatives, (cases, count): the largest array of all, hence of small numbers."""
+_USERS_AT_ONCE = 1 << 15  # whose lists are drawn together: what they may not get stays near the cache
 
 
 class Cases(NamedTuple):
@@ -42,8 +48,8 @@ def candidates(
     held = {name: _index(train, getattr(split, name), name) for name in ("validation", "test", "hidden")}
     keys = {name: users * train.num_items + items for name, (users, items) in held.items()}
     # Other held-out items of the same user and phase are left out of full ranking too: they are no negatives.
-    earlier = np.concatenate([train.pair_keys, keys["hidden"], keys["validation"]])
-    own = np.concatenate([earlier, keys["test"]])
+    earlier = _rising(train.pair_keys, keys["hidden"], keys["validation"])
+    own = _rising(earlier, keys["test"])
     seen = {"validation": _rows(train, earlier), "test": _rows(train, own)}
     users = {phase: held[phase][0] for phase in seen}
     if negatives is None:
@@ -51,12 +57,12 @@ def candidates(
     elif evaluation.weighted_candidates:
         raise ValueError("Given negatives are used as they are: leave weighted=False, or give no negatives.")
     else:
-        lists = _given(train, negatives, np.unique(own), users)
+        lists = _given(train, negatives, own, users)
     cases = {}
     for phase, rows in seen.items():
-        of, items, listed = map(torch.tensor, (*held[phase], lists[phase]))
+        of, items = map(torch.tensor, held[phase])
         ratings = torch.tensor(getattr(split, phase)["rating"].to_numpy(), dtype=torch.float32)
-        cases[phase] = HeldOutCases(of, items, listed, ratings, rows)
+        cases[phase] = HeldOutCases(of, items, torch.from_numpy(lists[phase]), ratings, rows)
     return Cases(**cases)
 
 
@@ -72,41 +78,58 @@ def _index(train: Ratings, part: pl.DataFrame, name: str) -> tuple[Integers, Int
     return users, items
 
 
+def _rising(keys: Integers, *others: Integers) -> Integers:
+    """Gives keys that rise and others in any order as one rising array, each key once."""
+    # The stable sort finds the two runs and merges them, which takes linear time.
+    merged = np.sort(np.concatenate([keys, np.sort(np.concatenate(others))]), kind="stable")
+    rising: Integers = merged[np.append(True, np.diff(merged) > 0)] if len(merged) else merged
+    return rising
+
+
 def _rows(train: Ratings, keys: Integers) -> SparseRows:
-    """Gives pairs, user * num_items + item, in any order, as rows of ones."""
-    users, items = np.divmod(np.unique(keys), max(train.num_items, 1))
-    starts = np.searchsorted(users, np.arange(train.num_users + 1))
-    return SparseRows(torch.from_numpy(starts), torch.from_numpy(items), torch.ones(len(items)), train.num_items)
+    """Gives pairs, user * num_items + item, rising, as rows of ones."""
+    num_items = max(train.num_items, 1)
+    starts = np.searchsorted(keys, np.arange(train.num_users + 1) * num_items)
+    return SparseRows(
+        torch.from_numpy(starts), torch.from_numpy(keys % num_items), torch.ones(len(keys)), train.num_items
+    )
 
 
-def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluation, seed: int, phase: str) -> Integers:
+def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluation, seed: int, phase: str) -> Lists:
     """Gives lists of negatives for the users of some cases (cases, count), -1 after the last."""
     count = max(evaluation.num_candidates, 1)
     popularity = np.bincount(train.matrix.indices, minlength=train.num_items)
     pool = np.flatnonzero(popularity)
-    # A list is drawn once for each user (distinct users, count) and copied to the user's cases.
+    weights = popularity[pool].astype(np.float64) if evaluation.weighted_candidates else None
+    # A list is drawn once for each user (distinct users, count) and copied to the user's cases, where they are several.
     distinct, which = np.unique(users, return_inverse=True)
-    bags = own.bags(torch.from_numpy(distinct))
-    drawn = distinct_items(
-        hash_ids(train.user_ids[distinct]),
-        count,
-        pool,
-        (np.append(bags.offsets.numpy(), len(bags.items)), bags.items.numpy()),
-        seed=seed,
-        phase="candidates" if evaluation.shared_candidates else f"{phase} candidates",
-        weights=popularity[pool].astype(np.float64) if evaluation.weighted_candidates else None,
-    )
+    one_each = len(distinct) == len(users)
+    distinct = users if one_each else distinct
+    drawn = np.empty((len(distinct), count), dtype=np.int32)
+
+    def draw(start: int) -> None:
+        part = distinct[start : start + _USERS_AT_ONCE]
+        bags = own.bags(torch.from_numpy(part))
+        drawn[start : start + len(part)] = distinct_items(
+            hash_ids(train.user_ids[part]),
+            count,
+            pool,
+            (np.append(bags.offsets.numpy(), len(bags.items)), bags.items.numpy()),
+            seed=seed,
+            phase="candidates" if evaluation.shared_candidates else f"{phase} candidates",
+            weights=weights,
+        )
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy lets others run while it draws
+        list(threads.map(draw, range(0, len(distinct), _USERS_AT_ONCE)))
     if short := int((drawn[:, -1] < 0).sum()):
         logger.warning(
             "%s: %d of %d users have fewer than %d negatives; all are used", phase, short, len(distinct), count
         )
-    lists: Integers = drawn[which]
-    return lists
+    return drawn if one_each else drawn[which]
 
 
-def _given(
-    train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapping[str, Integers]
-) -> dict[str, Integers]:
+def _given(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapping[str, Integers]) -> dict[str, Lists]:
     """Gives the lists that ship with the data for the users of each phase's cases (cases, longest), -1 after the last."""
     evaluated = np.unique(np.concatenate([*users.values()]))
     rows, items = index_of(train.user_ids, negatives["user_id"]), index_of(train.item_ids, negatives["item_id"])
@@ -134,9 +157,9 @@ def _given(
     return {phase: _padded(rows[order], items[order], cases) for phase, cases in users.items()}
 
 
-def _padded(rows: Integers, items: Integers, wanted: Integers) -> Integers:
+def _padded(rows: Integers, items: Integers, wanted: Integers) -> Lists:
     """Gives the items of some rows, which rise, side by side (wanted, longest), -1 after the last."""
     starts, ends = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
     places = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
-    lists: Integers = np.append(items, -1)[np.where(places < ends[:, None], places, len(items))]
-    return lists
+    lists = np.append(items, -1)[np.where(places < ends[:, None], places, len(items))]
+    return lists.astype(np.int32)

@@ -7,7 +7,7 @@ import polars as pl
 
 from datamodules.protocol import Evaluation
 from datamodules.splits import PAIR
-from zoo.data.ratings import as_ids
+from zoo.data.ratings import of_each
 from zoo.data.sampling import hash_ids, mix, uniform_integers
 
 #: A source may have so many columns at most: what `uniform_integers` tells apart.
@@ -34,11 +34,9 @@ def in_columns(table: pl.DataFrame, number: int) -> pl.DataFrame:
     Source: Weinberger et al., *Feature Hashing for Large Scale Multitask Learning*, ICML 2009. Departures: no random signs, and
     what shares a column is not added up; a sum of k ratings would have k times the range.
     """
-    items = table["item_id"].unique().sort()
-    at = uniform_integers(mix(_SALT, hash_ids(as_ids(items))), number)
-    names = pl.Series(column_ids(number), dtype=pl.String)
-    columns = table["item_id"].replace_strict(items, names.gather(at), return_dtype=pl.String)
-    return table.with_columns(item_id=columns).unique(PAIR, keep="last", maintain_order=True)
+    at = of_each(table["item_id"], lambda items: uniform_integers(mix(_SALT, hash_ids(items)), number))
+    names = pl.Series(column_ids(number), dtype=pl.Categorical())
+    return table.with_columns(item_id=names.gather(at)).unique(PAIR, keep="last", maintain_order=True)
 
 
 def check_columns(catalogues: Mapping[str, int | Path], target: str, evaluation: Evaluation) -> None:

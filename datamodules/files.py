@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.tables import find_table, read_negatives, read_table
+from datamodules.tables import ENDINGS, find_table, read_negatives, read_table
 
 #: What a column may hold, by its word in `columns`.
 MEANINGS = ("user", "item", "rating", "timestamp")
@@ -103,6 +103,11 @@ class Files(CrossDomainDataModule):
             return read_negatives(find_table(self.folder, f"{domain}_negatives"), user, item)
         except FileNotFoundError:
             return None
+
+    def files(self, domain: str) -> list[Path]:
+        """The files of a domain under all endings."""
+        stems = (domain, *(f"{domain}_{part}" for part in ("valid", "test", "negatives")))
+        return [self.folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]
 
     def _optional(self, domain: str, stem: str) -> pl.DataFrame | None:
         try:

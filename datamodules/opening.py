@@ -1,6 +1,7 @@
 """Opening tables that come from anybody: how much they may unpack to, and which columns can be read."""
 
 import gzip
+import io
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,51 +18,69 @@ BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, EOFError, gzi
 """What libraries raise of a damaged file; a panic of polars is no `Exception`."""
 
 
-def opened(path: Path, ending: str, packed: bool, needed: Sequence[str]) -> pl.DataFrame:
-    """The columns of a file, of Parquet the needed ones alone; a ValueError in words of whatever is wrong with it."""
+def opened(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Sequence[str] = ()) -> pl.DataFrame:
+    """The needed columns of a file, in their order there; a ValueError in words of whatever is wrong with it.
+
+    Text is stripped, and null where nothing is left; that of ``ids`` is kept as categories, made while the file streams by. Where
+    a needed column is lacking, all columns are there, by name alone.
+    """
     try:
-        return _parquet(path, needed) if ending == ".parquet" else _text(path, ending, packed)
+        table = _parquet(path, needed) if ending == ".parquet" else _text(path, ending, packed)
+        schema = table.collect_schema()
+        if not set(needed) <= schema.keys():
+            return pl.DataFrame(schema=dict.fromkeys(schema, pl.Null), data={name: [None] for name in schema})
+        text = [name for name in schema if isinstance(schema[name], pl.String | pl.Categorical | pl.Enum)]
+        stripped = {name: pl.col(name).cast(pl.String).str.strip_chars().replace("", None) for name in text}
+        stripped |= {name: stripped[name].cast(pl.Categorical()) for name in ids if name in stripped}
+        columns = [stripped.get(name, pl.col(name)).alias(name) for name in schema if name in needed]
+        return table.select(columns).collect(engine="streaming")
+    except pl.exceptions.NoDataError as error:
+        raise ValueError(f"{path} is empty: it needs a header line and at least one row.") from error
     except BROKEN as error:
         what = "it is damaged" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n", 1)[0]
         raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
 
 
-def _parquet(path: Path, needed: Sequence[str]) -> pl.DataFrame:
-    """Its needed columns, and without rows the others too, which an error lists; nested ones are refused unread."""
+def header(path: Path, ending: str) -> list[str]:
+    """Names of a file's columns."""
+    return list(opened(path, ending, False, [""]).columns)  # no column is called so: all are listed
+
+
+def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
+    """Its columns, unread; needed ones that are nested are refused, and more rows than such a file may hold."""
     schema = pl.read_parquet_schema(path)
-    there = [name for name in schema if name in needed]
-    for name in there:
+    for name in (name for name in schema if name in needed):
         check_type(name, schema[name], path)
-    if len(there) < len(needed):
-        return pl.DataFrame(schema=dict.fromkeys(schema, pl.Null), data={name: [None] for name in schema})
-    rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
-    size = path.stat().st_size
-    if rows > max(MOST_TIMES * size, ALWAYS):
-        raise ValueError(
-            f"{path} says that it has {rows:,} rows in {size:,} bytes; more than {MOST_TIMES} a byte are not read. Write it anew."
-        )
-    return pl.read_parquet(path, columns=there)
+    table = pl.scan_parquet(path, glob=False)
+    if set(needed) <= schema.keys():
+        rows, size = int(table.select(pl.len()).collect().item()), path.stat().st_size
+        if rows > max(MOST_TIMES * size, ALWAYS):
+            raise ValueError(
+                f"{path} says that it has {rows:,} rows in {size:,} bytes; more than {MOST_TIMES} a byte are not read. Write it "
+                "anew."
+            )
+    return table
 
 
-def _text(path: Path, ending: str, packed: bool) -> pl.DataFrame:
-    """Gives the columns of a text file, all as strings."""
-    content = _unpacked(path) if packed else path.read_bytes()
-    if not content.strip():
-        raise ValueError(f"{path} is empty: it needs a header line and at least one row.")
-    raw = pl.read_csv(
-        content,
+def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
+    """Its columns, unread unless it is packed, all as strings."""
+    source = io.BytesIO(_unpacked(path)) if packed else path
+    table = pl.scan_csv(
+        source,
         separator="," if ending == ".csv" else "\t",
         infer_schema=False,
         quote_char=None if ending == ".inter" else '"',  # RecBole writes no quotes, and a token may hold one
+        glob=False,
     )
     if ending != ".inter":
-        return raw
-    names = [name.split(":")[0] for name in raw.columns]
+        return table
+    columns = table.collect_schema().names()
+    names = [name.split(":")[0] for name in columns]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(
             f"{path} has several columns {repeated}, by their names before the colon: leave all but one out."
         )
-    return raw.rename(dict(zip(raw.columns, names, strict=True)))
+    return table.rename(dict(zip(columns, names, strict=True)))
 
 
 def _unpacked(path: Path) -> bytes:

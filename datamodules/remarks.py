@@ -45,12 +45,14 @@ def on_cases(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: 
     elif len(set(test.items.tolist())) == 1:
         item = train.item_ids[int(test.items[0])]
         said.append(f"all {number} test cases hold out the item {str(item)!r}, so who ranks it first is always right")
-    most = max(evaluation.ks)
-    others = {"all": train.num_items - test.seen.counts()[test.users]} if evaluation.full_ranking else {}
+    most, short = max(evaluation.ks), {}
+    if evaluation.full_ranking:
+        short["all"] = int((train.num_items - test.seen.counts()[test.users] < most).sum())
     if evaluation.num_candidates:
-        others["sampled"] = (test.candidates >= 0).sum(1)
-    for kind, of_case in others.items():
-        if few := int((of_case < most).sum()):
+        listed = test.candidates.shape[1]  # -1 after the last: one column tells
+        short["sampled"] = int((test.candidates[:, most - 1] < 0).sum()) if most <= listed else number
+    for kind, few in short.items():
+        if few:
             said.append(
                 f"{few} of {number} test cases rank among fewer than {most} {kind} other items, so their HR@{most} is 1 whatever "
                 "the scores are"

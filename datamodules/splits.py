@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from datamodules.protocol import Evaluation
-from zoo.data.ratings import as_ids
+from datamodules.tables import pair_keys
+from zoo.data.ratings import as_ids, of_each
 from zoo.data.sampling import hash_ids, mix, uniform_reals
 
 PAIR = ["user_id", "item_id"]
@@ -183,6 +184,8 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
 
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     """Gives each (user, item) once, as its last row."""
+    if pair_keys(table).n_unique() == table.height:
+        return table  # as it is of a file that was read
     return table.unique(PAIR, keep="last", maintain_order=True)
 
 
@@ -194,7 +197,7 @@ def _apart(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
 
 def _place_by_key(rows: pl.DataFrame, seed: int, phase: str) -> pl.DataFrame:
     """Adds `place`, a random order from 0 within each user, and `size`, how many rows the user has."""
-    users, items = (hash_ids(as_ids(rows[name])) for name in PAIR)
+    users, items = (of_each(rows[name], hash_ids) for name in PAIR)
     keyed = rows.with_columns(place=pl.Series(uniform_reals(mix(seed, phase, users, items)), dtype=pl.Float64))
     return keyed.with_columns(place=PLACE.rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_OF_USER)
 

@@ -1,7 +1,7 @@
 """Interaction tables from files: what may be in them, and what they look like afterwards.
 
-A table has the columns user_id and item_id (strings), rating (Float64) and timestamp (Int64, null when unknown). Its
-row order means something: it breaks ties in time, and where there are no times it is the order.
+A table has the columns user_id and item_id (strings, kept as categories: four bytes a row), rating (Float64) and timestamp
+(Int64, null when unknown). Its row order means something: it breaks ties in time, and where there are no times it is the order.
 """
 
 import logging
@@ -16,8 +16,24 @@ from datamodules.times import whole_times
 
 logger = logging.getLogger(__name__)
 
-SCHEMA = pl.Schema({"user_id": pl.String, "item_id": pl.String, "rating": pl.Float64, "timestamp": pl.Int64})
+_IDS: pl.DataType = pl.Categorical()
+SCHEMA = pl.Schema({"user_id": _IDS, "item_id": _IDS, "rating": pl.Float64(), "timestamp": pl.Int64()})
 ENDINGS = (".csv.gz", ".csv", ".tsv", ".tsv.gz", ".inter", ".inter.gz", ".parquet")
+
+
+def with_categories(table: pl.DataFrame) -> pl.DataFrame:
+    """Gives a table with its ids as categories, whatever they are kept as."""
+    return table.with_columns(
+        pl.col(name).cast(pl.String).cast(pl.Categorical())
+        for name in ("user_id", "item_id")
+        if table.schema[name] != pl.Categorical
+    )
+
+
+def pair_keys(table: pl.DataFrame) -> pl.Series:
+    """Gives one number for each row's (user, item), the same for the same pair in one process."""
+    user, item = (pl.col(name).to_physical().cast(pl.UInt64) for name in ("user_id", "item_id"))
+    return table.select(key=user * 2**32 + item).to_series()
 
 
 def find_table(folder: str | Path, domain: str) -> Path:
@@ -61,20 +77,30 @@ def read_table(
         rating=pl.lit(1.0) if rating_column is None else _ratings(raw[rating_column], path),
         timestamp=pl.lit(None, pl.Int64) if timestamp_column is None else _times(raw[timestamp_column], path),
     )
-    merged = table.group_by("user_id", "item_id", maintain_order=True).last()
-    if merged.height < table.height:
-        logger.info("%s: %d repeated (user, item) rows merged", path, table.height - merged.height)
-        _report_conflicts(table, path)
-    return merged
+    return _merged(table, path)
 
 
-def _report_conflicts(table: pl.DataFrame, path: Path) -> None:
-    """Say how many (user, item) have rows that disagree on the rating, and what was done."""
-    rated = table.group_by("user_id", "item_id").agg(different=pl.col("rating").n_unique() > 1)
-    if number := int(rated["different"].sum()):
+def _merged(table: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Gives each (user, item) once, and says how many rows that takes away, and where they disagree."""
+    keys = pair_keys(table)
+    if keys.n_unique() == len(keys):
+        return table
+    repeated = keys.is_duplicated()
+    several = table.with_row_index("at").filter(repeated).group_by("user_id", "item_id")  # few, of most files
+    merged = several.agg(
+        pl.col("at").first(),
+        pl.col("rating", "timestamp").last(),
+        different=pl.col("rating").min() < pl.col("rating").max(),
+    )
+    stays = (~repeated).scatter(merged["at"], values=True)
+    last = [table[name].scatter(merged["at"], merged[name]) for name in ("rating", "timestamp")]
+    once = table.with_columns(last).filter(stays)
+    logger.info("%s: %d repeated (user, item) rows merged", path, table.height - once.height)
+    if number := int(merged["different"].sum()):
         warn_once(
-            f"{path}: {number} of {rated.height} (user, item) have rows with different ratings; the last row of each counts."
+            f"{path}: {number} of {once.height} (user, item) have rows with different ratings; the last row of each counts."
         )
+    return once
 
 
 @cache
@@ -91,7 +117,7 @@ def read_negatives(path: str | Path, user_column: str = "user_id", item_column: 
 
 
 def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.DataFrame:
-    """Gives columns of a file; strings are stripped, and null where nothing is left."""
+    """Gives columns of a file, of which the first two are ids; strings are stripped, and null where nothing is left."""
     if not path.is_file():
         raise FileNotFoundError(
             f"No file {path} (looked for {path.resolve()}): check the path, or ZOO_DATA and data.root."
@@ -100,7 +126,7 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
     ending, packed = (endings or [""])[-1], path.suffix == ".gz"
     if ending not in {".csv", ".tsv", ".inter", ".parquet"} or (packed and ending == ".parquet"):
         raise ValueError(f"{path.name} has an ending that is not read; known are {', '.join(ENDINGS)}.")
-    raw = opened(path, ending, packed, needed)
+    raw = opened(path, ending, packed, needed, needed[:2])
     if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
     if missing := [name for name in needed if name not in raw.columns]:
@@ -109,19 +135,16 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
             "that there are none (rating_column null: every row counts as 1; timestamp_column null: no times, a user's rows run "
             "from oldest to newest)."
         )
-    chosen = raw.select(name for name in raw.columns if name in needed)
-    return chosen.with_columns(
-        pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String).str.strip_chars().replace("", None)
-    )
+    return raw
 
 
 def _ids(column: pl.Series, path: Path) -> pl.Series:
-    """Gives a column of ids as strings."""
-    if not (column.dtype in (pl.String, pl.Null) or column.dtype.is_integer()):
+    """Gives a column of ids as categories."""
+    if not (column.dtype in (pl.String, pl.Categorical, pl.Null) or column.dtype.is_integer()):
         raise ValueError(f"Ids in {path}, column {column.name!r}, are {column.dtype}; ids are strings or integers.")
     if empty := column.null_count():
         raise ValueError(f"{empty} of {len(column)} rows of {path} have no {column.name!r}: drop these rows.")
-    return column.cast(pl.String)
+    return column if column.dtype == pl.Categorical else column.cast(pl.String).cast(pl.Categorical())
 
 
 def _numbers(column: pl.Series, path: Path, what: str) -> pl.Series:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from datamodules.opening import opened
+from datamodules.opening import header, opened
 from zoo.data.ratings import Step
 from zoo.run_folder import whole
 
@@ -57,7 +57,7 @@ def agreed_users(users: str) -> list[str] | None:
 def is_worked_out(users: str) -> bool:
     """Whether the argument `users` names a list that a run has worked out of ratings and saved; opens no ratings."""
     path = Path(users)
-    return users not in (OWN, COMMON) and path.is_file() and WORKED_OUT in opened(path, ".csv", False, []).columns
+    return users not in (OWN, COMMON) and path.is_file() and WORKED_OUT in header(path, ".csv")
 
 
 def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:

@@ -324,7 +324,10 @@ class Recommender(Given, LightningModule, ABC):
         return known | self.has_row(users) if self.scores_cold_users else known
 
     def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
-        return torch.where(self.can_score(users)[:, None], scores, counts.to(scores.dtype))
+        known = self.can_score(users)
+        if known.all():
+            return scores  # as they are: they may be many
+        return torch.where(known[:, None], scores, counts.to(scores.dtype))
 
     def _ranking(self, stage: str) -> PhaseRanking:
         ranking = self.rankings[stage]

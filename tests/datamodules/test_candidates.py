@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import torch
 
+import datamodules.candidates
 from datamodules.candidates import Cases, candidates
 from datamodules.protocol import Evaluation
 from datamodules.splits import PAIR, Split, cold_start, leave_out_random, ratio
@@ -98,7 +99,10 @@ def test_a_users_list_does_not_depend_on_who_else_is_evaluated() -> None:
 
 def test_several_held_out_items_of_a_user_share_one_list() -> None:
     split = ratio(TABLE, (0.5, 0.25, 0.25), 1)
-    test = cases_of(matrix(TABLE, split), split, 0, count=10).test
+    train = matrix(TABLE, split)
+    test = cases_of(train, split, 0, count=10).test
+    for user, items in lists(test, train).items():
+        assert not set(items) & set(TABLE.filter(pl.col("user_id") == user)["item_id"])
     first, second = np.flatnonzero(test.users == test.users[0])
     assert test.items[first] != test.items[second]
     assert (test.candidates[first] == test.candidates[second]).all()
@@ -200,8 +204,14 @@ def test_given_items_that_are_filtered_out_are_left_out(caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: pl.concat([rows, SPLIT.train.select(PAIR).head(2)]), "2 are the user's own items"),
-        (lambda rows: pl.concat([rows, SPLIT.test.select(PAIR).head(1)]), "1 are the user's own items"),
+        (
+            lambda rows: pl.concat([rows, SPLIT.train.select(pl.col(PAIR).cast(pl.String)).head(2)]),
+            "2 are the user's own items",
+        ),
+        (
+            lambda rows: pl.concat([rows, SPLIT.test.select(pl.col(PAIR).cast(pl.String)).head(1)]),
+            "1 are the user's own items",
+        ),
         (lambda rows: pl.concat([rows, rows.head(3)]), "3 are repeated"),
         (lambda rows: rows.filter(pl.col("user_id") != "u1"), "1 of 30 users with a held-out item have none"),
     ],
@@ -215,3 +225,9 @@ def test_given_lists_that_do_not_fit_are_refused(change: object, message: str) -
 def test_given_lists_cannot_be_weighted() -> None:
     with pytest.raises(ValueError, match="leave weighted=False"):
         cases_of(TRAIN, SPLIT, 0, negatives=shipped(), weighted=True)
+
+
+def test_users_are_drawn_for_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = cases_of(TRAIN, SPLIT, 3).test.candidates
+    monkeypatch.setattr(datamodules.candidates, "_USERS_AT_ONCE", 7)
+    assert np.array_equal(whole, cases_of(TRAIN, SPLIT, 3).test.candidates)

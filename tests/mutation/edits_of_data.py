@@ -113,7 +113,7 @@ DATA = (
     *edits_of(
         "datamodules/columns.py",
         ("tests/datamodules/test_columns.py",),
-        ("an item's column depends on the other items", "as_ids(items)", "as_ids(range(len(items)))"),
+        ("an item's column depends on the other items", "hash_ids(items)", "hash_ids(sorted(items, reverse=True))"),
         ("the first of what shares a column counts", 'keep="last"', 'keep="first"'),
         ("what shares a column counts twice", '.unique(PAIR, keep="last", maintain_order=True)', ""),
     ),
@@ -161,7 +161,7 @@ DATA = (
     *edits_of(
         "datamodules/candidates.py",
         ("tests/datamodules/test_candidates.py",),
-        ("held-out items are negatives", 'own = np.concatenate([earlier, keys["test"]])', "own = earlier"),
+        ("held-out items are negatives", 'own = _rising(earlier, keys["test"])', "own = earlier"),
         (
             "items that nobody has are candidates",
             "pool = np.flatnonzero(popularity)",
@@ -172,7 +172,12 @@ DATA = (
             ".astype(np.float64) if evaluation.weighted_candidates else None",
             ".astype(np.float64) if not evaluation.weighted_candidates else None",
         ),
-        ("users change their lists", "lists: Integers = drawn[which]", "lists: Integers = drawn[which[::-1]]"),
+        (
+            "users change their lists",
+            "return drawn if one_each else drawn[which]",
+            "return drawn if one_each else drawn[which[::-1]]",
+        ),
+        ("the first users' lists are everybody's", "part = distinct[start :", "part = distinct[:"),
     ),
     *edits_of(
         "datamodules/planted.py",
@@ -206,8 +211,19 @@ DATA = (
         ("a panic ends the process", "pl.exceptions.PanicException, EOFError", "EOFError"),
     ),
     *edits_of(
+        "datamodules/prepared.py",
+        ("tests/datamodules/test_prepared.py",),
+        ("what is kept is of any seed", '"users": users, "seed": seed', '"users": users, "seed": 0'),
+        ("what is kept is of any file", """ + hashlib.file_digest(file, "sha256").digest()""", ""),
+    ),
+    *edits_of(
         "datamodules/tables.py",
         ("tests/datamodules/test_tables.py",),
-        ("the first of a file's repeated rows counts", "maintain_order=True).last()", "maintain_order=True).first()"),
+        (
+            "the first of a file's repeated rows counts",
+            'pl.col("rating", "timestamp").last()',
+            'pl.col("rating", "timestamp").first()',
+        ),
+        ("repeated rows stand at their last place", 'pl.col("at").first()', 'pl.col("at").last()'),
     ),
 )

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import zoo.metrics
 from zoo.data.batches import PredictBatch, RankingBatch
 from zoo.metrics import (
     ListMetrics,
@@ -16,6 +17,7 @@ from zoo.metrics import (
     best_unseen,
     full_counts,
     listed_items,
+    rank_counts,
     sampled_counts,
 )
 
@@ -51,10 +53,10 @@ def problems(draw: st.DrawFn) -> tuple[torch.Tensor, RankingBatch, list[set[int]
 
 
 def beaten(scores: list[float], positive: int, others: list[int]) -> tuple[int, int]:
-    """How many of the others are above the positive and level with it; NaN never helps the positive."""
+    """How many of the others are above the positive and level with it; another's NaN is above all, the positive's below."""
     own = -math.inf if math.isnan(scores[positive]) else scores[positive]
-    worst = [math.inf if math.isnan(scores[item]) else scores[item] for item in others]
-    return sum(score > own for score in worst), sum(score == own for score in worst)
+    theirs = [scores[item] for item in others]
+    return sum(math.isnan(score) or score > own for score in theirs), sum(score == own for score in theirs)
 
 
 @settings(max_examples=80, deadline=None)
@@ -79,6 +81,14 @@ def test_a_positive_competes_with_its_own_candidates_and_no_padding(
     found = torch.stack(sampled_counts(listed, batch), dim=1).tolist()
     for case, positive in enumerate(batch.positives.tolist()):
         assert tuple(found[case]) == beaten(scores[case].tolist(), positive, candidates[case])
+
+
+def test_many_cases_are_counted_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.randn(7, 5).round()
+    whole = rank_counts(scores[:, 0], scores)
+    monkeypatch.setattr(zoo.metrics, "_COUNTED_AT_ONCE", 11)
+    assert all(map(torch.equal, whole, rank_counts(scores[:, 0], scores)))
+    assert [len(count) for count in rank_counts(scores[:0, 0], scores[:0])] == [0, 0]
 
 
 def test_a_positive_alone_is_first() -> None:

@@ -36,7 +36,7 @@ class HeldOutCases(NamedTuple):
 
     users: Tensor  # (cases,); a user with several held-out items has several cases
     items: Tensor  # the held-out item of each, (cases,)
-    candidates: Tensor  # sampled negatives, (cases, candidates), padded with -1
+    candidates: Tensor  # sampled negatives, (cases, candidates), int32, padded with -1
     ratings: Tensor  # what each held-out item was rated, (cases,), float32: 1, or a sign where ratings are signs
     seen: SparseRows  # items that full ranking leaves out for each user, one row a user
 
@@ -45,7 +45,9 @@ class HeldOutCases(NamedTuple):
         users, positives = self.users[index], self.items[index]
         rows, items = entries(self.seen, users)
         other = items != positives[rows]
-        return RankingBatch(users, positives, self.candidates[index], rows[other], items[other], self.ratings[index])
+        return RankingBatch(
+            users, positives, self.candidates[index].long(), rows[other], items[other], self.ratings[index]
+        )
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:

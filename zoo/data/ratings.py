@@ -1,10 +1,10 @@
 """One domain's ratings: a user x item matrix compressed by row, with the ids its rows and columns stand for."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
 from zoo.data.pairs import Ids, Integers
+
+Value = TypeVar("Value", bound=np.generic)
 
 
 def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
@@ -34,8 +36,21 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     return array
 
 
+def of_each(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
+    """Gives what a function makes of ids (num_distinct,), for every row of a column of ids (num_rows,): asked once for each id."""
+    column = column.cast(pl.String).cast(pl.Categorical()) if column.dtype != pl.Categorical else column
+    distinct = column.unique()
+    found, codes = values(as_ids(distinct)), distinct.to_physical().to_numpy()
+    by_code = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=found.dtype)
+    by_code[codes] = found
+    each: npt.NDArray[Value] = by_code[column.to_physical().to_numpy()]
+    return each
+
+
 def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) -> Integers:
     """Gives where each wanted id (num_wanted,) lies among known ones, which are distinct (num_known,); -1: not among them."""
+    if isinstance(wanted, pl.Series) and wanted.dtype == pl.Categorical:
+        return of_each(wanted, lambda distinct: index_of(known, distinct))
     right, left = (pl.DataFrame({"id": pl.Series(ids).cast(pl.String)}) for ids in (known, wanted))
     # A hash join finds all ids in O(num_known + num_wanted).
     found = left.join(right.with_row_index("at"), on="id", how="left", maintain_order="left")
@@ -44,7 +59,7 @@ def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) ->
 
 def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, Ids]:
     """Gives the index of each id of a table's column among the given ids, or all its own sorted, and these ids."""
-    ids = as_ids(column.cast(pl.String).unique().sort() if given is None else given)
+    ids = as_ids(column.unique().cast(pl.String).sort() if given is None else given)
     at = index_of(ids, column)
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
     if len(outside):

@@ -1,0 +1,79 @@
+"""Measures evaluation: held-out items of generated users ranked by BPR, among candidates and among all items.
+
+``python benchmarks/evaluation_speed.py USERS ITEMS [THREADS]`` prints one line of JSON: seconds of the test of every user, of the
+scores of all items alone (one matrix product), and peak memory.
+"""
+
+import json
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from generated import peak_memory
+from pytorch_lightning import LightningDataModule, Trainer
+from scipy.sparse import csr_array
+
+from zoo import BPR
+from zoo.data.evaluation import EvaluationBatches, HeldOutCases
+from zoo.data.ratings import Ratings
+from zoo.data.training import Share
+from zoo.nn.rows import SparseRows
+
+RATINGS_PER_USER, CANDIDATES = 20, 99
+
+
+class Generated(LightningDataModule):
+    """Users with random items, one of which each has held out."""
+
+    signs, sampled_ranking, ks, ties, top_k, users = False, True, (5, 10), "expected", 10, "own"
+    releases = links = release_paths = digests = {}  # noqa: RUF012
+
+    def __init__(self, num_users: int, num_items: int, full: bool) -> None:
+        super().__init__()
+        generator = np.random.default_rng(0)
+        items = generator.integers(0, num_items, (num_users, RATINGS_PER_USER))
+        rows = np.repeat(np.arange(num_users), RATINGS_PER_USER)
+        matrix = csr_array((np.ones(items.size), (rows, items.ravel())), shape=(num_users, num_items))
+        matrix.data[:] = 1
+        self.train = Ratings(matrix, np.arange(num_users).astype(str), np.arange(num_items).astype(str))
+        self.full_ranking: Any = full
+        self.sizes = {"num_users": num_users, "num_items": num_items, "sources": {}}
+        self.cases = HeldOutCases(
+            torch.arange(num_users),
+            torch.from_numpy(generator.integers(0, num_items, num_users)),
+            torch.from_numpy(generator.integers(0, num_items, (num_users, CANDIDATES), dtype=np.int32)),
+            torch.ones(num_users),
+            SparseRows.of(self.train),
+        )
+
+    def test_dataloader(self) -> EvaluationBatches[Any]:
+        """All cases, 512 at a time."""
+        return EvaluationBatches(len(self.cases.users), 512, self.cases.batch, Share())
+
+
+def main() -> None:
+    """Both kinds of ranking."""
+    warnings.filterwarnings("ignore")
+    num_users, num_items, *threads = map(int, sys.argv[1:])
+    torch.set_num_threads(*threads or [1])
+    found: dict[str, float] = {}
+    for kind in ("sampled", "full"):
+        method, data = BPR(), Generated(num_users, num_items, kind == "full")
+        quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        trainer = Trainer(accelerator="cpu", devices=1, enable_checkpointing=False, **quiet)
+        began = time.perf_counter()
+        trainer.test(method, datamodule=data, verbose=False)
+        found[kind] = time.perf_counter() - began
+    began = time.perf_counter()
+    with torch.inference_mode():
+        for users in torch.split(torch.arange(num_users), 512):
+            method.score_all(users)
+    found |= {"scores alone": time.perf_counter() - began, "MiB": peak_memory()}
+    print(json.dumps({"users": num_users, "items": num_items, **{name: round(v, 2) for name, v in found.items()}}))
+
+
+if __name__ == "__main__":
+    main()

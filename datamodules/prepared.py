@@ -1,0 +1,173 @@
+"""The target's ratings as they are learned from and held out: made once of a large file, and kept for the next start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pooch
+import torch
+from pytorch_lightning.utilities import rank_zero_only
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from scipy.sparse import csr_array
+
+from datamodules.protocol import Evaluation
+from datamodules.remarks import on_cases
+from zoo.data.evaluation import HeldOutCases
+from zoo.data.ratings import Ratings, Step
+from zoo.nn.rows import SparseRows
+
+#: Bytes of files from which on it is said what is being done, and what was prepared is kept: smaller ones take a second or two.
+LARGE = 1 << 26
+#: Ratings from which on each stage is told.
+MANY = 2_000_000
+#: What is kept is of this form; another form has another key.
+_FORM = 1
+_INDIFFERENT = frozenset({"releases", "trusted", "denoiser", "batch_size", "evaluation_batch_size", "top_k", "users"})
+_TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
+
+
+class Prepared(NamedTuple):
+    """What is learned from, and what is held out of it."""
+
+    train: Ratings
+    validation: HeldOutCases
+    test: HeldOutCases
+
+    def summary(self, domain: str, evaluation: Evaluation, signs: bool, seed: int) -> dict[str, Any]:
+        """Plain numbers for people, and what is odd about them."""
+        train, validation, test = self
+        rated = len(test.seen.items)  # at the test, every pair has been seen
+        return {
+            "target": {
+                "domain": domain,
+                "users": train.num_users,
+                "items": train.num_items,
+                "ratings": rated,
+                "density": rated / (train.num_users * train.num_items),
+            },
+            "train_ratings": train.num_ratings,
+            "validation_cases": len(validation.users),
+            "test_cases": len(test.users),
+            "users_without_test_item": train.num_users - len(torch.unique(test.users)),
+            "split": evaluation.split,
+            "signs": signs,
+            "seed": seed,
+            "releases": {},
+            "remarks": on_cases(train, test, evaluation, signs),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write it as a folder of a given name, whole or not at all."""
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are nobody else's
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
+        try:
+            save_file(self._tensors(), temporary / _TENSORS)
+            for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
+                pl.DataFrame({"id": ids}).write_parquet(temporary / name)
+            temporary.rename(folder)
+        except (
+            OSError,
+            SafetensorError,
+        ):  # a full disk, or another process that was first: a cache is no reason to stop
+            shutil.rmtree(temporary, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        starts, columns, values = self.train.compressed()
+        tensors = {"starts": starts, "columns": columns.int(), "values": values}
+        for phase, cases in (("validation", self.validation), ("test", self.test)):
+            tensors |= {f"{phase}.{name}": getattr(cases, name) for name in ("users", "items", "candidates", "ratings")}
+            tensors |= {f"{phase}.seen.starts": cases.seen.starts, f"{phase}.seen.items": cases.seen.items.int()}
+        return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+    @classmethod
+    def load(cls, folder: Path, applied: tuple[Step, ...]) -> Prepared | None:
+        """Read what `save` wrote; None where there is nothing, or nothing whole."""
+        try:
+            tensors = load_file(folder / _TENSORS)
+            users, items = (pl.read_parquet(folder / name)["id"].to_numpy().astype(np.str_) for name in _IDS)
+            parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
+            train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied)
+            return cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")))
+        except (FileNotFoundError, KeyError, ValueError, SafetensorError, pl.exceptions.PolarsError):
+            return None
+
+
+def _cases(tensors: Mapping[str, torch.Tensor], phase: str, num_items: int) -> HeldOutCases:
+    seen = tensors[f"{phase}.seen.items"].long()
+    rows = SparseRows(tensors[f"{phase}.seen.starts"], seen, torch.ones(len(seen)), num_items)
+    users, items, listed, ratings = (tensors[f"{phase}.{name}"] for name in ("users", "items", "candidates", "ratings"))
+    return HeldOutCases(users, items, listed, ratings, rows)
+
+
+def prepared(
+    files: Iterable[Path] | None, settings: Mapping[str, Any], applied: tuple[Step, ...], make: Callable[[], Prepared]
+) -> Prepared:
+    """What ``make`` gives, or what an earlier start has kept of the same files and settings.
+
+    It is kept where the files are large (`LARGE`), in the folder that ``ZOO_CACHE`` names, else in the user's own cache folder. Its
+    name is a digest of the files' contents, the settings and the form. It is the target's own data, at the target: a source's
+    ratings are never kept. The folder may be deleted at any time.
+
+    Args:
+        files: What is read; None: nobody knows, and nothing is kept.
+        settings: All that decides what is made of the files.
+        applied: What is done to the ratings, for the records of who reads them.
+        make: Prepares it.
+    """
+    there = [path for path in files or () if path.is_file()]
+    size = sum(path.stat().st_size for path in there)
+    if size < LARGE:
+        return make()
+    folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / _key(there, settings)
+    if (kept := Prepared.load(folder, applied)) is not None:
+        tell(f"Prepared ratings taken from {folder}.")
+        return kept
+    tell(
+        f"Reading {', '.join(path.name for path in there)} ({size / 2**20:,.0f} MiB); the next start reads what was made of it."
+    )
+    made = make()
+    shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
+    made.save(folder)
+    return made
+
+
+def decisive(given: Mapping[str, Any], users: str, seed: int) -> dict[str, Any]:
+    """The settings of a datamodule that decide what is made of its files, and more than these, so that none is forgotten.
+
+    ``given`` is its class and arguments, ``users`` its word for who counts (a list counts by its content), ``seed`` that of splits.
+    """
+    arguments = {name: value for name, value in given["init_args"].items() if name not in _INDIFFERENT}
+    return {"class": given["class_path"], **arguments, "users": users, "seed": seed}
+
+
+def _key(files: Iterable[Path], settings: Mapping[str, Any]) -> str:
+    state = hashlib.sha256(json.dumps({"form": _FORM, **settings}, sort_keys=True).encode())
+    for path in files:
+        with path.open("rb") as file:
+            state.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return state.hexdigest()[:32]
+
+
+def teller(num_ratings: int) -> Callable[[str], None]:
+    """Says what is being done, if it is done to so many ratings that people wait for it."""
+    return tell if num_ratings >= MANY else lambda _: None
+
+
+@rank_zero_only
+def tell(sentence: str) -> None:
+    """Say at a terminal, of ratings that take their time, what is being done."""
+    print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,163 @@
+"""What is prepared of large files is kept: the second start equals the first, and nothing else is ever taken for it."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from safetensors import SafetensorError
+
+import datamodules.prepared
+from datamodules import Evaluation, Files, Filters
+
+ROWS = [
+    (f"u{user}", f"i{(user * 7 + k * 3) % 23}", 1.0 + k % 5, 100 * user + k) for user in range(12) for k in range(6)
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data set, all of whose files count as large, and a cache beside it."""
+    monkeypatch.setattr(datamodules.prepared, "LARGE", 1)
+    monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    written(tmp_path, ROWS)
+    return tmp_path
+
+
+def written(folder: Path, rows: list[tuple[str, str, float, int]]) -> None:
+    pl.DataFrame(rows, schema=["user_id", "item_id", "rating", "timestamp"], orient="row").write_csv(
+        folder / "data" / "books.csv"
+    )
+
+
+def read(folder: Path, **settings: Any) -> Files:  # noqa: ANN401
+    data = Files("mine", "books", root=folder / "data", **{"seed": 3, **settings})
+    data.read_target()
+    return data
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted((folder / "cache" / "prepared").glob("*"))
+
+
+def same(one: Files, other: Files) -> bool:
+    """All that a method could see of two."""
+    for mine, theirs in ((one.validation, other.validation), (one.test, other.test)):
+        for name in ("users", "items", "candidates", "ratings"):
+            a, b = getattr(mine, name), getattr(theirs, name)
+            if a.dtype != b.dtype or not torch.equal(a, b):
+                return False
+        if not all(
+            torch.equal(getattr(mine.seen, name), getattr(theirs.seen, name)) for name in ("starts", "items", "weights")
+        ):
+            return False
+    return (one.digests, one.summary, one.train.applied) == (other.digests, other.summary, other.train.applied)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"evaluation": Evaluation(split="cold_start", cold_share=0.4)},
+        {"filters": Filters(signs=True, threshold=3)},
+    ],
+    ids=["latest", "cold", "signs"],
+)
+def test_a_second_start_equals_the_first_without_reading_the_table(
+    folder: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = read(folder, **settings)
+    monkeypatch.setattr(Files, "read", lambda *_: pytest.fail("read again"))
+    again = read(folder, **settings)
+    assert same(first, again)
+    assert f"Prepared ratings taken from {kept(folder)[0]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"seed": 4},
+        {"evaluation": Evaluation(split="random2")},
+        {"evaluation": Evaluation(num_candidates=5)},
+        {"filters": Filters(min_item_ratings=3)},
+        {"rating_column": None},
+    ],
+)
+def test_other_settings_are_prepared_anew(folder: Path, settings: dict[str, Any]) -> None:
+    read(folder)
+    read(folder, **settings)
+    assert len(kept(folder)) == 2
+
+
+def test_a_changed_file_is_prepared_anew(folder: Path) -> None:
+    before = read(folder)
+    written(folder, ROWS[1:])
+    assert read(folder).summary["train_ratings"] == before.summary["train_ratings"] - 1
+
+
+def test_a_list_of_users_counts_by_what_is_in_it(folder: Path) -> None:
+    users = folder / "users.csv"
+    users.write_text("user_id\nu1\nu2\nu3\n")
+    few = read(folder, users=str(users), sources=())
+    users.write_text("user_id\nu1\nu2\nu3\nu4\n")
+    assert read(folder, users=str(users), sources=()).train.num_users == few.train.num_users + 1
+
+
+@pytest.mark.parametrize("damage", ["short", "gone", "another"])
+def test_what_is_damaged_is_prepared_anew(folder: Path, damage: str) -> None:
+    first = read(folder)
+    file = kept(folder)[0] / "ratings.safetensors"
+    if damage == "short":
+        file.write_bytes(file.read_bytes()[:-7])
+    elif damage == "gone":
+        (file.parent / "items.parquet").unlink()
+    else:
+        (file.parent / "users.parquet").write_bytes(b"PAR1")
+    assert same(first, read(folder))
+    assert same(first, read(folder))
+    assert len(kept(folder)) == 1
+
+
+def test_what_a_class_of_another_package_reads_is_not_kept(folder: Path) -> None:
+    class Theirs(Files):
+        pass
+
+    Theirs("mine", "books", root=folder / "data", seed=3).read_target()
+    assert not kept(folder)
+
+
+def test_a_disk_without_room_is_no_reason_to_stop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(datamodules.prepared, "save_file", full)
+    assert read(folder).train.num_ratings
+    assert not list((folder / "cache" / "prepared").glob("*"))
+    assert not list((folder / "cache" / "prepared").glob(".*"))
+
+
+def test_the_cache_is_its_owners_alone(folder: Path) -> None:
+    read(folder)
+    assert (folder / "cache" / "prepared").stat().st_mode & 0o077 == 0
+
+
+def test_small_files_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datamodules.prepared, "LARGE", 1 << 20)
+    read(folder)
+    assert not kept(folder)
+
+
+def test_who_waits_is_told_what_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(datamodules.prepared, "MANY", 10)
+    read(folder)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in said] == ["Reading", "Holding", "Drawing"]
+    assert said[0].startswith("Reading books.csv (0 MiB)")
+    assert said[1:] == [
+        "Holding out of 72 ratings (latest2).",
+        "Drawing the negatives of 12 test and 12 validation cases.",
+    ]
