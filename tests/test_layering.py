@@ -111,6 +111,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.runs",
     },
     "zoo.report": {
+        *FRONT,
         "zoo.commands.benchmark.cell",
         "zoo.commands.benchmark.grid",
         "zoo.privacy.record",
