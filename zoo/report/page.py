@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -124,17 +125,22 @@ def context(
 
 def render(template: str, values: dict[str, Any]) -> str:
     """Fill one of the templates beside this file."""
+    page = _environment(escapes=template.endswith("html.j2")).get_template(template).render(values)
+    return "\n".join(map(visible, page.split("\n")))  # nothing that a terminal or a browser would obey
+
+
+@cache
+def _environment(escapes: bool) -> Environment:
     environment = Environment(
         loader=PackageLoader("zoo.report", "."),
-        autoescape=template.endswith("html.j2"),
+        autoescape=escapes,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
     environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": text}
-    page = environment.get_template(template).render(values)
-    return "\n".join(map(visible, page.split("\n")))  # nothing that a terminal or a browser would obey
+    return environment
 
 
 def cell(text: str) -> Markup:

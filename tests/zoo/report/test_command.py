@@ -26,6 +26,7 @@ from zoo.report.gains import Gain
 from zoo.report.results import MEASURES, RANKINGS, Results
 
 FIRST = "cold/pricdr/jlt-eps-1/seed-0"
+NODE = shutil.which("node")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -316,26 +317,54 @@ def test_help_says_what_is_written(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert all(word in said for word in ("README.md", "results.csv", "gains.csv", "report.html", "notes.md"))
 
 
-def test_a_refusal_ends_with_code_1_and_no_traceback() -> None:
-    command = [sys.executable, "-m", "zoo", "report", "absent"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith("ResultsError: absent holds no benchmark.json")
-    assert "Traceback" not in ended.stderr
-
-
 def test_neither_a_report_nor_the_page_of_a_release_imports_lightning(bare: Path) -> None:
+    """And in the same process, which would take seconds again: a refusal ends with code 1 and no traceback."""
     Plaintext().publish(binary(), "books").save(bare.parent / "release")
     code = (
         "import sys; from zoo.__main__ import main\n"
         "for sys.argv in (['zoo', 'report', 'runs'], ['zoo', 'privacy', 'show', 'release']):\n"
         "    main()\n"
         "    print('HEAVY', [m for m in ('pytorch_lightning', 'lightning_fabric') if m in sys.modules])\n"
-        "    print('TORCH', 'torch' in sys.modules)"
+        "    print('TORCH', 'torch' in sys.modules)\n"
+        "sys.argv = ['zoo', 'report', 'absent']; main()"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     said = [line for line in ended.stdout.splitlines() if line.startswith(("HEAVY", "TORCH"))]
     assert said == ["HEAVY []", "TORCH False", "HEAVY []", "TORCH True"]
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("ResultsError: absent holds no benchmark.json")
+    assert "Traceback" not in ended.stderr
+
+
+# Sorting, by the page's own script over a table that is made of plain objects.
+
+TABLE = """
+const cells = [["b", "0.2000 ±0.1"], ["a", "**-**"], ["c", "<.001"], ["d", "1,234"], ["e", "-"]];
+const made = cells.map(texts => ({cells: texts.map(textContent => ({textContent}))}));
+const body = {rows: made, append(...rows) { this.rows = rows; }};
+const heads = ["words", ""].map((name, cellIndex) => ({
+  cellIndex, attributes: {}, classList: {contains: asked => asked === name},
+  getAttribute(key) { return this.attributes[key] ?? null; },
+  setAttribute(key, value) { this.attributes[key] = value; }, removeAttribute(key) { delete this.attributes[key]; },
+  closest: () => ({tBodies: [body]}),
+}));
+heads.forEach(head => { head.parentNode = {cells: heads}; });
+const buttons = heads.map(parentNode => ({parentNode, addEventListener(_, click) { this.click = click; }}));
+globalThis.document = {querySelectorAll: () => buttons};
+"""
+SHOW = "console.log(body.rows.map(row => row.cells[0].textContent).join(''), heads[%d].getAttribute('aria-sort'));"
+
+
+@pytest.mark.skipif(NODE is None, reason="no node on PATH")
+def test_a_click_on_a_head_sorts_and_a_second_one_turns_it_round(report: Path) -> None:
+    page = (report / "report.html").read_text(encoding="utf-8")
+    script = page.split("<script>")[1].split("</script>")[0]
+    clicks = "".join(f"buttons[{column}].click();{SHOW % column}" for column in (1, 1, 0, 0, 1))
+    done = subprocess.run([str(NODE), "-"], input=TABLE + script + clicks, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        *("dbcae descending", "cbdae ascending"),  # a dash is last, whichever way
+        *("abcde ascending", "edcba descending", "dbcea descending"),
+    ]
 
 
 # In a browser.
