@@ -1,7 +1,6 @@
 """Small data that several tests use."""
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import random_array
 
 from zoo.data.ratings import Ratings, Step
@@ -24,14 +23,6 @@ UNPRINTABLE = {
 }
 #: What rich would take for markup, and a page for HTML, if it were not escaped; otherwise a name like any other.
 MARKUP = "[red]a[/red] <b>&amp;</b> [link=x]"
-
-
-def rated(ratings: Ratings, users: npt.ArrayLike, items: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Which pairs hold a rating, by a dense mask; an item of -1 is padding, which nobody has rated."""
-    mask = np.zeros((ratings.num_users, ratings.num_items), dtype=bool)
-    mask[ratings.pairs()] = True
-    found: npt.NDArray[np.bool_] = mask[np.asarray(users), np.asarray(items)] & (np.asarray(items) >= 0)
-    return found
 
 
 def some_ratings(users: int = 9, items: int = 7, density: float = 0.4, seed: int = 0) -> Ratings:

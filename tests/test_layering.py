@@ -94,6 +94,20 @@ ROOMS: dict[str, set[str]] = {
         "zoo.release",
         "zoo.run_folder",
     },
+    "zoo.testing": {
+        *FRONT,
+        "callbacks",
+        "datamodules",
+        "zoo.data",
+        "zoo.metrics",
+        "zoo.privacy",
+        "zoo.publisher",
+        "zoo.recommender",
+        "zoo.release",
+        "zoo.run_folder",
+        "zoo.runs",
+        "zoo.target_data",
+    },
     "zoo.commands": {
         *FRONT,
         "callbacks",
@@ -224,6 +238,13 @@ def test_lightning_trains_and_nothing_else_needs_it(room: str) -> None:
     taboo = {"pytorch_lightning"} | ({"torch"} if room == "zoo.report" else set())
     for file in files_of(room):
         assert not {name for name in imported(file) if inside(name, taboo)}, file
+
+
+def test_pytest_is_for_who_tests() -> None:
+    for room in ROOMS:
+        for file in files_of(room):
+            assert room == "zoo.testing" or not {name for name in imported(file) if inside(name, {"pytest"})}, file
+            assert room == "zoo.testing" or not {name for name in imported(file) if inside(name, {"zoo.testing"})}, file
 
 
 @pytest.mark.parametrize("library", ["torch_geometric", "wandb", "opacus", "cryptography"])

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,14 +25,14 @@ from zoo import (
     Plaintext,
     Publisher,
     Ratings,
-    Release,
     Shuffled,
     Thinned,
 )
 from zoo.privacy.accounting.accountant import Accountant
-from zoo.privacy.accounting.events import ComposedEvent, NonPrivateEvent, NoOpEvent
+from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
 from zoo.privacy.record.record import Guarantee
 from zoo.publisher import PublicSizes
+from zoo.testing import PublisherContract
 
 MAKERS: dict[str, Callable[[], Publisher]] = {
     "EmbeddingPublisher": lambda: EmbeddingPublisher(
@@ -59,25 +58,15 @@ def test_every_publisher_is_tested_here() -> None:
     assert set(MAKERS) == set(zoo.PUBLISHERS)
 
 
+class TestEveryPublisher(PublisherContract):
+    @pytest.fixture(params=sorted(zoo.PUBLISHERS))
+    def publisher(self, request: pytest.FixtureRequest) -> Publisher:
+        return MAKERS[request.param]()
+
+
 @pytest.fixture(params=sorted(zoo.PUBLISHERS))
 def publisher(request: pytest.FixtureRequest) -> Publisher:
     return MAKERS[request.param]()
-
-
-def test_a_release_survives_its_file(publisher: Publisher, tmp_path: Path) -> None:
-    release = publisher.publish(binary(), "book")
-    loaded = Release.load(release.save(tmp_path / "book"))
-    assert loaded.digest == release.digest
-    assert loaded.record == release.record
-    assert loaded.ledger == release.ledger
-    assert all(torch.equal(loaded.tensors[name], release.tensors[name]) for name in release.tensors)
-
-
-def test_the_plan_is_what_is_spent(publisher: Publisher) -> None:
-    ratings = binary()
-    planned = Accountant().compose(ComposedEvent(tuple(publisher.plan(ratings.num_users, ratings.num_items))))
-    spent = Accountant().compose(ComposedEvent(publisher.publish(ratings, "book").ledger))
-    assert planned.epsilon(1e-5) == spent.epsilon(1e-5)
 
 
 def test_publishing_is_repeatable_with_seeds(publisher: Publisher) -> None:
@@ -121,17 +110,6 @@ def test_no_epsilon_without_a_guarantee(publisher: Publisher) -> None:
     assert record.summary().startswith("none (")
 
 
-def test_the_record_says_what_was_done_before(publisher: Publisher) -> None:
-    assert any("split random2" in text for text in publisher.publish(binary(), "book").record.assumptions)
-
-
-def test_the_data_are_left_as_they_were(publisher: Publisher) -> None:
-    ratings = binary()
-    before = ratings.digest()
-    publisher.publish(ratings, "book")
-    assert ratings.digest() == before
-
-
 def test_shuffling_leaves_nobody_a_row() -> None:
     ratings = binary()
     plain, shuffled = Plaintext().publish(ratings, "book"), Shuffled(Plaintext()).publish(ratings, "book")
@@ -170,19 +148,6 @@ def test_nothing_is_released_in_any_kind(kind: str) -> None:
 def test_handing_over_the_ratings_costs_everything() -> None:
     assert Plaintext().plan(9, 7) == [NonPrivateEvent()]
     assert Accountant().compose(NonPrivateEvent()).epsilon(0.1) == float("inf")
-
-
-def test_what_is_forecast_is_what_the_release_says(publisher: Publisher) -> None:
-    """From public sizes alone; but for what was done to the ratings before, and what a wrapper notes of its own."""
-    ratings = binary()
-    record, forecast = (
-        publisher.publish(ratings, "book").record,
-        publisher.forecast(ratings.num_users, ratings.num_items),
-    )
-    noted = {key: value for key, value in record.public_inputs.items() if key in forecast.public_inputs}
-    before = set(record.assumptions) - set(forecast.assumptions)
-    assert all("split random2" in text for text in before)
-    assert replace(record, assumptions=forecast.assumptions, public_inputs=noted) == forecast
 
 
 @pytest.mark.parametrize("publisher", [JLT(epsilon=4.0, num_components=5), SJLT(epsilon=4.0, num_components=5)])

@@ -7,27 +7,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
+from datamodules import Evaluation, Files, Filters
 from datamodules.links import MissingReleaseError, UserMismatchError
 from datamodules.protocol import SplitName
 from datamodules.users import write_users
-from tests.samples import rated
 from zoo import Nothing, Plaintext
 from zoo.data.ratings import Step
-
-READER = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
+from zoo.testing.tiny import attached as attach
+from zoo.testing.tiny import rated
 
 
 def files(name: str = "partly", **settings: Any) -> Files:  # noqa: ANN401
     defaults: dict[str, Any] = {"target": "left", "sources": ("right",), "evaluation": Evaluation(split="random2")}
     return Files(name, **(defaults | settings))
-
-
-def attach(data: CrossDomainDataModule, method: SimpleNamespace = READER) -> CrossDomainDataModule:
-    data.trainer = SimpleNamespace(  # type: ignore[assignment]
-        lightning_module=method, global_rank=0, world_size=1, current_epoch=0, overfit_batches=0
-    )
-    return data
 
 
 def published(data: Files, tmp_path: Path) -> dict[str, Path]:

@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from datamodules import LowRank
 from datamodules.low_rank import low_rank_matrix
-from tests.samples import rated
+from zoo.testing.tiny import rated
 
 
 def drawn(**settings: Any) -> LowRank:  # noqa: ANN401

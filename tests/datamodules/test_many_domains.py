@@ -7,9 +7,9 @@ import pytest
 
 from datamodules import Amazon, Ciao, Evaluation, Files
 from datamodules.links import UserMismatchError
-from tests.datamodules.test_base import attach
 from zoo import Plaintext
 from zoo.data.ratings import Ratings
+from zoo.testing.tiny import attached as attach
 
 TARGET, SOURCES = "d0", [f"d{number}" for number in range(1, 16)]
 #: Users of each domain: `d0` has 30, of whom every source but the last knows two, and somebody else besides.

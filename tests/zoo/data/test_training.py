@@ -5,12 +5,13 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from tests.samples import rated, some_ratings
+from tests.samples import some_ratings
 from zoo.data.batches import UserBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.training import Batches, Share, TrainingExamples, seeded
 from zoo.nn.rows import SparseRows
+from zoo.testing.tiny import rated
 
 
 def batches(epoch: int = 0, seed: int = 0, share: Share = Share(), size: int = 23) -> Batches[torch.Tensor]:  # noqa: B008

@@ -18,7 +18,6 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from datamodules import Synthetic
-from tests.datamodules.test_base import attach
 from zoo import (
     JLT,
     SJLT,
@@ -39,6 +38,7 @@ from zoo.commands.cli import ZooCLI
 from zoo.privacy.rows.row_noise import half_way
 from zoo.release.files import ReleaseError
 from zoo.target_data import ReleaseMismatchError
+from zoo.testing.tiny import attached as attach
 
 Floats = npt.NDArray[np.floating[Any]]
 

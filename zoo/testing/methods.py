@@ -1,0 +1,331 @@
+"""What every method must do, for the tests of whoever writes one."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning.callbacks import Callback
+
+import zoo
+from callbacks.recommendation_writer import table_of
+from datamodules import CrossDomainDataModule, Evaluation, Synthetic
+from zoo.data.batches import PredictBatch
+from zoo.data.evaluation import entries
+from zoo.metrics import best_unseen
+from zoo.recommender import Recommender
+from zoo.run_folder import BEST, CONFIG, plain
+from zoo.runs.bundle import BUNDLE
+from zoo.runs.held import NotHeldError
+from zoo.runs.trained import Trained as Loaded
+from zoo.runs.widened import widened
+from zoo.target_data import ReleaseMismatchError
+from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for, trainer
+
+Make = Callable[..., tuple[Recommender, CrossDomainDataModule]]
+
+#: After so many batches a checkpoint is saved: inside the second epoch, and at its last batch.
+INSIDE, AT_THE_END = 4, 6
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A method after three epochs, with what it was trained on and by, and the folder of its checkpoint."""
+
+    method: Recommender
+    data: CrossDomainDataModule
+    run: Trainer
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """That of the last epoch."""
+        return self.folder / "last.ckpt"
+
+    def after(self, batches: int) -> Path:
+        """The checkpoint of a run that was interrupted after so many batches."""
+        return self.folder / f"{batches}.ckpt"
+
+
+class SaveInside(Callback):
+    """Saves checkpoints inside an epoch, as somebody who interrupts the run then would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.batches = folder, 0
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        """Count, since Lightning's global step counts every optimiser's."""
+        self.batches += 1
+        if self.batches in (INSIDE, AT_THE_END):
+            trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """Makes a method, and tiny data with a release for one that reads any; each release is published once."""
+
+    method: Callable[[], Recommender]
+    released: Callable[[frozenset[str], str], Path]
+
+    def __call__(self, release: str = "right", **settings: Any) -> tuple[Recommender, CrossDomainDataModule]:  # noqa: ANN401
+        """The method, from the same seed each time, and data with settings, with the "right" release or a "wrong" one."""
+        path = self.released(self.method().reads, release)
+        seed_everything(5)
+        method = self.method()
+        return method, data_for(method, path, **settings)
+
+
+class MethodContract:
+    """Tests of a method: subclass it in a test module, and say how the method is made.
+
+    ```python
+    class TestMine(MethodContract):
+        def method(self) -> Recommender:
+            return Mine(num_factors=4)
+    ```
+
+    Its training must be repeatable from a seed: make one that draws noise without it.
+    """
+
+    def method(self) -> Recommender:
+        """The method, with sizes that train in a second."""
+        raise NotImplementedError(f"{type(self).__name__} must say how its method is made: def method(self).")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def new_method(cls) -> Callable[[], Recommender]:
+        """Makes the method; to be overridden by whoever tests several."""
+        return cls().method
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def released(cls, tmp_path_factory: pytest.TempPathFactory) -> Callable[[frozenset[str], str], Path]:
+        """Releases for whoever reads one: the right one, and one that it was not trained with."""
+
+        @cache
+        def publish(reads: frozenset[str], release: str) -> Path:
+            publisher = publisher_for(reads)
+            publisher = publisher if release == "right" else zoo.Noise(publisher)
+            source = Synthetic(**SYNTHETIC).source("book")
+            return publisher.publish(source, "book").save(tmp_path_factory.mktemp("released") / release)
+
+        return publish
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def make(cls, new_method: Callable[[], Recommender], released: Callable[[frozenset[str], str], Path]) -> Make:
+        """Makes the method, and tiny data."""
+        return Tiny(new_method, released)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def trained_once(cls, make: Make, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+        """The method after three epochs."""
+        method, data = make()
+        folder = tmp_path_factory.mktemp("trained")
+        run = trainer(folder, SaveInside(folder))
+        run.fit(method, datamodule=data)
+        return Trained(method, data, run, folder)
+
+    @pytest.fixture
+    def trained(self, trained_once: Trained) -> Iterator[Trained]:
+        """What several tests look at; each finds it as it was trained, since a source of noise cannot be copied."""
+        method = trained_once.method
+        state, training = deepcopy(method.state_dict()), method.training
+        yield trained_once
+        method.load_state_dict(state)
+        method.train(training)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def loaded(cls, trained_once: Trained) -> Loaded:
+        """The trained method as a run leaves it, its settings beside its best checkpoint, and read again."""
+        folder = trained_once.folder / "run"
+        (folder / BEST).parent.mkdir(parents=True)
+        shutil.copyfile(trained_once.checkpoint, folder / BEST)
+        settings = plain({"model": trained_once.method, "data": trained_once.data})
+        (folder / CONFIG).write_text(yaml.safe_dump(settings), encoding="utf-8")
+        return zoo.load(folder)
+
+    def test_the_constructor_builds_nothing(self, make: Make) -> None:
+        """It stores its arguments; sizes come with the data."""
+        method, _ = make()
+        assert list(method.parameters()) == []
+        assert method.sizes is None
+
+    def test_it_says_what_it_is(self, make: Make) -> None:
+        """What a batch holds, and in a docstring what it is."""
+        method, _ = make()
+        assert method.batches in ("users", "pairs", "triples", "once", "steps")
+        assert type(method).__doc__
+
+    def test_scores_of_given_items_are_those_of_all_items(self, trained: Trained) -> None:
+        """And are finite."""
+        method, data = trained.method, trained.data
+        method.eval()
+        users = torch.tensor([3, 0, 39, 3])
+        with torch.no_grad():
+            scores = method.score_all(users)
+            assert scores.shape == (4, data.train.num_items)
+            assert torch.isfinite(scores).all()
+            items = torch.tensor([[0, 5], [29, 1], [2, 2], [7, 8]]).clamp(max=data.train.num_items - 1)
+            assert torch.allclose(method.score(users, items), scores.gather(1, items), atol=1e-5)
+
+    def test_exposed_tensors_are_returned(self, trained: Trained) -> None:
+        """What penalties are offered stands beside the loss."""
+        method, data = trained.method, trained.data
+        if method.batches in ("once", "steps"):
+            assert not method.exposes
+            return
+        outputs = method.step(next(iter(data.train_dataloader())))
+        if method.automatic_optimization:
+            assert set(outputs) == {"loss", *method.exposes}
+        else:  # of several losses `step` has one, and a penalty sees what each of them has
+            assert {"loss"} <= set(outputs) <= {"loss", *method.exposes}
+        assert outputs["loss"].ndim == 0
+
+    def test_a_penalty_is_added_to_the_loss(self, make: Make, tmp_path: Path) -> None:
+        """And logged by its name."""
+        method, data = make()
+        if method.batches in ("once", "steps"):
+            pytest.skip("what is solved has no loss")
+        losses = []
+
+        def penalty(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+            losses.append(float(outputs["loss"].detach()))
+            return 0 * outputs["loss"] + 7.0
+
+        # With two players, what `step` says is the generator's.
+        method.add_penalty("seven", penalty, to="loss" if method.automatic_optimization else "generator")
+        run = trainer(tmp_path / "run", epochs=1, limit_train_batches=1)
+        run.fit(method, datamodule=data)
+        assert float(run.callback_metrics["train/loss"]) == pytest.approx(losses[-1] + 7.0, rel=1e-5)
+        assert float(run.callback_metrics["train/penalty/seven"]) == 7.0
+
+    def test_ranking_figures_are_logged(self, trained: Trained) -> None:
+        """Of the validation, among all items and among candidates."""
+        for key in ("val/ndcg@10", "val/sampled/hit_rate@10", "val/full/mrr@5"):
+            assert 0 <= float(trained.run.callback_metrics[key]) <= 1
+
+    @pytest.mark.parametrize(
+        "stop", [INSIDE, AT_THE_END, None], ids=["inside an epoch", "at its last batch", "after it"]
+    )
+    def test_a_resumed_run_equals_an_unbroken_one(
+        self, make: Make, trained: Trained, tmp_path: Path, stop: int | None
+    ) -> None:
+        """Bit by bit, wherever it was broken off."""
+        if trained.method.batches == "once":
+            pytest.skip("a closed form has nothing to resume")
+        if trained.method.batches != "steps":
+            assert len(trained.data.train_dataloader()) == AT_THE_END // 2
+        if stop is None:
+            halted, data = make()
+            checkpoint = tmp_path / "halted" / "last.ckpt"
+            trainer(tmp_path / "halted", epochs=2).fit(halted, datamodule=data)
+        else:
+            checkpoint = trained.after(stop)
+        torch.manual_seed(99)
+        resumed, data = make()
+        torch.manual_seed(123)
+        trainer(tmp_path / "resumed").fit(resumed, datamodule=data, ckpt_path=checkpoint)
+        ours, theirs = trained.method.state_dict(), resumed.state_dict()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+    def test_a_loaded_checkpoint_scores_the_same(self, trained: Trained) -> None:
+        """Read as tensors and plain values alone."""
+        method, data = trained.method, trained.data
+        loaded = type(method).load_from_checkpoint(trained.checkpoint, weights_only=True)
+        read: Any = data  # mypy takes a datamodule's properties for other than a recommender's data
+        loaded.read_data(read)
+        users = torch.arange(data.train.num_users)
+        with torch.no_grad():
+            assert torch.equal(loaded.eval().score_all(users), method.eval().score_all(users))
+
+    def test_another_release_is_refused(self, make: Make, trained: Trained, tmp_path: Path) -> None:
+        """By a method that reads any; others do not notice."""
+        method, data = make("wrong")
+        run = trainer(tmp_path / "other", epochs=4)
+        if not method.reads:
+            run.test(method, datamodule=data, ckpt_path=trained.checkpoint, verbose=False)
+            assert "test/sampled/ndcg@10" in run.callback_metrics
+            return
+        with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\]"):
+            run.test(method, datamodule=data, ckpt_path=trained.checkpoint)
+
+    def test_another_split_is_refused(self, make: Make, trained: Trained, tmp_path: Path) -> None:
+        """A checkpoint is tested on the split that it was trained on."""
+        method, data = make(seed=2, evaluation=Evaluation(split="random2"))
+        with pytest.raises(ReleaseMismatchError, match=r"Use the data|these differ"):
+            trainer(tmp_path / "other").test(method, datamodule=data, ckpt_path=trained.checkpoint)
+
+    def test_users_without_history_are_ranked(self, make: Make, tmp_path: Path) -> None:
+        """By popularity, unless the method says that it scores them by a release."""
+        method, data = make(evaluation=Evaluation(split="cold_start"))
+        run = trainer(tmp_path / "run", epochs=1)
+        run.fit(method, datamodule=data)
+        run.test(method, datamodule=data, verbose=False)
+        method.eval()
+        cold = data.test.users
+        assert (method.target_rows.counts()[cold] == 0).all()
+        with torch.no_grad():
+            scores = method.ranking_scores(cold)
+        by_counts = torch.equal(scores, method.item_counts.expand(len(cold), -1))
+        assert by_counts != (method.scores_cold_users and bool(method.reads))
+
+    def test_a_loaded_run_recommends_what_predict_does(self, trained: Trained, loaded: Loaded) -> None:
+        """From its folder, by the users' own ids."""
+        data, method = trained.data, trained.method.eval()
+        users = torch.tensor([3, 0, 39])
+        with torch.no_grad():
+            batch = PredictBatch(users, *entries(data.test.seen, users))
+            expected = table_of(data.train, best_unseen(method.ranking_scores(users), batch, 4))
+        found = loaded.recommend(data.train.user_ids[users.numpy()].tolist(), k=4)
+        assert found.drop("score").equals(expected.drop("score"))
+        assert found["score"].to_numpy() == pytest.approx(expected["score"].to_numpy(), abs=1e-5)
+
+    def test_a_bundle_recommends_the_same_or_says_what_it_lacks(
+        self, trained: Trained, loaded: Loaded, tmp_path: Path
+    ) -> None:
+        """With everything in it the same; with the weights alone the same, or a refusal that names what is missing."""
+        users, data = loaded.user_ids[5:7], loaded.data
+        expected = loaded.recommend(users, k=3)
+        whole = zoo.export(loaded, tmp_path / "whole", with_user_ids=True, with_ratings=True)
+        assert zoo.load(whole, releases=trained.data.release_paths).recommend(users, k=3).equals(expected)
+        bare = zoo.load(zoo.export(loaded, tmp_path / "bare", with_user_ids=True))
+        needs = json.loads((bare.folder / BUNDLE).read_text())["needs"]
+        own = {
+            user: data.train.item_ids[data.test.seen.bags(torch.tensor([5 + at])).items]
+            for at, user in enumerate(users)
+        }
+        name = type(trained.method).__name__
+        self.check_needs(name, needs)
+        if needs:
+            with pytest.raises(NotHeldError, match=f"{name} scores by {needs}, which are not in this bundle"):
+                bare.recommend(users, k=3, seen=own)
+        else:
+            assert bare.recommend(users, k=3, seen=own).equals(expected)
+
+    def check_needs(self, name: str, needs: str) -> None:
+        """What a method's bundle needs beside its weights ("" for nothing); whoever knows it may assert it here."""
+
+    def test_somebody_of_a_release_alone_is_scored_as_a_user_without_ratings(self, make: Make, tmp_path: Path) -> None:
+        """By their row, where the method says that it can."""
+        method, data = make(evaluation=Evaluation(split="cold_start"))
+        if not method.scores_by_rows:
+            pytest.skip("it scores nobody whom it was not trained with")
+        trainer(tmp_path / "run", epochs=1).fit(method, datamodule=data)
+        cold = data.test.users[:2]
+        scored = Loaded(method, data, data.test.seen, tmp_path)
+        expected = scored.scores(data, cold)
+        known: Any = data  # as above
+        wide = widened(known, ["new", "newer"], {name: links[cold] for name, links in data.links.items()})
+        assert torch.allclose(scored.scores(wide, torch.tensor([40, 41])), expected, atol=1e-6)

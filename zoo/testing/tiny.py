@@ -1,0 +1,92 @@
+"""Tiny data: a source and a target, ratings, releases of each kind, and a trainer that says nothing."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from scipy.sparse import csr_array
+
+import zoo
+from datamodules import CrossDomainDataModule, Evaluation, LowRank, Synthetic
+from zoo.data.ratings import Ratings, Step
+from zoo.publisher import Publisher
+from zoo.recommender import Recommender
+
+#: Settings of `datamodules.Synthetic`: a source "book" and a target, three batches an epoch of users.
+SYNTHETIC: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
+#: So many make three batches an epoch of pairs.
+PAIRS = 90
+#: Settings of `datamodules.LowRank`, for methods of signs, with a validation set.
+SIGNS: dict[str, Any] = {
+    "num_users": 40,
+    "num_items": 30,
+    "observed": 0.3,
+    "seed": 1,
+    "evaluation": Evaluation(split="random2"),
+}
+
+
+def ratings(users: int = 9, items: int = 7, density: float = 0.5, seed: int = 0) -> Ratings:
+    """Ones of some users, ``(users, items)``, of which it is said that a split left them."""
+    rng = np.random.default_rng(seed)
+    matrix = csr_array((rng.random((users, items)) < density).astype(np.float64))
+    user_ids, item_ids = (
+        np.array([f"{kind}{i}" for i in range(count)]) for kind, count in (("u", users), ("i", items))
+    )
+    return Ratings(matrix, user_ids, item_ids, (Step("split random2"),))
+
+
+def publisher_for(reads: frozenset[str]) -> Publisher:
+    """Of a release that a method reads: the ratings, vectors of users, or a generator that takes noise."""
+    if "generator" in reads:
+        network = zoo.SPPG(mechanism="none", steps=2, sample_size=8, condition_dim=4, generator_dims=(8,), noise_dim=2)
+        return zoo.GeneratorPublisher(network)
+    if "ratings" in reads or not reads:
+        return zoo.Plaintext()
+    if "rows" in reads:
+        return zoo.NoisyRows(epsilon=8.0)
+    return zoo.EmbeddingPublisher(zoo.BPR(num_factors=3), max_epochs=1, progress=False)
+
+
+def data_for(method: Recommender, release: Path, **settings: Any) -> CrossDomainDataModule:  # noqa: ANN401
+    """Data of the kind that a method learns from, with a release of "book" for one that reads any."""
+    if method.reads_signs:
+        return LowRank(**SIGNS | settings)
+    size = {} if method.batches == "users" else {"batch_size": PAIRS}
+    return Synthetic(**SYNTHETIC | size | settings, releases={"book": release})
+
+
+def attached(data: CrossDomainDataModule, method: Any = None) -> CrossDomainDataModule:  # noqa: ANN401
+    """The datamodule as a trainer has it that trains a method, or by default one that reads every kind of row, user by user."""
+    if method is None:
+        method = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
+    data.trainer = SimpleNamespace(  # type: ignore[assignment]  # as much of a trainer as a datamodule asks
+        lightning_module=method, global_rank=0, world_size=1, current_epoch=0, overfit_batches=0
+    )
+    return data
+
+
+def trainer(folder: Path, *callbacks: Callback, epochs: int = 3, **settings: Any) -> Trainer:  # noqa: ANN401
+    """A trainer on the CPU that logs nothing, and keeps ``last.ckpt`` in a folder."""
+    return Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[ModelCheckpoint(folder, filename="last", save_top_k=1, enable_version_counter=False), *callbacks],
+        **settings,
+    )
+
+
+def rated(ratings: Ratings, users: npt.ArrayLike, items: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Which pairs hold a rating, by a dense mask; an item of -1 is padding, which nobody has rated."""
+    mask = np.zeros((ratings.num_users, ratings.num_items), dtype=bool)
+    mask[ratings.pairs()] = True
+    found: npt.NDArray[np.bool_] = mask[np.asarray(users), np.asarray(items)] & (np.asarray(items) >= 0)
+    return found
