@@ -75,6 +75,26 @@ RUNS = (
         (f"{OF_BENCHMARK}/test_cell.py",),
         ("a changed config leaves a cell finished", "hashlib.sha256(system.config.read_bytes()).hexdigest()", '""'),
         ("a cell of other settings is finished", 'kept.get("settings") == self.settings()', 'kept.get("settings")'),
+        ("what is half removed is finished", "(self.folder / CELL).unlink(missing_ok=True)", "pass"),
+        ("a cell that was lost is finished", "if not held():", "if False:"),
+    ),
+    *edits_of(
+        f"{BENCHMARK}/lease.py",
+        (f"{OF_BENCHMARK}/test_lease.py",),
+        ("several have one cell", "os.O_CREAT | os.O_EXCL", "os.O_CREAT"),
+        ("a cell in hand is taken", "note.is_over) and still < PATIENCE", "note.is_over) and still < 0"),
+        ("who has lost a cell goes on with it", "            self._stop()\n", ""),
+        ("who cannot renew goes on until another takes", "< PATIENCE / 2", "< PATIENCE * 2"),
+        ("a lease once seen is thought to stand still", "[0] != content or", "[0] == content or"),
+        ("a command that is dead has its cells", "all(has_ended(self.machine", "False and all(has_ended(self.machine"),
+        ("what failed here is run there", "number <= self._before", "number <= 1 + self._before"),
+    ),
+    *edits_of(
+        "zoo/run_folder.py",
+        ("tests/zoo/test_run_folder.py",),
+        ("what others are writing goes", "and has_ended(found[1], int(found[2]))", ""),
+        ("two write into one temporary file", "{secrets.token_hex(2)}", "0000"),
+        ("a page stands beside figures of another age", "        (folder / last).unlink(missing_ok=True)\n", ""),
     ),
     *edits_of(
         f"{BENCHMARK}/search.py",
@@ -93,7 +113,7 @@ RUNS = (
     *edits_of(
         f"{BENCHMARK}/runner.py",
         (f"{OF_BENCHMARK}/test_runner.py",),
-        ("one process too many", "len(running) < processes", "len(running) <= processes"),
+        ("one process too many", "len(self.running) == self.processes:", "len(self.running) > self.processes:"),
     ),
     *edits_of(
         f"{PRIVACY}/several.py",

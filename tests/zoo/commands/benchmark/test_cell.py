@@ -14,9 +14,10 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from datamodules import CrossDomainDataModule
+from tests.kills import killed_at
 from zoo.commands.benchmark.cell import CELL, LOG, Cell, cells_of
 from zoo.commands.benchmark.fit import logged_to
-from zoo.commands.benchmark.grid import Benchmark, slug
+from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, slug
 from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.search import any_settings
 from zoo.commands.cli import import_names
@@ -131,6 +132,32 @@ def test_a_half_written_folder_is_not_finished_and_gives_way(made: Made) -> None
     (cell.folder / "releases").mkdir()
     assert cell.begin() == cell.folder / LOG
     assert list(cell.folder.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_what_is_half_removed_does_not_count_as_finished(made: Made, place: Path) -> None:
+    """A cell of other settings gives way to that of these; should the settings be changed back, it must not be found half there."""
+    cell = only(made())
+    names = {CELL, *"abcdefgh"}
+    for moment in range(0, 20, 2):
+        finish(cell)
+        for name in "abcdefgh":
+            (cell.folder / name).touch()
+        assert killed_at(place / "runs", moment, cell.begin)
+        assert cell.finished() is None or {path.name for path in cell.folder.iterdir()} == names
+
+
+def test_a_cell_that_another_command_took_over_is_not_finished(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.commands.benchmark.fit.tested", lambda *_: None)
+    cell = only(made())
+    cell.begin()
+    with pytest.raises(
+        BenchmarkError, match=r"music/popularity/seed-0 was taken over by another command, which had not"
+    ):
+        cell.run(held=lambda: False)
+    assert cell.finished() is None
+    cell.run(held=lambda: True)
+    assert cell.finished() is not None
 
 
 @pytest.mark.parametrize("keep", [0, 1, 40, -2])
