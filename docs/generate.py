@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
+from api_pages import parts as api_parts
+from command_pages import parts as command_parts
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
@@ -209,6 +211,7 @@ def generated() -> dict[Path, str]:
         LEAKAGE: filled(LEAKAGE, leakage_parts()),
         ONE_BIT: filled(ONE_BIT, one_bit_parts()),
     }
+    made |= {page: filled(page, found) for page, found in (api_parts() | command_parts()).items()}
     for method, (page, _) in pages().items():
         made[page] = filled(page, {"": figures_table(method)})
     return made

@@ -1,0 +1,66 @@
+"""The pages of the Python reference: which names stand on which page. mkdocstrings puts their docstrings there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import zoo
+
+ROOT = Path(__file__).parent.parent
+API = ROOT / "docs" / "api"
+#: What a class of a page is shown with: its own docstring alone, which has its arguments; or its methods too.
+ALONE, WITH_MEMBERS = "members: false", "members: true"
+
+
+def entry(path: str, members: str) -> str:
+    """The line by which mkdocstrings puts a docstring into a page, under the name that somebody imports it by."""
+    name = path.rsplit(".", 1)[-1]
+    short = f"zoo.{name}" if name in dir(zoo) and path != f"zoo.{name}" else path
+    return f"::: {path}\n    options:\n      heading: {short}\n      toc_label: {name}\n      {members}"
+
+
+def entries(paths: Iterable[str], members: str = WITH_MEMBERS) -> str:
+    """Several names, one after the other."""
+    return "\n\n".join(entry(path, members) for path in paths)
+
+
+def exported(names: Mapping[str, str], leave_out: Iterable[str] = ()) -> str:
+    """Classes by the modules that they are exported from, in the order of their names."""
+    return entries((f"{home}.{name}" for name, home in sorted(names.items()) if name not in leave_out), ALONE)
+
+
+def classes_of(package: str, leave_out: Iterable[str] = ()) -> str:
+    """What a package's ``__init__`` exports."""
+    return exported(zoo.imported_names(ROOT / package / "__init__.py"), leave_out)
+
+
+def parts() -> dict[Path, dict[str, str]]:
+    """The text of each page."""
+    runs = ("publishing.publish", "fitting.fit", "fitting.Run", "loading.load", "trained.Trained", "exporting.export")
+    bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
+    released = ("release.Release", "denoiser.Denoiser", "about.Statement")
+    privacy = {
+        "accounting": ("accounting.accountant.Accountant", "accounting.relation.Relation", "accounting.events"),
+        "record": ("record.record.PrivacyRecord",),
+        "spending": ("spending.budget.Budget", "spending.total.total_of"),
+        "randomness": ("randomness.noise.NoiseSource",),
+        "audits": ("audits.two_world.run_audit", "audits.one_run.run_once", "audits.catalogue.all_audits"),
+        "attacks": ("attacks.reconstruction", "attacks.inverse", "attacks.updates"),
+    }
+    chapters = {part: entries(f"zoo.privacy.{name}" for name in names) for part, names in privacy.items()}
+    return {
+        API / "runs.md": {"": entries(f"zoo.runs.{name}" for name in runs)},
+        API / "methods.md": {"methods": exported(zoo.METHODS), "perturbations": exported(zoo.PERTURBATIONS)},
+        API / "publishers.md": {"": exported(zoo.PUBLISHERS)},
+        API / "data.md": {
+            "base": entry("datamodules.base.CrossDomainDataModule", WITH_MEMBERS),
+            "datamodules": classes_of("datamodules", ("CrossDomainDataModule",)),
+        },
+        API / "callbacks.md": {"": classes_of("callbacks")},
+        API / "extending.md": {
+            "bases": entries(f"zoo.{name}" for name in bases),
+            "release": entries(f"zoo.release.{name}" for name in released),
+        },
+        API / "privacy.md": chapters,
+    }

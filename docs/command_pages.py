@@ -1,0 +1,137 @@
+"""The tables of docs/command_line.md, from the commands' own parsers, and of docs/benchmark_file.md, from its classes."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from docstring_parser import parse
+from tables import table
+
+from zoo.commands.benchmark import command as benchmark
+from zoo.commands.benchmark import grid
+from zoo.commands.configs import parser as configs
+from zoo.commands.data import command as data
+from zoo.commands.export import parser as export
+from zoo.commands.privacy import command as privacy
+from zoo.commands.recommend import parser as recommend
+from zoo.report import command as report
+
+ROOT = Path(__file__).parent.parent
+PARSERS = {
+    "recommend": recommend,
+    "export": export,
+    "benchmark": benchmark.parser,
+    "report": report.parser,
+    "data": data.parser,
+    "configs": configs,
+    "privacy": privacy.parser,
+}
+#: The classes that a benchmark's file is read into, the outermost first.
+FILE = (grid.Benchmark, grid.Task, grid.PublishedTask, grid.System, grid.Released, grid.Search, grid.Range)
+
+
+def cell(text: str) -> str:
+    """Text as a cell of a table takes it: one line, no bar, nothing that Markdown would read as a tag."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """What a command takes, and what each is."""
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+            continue
+        shown = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+        values = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+        value = f" {values}" if action.option_strings and action.nargs != 0 else ""
+        needed = "; needed" if action.required and action.option_strings else ""
+        # The number of cores is that of the machine which writes the page.
+        said = (action.help or "").replace("%(default)s", "" if action.dest == "processes" else str(action.default))
+        yield f"`{shown}{value}`".replace("\\|", "\\|"), cell(said.replace(", )", ")")) + needed
+
+
+def commands_below(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+    """The commands of a command, with the line that lists say of each."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            said = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            return {name: (below, said[name]) for name, below in action.choices.items()}
+    return {}
+
+
+def described(parser: argparse.ArgumentParser, heading: str) -> str:
+    """A command: what it does and its options, and the same of those below it."""
+    text = [heading, cell(parser.description or "")]
+    if rows := list(options(parser)):
+        text.append(table(("option", "what it is"), rows, left=2))
+    for name, (below, said) in commands_below(parser).items():
+        below.description = below.description or f"{said[:1].upper()}{said[1:]}."
+        text.append(described(below, f"### {parser.prog.split(' -m ')[-1].split(' ', 1)[1]} {name}"))
+    return "\n\n".join(text)
+
+
+def arguments_of(method: str) -> str:
+    """What a command of the experiment takes beside the experiment: the arguments of the trainer's method of that name."""
+    tree = ast.parse((ROOT / "zoo" / "commands" / "cli.py").read_text(encoding="utf-8"))
+    trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ZooTrainer")
+    found = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == method)
+    given = parse(ast.get_docstring(found) or "").params
+    shown = [
+        (f"`--{one.arg_name}`", cell(one.description or "")) for one in given if "ot used" not in str(one.description)
+    ]
+    return table(("option", "what it is"), [row for row in shown if "datamodule" not in row[0]], left=2)
+
+
+def fields(kind: type) -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, default and meaning of the keys that a class of a file has; the meaning is the comment beside or above it."""
+    source = inspect.getsource(kind)
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
+        if isinstance(node, ast.AnnAssign):
+            lines = [comments.get(line, "") for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)]
+            above = node.lineno - 1
+            while above in comments and source.splitlines()[above - 1].lstrip().startswith("#"):
+                lines.insert(0, comments[above])
+                above -= 1
+            default = ast.unparse(node.value) if node.value else "needed"
+            default = re.sub(r"field\(default_factory=(?:lambda: )?(.*)\)", r"\1", default)
+            default = {"dict": "{}", "list": "[]", "None": "null", "''": "empty", "False": "false", "True": "true"}.get(
+                default, default
+            )
+            kinds = ast.unparse(node.annotation).replace("None", "null").replace("|", "\\|")
+            yield f"`{ast.unparse(node.target)}`", f"`{kinds}`", default.strip("'"), cell(" ".join(filter(None, lines)))
+
+
+def benchmark_file() -> str:
+    """Every class of a benchmark's file with its keys."""
+    text = []
+    for kind in FILE:
+        text += [f"### {kind.__name__}", (inspect.getdoc(kind) or "").split("\n")[0]]
+        text.append(table(("key", "kind", "default", "what it is"), list(fields(kind)), left=4))
+    return "\n\n".join(text)
+
+
+def fit_help() -> str:
+    """What ``fit --help`` prints, without the line of versions that it was kept for."""
+    kept = (ROOT / "zoo" / "commands" / "fit_help.txt").read_text(encoding="utf-8")
+    return f"```text\n{kept.partition(chr(10))[2].rstrip()}\n```"
+
+
+def parts() -> dict[Path, dict[str, str]]:
+    """The text of each page."""
+    commands = {name: described(parser(), f"## {name}") for name, parser in PARSERS.items()}
+    own = {"fit": arguments_of("fit"), "publish": arguments_of("publish"), "fit help": fit_help()}
+    return {
+        ROOT / "docs" / "command_line.md": commands | own,
+        ROOT / "docs" / "benchmark_file.md": {"": benchmark_file()},
+    }
