@@ -5,6 +5,7 @@ A table has the columns user_id and item_id (strings, kept as categories: four b
 """
 
 import logging
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -42,11 +43,20 @@ def find_table(folder: str | Path, domain: str) -> Path:
         path = Path(folder) / f"{domain}{ending}"
         if path.is_file():
             return path
-    state = "" if Path(folder).is_dir() else " (the folder itself does not exist)"
     raise FileNotFoundError(
-        f"No ratings of {domain!r} in {Path(folder).resolve()}{state}. Looked for "
+        f"No ratings of {domain!r} in {Path(folder).resolve()}{_meant(Path(folder).resolve(), domain)} Looked for "
         f"{', '.join(domain + ending for ending in ENDINGS)}: put one there or point ZOO_DATA or data.root elsewhere."
     )
+
+
+def _meant(folder: Path, domain: str) -> str:
+    """How a sentence ends that names a folder or domain which is not there: with what is there and looks like it."""
+    there, ends, word = folder, ".", domain
+    if not folder.is_dir():
+        there, ends, word = folder.parent, " (the folder itself does not exist).", folder.name
+    known = {path.name.split(".")[0] if path.is_file() else path.name for path in there.glob("*")}
+    near = get_close_matches(word, sorted(known), n=3)
+    return f"{ends} Did you mean {' or '.join(near)}?" if near else ends
 
 
 def read_table(

@@ -90,7 +90,9 @@ def test_every_method_has_a_page_with_all_its_parts(generate: ModuleType) -> Non
 
 def test_links_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
-        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)  # code calls what it looks up
+        text = re.sub(
+            r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+        )  # code calls what it looks up
         for target in re.findall(r"\]\(([^)#\s]+)\)", text):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"

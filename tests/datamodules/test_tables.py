@@ -132,6 +132,20 @@ def test_a_missing_domain_lists_what_was_looked_for(tmp_path: Path) -> None:
         find_table(tmp_path / "gone", "book")
 
 
+def test_what_is_there_and_looks_like_what_was_asked_for_is_named(tmp_path: Path) -> None:
+    for name in ("music.csv.gz", "book.csv"):
+        (tmp_path / "douban" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "douban" / name).touch()
+    with pytest.raises(
+        FileNotFoundError, match=r"'musik' in .*/douban\. Did you mean music\? Looked for musik\.csv\.gz,"
+    ):
+        find_table(tmp_path / "douban", "musik")
+    with pytest.raises(FileNotFoundError, match=r"\(the folder itself does not exist\)\. Did you mean douban\? Looked"):
+        find_table(tmp_path / "duoban", "music")
+    with pytest.raises(FileNotFoundError, match=r"/douban\. Looked for"):
+        find_table(tmp_path / "douban", "x")
+
+
 @pytest.mark.parametrize("name", ["x.txt", "x.parquet.gz", "x"])
 def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"ending that is not read; known are \.csv\.gz"):

@@ -6,6 +6,7 @@ from itertools import zip_longest
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from zoo.privacy.record.record import rounded_up
 from zoo.report.figures import COLOURS, shown, svg_of
@@ -119,21 +120,17 @@ def overview(results: Results) -> str:
     tasks = list(results.lines)[:TASKS]
     rows = {task: _drawn(results, task) for task in tasks}
     columns = min(2, len(tasks))
-    height = sum(max(len(rows[task]) for task in pair if task) for pair in _pairs(tasks, columns))
-    figure = Figure(
-        figsize=(5.2 * columns + 1.2, 0.24 * height + 0.8 * -(-len(tasks) // columns)), layout="constrained"
-    )
-    places = figure.subplots(-(-len(tasks) // columns), columns, squeeze=False).flat
+    deep = -(-len(tasks) // columns)
+    height = sum(max(len(rows[task]) for task in tasks[i * columns : (i + 1) * columns]) for i in range(deep))
+    size = 5.2 * columns + 1.2, 0.24 * height + 0.9 * deep
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.1))
+    places = figure.subplots(deep, columns, squeeze=False).flat
     for axes, task in zip_longest(places, tasks):
         if task is None:
             axes.axis("off")
         else:
             _draw(axes, results, task, rows[task])
     return svg_of(figure)
-
-
-def _pairs(tasks: Sequence[str], columns: int) -> list[Sequence[str]]:
-    return [tasks[start : start + columns] for start in range(0, len(tasks), columns)]
 
 
 def _drawn(results: Results, task: str) -> list[Line]:
