@@ -60,4 +60,6 @@ class CaseWriter(Callback):
         tables = [table for part in parts for table in part]
         if trainer.is_global_zero and tables:
             with whole(self._folder / CASES) as temporary:
-                pl.concat(tables).sort("user_id", "item_id").write_parquet(temporary)
+                # Processes that hold parts of one model have the same cases each.
+                every = pl.concat(tables).unique(["user_id", "item_id"], keep="first", maintain_order=True)
+                every.sort("user_id", "item_id").write_parquet(temporary)

@@ -21,6 +21,7 @@ from rich.table import Column, Table
 
 from callbacks.progress import end_bar
 from callbacks.references import Figures, curve, in_words, references
+from zoo.data.training import share_of
 from zoo.metrics import SELECTION_METRIC
 from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
@@ -134,8 +135,8 @@ class RunReport(Callback):
 
 
 def batch_in_words(trainer: Trainer, method: Any) -> str:  # noqa: ANN401  any recommender
-    """What several processes take in a step together; nothing of one process, whose batch is the one that was set."""
-    number = trainer.world_size
+    """What processes take in a step together; nothing where all have the same batch, which is then the one that was set."""
+    number = share_of(trainer).world_size
     if number == 1:
         return ""
     size, unit = trainer.datamodule.batch_size, UNITS[method.batches]  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_ste
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
-from zoo.data.training import Batches, Share, training_batches
+from zoo.data.training import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
@@ -375,7 +375,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
     # Batches.
 
     def _share(self) -> Share:
-        return Share(self.trainer.global_rank, self.trainer.world_size) if self.trainer else Share()
+        return share_of(self.trainer) if self.trainer else Share()
 
     def train_dataloader(self) -> Batches[Batch]:
         """Batches of the form that the method at hand wants."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.random_states import RandomState, go_on_from, kept_states, part_streams, random_states
 from zoo.data.released_pairs import ReleasedPairs
+from zoo.data.training import share_of
 from zoo.metrics import (
     SELECTION_METRIC,
     ListMetrics,
@@ -419,7 +420,7 @@ class Recommender(Given, LightningModule, ABC):
                 kept[name].copy_(self.trainer.strategy.broadcast(kept[name]))
         states, self._random_states = self._random_states, []
         if not states:
-            part_streams(self.global_rank)
+            part_streams(share_of(self.trainer).rank)  # who holds parts of one model draws the same
             return
         go_on_from(states, self.global_rank, self.device)
         if len(states) != self.trainer.world_size:

@@ -13,7 +13,7 @@ PROCESSES = (
     *edits_of(
         "zoo/recommender.py",
         ("tests/zoo/data/test_random_states.py", "tests/zoo/methods/one_bit_mc/test_method.py"),
-        ("every process begins as the first", "part_streams(self.global_rank)", "part_streams(0)"),
+        ("every process begins as the first", "part_streams(share_of(self.trainer).rank)", "part_streams(0)"),
         ("several processes solve a closed form", "if number > 1 and self.alone:", "if number > 2 and self.alone:"),
     ),
     *edits_of(

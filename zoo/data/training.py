@@ -31,6 +31,12 @@ class Share(NamedTuple):
     world_size: int = 1
 
 
+def share_of(trainer: Any) -> Share:  # noqa: ANN401  a trainer, without Lightning
+    """The part of a trainer's process: that of its rank, but the same for processes that hold parts of one model."""
+    asked = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
+    return Share(asked["rank"], asked["num_replicas"])
+
+
 def seeded(*parts: int) -> Generator:
     """A torch generator whose stream depends on every part, and on nothing else."""
     state = np.random.SeedSequence([part & 0xFFFFFFFFFFFFFFFF for part in parts]).generate_state(1, np.uint64)[0]

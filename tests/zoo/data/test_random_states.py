@@ -10,6 +10,7 @@ from datamodules import Synthetic
 from tests.tiny import SIZES
 from zoo import DMF
 from zoo.data.random_states import go_on_from, kept_states, part_streams, random_states
+from zoo.data.training import Share
 
 CPU = torch.device("cpu")
 
@@ -91,7 +92,7 @@ def test_another_number_of_processes_is_told_of(tmp_path: Path) -> None:
 def test_a_training_parts_its_streams_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     parted: list[int] = []
     monkeypatch.setattr("zoo.recommender.part_streams", parted.append)
-    monkeypatch.setattr(DMF, "global_rank", property(lambda _self: 3))
+    monkeypatch.setattr("zoo.recommender.share_of", lambda _: Share(3, 4))
     trainer = Trainer(
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, limit_val_batches=0, limit_train_batches=1,
