@@ -108,8 +108,9 @@ class ZooParser(LightningArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, *others: Any, **named: Any) -> Namespace:  # type: ignore[override]  # noqa: ANN401  jsonargparse's own
         """Parse, once the plugins that the arguments name are imported; what is wrong with one is said."""
-        for failed in plugins.import_named(sys.argv[1:] if args is None else args, dir(zoo)):
-            sys.stderr.write(f"{refusal(failed)}\n")
+        if not hasattr(self, "parent_parser"):  # no parser of a command, which is given a part of what this one was
+            for failed in plugins.import_named(sys.argv[1:] if args is None else args, dir(zoo)):
+                sys.stderr.write(f"{refusal(failed)}\n")
         found: Namespace = super().parse_args(args, *others, **named)
         return found
 
