@@ -61,8 +61,10 @@ def names(folder: Path) -> list[str]:
 def test_two_who_write_one_file_do_not_write_into_one_another_s(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     with whole(path) as ours:
+        ours.write_text("ou")
         write_json(path, "theirs")
-        ours.write_text("ours")
+        with ours.open("a") as file:
+            file.write("rs")
         assert path.read_text() == '"theirs"\n'
     assert path.read_text() == "ours"
     assert names(tmp_path) == ["x.json"]

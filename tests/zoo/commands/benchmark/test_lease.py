@@ -90,6 +90,17 @@ def test_of_all_who_want_a_cell_at_once_one_gets_it(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("taken by *"))) == 1
 
 
+def test_who_does_not_see_yet_that_a_cell_was_taken_does_not_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over a network, where what was asked a moment ago is remembered."""
+    held, late = taken(Leases(tmp_path)), Leases(tmp_path)
+    monkeypatch.setattr(late, "_number", lambda name: 0)
+    before = held.path.read_bytes()
+    assert late.take(NAME, CELL) is None
+    assert held.path.read_bytes() == before
+
+
 def test_what_stands_still_for_long_is_nobody_s_whatever_the_time_of_day(
     tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
