@@ -105,7 +105,9 @@ def _own_arguments(made: type) -> Iterator[str]:
         hints = typing.get_type_hints(made.__init__)  # type: ignore[misc]  # of a class that is looked at, not made
     except NameError:
         hints = {}
-    for name in inspect.signature(made).parameters:
+    for name, parameter in inspect.signature(made).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue  # no argument is called so
         yield name
         kind = hints.get(name)
         if dataclasses.is_dataclass(kind):

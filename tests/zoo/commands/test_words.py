@@ -24,6 +24,7 @@ from zoo.commands.words import in_few_words, nearest, of_monitor
         (("--data.filters.treshold", "3"), "Synthetic has no 'filters.treshold'. Did you mean filters.threshold?"),
         (("--trainer.max_epoch", "1"), "unknown: --trainer.max_epoch 1. Did you mean --trainer.max_epochs"),
         (("--data.evaluation.split", "latest3"), "expected one of random1, .*; got latest3. Did you mean latest"),
+        (("--data.nme", "x"), r"Synthetic has no 'nme'\.$"),
         (("--model.lr", "fast"), "--model.lr: expected float; got fast"),
         (("--model", "absent.Method"), "--model: Method: No module named 'absent'"),
     ],
