@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from datamodules.remarks import on_cases
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.nn.rows import SparseRows
+from zoo.run_folder import whole_folder
 
 #: Bytes of files from which on it is said what is being done, and what was prepared is kept: smaller ones take a second or two.
 LARGE = 1 << 26
@@ -70,20 +71,11 @@ class Prepared(NamedTuple):
     def save(self, folder: Path) -> None:
         """Write it as a folder of a given name, whole or not at all."""
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are nobody else's
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
-        try:
+        # A full disk, or another process that was first: a cache is no reason to stop.
+        with suppress(OSError, SafetensorError), whole_folder(folder, private=True) as temporary:
             save_file(self._tensors(), temporary / _TENSORS)
             for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
                 pl.DataFrame({"id": ids}).write_parquet(temporary / name)
-            temporary.rename(folder)
-        except (
-            OSError,
-            SafetensorError,
-        ):  # a full disk, or another process that was first: a cache is no reason to stop
-            shutil.rmtree(temporary, ignore_errors=True)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         starts, columns, values = self.train.compressed()

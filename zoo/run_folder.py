@@ -68,32 +68,46 @@ def whole(path: Path) -> Iterator[Path]:
     """
     temporary = _beside(path)
     try:
-        yield temporary
-        temporary.replace(path)
+        with saying_where(path):
+            yield temporary
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
     """A temporary folder beside a path, to write files into; it takes the path's place once all are written, or goes.
 
-    Until then it is private to its owner; then everybody may read it, for it is to be handed over. A folder that is there
-    already is refused (`OSError`) unless it is empty. What killed processes have left of the same folder goes first.
+    Until then it is its owner's alone; then everybody may read it, unless it is private. A folder that is there already is refused
+    (`OSError`) unless it is empty. What killed processes have left of the same folder goes first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     temporary.mkdir(mode=0o700)
     try:
-        yield temporary
-        for file in temporary.iterdir():
-            file.chmod(0o644)
-        temporary.chmod(0o755)
-        temporary.rename(path)
+        with saying_where(path):
+            yield temporary
+            if not private:
+                for file in temporary.iterdir():
+                    file.chmod(0o644)
+                temporary.chmod(0o755)
+            temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+@contextmanager
+def saying_where(path: Path) -> Iterator[None]:
+    """Name a path in an error of the system that names none, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_together(folder: Path, files: Mapping[str, str], last: str) -> None:

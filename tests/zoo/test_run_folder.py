@@ -141,6 +141,20 @@ def test_texts_that_belong_together_stay_as_they_are_where_one_cannot_be_written
     assert {name: (tmp_path / name).read_text() for name in names(tmp_path)} == {"last": "1", "a": "1"}
 
 
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=rf"\[Errno 28\] No space: '{tmp_path}/x'"), whole(tmp_path / "x"):
+        raise OSError(28, "No space")  # as the system says it of a file that is open
+    with pytest.raises(FileNotFoundError, match="another"), whole(tmp_path / "x"):
+        (tmp_path / "another").read_text()
+
+
+def test_a_private_folder_stays_its_owner_s(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "made", private=True) as folder:
+        (folder / "a").touch(0o600)
+    assert oct((tmp_path / "made").stat().st_mode)[-3:] == "700"
+    assert oct((tmp_path / "made" / "a").stat().st_mode)[-3:] == "600"
+
+
 def test_of_this_machine_it_is_known_which_processes_have_ended() -> None:
     from zoo.processes import has_ended, machine
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 MANIFEST = "release.json"
@@ -175,6 +175,14 @@ def _types(manifest: Mapping[str, Any]) -> dict[str, type]:
     schema = manifest["schema"]
     place = {1: "sha256", 2: "shards"}.get(schema, "shards" if "shards" in manifest else "sha256")
     return {**_FIELDS, **({"about": dict} if schema > 2 else {}), place: _PLACES[place]}
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors into one file, each of them contiguous; `OSError` where there is no room, as of every other file."""
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written ({error}).") from error
 
 
 def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]:

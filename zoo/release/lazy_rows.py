@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from zoo.release.files import ReleaseError, all_finite, header, raw, shard_name, tensor_digest
+from zoo.release.files import ReleaseError, all_finite, header, raw, save_tensors, shard_name, tensor_digest
 
 SHARD_BYTES = 2**28
 """Size of a file of rows."""
@@ -97,7 +97,7 @@ class LazyRows(Mapping[str, Tensor]):
         with late_progress("Writing the release", self.num_users * (2 if self.centre else 1)) as advance:
             # The mean row is known once all rows are made, so files are written, then read again, one at a time.
             for number, block in enumerate(_blocks(parts, size, self.width), 1):
-                save_file({"rows": torch.from_numpy(block)}, folder / shard_name(number))
+                save_tensors({"rows": torch.from_numpy(block)}, folder / shard_name(number))
                 advance(len(block))
             for number, start in enumerate(range(0, self.num_users, size), 1):
                 path = folder / shard_name(number)
@@ -105,7 +105,7 @@ class LazyRows(Mapping[str, Tensor]):
                 if self.centre:
                     _centre(rows, total / self.num_users)
                     centred = folder / "centred"
-                    save_file({"rows": rows}, centred)  # not over the file that `rows` is still read from
+                    save_tensors({"rows": rows}, centred)  # not over the file that `rows` is still read from
                     os.replace(centred, path)
                     advance(len(rows))
                 digest.update(raw(rows))

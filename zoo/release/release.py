@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.torch import save_file
 from torch import Tensor
 
 from zoo.nn.generator import GeneratedRows
@@ -34,6 +33,7 @@ from zoo.release.files import (
     manifest_bytes,
     parsed_manifest,
     read_tensors,
+    save_tensors,
     tensor_digest,
 )
 from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
@@ -185,7 +185,7 @@ class Release:
                 manifest = self._manifest(self.about, self.tensors.write(folder))
             else:
                 manifest = self._manifest(self.about)
-                save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, folder / TENSORS)
+                save_tensors({name: tensor.contiguous() for name, tensor in self.tensors.items()}, folder / TENSORS)
             content = json.dumps(manifest, indent=1, allow_nan=False).encode()
             check_size(content, folder)  # as whoever loads it will
             (folder / MANIFEST).write_bytes(content)

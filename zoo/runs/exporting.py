@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from safetensors.torch import save_file
 from torch import Tensor
 
 import zoo
 from zoo.nn.rows import SparseRows
+from zoo.release.files import save_tensors
 from zoo.run_folder import BEST, CONFIG, METRICS, PRIVACY, whole_folder, write_json
 from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, load_bundle
 from zoo.runs.card import CARD, card
@@ -103,7 +103,7 @@ class _Content:
 
 def _write(content: _Content, run: Path, folder: Path) -> None:
     """The files of a bundle, but for manifest and card."""
-    save_file(content.tensors, folder / TENSORS)
+    save_tensors(content.tensors, folder / TENSORS)
     write_json(folder / ITEMS, content.items)
     if content.users is not None:
         write_json(folder / USERS, content.users)

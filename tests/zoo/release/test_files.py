@@ -11,11 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from tests.samples import binary, some_ratings
 from zoo import JLT, Release
-from zoo.release.files import LONGEST_NAME, MANIFEST, TENSORS, ReleaseError, all_finite, shard_name, tensor_digest
+from zoo.release.files import (
+    LONGEST_NAME,
+    MANIFEST,
+    TENSORS,
+    ReleaseError,
+    all_finite,
+    save_tensors,
+    shard_name,
+    tensor_digest,
+)
 
 Manifest = dict[str, Any]
 
@@ -263,3 +273,14 @@ def test_a_release_of_the_widest_ids_is_read_again(tmp_path: Path) -> None:
     release = JLT(epsilon=2.0, num_components=1).publish(ratings, "book").realised()
     assert (release.save(tmp_path / "book") / MANIFEST).stat().st_size > 2000 * 12 * LONGEST_NAME
     assert Release.load(tmp_path / "book").user_ids.tolist() == ids.tolist()
+
+
+def test_tensors_without_room_are_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a command answers in words."""
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("zoo.release.files.save_file", full)
+    with pytest.raises(OSError, match=r"x cannot be written \(.*No space left on device"):
+        save_tensors({"rows": torch.zeros(10, 10)}, Path("x"))

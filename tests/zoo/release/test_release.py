@@ -45,7 +45,7 @@ def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("zoo.release.release.save_file", fail)
+    monkeypatch.setattr("zoo.release.release.save_tensors", fail)
     with pytest.raises(OSError, match="disk full"):
         Plaintext().publish(binary(), "book").save(tmp_path / "book")
     assert list(tmp_path.iterdir()) == []

@@ -103,7 +103,7 @@ def test_a_failure_to_write_is_spent_and_says_so(
     def full(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("zoo.release.release.save_file", full)
+    monkeypatch.setattr("zoo.release.release.save_tensors", full)
     with pytest.raises(OSError, match="disk full"):
         publish(file, tmp_path / "a")
     assert "What the release costs was spent (line 2 of" in capsys.readouterr().err

@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Self
 
 from zoo.processes import has_ended, machine
+from zoo.run_folder import saying_where
 
 #: Of the folder of a benchmark.
 LEASES = ".leases"
@@ -120,11 +121,12 @@ class Lease:
 
     def _write(self, note: Note) -> None:
         """Over what stands there: a file that was made once is never made again."""
-        descriptor = os.open(self.path, os.O_WRONLY)
-        try:
-            os.write(descriptor, json.dumps(asdict(note)).encode().ljust(_SIZE))
-        finally:
-            os.close(descriptor)
+        with saying_where(self.path):
+            descriptor = os.open(self.path, os.O_WRONLY)
+            try:
+                os.write(descriptor, json.dumps(asdict(note)).encode().ljust(_SIZE))
+            finally:
+                os.close(descriptor)
         self.note, self._written = note, time.monotonic()
 
 

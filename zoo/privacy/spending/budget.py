@@ -30,7 +30,7 @@ from zoo.privacy.accounting.events import EventError, event_from_dict, event_to_
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
 from zoo.privacy.spending.total import Account, Total, told_apart, total_of
-from zoo.run_folder import whole
+from zoo.run_folder import saying_where, whole
 
 SCHEMA = 1
 PATIENCE = 60.0
@@ -274,7 +274,8 @@ class Budget:
         if self.torn:
             os.ftruncate(descriptor, self._whole)
         end = b"\n" if self._unended else b""
-        _write(descriptor, end + json.dumps(line, allow_nan=False).encode() + b"\n")
+        with saying_where(self.path):
+            _write(descriptor, end + json.dumps(line, allow_nan=False).encode() + b"\n")
         self._read()
         return self._lines - 1
 
