@@ -14,7 +14,7 @@ from zoo.report.gains import gains
 from zoo.report.negative_transfer import transfers
 from zoo.report.page import context, render
 from zoo.report.results import BASELINE, Results, ResultsError, read_results
-from zoo.report.run_folders import read_run_folders
+from zoo.report.run_folders import named, read_run_folders
 from zoo.run_folder import CONFIG, refusal, visible, write_together
 
 #: Written by hand, put at the top of the page.
@@ -55,21 +55,21 @@ def main(arguments: Sequence[str]) -> None:
         print(visible(str(path)))
     if results.finished < results.cells:
         console.print(f"{results.finished} of {results.cells} cells are finished; the report says so.")
-    for said in results.apart.values():
-        console.print(said, markup=False, soft_wrap=True)
+    about = [results.benchmark["about"]] if results.folders and results.benchmark["about"] else []
+    for said in (*about, *results.apart.values()):
+        console.print(visible(said), markup=False, soft_wrap=True)
 
 
 def commands(results: Results, out: Path) -> list[str]:
     """What to give to make these runs and this report again, without names of folders of this machine."""
     where = f"--out {out if not out.is_absolute() else 'report/'}"
     if results.folders:
-        runs = [path if not path.is_absolute() else Path(*path.parts[-2:]) for path in results.folders]
-        named = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
-        return [f"python -m zoo report {shlex.join(map(str, runs))}{named} {where}"]
+        other = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
+        return [f"python -m zoo report {shlex.join(map(named, results.folders))}{other} {where}"]
     name, config = results.benchmark["name"], results.benchmark["config"]
-    other = results.baseline != (results.benchmark.get("baseline") or BASELINE)
-    named = f" --baseline {shlex.quote(results.baseline)}" if other else ""
-    return [f"python -m zoo benchmark --config {config}", f"python -m zoo report runs/benchmarks/{name}{named} {where}"]
+    asked = results.baseline != (results.benchmark.get("baseline") or BASELINE)
+    other = f" --baseline {shlex.quote(results.baseline)}" if asked else ""
+    return [f"python -m zoo benchmark --config {config}", f"python -m zoo report runs/benchmarks/{name}{other} {where}"]
 
 
 def write_report(results: Results, out: Path) -> list[Path]:

@@ -119,33 +119,55 @@ def read_run_folders(folders: Sequence[Path]) -> Results:
     """Read runs that `fit` has left, whatever their methods, and put those that were tested on the same into one table.
 
     Runs that differ in their seed alone are one row. What cannot be compared in one table is not: it gets another one, and
-    `Results.apart` says why.
+    `Results.apart` says why. Runs that were begun and not tested are left out, and the text about the runs says so.
 
     Raises:
         ResultsError: A folder is no run that was tested, or is named twice.
     """
-    if twice := [
-        str(folder) for i, folder in enumerate(folders) if folder.resolve() in {f.resolve() for f in folders[:i]}
-    ]:
+    tested, left_out = _tested(folders)
+    lines: dict[str, list[Line]] = {}
+    titles: dict[str, str] = {}
+    apart: dict[str, str] = {}
+    for table in _tables(_rows([_read(folder) for folder in tested])):
+        title = _title(table)
+        task = _new(slug(title), lines)
+        if table.apart:
+            apart[task] = (
+                f"These runs do not stand in the table of {next(iter(titles.values()))}: {'; '.join(table.apart)}."
+            )
+        titles[task] = title if task == slug(title) else f"{title} ({task.rsplit('-', 1)[-1]})"
+        lines[task] = list(_lines(task, table))
+    described = _as_benchmark(tested, titles, lines) | {"about": left_out}
+    return Results(described, lines, len(tested), "", apart, tuple(tested))
+
+
+def named(folder: Path) -> str:
+    """A folder for a page: as it was given, but without where on this machine it lies."""
+    return str(Path(*folder.parts[-2:]) if folder.is_absolute() else folder)
+
+
+def _tested(folders: Sequence[Path]) -> tuple[list[Path], str]:
+    """Folders to read, without those of runs that were begun and not tested, and a sentence that names these."""
+    places = [folder.resolve() for folder in folders]
+    if twice := [str(folder) for i, folder in enumerate(folders) if places[i] in places[:i]]:
         raise ResultsError(f"Named more than once: {', '.join(twice)}. Name each run once.")
+    untested = [folder for folder in folders if (folder / CONFIG).is_file() and not (folder / METRICS).is_file()]
+    if not untested or len(untested) == len(folders):  # of nothing but these it is said what they lack
+        return list(folders), ""
+    said = f"Left out, as they were not tested: {', '.join(map(named, untested))}."
+    return [folder for folder in folders if folder not in untested], said
+
+
+def _tables(rows: Sequence[_Grouped]) -> list[_Table]:
+    """Each row in the first table where it may stand, or in one of its own."""
     tables: list[_Table] = []
-    for row in _rows([_read(folder) for folder in folders]):
+    for row in rows:
         reasons = [table.differs(row) for table in tables]
         if [] in reasons:
             tables[reasons.index([])].rows.append(row)
         else:
             tables.append(_Table([row], reasons[0] if reasons else []))
-    lines: dict[str, list[Line]] = {}
-    titles, apart = {}, {}
-    for table in tables:
-        title = _title(table)
-        task = _new(slug(title), lines)
-        titles[task] = title if task == slug(title) else f"{title} ({task.rsplit('-', 1)[-1]})"
-        lines[task] = list(_lines(task, table))
-        if table.apart:
-            first = titles[next(iter(titles))]
-            apart[task] = f"These runs do not stand in the table of {first}: {'; '.join(table.apart)}."
-    return Results(_as_benchmark(folders, titles, lines), lines, len(folders), "", apart, tuple(folders))
+    return tables
 
 
 def _read(folder: Path) -> RunFolder:
@@ -239,7 +261,6 @@ def _as_benchmark(
     ]
     return {
         "title": f"{len(folders)} runs compared" if len(folders) > 1 else "One run",
-        "about": "",
         "tasks": {task: {"title": title, "published": None} for task, title in titles.items()},
         "rows": rows,
         "cells": {str(folder): "" for folder in folders},

@@ -223,6 +223,9 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
     (trained := a_run(tmp_path / "trained", seed=1)).joinpath("metrics.json").unlink()
     with pytest.raises(ResultsError, match=r"trained is no folder .* it holds no metrics\.json\."):
         read_run_folders([trained])
+    left = read_run_folders([trained, good])
+    assert (names(left), left.finished) == ([["DMF"]], 1)
+    assert left.benchmark["about"] == f"Left out, as they were not tested: {tmp_path.name}/trained."
     with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10: it held nothing out, or ranked nothing\."):
         read_run_folders([a_run(tmp_path / "nothing", metrics={})])
     (grid := a_run(tmp_path / "grid")).joinpath("benchmark.json").write_text("{}")
