@@ -288,6 +288,7 @@ RUNS = (
             "if key in ours.keys() & theirs.keys() and ours[key] != theirs[key]",
             "if False",
         ),
+        ("any noise is a row's control", "return made.release if there or", "return made.release if True or"),
         ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
     ),
     *edits_of(

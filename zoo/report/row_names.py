@@ -63,6 +63,12 @@ def arguments(settings: Any) -> dict[str, Any]:  # noqa: ANN401  plain settings
     return dict(settings.get("init_args") or {}) if isinstance(settings, dict) else {}
 
 
+def same_class(ours: Any, theirs: Any) -> bool:  # noqa: ANN401  plain settings
+    """Whether two settings make the same, whatever its seed."""
+    mine, others = ({k: v for k, v in arguments(settings).items() if k != "seed"} for settings in (ours, theirs))
+    return of_class(ours) == of_class(theirs) and mine == others
+
+
 def system_names(rows: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[str]:
     """A name for each row, without its release.
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import yaml
 from zoo.commands.benchmark.cell import BENCHMARK
 from zoo.commands.benchmark.grid import Row, slug
 from zoo.report.results import DECIDING, RANKINGS, Line, Results, ResultsError, Run, read_files
-from zoo.report.row_names import Release, of_class, release_of, short, system_names
+from zoo.report.row_names import Release, arguments, of_class, release_of, same_class, short, system_names
 from zoo.run_folder import CASES, CONFIG, FREE, METRICS, PRIVACY, flat
 
 #: Where the seeds stand of which a row has several: those of the command and of the data, and of what controls draw.
@@ -184,7 +184,7 @@ def _read(folder: Path) -> RunFolder:
         report, records = read_files(folder)
         data = json.loads(path.read_text(encoding="utf-8")) if (path := folder / "data.json").is_file() else {}
         versions = dict(re.findall(r"^#\s*([\w-]+)[= ]+([\w.+-]+)", text, re.M)[:1])
-        own = own_settings(settings)
+        own = own_settings(settings, with_publisher=bool(report["release_bytes"]))
         run = Run(int(report["seed"]), folder, report, records, float(report["train_seconds"]), 0, versions, None, own)
         made = RunFolder(folder, run, settings, data)
         if not any(f"test/{ranking}/{DECIDING}" in report["metrics"] for ranking in RANKINGS):
@@ -200,9 +200,13 @@ def _read(folder: Path) -> RunFolder:
     return made
 
 
-def own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a config, dotted, what makes a run the run it is: without seeds, and without where it was computed."""
-    dotted = flat({key: value for key, value in settings.items() if key != "checkpoint"})
+def own_settings(settings: Mapping[str, Any], *, with_publisher: bool) -> dict[str, Any]:
+    """Of a config, dotted, what makes a run the run it is: without seeds, and without where it was computed.
+
+    Without the publisher, too, where the run has read no release: then it is somebody else's setting.
+    """
+    left_out = ("checkpoint",) if with_publisher else ("checkpoint", "publisher")
+    dotted = flat({key: value for key, value in settings.items() if key not in left_out})
     return {key: value for key, value in dotted.items() if not _under(key, (*FREE, *SEEDS))}
 
 
@@ -226,9 +230,18 @@ def _lines(task: str, table: _Table) -> Iterator[Line]:
         [(made.method, made.release.name, _of_system(made.own), "/".join(made.path.parts[-2:])) for made in firsts]
     )
     for row, system in zip(table.rows, systems, strict=True):
-        release = row.first.release
+        release = _imitating(row.first, firsts)
         runs = tuple(made.run for _, made in sorted(row.runs.items()))
         yield Line(Row(task, system, release.name, release.control, release.of, release.epsilon), runs)
+
+
+def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Release:
+    """Its release; of a noise control without what it imitates, where no other row has just that publisher."""
+    of = arguments(made.settings.get("publisher")).get("of")
+    there = any(
+        same_class(of, other.settings.get("publisher")) for other in others if other.release.name == made.release.of
+    )
+    return made.release if there or made.release.control != "noise" else replace(made.release, of="")
 
 
 def _of_system(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -144,6 +144,14 @@ def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) 
     assert [line.row.control for line in lines] == ["", "noise", "", "control", "", ""]
     assert control_of(results, found["PriCDR, JLT eps 8"], NOISE) is found["PriCDR, Noise (JLT eps 8)"]
     assert (found["PriCDR, JLT eps 8"].epsilon, found["DMF"].epsilon) == (8.0, None)
+    wider = {
+        "class_path": "zoo.Noise",
+        "init_args": {"of": {**JLT, "init_args": {**JLT["init_args"], "num_components": 9}}},
+    }
+    other = a_run(tmp_path / "g", "PriCDR", publisher=wider, records={"book": unproved("control")})
+    [lines] = read_run_folders([runs[0], other]).lines.values()
+    assert [line.name for line in lines] == ["PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)"]
+    assert control_of(read_run_folders([runs[0], other]), lines[0], NOISE) is None, "the noise of another release"
 
 
 # Tables.
@@ -261,14 +269,24 @@ def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:
 def test_settings_that_differ_are_listed_and_shared_ones_are_not(tmp_path: Path) -> None:
     jlt = JLT | {"init_args": {"epsilon": 8.0}}
     runs = [
-        a_run(tmp_path / "a", settings={"lr": 0.5}),
-        a_run(tmp_path / "b", "EASE", settings={"l2": None, "callbacks": [{"class_path": "x.Stop"}]}, publisher=jlt),
+        a_run(tmp_path / "a", settings={"lr": 0.5}, publisher=jlt),
+        a_run(
+            tmp_path / "b",
+            "EASE",
+            settings={"l2": None, "callbacks": [{"class_path": "x.Stop"}]},
+            publisher=jlt,
+            records={"book": proved(8.0)},
+        ),
     ]
     [lines] = read_run_folders(runs).lines.values()
     table = settings_table(lines)
     assert table is not None
-    assert table.rows == [["DMF", "lr 0.5"], ["EASE", "callbacks Stop, l2 none, lr 0.01, publisher.epsilon 8"]]
+    assert table.rows == [
+        ["DMF", "lr 0.5"],
+        ["EASE, JLT eps 8", "callbacks Stop, l2 none, lr 0.01, publisher.epsilon 8"],
+    ]
     assert settings_table(lines[:1]) is None
+    assert not any(key.startswith("publisher") for key in lines[0].runs[0].settings), "nobody published for it"
     assert "trainer.devices" not in flat(lines[0].runs[0].settings)
 
 
