@@ -1,5 +1,9 @@
 """``python -m zoo``: a front without heavy imports, then the command that is asked for."""
 
+if __name__ == "__main__":  # `main` sees to it otherwise; before anything of ours is taken from where one stands
+    import zoo.here_last
+
+import os
 import re
 import sys
 from difflib import get_close_matches
@@ -8,6 +12,9 @@ import zoo
 from zoo import shipped
 from zoo.commands.kept_help import kept_help
 from zoo.commands.listing import listing
+
+#: How a process ends that nobody listens to any more, as shells have it: 128 and the number of the signal.
+PIPE_CLOSED = 141
 
 HELP = """usage: python -m zoo COMMAND [options]
 
@@ -67,6 +74,16 @@ def answered(arguments: list[str]) -> bool:
 
 
 def main() -> None:
+    """Run the command; whoever reads what it prints may stop reading (``| head``), which ends it like other programs."""
+    try:
+        command()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries again as it ends
+        sys.exit(PIPE_CLOSED)
+
+
+def command() -> None:
     """Answer at once what needs no training library; hand everything else to the command line proper."""
     import zoo.here_last  # noqa: F401  not where this module is only looked at
 
