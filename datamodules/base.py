@@ -388,6 +388,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
             lambda: trainer.current_epoch,
             self._share(),
             shuffle=not trainer.overfit_batches,
+            device=trainer.strategy.root_device,
         )
 
     def val_dataloader(self) -> EvaluationBatches[RankingBatch] | list[Any]:

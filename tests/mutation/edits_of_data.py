@@ -17,13 +17,13 @@ DATA = (
         ("processes get batches of other numbers", "padding = -self.size % self.share.world_size", "padding = 0"),
         (
             "every epoch has the same negatives",
-            "seeded(self.seed, epoch, block, self.share.rank)",
-            "seeded(self.seed, block, self.share.rank)",
+            "seeded(self.seed, epoch, block, self.share.rank,",
+            "seeded(self.seed, block, self.share.rank,",
         ),
         (
             "every process has the same negatives",
-            "seeded(self.seed, epoch, block, self.share.rank)",
-            "seeded(self.seed, epoch, block)",
+            "seeded(self.seed, epoch, block, self.share.rank,",
+            "seeded(self.seed, epoch, block,",
         ),
         ("a resumed epoch repeats a batch", "self._at = k + 1", "self._at = k"),
         ("every block has the same negatives", "epoch, block, self.share", "epoch, 0, self.share"),

@@ -150,7 +150,7 @@ RUNS = (
     *edits_of(
         "zoo/runs/fitting.py",
         ("tests/zoo/commands/test_cli.py", "tests/zoo/runs/test_fitting.py"),
-        ("a second clip voids the first", "gradient_clip_val and method", "gradient_clip_val and not method"),
+        ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
     ),
     *edits_of(
         "zoo/runs/loaded.py",

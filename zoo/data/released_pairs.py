@@ -77,7 +77,8 @@ class ReleasedPairs(nn.Module):
         """So many observed pairs, drawn with replacement, with label 1; then ``num_negatives`` others for each, with label 0."""
         users, items = self._observed(count)
         repeated = users.repeat(num_negatives)
-        labels = torch.cat([torch.ones(len(users)), torch.zeros(len(repeated))]).to(users.device)
+        labels = torch.zeros(len(users) + len(repeated), device=users.device)
+        labels[: len(users)] = 1
         return PairBatch(torch.cat([users, repeated]), torch.cat([items, self._unseen.draw(repeated)]), labels)
 
     def triples(self, count: int) -> TripleBatch:

@@ -16,6 +16,7 @@ Made = TypeVar("Made")
 #: What is drawn for example indices (examples,), one row for each.
 Draw: TypeAlias = Callable[[Tensor, Generator], Tensor]
 
+CPU = torch.device("cpu")
 _DRAWN_AT_ONCE = 1 << 16  # examples: a few MiB, and a resumed epoch begins with the block it stopped in
 
 
@@ -37,10 +38,10 @@ def share_of(trainer: Any) -> Share:  # noqa: ANN401  a trainer, without Lightni
     return Share(asked["rank"], asked["num_replicas"])
 
 
-def seeded(*parts: int) -> Generator:
-    """A torch generator whose stream depends on every part, and on nothing else."""
+def seeded(*parts: int, device: torch.device = CPU) -> Generator:
+    """A torch generator of a device, whose stream depends on every part and on the kind of device, and on nothing else."""
     state = np.random.SeedSequence([part & 0xFFFFFFFFFFFFFFFF for part in parts]).generate_state(1, np.uint64)[0]
-    return Generator().manual_seed(int(state) & 0x7FFFFFFFFFFFFFFF)
+    return Generator(device).manual_seed(int(state) & 0x7FFFFFFFFFFFFFFF)
 
 
 class Batches(Generic[Made]):
@@ -52,7 +53,8 @@ class Batches(Generic[Made]):
 
     There are ``size`` examples, ``batch_size`` in a batch of one process. What is random in a batch is drawn for many of them at
     once: ``draw`` makes what belongs to example indices (examples,), row by row, of a generator, and ``make`` a batch of its
-    indices (batch,) and rows. The seed is that of order and draws; each epoch has its own order where ``shuffle`` says so.
+    indices (batch,) and rows. The seed is that of order and draws; each epoch has its own order where ``shuffle`` says so. Indices
+    are on the ``device``, where all is drawn and made, so that no step waits for the processor; the order is the same on all.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class Batches(Generic[Made]):
         share: Share = Share(),  # noqa: B008  a NamedTuple is immutable
         shuffle: bool = True,
         draw: Draw = nothing_drawn,
+        device: torch.device = CPU,
     ) -> None:
+        self.device = device
         self.size, self.batch_size, self.make, self.seed = size, batch_size, make, seed
         self.epoch, self.share, self.shuffle, self.draw = epoch, share, shuffle, draw
         self._start = self._at = 0
@@ -81,7 +85,7 @@ class Batches(Generic[Made]):
         at_once = max(_DRAWN_AT_ONCE // self.batch_size, 1)  # batches
         for block in range(start // at_once, -(-len(self) // at_once)):
             index = order[block * at_once * self.batch_size : (block + 1) * at_once * self.batch_size]
-            drawn = self.draw(index, seeded(self.seed, epoch, block, self.share.rank))
+            drawn = self.draw(index, seeded(self.seed, epoch, block, self.share.rank, device=self.device))
             parts = zip(*(torch.split(part, self.batch_size) for part in (index, drawn)), strict=True)
             for k, (examples, rows) in enumerate(parts, block * at_once):
                 if k >= start:
@@ -92,7 +96,7 @@ class Batches(Generic[Made]):
         generator = seeded(self.seed, epoch)
         order = torch.randperm(self.size, generator=generator) if self.shuffle else torch.arange(self.size)
         padding = -self.size % self.share.world_size
-        return torch.cat([order, order[:padding]])[self.share.rank :: self.share.world_size]
+        return torch.cat([order, order[:padding]])[self.share.rank :: self.share.world_size].to(self.device)
 
     def state_dict(self) -> dict[str, int]:
         """Where the epoch stands; at its end that is the beginning of the next."""
@@ -106,19 +110,20 @@ class Batches(Generic[Made]):
 class TrainingExamples:
     """Makes training batches of every form from training ratings, with ``num_negatives`` for each observed pair of a batch."""
 
-    def __init__(self, train: Ratings, num_negatives: int = 1) -> None:
+    def __init__(self, train: Ratings, num_negatives: int = 1, device: torch.device = CPU) -> None:
         users, items = train.pairs()
-        self.users, self.items = torch.from_numpy(users), torch.from_numpy(items)
+        self.users, self.items = (torch.from_numpy(part).to(device) for part in (users, items))
         self.num_items = train.num_items
         self.num_negatives = num_negatives
-        self.known = torch.from_numpy(np.unique(users))
+        self.known = torch.unique(self.users)
         self.full_users = int((torch.bincount(self.users) == train.num_items).sum())
         self._train = train
 
     @cached_property
     def _unseen(self) -> UnseenItems:
         """Made when a form first draws negatives: whoever reads whole rows does without."""
-        return UnseenItems(torch.from_numpy(self._train.pair_keys), self._train.num_users, self._train.num_items)
+        pairs = torch.from_numpy(self._train.pair_keys).to(self.users.device)
+        return UnseenItems(pairs, self._train.num_users, self._train.num_items)
 
     def batches(self, form: str) -> tuple[int, Callable[[Tensor, Tensor], Batch], Draw]:
         """How many examples a form has, what makes a batch of it, and what is drawn for each example."""
@@ -133,7 +138,7 @@ class TrainingExamples:
         """Observed pairs (batch,) with label 1, then their negatives (batch, num_negatives) with label 0."""
         users, items = self.users[index], self.items[index]
         count = negatives.shape[1]
-        labels = torch.zeros(len(users) * (1 + count))
+        labels = torch.zeros(len(users) * (1 + count), device=users.device)
         labels[: len(users)] = 1
         return PairBatch(users.repeat(1 + count), torch.cat([items, negatives.T.flatten()]), labels)
 
@@ -171,11 +176,12 @@ def training_batches(
     epoch: Callable[[], int],
     share: Share = Share(),  # noqa: B008  a NamedTuple is immutable
     shuffle: bool = True,
+    device: torch.device = CPU,
 ) -> Batches[Batch]:
     """Batches of the form that a method wants; arguments as those of `Batches`."""
-    size, make, draw = TrainingExamples(train, method.num_negatives).batches(method.batches)
+    size, make, draw = TrainingExamples(train, method.num_negatives, device).batches(method.batches)
     if method.batches == "steps":
         size, batch_size, shuffle = method.steps_per_epoch, 1, False
     elif method.batches == "once":
         batch_size, shuffle = size, False
-    return Batches(size, batch_size, make, seed, epoch, share, shuffle, draw)
+    return Batches(size, batch_size, make, seed, epoch, share, shuffle, draw, device)

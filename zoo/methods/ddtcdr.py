@@ -135,7 +135,7 @@ class DDTCDR(Recommender):
         count = len(batch.labels) // (1 + self.num_negatives)
         for name, side, links in self._sides():
             rows = links[batch.users]
-            if (rows >= 0).any():
+            if self._linked(name).has_rows:
                 theirs = side.network.users(rows.clamp(min=0))
                 distance = alignment_loss(theirs, side.map(users), rows >= 0) / len(users)
                 loss = loss + self.alignment_weight * distance
@@ -157,9 +157,9 @@ class DDTCDR(Recommender):
         """Logits of target users (...) with their factors (..., dim) and item factors, of shapes that broadcast."""
         own = self.network.logits(factors, items)
         total, count = torch.zeros_like(own), torch.zeros_like(users, dtype=own.dtype)
-        for _, side, links in self._sides():
+        for name, side, links in self._sides():
             present = links[users] >= 0
-            if present.any():
+            if self._linked(name).has_rows:
                 total = total + side.network.logits(side.map(factors), items) * present
                 count = count + present
         return torch.lerp(own, total / count.clamp(min=1), self.cross_share * (count > 0))
@@ -170,10 +170,10 @@ class DDTCDR(Recommender):
         """Target factors of users (batch,), those of the sources mapped where there is no target history."""
         own = self.network.users(users)
         total, count = torch.zeros_like(own), own.new_zeros(len(users), 1)
-        for _, side, links in self._sides():
+        for name, side, links in self._sides():
             rows = links[users]
             present = (rows >= 0)[:, None]
-            if present.any():
+            if self._linked(name).has_rows:
                 total = total + side.map.back(side.network.users(rows.clamp(min=0))) * present
                 count = count + present
         replaced = (self.target_rows.counts()[users] == 0)[:, None] & (count > 0)

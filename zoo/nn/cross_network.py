@@ -156,7 +156,9 @@ def _column(present: Tensor) -> Tensor:
 
 def _shares(present: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What each source counts in the mean over those that are present."""
-    count = sum(present.values(), torch.zeros(())).clamp(min=1)
+    if not present:
+        return {}
+    count = torch.stack([*present.values()]).sum(0).clamp(min=1)
     return {name: one / count for name, one in present.items()}
 
 

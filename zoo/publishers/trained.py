@@ -46,7 +46,12 @@ class SourceRatings(LightningDataModule):
             return Batches(self.num_batches, 1, lambda *_: nobody, self.seed, shuffle=False)
         trainer: Any = self.trainer
         return training_batches(
-            self.train, trainer.lightning_module, self.batch_size, self.seed, lambda: trainer.current_epoch
+            self.train,
+            trainer.lightning_module,
+            self.batch_size,
+            self.seed,
+            lambda: trainer.current_epoch,
+            device=trainer.strategy.root_device,
         )
 
 

@@ -90,7 +90,10 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
 
 def check_clipping(method: Recommender, gradient_clip_val: float | None) -> None:
     """Refuse a second clip of gradients where a guarantee rests on the first."""
-    if gradient_clip_val and method.guarantee_bearing:
+    promises = (
+        method.guarantee_bearing and method.hparams.get("epsilon", ...) is not None
+    )  # null: no guarantee is asked for
+    if gradient_clip_val and promises:
         raise UsageError(
             f"trainer.gradient_clip_val is {gradient_clip_val}, and {type(method).__name__} clips "
             "each user's gradient itself; a second clip would void its accounting. Leave it out."

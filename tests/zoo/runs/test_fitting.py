@@ -95,6 +95,9 @@ def test_a_second_clip_is_refused_where_a_guarantee_rests_on_the_first() -> None
     with pytest.raises(UsageError, match="a second clip would void its accounting"):
         check_clipping(zoo.SPPG(), 1.0)
     check_clipping(zoo.DMF(), 1.0)
+    with pytest.raises(UsageError, match="FedGNN clips each user"):
+        check_clipping(zoo.FedGNN(epsilon=8.0, clip=0.5), 1.0)
+    check_clipping(zoo.FedGNN(), 1.0)  # without epsilon nothing is promised
     check_clipping(zoo.SPPG(), None)
 
 

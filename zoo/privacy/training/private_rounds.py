@@ -1,6 +1,6 @@
 """Private rounds: what a server gets to see of its clients' updates in federated training, and the count of such rounds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -91,10 +91,11 @@ class PrivateRounds(NoisySteps[TrainingPlan]):
         Raises:
             BudgetSpentError: If all planned rounds were taken, or as many as `limit` allows.
             ValueError: If the updates are not of this form.
-            RuntimeError: If autocast is on, or several processes train.
+            RuntimeError: If autocast is on, weights are of half precision, or several processes train.
         """
         parts = {"table": table, **{f"shared.{name}": part for name, part in shared.items()}}
         self._check_step(*{part.device.type for part in parts.values()})
+        _check_precision(parts.values())
         self._taken += 1
         users = self._sampler.sample().to(table.device)
         sums: dict[str, Tensor] = {}
@@ -112,6 +113,14 @@ class PrivateRounds(NoisySteps[TrainingPlan]):
     def settings(self) -> dict[str, float | str]:
         """Those of the plan, and how many users there are."""
         return {**self.plan.settings(), "num_users": self._sampler.num_users}
+
+
+def _check_precision(parts: Iterable[Tensor]) -> None:
+    if half := {part.dtype for part in parts} - {torch.float32, torch.float64}:
+        raise RuntimeError(
+            f"Weights are {', '.join(map(str, half))}; the updates of a private round are taken in float32. Train with precision "
+            "32-true."
+        )
 
 
 def clipped_updates(updates: Updates, num_clients: int, num_rows: int, clip: float) -> dict[str, Tensor]:

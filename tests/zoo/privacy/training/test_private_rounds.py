@@ -281,3 +281,12 @@ def test_delta_is_held_against_the_users() -> None:
     with pytest.raises(ValueError, match=r"delta 0\.01 is not below one over the 1000 users"):
         replace(PRIVACY, delta=0.01).plan(1000)
     assert replace(PRIVACY, delta=None).plan(1000).delta == 1e-5
+
+
+def test_half_precision_is_refused_before_anybody_is_asked() -> None:
+    played = rounds_of()
+    with pytest.raises(RuntimeError, match=r"Weights are torch.float16.*Train with precision 32-true"):
+        played(TABLE.half(), SHARED, lambda *_: pytest.fail("asked"))
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(RuntimeError, match="Autocast is on"):
+        played(TABLE, SHARED, lambda *_: pytest.fail("asked"))
+    assert played.steps_taken == 0
