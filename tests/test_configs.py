@@ -70,7 +70,7 @@ def test_a_config_trains_tests_and_predicts(config: Path, cli: Callable[..., Zoo
     assert table["user_id"].n_unique() == data.train.num_users
     assert set(table["item_id"]) <= set(data.train.item_ids)
     assert table.group_by("user_id").len()["len"].max() == 4
-    known = data.read(data.target).select("user_id", "item_id")
+    known = data.read(data.target).select(pl.col("user_id", "item_id").cast(pl.String))
     assert table.join(known, on=["user_id", "item_id"], how="semi").is_empty()
     scores = table.group_by("user_id", maintain_order=True).agg(pl.col("score"))["score"].to_list()
     assert all(row == sorted(row, reverse=True) for row in scores)

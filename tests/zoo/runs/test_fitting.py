@@ -36,7 +36,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fitted(**settings: object) -> Run:
     return zoo.fit(
-        zoo.PriCDR(dims=(8, 4)), Synthetic(**TINY), publisher=zoo.JLT(epsilon=8, num_components=8), **QUICK | settings
+        zoo.PriCDR(dims=(8, 4), alignment_weight=1.0),
+        Synthetic(**TINY),
+        publisher=zoo.JLT(epsilon=8, num_components=8),
+        **QUICK | settings,
     )
 
 
