@@ -62,7 +62,7 @@ class GANStabilizer(Callback):
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if gradients and not (number == 0 and "critic" in _secret(pl_module)):
             norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
-            pl_module.log(f"train/gradient_norm/{number}", norm, on_step=False, on_epoch=True)
+            pl_module.log(f"train/gradient_norm/{number}", norm, on_step=False, on_epoch=True, sync_dist=True)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
@@ -73,9 +73,10 @@ class GANStabilizer(Callback):
         if fake is None or FAKE in secret:
             return
         if real is not None and REAL not in secret:
-            pl_module.log("train/critic_gap", real - fake, on_step=False, on_epoch=True)
+            pl_module.log("train/critic_gap", real - fake, on_step=False, on_epoch=True, sync_dist=True)
         if self._before is not None:
-            pl_module.log("train/score_drift", abs(fake - self._before), on_step=False, on_epoch=True)
+            drift = abs(fake - self._before)
+            pl_module.log("train/score_drift", drift, on_step=False, on_epoch=True, sync_dist=True)
         self._before = fake
 
 

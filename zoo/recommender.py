@@ -123,7 +123,7 @@ class Recommender(Given, LightningModule, ABC):
         """Build the networks once the datamodule knows the sizes."""
         if self.has_trainer:  # load_from_checkpoint calls this too, before on_load_checkpoint
             self._build_once(self.data.sizes)
-            # What DDP leaves alone: it would send buffers before a pass, and wait for a process without a case to validate.
+            # What DDP leaves alone, and would send before a pass.
             self._ddp_params_and_buffers_to_ignore = [*self.worked_out_by_each]
 
     def _build_once(self, sizes: Sizes) -> None:

@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import CSVLogger
 from rich.console import Console
 
 from callbacks import RunReport
-from callbacks.run_report import data_table, records, result_table
+from callbacks.run_report import batch_in_words, data_table, records, result_table
 from datamodules import LowRank
 from tests.samples import MARKUP
 from tests.tiny import arguments
@@ -150,3 +150,32 @@ def test_remarks_stand_below_the_figures() -> None:
     figures = {f"test/full/{name}@5": 1.0 for name in ("hit_rate", "ndcg", "mrr")}
     console.print(result_table("BPR", "test", figures, (5,), {}, ["there is one user [b]"]))
     assert "there is one user [b]" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("processes", "batches", "said"),
+    [
+        (1, 1, ""),
+        (
+            4,
+            1,
+            "4 processes take 128 users each in a batch, 512 together; a step follows the mean of their gradients. "
+            "--data.batch_size 32 takes as many as one process.",
+        ),
+        (
+            2,
+            3,
+            "2 processes take 128 users each in a batch, 256 together; a step follows the mean of their gradients over 3 batches. "
+            "--data.batch_size 64 takes as many as one process.",
+        ),
+    ],
+)
+def test_several_processes_say_what_they_take_in_a_batch(processes: int, batches: int, said: str) -> None:
+    trainer: Any = SimpleNamespace(
+        distributed_sampler_kwargs={"rank": 0, "num_replicas": processes},
+        datamodule=SimpleNamespace(batch_size=128),
+        accumulate_grad_batches=batches,
+    )
+    assert batch_in_words(trainer, SimpleNamespace(batches="users")) == said
+    trainer.distributed_sampler_kwargs = None  # one device
+    assert batch_in_words(trainer, SimpleNamespace(batches="users")) == ""

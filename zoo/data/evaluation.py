@@ -16,10 +16,16 @@ Made = TypeVar("Made")
 class EvaluationBatches(Generic[Made]):
     """Evaluation batches of ``size`` cases, shared among processes without padding: no case counts twice.
 
-    ``make`` makes a batch of case indices (batch,).
+    ``make`` makes a batch of case indices (batch,). More processes than cases are refused (`ValueError`): one without a case would
+    leave the evaluation out, and the others wait for it.
     """
 
     def __init__(self, size: int, batch_size: int, make: Callable[[Tensor], Made], share: Share) -> None:
+        if size < share.world_size:
+            raise ValueError(
+                f"{share.world_size} processes cannot share {size} cases, of which each needs one. Set trainer.devices to {size} "
+                "or less, or hold more out."
+            )
         self.make, self.batch_size = make, batch_size
         self.order = torch.arange(size)[share.rank :: share.world_size]
 

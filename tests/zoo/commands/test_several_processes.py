@@ -213,6 +213,7 @@ run = zoo.fit(
     PriCDR(dims=(8, 4)), Synthetic(**sizes, releases={"book": out}), max_epochs=1, accelerator="cpu", devices=2, strategy="ddp",
     enable_progress_bar=False,
 )
+assert run.test()["test/full/ndcg@10"] >= 0
 print("digest", release.digest, flush=True)
 """
 

@@ -90,6 +90,12 @@ def test_evaluation_is_shared_without_padding() -> None:
     assert sorted(torch.cat([torch.cat(part) for part in parts]).tolist()) == list(range(23))
 
 
+def test_a_process_without_a_case_is_refused() -> None:
+    assert len(EvaluationBatches(3, 4, lambda index: index, Share(2, 3))) == 1
+    with pytest.raises(ValueError, match=r"3 processes cannot share 2 cases, .* Set trainer.devices to 2 or less"):
+        EvaluationBatches(2, 4, lambda index: index, Share(0, 3))
+
+
 def test_negatives_are_never_positives() -> None:
     ratings = some_ratings(density=0.5)
     examples = TrainingExamples(ratings, num_negatives=50)
