@@ -106,8 +106,8 @@ LAUGHS = "a: &a [1]\n" + "".join(
     [
         "title: &a [*a]\n",  # of itself
         "tasks: &a {b: *a}\n",
-        "[" * 2_000,
-        "title: " + "{a: " * 5_000,
+        "[" * 500,
+        "title: " + "{a: " * 500,
         LAUGHS,
         "? [1, 2]\n: 3\n",
         "? {a: 1}\n: 3\n",

@@ -78,7 +78,7 @@ def costs_or_is_refused(ledger: Any, relation: Relation | None) -> None:  # noqa
     assert epsilon == math.inf or epsilon <= accountant.epsilon(1e-9)
 
 
-@cases(60)
+@cases(40)
 @given(**LEDGERS)
 def test_a_ledger_costs_something_or_is_refused(ledger: Any, relation: Relation | None) -> None:  # noqa: ANN401
     costs_or_is_refused(ledger, relation)

@@ -65,7 +65,12 @@ def attached(data: CrossDomainDataModule, method: Any = None) -> CrossDomainData
     if method is None:
         method = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
     data.trainer = SimpleNamespace(  # type: ignore[assignment]  # as much of a trainer as a datamodule asks
-        lightning_module=method, global_rank=0, world_size=1, current_epoch=0, overfit_batches=0
+        lightning_module=method,
+        global_rank=0,
+        world_size=1,
+        current_epoch=0,
+        overfit_batches=0,
+        distributed_sampler_kwargs=None,
     )
     return data
 
