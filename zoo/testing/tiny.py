@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from scipy.sparse import csr_array
@@ -70,7 +71,8 @@ def attached(data: CrossDomainDataModule, method: Any = None) -> CrossDomainData
         world_size=1,
         current_epoch=0,
         overfit_batches=0,
-        distributed_sampler_kwargs=None,
+        distributed_sampler_kwargs=None,  # one process
+        strategy=SimpleNamespace(root_device=torch.device("cpu")),
     )
     return data
 
