@@ -48,10 +48,16 @@ class RunReport(Callback):
         self.facts: dict[str, Any] = {}
         self._began = 0.0
         self._validated: list[float] = []  # NDCG@10 after each epoch of this run
+        self._bytes: dict[str, int] = {}  # of each release
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the folder on every process, as this asks all of them."""
+        """Choose the folder on every process, as this asks all of them, and weigh the releases, which may be gone at the end."""
         self.folder = folder_of_run(trainer)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        for name in data.releases.keys() - self._bytes.keys():
+            self._bytes[name] = sum(
+                path.stat().st_size for path in data.release_paths[name].iterdir() if path.is_file()
+            )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print and keep the summary of the data and the records of the releases."""
@@ -107,10 +113,7 @@ class RunReport(Callback):
             "references": beside,
             "tested": tested_on(data, stage),
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
-            "release_bytes": {
-                name: sum(path.stat().st_size for path in data.release_paths[name].iterdir() if path.is_file())
-                for name in data.releases  # what crosses the border when a release is handed over
-            },
+            "release_bytes": {name: self._bytes[name] for name in data.releases},  # what crosses the border
             "privacy": {name: record.summary() for name, record in protected.items()},
         }
         self._write(trainer, file, report)

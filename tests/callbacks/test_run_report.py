@@ -1,6 +1,7 @@
 """RunReport: the record of a training beside those of the releases, from its beginning to its end."""
 
 import json
+import shutil
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.console import Console
 from callbacks import RunReport
 from callbacks.run_report import batch_in_words, data_table, records, result_table
 from datamodules import LowRank
+from tests.quickstart import PROJECTED
 from tests.samples import MARKUP
 from tests.tiny import arguments
 from zoo import GradientPerturbation, OneBitMC
@@ -179,3 +181,15 @@ def test_several_processes_say_what_they_take_in_a_batch(processes: int, batches
     assert batch_in_words(trainer, SimpleNamespace(batches="users")) == said
     trainer.distributed_sampler_kwargs = None  # one device
     assert batch_in_words(trainer, SimpleNamespace(batches="users")) == ""
+
+
+def test_a_release_that_goes_while_a_run_trains_costs_no_figures(
+    cli: Callable[..., ZooCLI], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("publish", *PROJECTED, "--out", "book")
+    weight = sum(path.stat().st_size for path in (tmp_path / "book").iterdir())
+    monkeypatch.setattr(RunReport, "on_fit_end", lambda *_: shutil.rmtree(tmp_path / "book"))
+    done = cli("fit", *PROJECTED, "--data.releases.book", "book")
+    report = json.loads((Path(str(done.trainer.log_dir)) / "metrics.json").read_text(encoding="utf-8"))
+    assert report["release_bytes"] == {"book": weight}
+    assert not (tmp_path / "book").exists()

@@ -18,7 +18,7 @@ from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment
 from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
 from zoo import plugins
-from zoo.commands.words import dropped, in_few_words, of_monitor
+from zoo.commands.words import dropped, in_few_words, of_memory, of_monitor
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
 from zoo.recommender import DivergedError, Recommender
@@ -377,4 +377,4 @@ def in_a_sentence(error: Exception) -> str:
     """What is said of an error that somebody can do something about; nothing of a slip of ours, which has a traceback."""
     if type(error).__module__.startswith("wandb."):
         return f"W&B: {refusal(error)} Without an account: WANDB_MODE=offline, or leave the logger out."
-    return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error))
+    return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error)) or of_memory(error)

@@ -126,6 +126,18 @@ def of_monitor(message: str) -> str:
     return f"EarlyStopping watches {found.group(1)!r}, which nothing logs.{listed}"
 
 
+def of_memory(error: BaseException) -> str:
+    """What the libraries say where there is no memory left, in a sentence; nothing of other errors."""
+    said = str(error)
+    if not isinstance(error, MemoryError) and not re.search("can't allocate memory|out of memory", said, re.I):
+        return ""
+    first = said.split("\n", 1)[0]
+    return (
+        f"There is not enough memory{f' ({first})' if first else ''}. Take smaller batches (data.batch_size, and "
+        "data.evaluation_batch_size where it is validation or the test that ends so), fewer processes, or a smaller model."
+    )
+
+
 def dropped(settings: Mapping[str, Any]) -> Iterator[str]:
     """What of config files is left out where another class was asked for than they name: a sentence for each key."""
     files = [str(path) for path in settings.get("config") or ()]

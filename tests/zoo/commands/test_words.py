@@ -10,7 +10,7 @@ from tests.quickstart import PROJECTED
 from tests.tiny import arguments
 from zoo.__main__ import main
 from zoo.commands.cli import ZooCLI
-from zoo.commands.words import in_few_words, nearest, of_monitor
+from zoo.commands.words import in_few_words, nearest, of_memory, of_monitor
 
 
 @pytest.mark.parametrize(
@@ -136,3 +136,22 @@ def ended(monkeypatch: pytest.MonkeyPatch, *given: str) -> str:
     with pytest.raises(SystemExit) as over:
         main()
     return str(over.value.code)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), r"There is not enough memory\. Take smaller batches \(data\.batch_size"),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: 8 bytes.\nx"
+            ),
+            r"There is not enough memory \(\[enforce fail .*: 8 bytes\.\)\. Take",
+        ),
+        (RuntimeError("CUDA out of memory. Tried to allocate 20 MiB."), r"not enough memory \(CUDA out of memory"),
+        (RuntimeError("a slip of ours"), r"^$"),
+    ],
+)
+def test_a_limit_of_memory_is_a_sentence(error: BaseException, said: str) -> None:
+    assert re.search(said, of_memory(error))
+    assert "\n" not in of_memory(error)
