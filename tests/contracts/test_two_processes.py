@@ -16,7 +16,8 @@ import torch
 import zoo
 from datamodules import Synthetic
 from tests.contracts.by_two import DATA, EPOCHS, INSIDE, kind_of, made, scored, trainer_of
-from tests.contracts.test_methods import NAMES, publisher_for, tiny_method
+from tests.contracts.test_methods import NAMES, tiny_method
+from zoo.testing.tiny import publisher_for
 
 ROOT = Path(__file__).parent.parent.parent
 ALONE = [name for name in NAMES if tiny_method(name).alone]
@@ -37,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes have left of all methods: one pair for all of them, since torch takes its time to start."""
     out = tmp_path_factory.mktemp("by_two")
     for kind in {kind_of(name) for name in NAMES}:
-        publisher_for(kind).publish(Synthetic(**DATA).source("book"), "book").save(out / kind)
+        publisher_for(frozenset({kind})).publish(Synthetic(**DATA).source("book"), "book").save(out / kind)
     for name in ALONE:  # trained by one process, scored by both
         method, data = made(name, out)
         trainer = trainer_of(out / name / "alone", devices=1, max_epochs=1)
