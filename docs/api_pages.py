@@ -15,8 +15,8 @@ ALONE, WITH_MEMBERS = "members: false", "members: true"
 
 def entry(path: str, members: str) -> str:
     """The line by which mkdocstrings puts a docstring into a page, under the name that somebody imports it by."""
-    name = path.rsplit(".", 1)[-1]
-    short = f"zoo.{name}" if name in dir(zoo) and path != f"zoo.{name}" else path
+    package, name = path.split(".")[0], path.rsplit(".", 1)[-1]
+    short = f"{package}.{name}" if package != "zoo" or name in dir(zoo) else path
     return f"::: {path}\n    options:\n      heading: {short}\n      toc_label: {name}\n      {members}"
 
 
