@@ -35,12 +35,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fitted(**settings: object) -> Run:
-    return zoo.fit(
-        zoo.PriCDR(dims=(8, 4), alignment_weight=1.0),
-        Synthetic(**TINY),
-        publisher=zoo.JLT(epsilon=8, num_components=8),
-        **QUICK | settings,
-    )
+    """What `PROJECTED` is on the command line."""
+    method = zoo.PriCDR(dims=(8, 4), alignment_weight=1.0)
+    return zoo.fit(method, Synthetic(**TINY), publisher=zoo.JLT(epsilon=8, num_components=8), **QUICK | settings)
 
 
 def test_a_run_from_python_is_that_of_the_command_line(
@@ -50,7 +47,9 @@ def test_a_run_from_python_is_that_of_the_command_line(
     figures = run.test()
     release = run.folder / "releases" / "book"
     arguments = ("--data.releases.book", release, "--publisher", "null", "--trainer.accelerator", "cpu")
-    theirs = cli("fit", *PROJECTED, *arguments).trainer.callback_metrics
+    done = cli("fit", *PROJECTED, *arguments)
+    theirs, weights = done.trainer.callback_metrics, done.model.state_dict()
+    assert all(torch.equal(weights[name], own) for name, own in run.method.state_dict().items())
     assert figures == {name: float(value) for name, value in theirs.items() if name.startswith("test/")}
     assert json.loads((run.folder / "metrics.json").read_text())["metrics"] == figures
     said = capsys.readouterr()
