@@ -10,6 +10,7 @@ from callbacks.recommendation_writer import RecommendationWriter
 from callbacks.robustness_conductor import RobustnessConductor
 from callbacks.run_report import RunReport
 from callbacks.save_experiment import SaveExperiment
+from callbacks.trackers import Trackers
 
 __all__ = [
     "AttentionFigure",
@@ -22,4 +23,5 @@ __all__ = [
     "RobustnessConductor",
     "RunReport",
     "SaveExperiment",
+    "Trackers",
 ]

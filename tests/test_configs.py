@@ -13,7 +13,7 @@ from zoo.commands.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent
 #: Grids, and settings that go behind another config.
-NO_EXPERIMENTS = {"benchmarks", "overlays"}
+NO_EXPERIMENTS = {"benchmarks", "overlays", "sweeps"}
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if not NO_EXPERIMENTS & {*path.parts})
 
 

@@ -45,6 +45,7 @@ FREE = (
     "trainer.profiler",
     "checkpoint.keep_last",
     "recommendations",
+    "trackers",
     "data.init_args.root",
     "data.init_args.releases",
     "data.init_args.trusted",

@@ -14,7 +14,7 @@ from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 import zoo
-from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment
+from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment, Trackers
 from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
 from zoo import plugins
@@ -122,6 +122,7 @@ class ZooCLI(LightningCLI):
     datamodule: CrossDomainDataModule
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401  LightningCLI's own
+        os.environ.setdefault("WANDB_PROJECT", "cdr-zoo")  # what Lightning would call lightning_logs
         defaults: dict[str, Any] = {
             "model_class": Recommender,
             "datamodule_class": CrossDomainDataModule,
@@ -151,13 +152,14 @@ class ZooCLI(LightningCLI):
         return commands
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """The publisher, parsed and checked but made only by who publishes; checkpoint and recommendations."""
+        """The publisher, parsed and checked but made only by who publishes; checkpoint, recommendations and trackers."""
         parser.add_subclass_arguments(
             Publisher, "publisher", required=False, instantiate=False, help="What the source party releases, and how."
         )
         parser.set_defaults({"publisher": None})
         parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RecommendationWriter, "recommendations")
+        parser.add_lightning_class_args(Trackers, "trackers")
 
     # Settings, and what may not differ from them.
 

@@ -17,7 +17,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer, seed_everythin
 from pytorch_lightning.loggers import CSVLogger, Logger
 
 import zoo
-from callbacks import BestCheckpoint, CaseWriter, RunReport
+from callbacks import BestCheckpoint, CaseWriter, RunReport, Trackers
 from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
 from zoo.publisher import Publisher
@@ -57,6 +57,11 @@ def quietly() -> Iterator[None]:
 def own_callbacks() -> list[Callback]:
     """What every run says and keeps of itself, beside its checkpoints."""
     return [RunReport(), CaseWriter()]
+
+
+def with_trackers(asked: Sequence[Callback]) -> list[Callback]:
+    """What was asked for, and what tells trackers of the run, unless that was asked for too."""
+    return [*asked] if any(isinstance(callback, Trackers) for callback in asked) else [*asked, Trackers()]
 
 
 def loggers(
@@ -194,7 +199,7 @@ def fit(
     with quietly():
         made = Trainer(
             logger=loggers(trainer.pop("logger", None), runs, method),
-            callbacks=[*own_callbacks(), *callbacks, SaveSettings(written, callbacks), BestCheckpoint()],
+            callbacks=[*own_callbacks(), *with_trackers(callbacks), SaveSettings(written, callbacks), BestCheckpoint()],
             **{**TRAINER, **trainer},
         )
         check_run(method, data, with_own_bar(made))

@@ -1,0 +1,155 @@
+"""Trackers: what W&B and TensorBoard are told of a run beside its figures; the same for both, and nothing personal unasked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib.image
+import numpy as np
+import polars as pl
+import torch
+import yaml
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.utilities import rank_zero_warn
+
+from callbacks.recommendation_writer import table_of
+from callbacks.run_report import records
+from zoo.data.batches import PredictBatch
+from zoo.data.evaluation import entries
+from zoo.metrics import best_unseen
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.run_folder import BEST, CONFIG, METRICS, folder_of_run
+
+Artifact = Literal["checkpoint", "releases"]
+#: Facts of ``metrics.json`` that are numbers of the run and not of its ranking.
+FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item_counts")
+
+
+class Trackers(Callback):
+    """Tells every logger but the CSV file the whole experiment, and at the end what the run has left.
+
+    When training begins: the settings (model, data, publisher, trainer, seed) and what each release protects, with epsilon and
+    delta, as hyperparameters. After the test: seconds, parameters and peak memory, and the figures (PNG files) in the run folder.
+
+    On request alone, as a tracker may be another company's: recommendations with the ids of users and items, and files as
+    artifacts, which W&B keeps and TensorBoard cannot. A checkpoint is made of the target's ratings; a release is what its record
+    says. Neither is ever sent by default.
+
+    Args:
+        artifacts: `checkpoint` (the best one), `releases`: files that are sent to trackers which keep files.
+        recommendations: Of how many users the recommendations are shown, the first by row.
+    """
+
+    def __init__(self, artifacts: list[Artifact] | None = None, recommendations: int = 0) -> None:
+        if recommendations < 0:
+            raise ValueError(f"recommendations must not be negative, got {recommendations}; 0 shows nobody's.")
+        self.artifacts, self.recommendations = artifacts or [], recommendations
+        self.folder: Path | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Ask for the folder on every process."""
+        self.folder = folder_of_run(trainer)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Send the settings and what protects whom."""
+        if not (others := self._others(trainer)):
+            return
+        experiment = self._settings() | {"privacy": privacy_of(records(trainer.datamodule, pl_module))}  # type: ignore[attr-defined]
+        for logger in others:
+            logger.log_hyperparams(experiment)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Send what the run has left, once all callbacks have left it."""
+        if stage != "test" or self.folder is None or not (others := self._others(trainer)):
+            return
+        facts = json.loads((self.folder / METRICS).read_text(encoding="utf-8"))
+        numbers = {name: float(facts[name]) for name in FACTS if name in facts}
+        shown = recommended(pl_module, trainer.datamodule, self.recommendations) if self.recommendations else None  # type: ignore[attr-defined]
+        for logger in others:
+            logger.log_metrics(numbers, step=trainer.global_step)
+            for path in sorted(self.folder.rglob("*.png")):
+                log_figure(logger, path, trainer.global_step)
+            if shown is not None:
+                log_table(logger, "recommendations", shown, trainer.global_step)
+            self._send(logger)
+
+    def _others(self, trainer: Trainer) -> list[Logger]:
+        return [x for x in trainer.loggers if not isinstance(x, CSVLogger)] if trainer.is_global_zero else []
+
+    def _settings(self) -> dict[str, Any]:
+        path = None if self.folder is None else self.folder / CONFIG
+        if path is None or not path.is_file():
+            return {}
+        settings: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return settings
+
+    def _send(self, logger: Logger) -> None:
+        if not self.artifacts or self.folder is None:
+            return
+        if not isinstance(logger, WandbLogger):
+            rank_zero_warn(
+                f"{type(logger).__name__} keeps no files; {', '.join(self.artifacts)} stay in {self.folder}."
+            )
+            return
+        import wandb  # takes half a second, and few runs need it
+
+        paths = {"checkpoint": self.folder / BEST, "releases": self.folder / "releases"}
+        for kind in self.artifacts:
+            if (path := paths[kind]).exists():
+                artifact = wandb.Artifact(f"{kind}-{logger.experiment.id}", type=kind)
+                (artifact.add_dir if path.is_dir() else artifact.add_file)(str(path))
+                logger.experiment.log_artifact(artifact)
+
+
+def privacy_of(found: dict[str, PrivacyRecord]) -> dict[str, dict[str, Any]]:
+    """What each record promises, as plain values; epsilon and delta are None where nothing is promised."""
+    return {
+        name: {
+            "mechanism": record.mechanism,
+            "guarantee": str(record.guarantee),
+            "unit": str(record.unit),
+            "epsilon": record.epsilon,
+            "delta": record.delta,
+        }
+        for name, record in found.items()
+    }
+
+
+def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: ANN401  a recommender and its data
+    """The best unseen items of the first ``count`` users: user_id, rank, item_id, score."""
+    users = torch.arange(min(count, data.train.num_users))
+    batch = PredictBatch(*(part.to(method.device) for part in (users, *entries(data.test.seen, users))))
+    method.eval()
+    with torch.no_grad():
+        method.prepare_scoring()
+        found = best_unseen(method.ranking_scores(batch.users), batch, data.top_k)
+    method.kept = {}
+    return table_of(data.train, found)
+
+
+def log_figure(logger: Logger, path: Path, step: int) -> None:
+    """Send a PNG file, by its name."""
+    if isinstance(logger, WandbLogger):
+        logger.log_image(path.stem, [str(path)])
+    elif isinstance(logger, TensorBoardLogger):
+        pixels = np.asarray(matplotlib.image.imread(path))[..., :3]
+        logger.experiment.add_image(path.stem, pixels, step, dataformats="HWC")
+
+
+def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int) -> None:
+    """Send a table: W&B's own, and text for TensorBoard."""
+    if isinstance(logger, WandbLogger):
+        logger.log_table(name, columns=table.columns, data=[list(row) for row in table.rows()])
+    elif isinstance(logger, TensorBoardLogger):
+        logger.experiment.add_text(name, _markdown(table.columns, table.rows()), step)
+
+
+def _markdown(columns: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> str:
+    head = list(columns)
+    lines = [head, ["---"] * len(head), *(map(str, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
