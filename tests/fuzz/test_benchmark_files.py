@@ -115,6 +115,7 @@ LAUGHS = "a: &a [1]\n" + "".join(
         "title: !!binary aGVsbG8=\n",
         "title: !!set {a, b}\n",
         "title: !!python/object/apply:os.system [ls]\n",
+        "title: t\ntasks: {}\nsystems: {}\nseeds: " + "x" * 10_000,
         "<<: 1\n",
         "<<: [1]\n",
         "title: 0x" + "f" * 5_000 + "\n",
@@ -124,7 +125,7 @@ LAUGHS = "a: &a [1]\n" + "".join(
         "",
         "title: " + "x" * (1 << 20),
     ],
-    ids=range(19),
+    ids=range(20),
 )  # fmt: skip
 def test_what_yaml_allows_and_no_benchmark_needs_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.yaml"

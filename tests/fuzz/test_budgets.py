@@ -63,6 +63,32 @@ def test_one_that_is_written_anew_as_it_was_is_read(whole: bytes, tmp_path: Path
     shown_or_refused(tmp_path / "x.jsonl", whole)
 
 
+@pytest.mark.parametrize(
+    ("at", "name", "value"),
+    [
+        (1, "domain", "bo\x1b[31mok"),
+        (1, "domain", ""),
+        (1, "domain", "b" * 257),
+        (1, "date", "2026\n"),
+        (1, "data", "1" * 63),
+        (1, "num_users", -1),
+        (1, "num_users", True),
+        (2, "release", "G" * 64),
+        (2, "of", "1"),
+        (0, "epsilon", 10**400),
+    ],
+)
+def test_what_no_publisher_writes_is_refused_by_line(
+    whole: bytes, tmp_path: Path, at: int, name: str, value: object
+) -> None:
+    lines = [json.loads(line) for line in whole.splitlines()]
+    lines[at][name] = value
+    (tmp_path / "x.jsonl").write_bytes(with_digests_that_fit(lines))
+    with pytest.raises(BudgetError, match=f"Line {at + 1} of .*x.jsonl is not what was written") as refused:
+        Budget(tmp_path / "x.jsonl")
+    refusal_of(refused.value, "x.jsonl")
+
+
 @cases(60)
 @given(changes=CHANGES)
 def test_a_budget_of_odd_values_is_refused_in_words(whole: bytes, tmp_path: Path, changes: list[Change]) -> None:

@@ -7,6 +7,7 @@ from tests.mutation.edits_of_federated import CLIENTS_AND_SERVER, PRIVATE_ROUNDS
 from tests.mutation.edits_of_guarantees import GUARANTEES
 from tests.mutation.edits_of_mechanisms import MECHANISMS
 from tests.mutation.edits_of_methods import METHODS
+from tests.mutation.edits_of_others import OTHERS
 from tests.mutation.edits_of_processes import PROCESSES
 from tests.mutation.edits_of_runs import RUNS
 from tests.mutation.edits_of_transfer import TRANSFER
@@ -17,6 +18,7 @@ EDITS: tuple[Edit, ...] = (
     *METHODS,
     *DATA,
     *RUNS,
+    *OTHERS,
     *PROCESSES,
     *TRANSFER,
     *CLIENTS_AND_SERVER,

@@ -91,7 +91,8 @@ def test_list_names_them_with_their_package_and_imports_nothing() -> None:
 def test_a_short_name_is_imported_when_it_is_asked_for(
     cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    cli("fit", *PROJECTED, "--trainer.fast_dev_run", "true")
+    ours = cli("fit", *PROJECTED[:2], "--model", "Popularity", "--publisher", "null", "--trainer.fast_dev_run", "true")
+    assert type(ours.model) is zoo.Popularity
     assert "a_plugin" not in sys.modules
     with pytest.raises(SystemExit):
         cli("fit", *PROJECTED, "--model", "Newst")

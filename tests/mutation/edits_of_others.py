@@ -1,0 +1,59 @@
+"""Slips in what is read of others: files that name classes, budgets, benchmark files, plugins."""
+
+from tests.mutation.edit import edits_of
+
+NOTHING_IMPORTED = ("tests/zoo/test_nothing_imported.py",)
+
+OTHERS = (
+    *edits_of(
+        "zoo/runs/known_classes.py",
+        NOTHING_IMPORTED,
+        ("files import what they name", ', "*": False}', "}"),
+        (
+            "the rule is not enforced",
+            '{"import_path_verdicts": verdicts, "import_paths_enforced": True}',
+            '{"import_path_verdicts": verdicts, "import_paths_enforced": False}',
+        ),
+    ),
+    *edits_of(
+        "zoo/runs/bundle.py",
+        NOTHING_IMPORTED,
+        (
+            "a bundle asks a module for more",
+            "else there.get(last)",
+            "else getattr(sys.modules.get(module), last, None)",
+        ),
+    ),
+    *edits_of(
+        "zoo/plugins.py",
+        ("tests/zoo/test_plugins.py",),
+        (
+            "a plugin takes a name of ours",
+            "asked = set(_words_in(words)) - set(taken)",
+            "asked = set(_words_in(words))",
+        ),
+        ("the last of two plugins wins", "if names.count(plugin.name) == 1}", "if plugin.name in names}"),
+    ),
+    *edits_of(
+        "zoo/privacy/spending/budget.py",
+        ("tests/fuzz/test_budgets.py",),
+        ("a budget's names are not looked at", "value.isprintable() and 0 < len(value)", "0 < len(value)"),
+        ("a negative number of users", "type(value) is int and value >= 0", "value is not None"),
+    ),
+    *edits_of(
+        "zoo/commands/benchmark/grid_file.py",
+        ("tests/fuzz/test_benchmark_files.py",),
+        ("a small file is too large", "return count > most", "return count > 0"),
+        ("what is wrong is repeated whole", "if len(str(said)) <= LONGEST_WORDS else", "if said else"),
+    ),
+    *edits_of(
+        "zoo/shipped.py",
+        ("tests/zoo/commands/test_configs.py",),
+        ("a file of the user's gives way to ours", "if path.is_file():", "if path.is_dir():"),
+    ),
+    *edits_of(
+        "zoo/here_last.py",
+        ("tests/zoo/test_here_last.py",),
+        ("where one stands is looked at first", "sys.path[:] = [*_OTHERS,", "sys.path[:] = [_HERE, *_OTHERS,"),
+    ),
+)
