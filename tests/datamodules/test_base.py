@@ -72,6 +72,30 @@ def test_seed_changes_the_split_and_nothing_else() -> None:
 
 
 @pytest.mark.usefixtures("zoo_data")
+def test_two_processes_divide_what_they_learn_from_and_what_they_rank() -> None:
+    method = SimpleNamespace(reads=frozenset(), batches="triples", num_negatives=1)
+    learned: list[list[tuple[int, int]]] = []
+    drawn, ranked, users = [], [], []
+    for rank in range(2):
+        data = attach(files(batch_size=64), method)
+        data.trainer.distributed_sampler_kwargs = {"rank": rank, "num_replicas": 2}  # type: ignore[misc, union-attr]
+        data.setup("fit")
+        batches = list(data.train_dataloader())
+        learned.append([pair for batch in batches for pair in zip(*(part.tolist() for part in batch[:2]), strict=True)])
+        drawn.append([batch[2].tolist() for batch in batches])
+        ranked += [
+            pair for batch in data.test_dataloader() for pair in zip(*(p.tolist() for p in batch[:2]), strict=True)
+        ]
+        users += [user for batch in data.predict_dataloader() for user in batch.users.tolist()]
+    observed = set(zip(*(part.tolist() for part in data.train.pairs()), strict=True))
+    assert {*learned[0], *learned[1]} == observed
+    assert len(learned[0]) == len(learned[1]) == -(-len(observed) // 2)
+    assert drawn[0] != drawn[1]
+    assert sorted(ranked) == sorted(zip(data.test.users.tolist(), data.test.items.tolist(), strict=True)), "each once"
+    assert sorted(users) == list(range(data.train.num_users))
+
+
+@pytest.mark.usefixtures("zoo_data")
 def test_the_summary_counts_what_the_filters_leave() -> None:
     data = attach(files(filters=Filters(min_item_ratings=2)), SimpleNamespace(reads=frozenset()))
     data.setup("fit")

@@ -23,6 +23,17 @@ PROCESSES = (
         ("what nobody has learned decays", 'reduce_op="sum") > 0', 'reduce_op="sum") >= 0'),
     ),
     *edits_of(
+        "zoo/data/training.py",
+        ("tests/datamodules/test_base.py",),
+        ("every process learns from the same", 'Share(asked["rank"], asked["num_replicas"])', "Share()"),
+        ("every process has the same negatives and pairs", 'Share(asked["rank"], ', "Share(0, "),
+    ),
+    *edits_of(
+        "zoo/commands/benchmark/fit.py",
+        ("tests/zoo/commands/benchmark/test_cell.py",),
+        ("a cell starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
+    ),
+    *edits_of(
         "zoo/data/evaluation.py",
         ("tests/zoo/data/test_training.py",),
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),

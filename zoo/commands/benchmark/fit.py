@@ -64,10 +64,10 @@ def check(arguments: Sequence[str]) -> None:
 
 
 def logged_to(folder: Path) -> list[str]:
-    """Arguments that make a folder the run folder, and a run quiet."""
+    """Arguments that make a folder the run folder, and a run quiet and of one process: others would run the whole benchmark."""
     logger = {
         "class_path": "pytorch_lightning.loggers.CSVLogger",
         "init_args": {"save_dir": str(folder.parent), "name": "", "version": folder.name},
     }
     quiet = ["--trainer.enable_progress_bar", "false", "--checkpoint.keep_last", "false"]
-    return ["--trainer.logger", json.dumps(logger), *quiet]
+    return ["--trainer.logger", json.dumps(logger), "--trainer.devices", "1", *quiet]

@@ -15,6 +15,7 @@ from jsonargparse import ArgumentParser
 
 from datamodules import CrossDomainDataModule
 from tests.kills import killed_at
+from zoo.commands.benchmark import fit
 from zoo.commands.benchmark.cell import CELL, LOG, Cell, cells_of
 from zoo.commands.benchmark.fit import logged_to
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError, slug
@@ -282,6 +283,15 @@ def test_the_folder_of_a_run_is_named_whole(place: Path) -> None:
     arguments = logged_to(Path("runs/a/seed-0"))
     logger = json.loads(arguments[arguments.index("--trainer.logger") + 1])
     assert logger["init_args"] == {"save_dir": "runs/a", "name": "", "version": "seed-0"}
+
+
+def test_a_cell_has_one_process(place: Path) -> None:
+    """Lightning starts further ones by the command at hand, which is the whole benchmark."""
+    fit.tested(
+        ["--model", "Popularity", "--data", "Synthetic", "--trainer.devices", "2", "--trainer.max_epochs", "1"],
+        place / "run",
+    )
+    assert yaml.safe_load((place / "run" / "config.yaml").read_text())["trainer"]["devices"] == "1"
 
 
 # Checks.
