@@ -15,7 +15,8 @@ ALONE, WITH_MEMBERS = "members: false", "members: true"
 
 def entry(path: str, members: str) -> str:
     """The line by which mkdocstrings puts a docstring into a page, under the name that somebody imports it by."""
-    package, name = path.split(".")[0], path.rsplit(".", 1)[-1]
+    name = path.rsplit(".", 1)[-1]
+    package = "zoo.testing" if path.startswith("zoo.testing.") else path.split(".")[0]
     short = f"{package}.{name}" if package != "zoo" or name in dir(zoo) else path
     return f"::: {path}\n    options:\n      heading: {short}\n      toc_label: {name}\n      {members}"
 
@@ -40,6 +41,7 @@ def parts() -> dict[Path, dict[str, str]]:
     runs = ("publishing.publish", "fitting.fit", "fitting.Run", "loading.load", "trained.Trained", "exporting.export")
     bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "about.Statement")
+    contracts = [f"{kind.lower()}s.{kind}Contract" for kind in ("Method", "Publisher", "Datamodule", "Callback")]
     privacy = {
         "accounting": ("accounting.accountant.Accountant", "accounting.relation.Relation", "accounting.events"),
         "record": ("record.record.PrivacyRecord",),
@@ -61,6 +63,7 @@ def parts() -> dict[Path, dict[str, str]]:
         API / "extending.md": {
             "bases": entries(f"zoo.{name}" for name in bases),
             "release": entries(f"zoo.release.{name}" for name in released),
+            "testing": entries((f"zoo.testing.{name}" for name in contracts), ALONE),
         },
         API / "privacy.md": chapters,
     }

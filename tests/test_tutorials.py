@@ -97,7 +97,10 @@ def test_two_parties(reading: Path) -> None:
 
 @pytest.mark.slow
 def test_a_method_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "my_methods.py").write_text(blocks("new_method.md", "python")[0], encoding="utf-8")
+    method, contract = blocks("new_method.md", "python")
+    (tmp_path / "my_methods.py").write_text(method, encoding="utf-8")
+    (tmp_path / "test_my_methods.py").write_text(contract, encoding="utf-8")
+    assert "passed" in followed("python -m pytest -q test_my_methods.py -p no:cacheprovider", tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     script = next(block for block in blocks("new_method.md") if block.startswith("C="))
     once, *controls = script.replace("$C", "$C --trainer.max_epochs 20").split("python -m zoo")
