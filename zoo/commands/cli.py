@@ -25,7 +25,7 @@ from zoo.recommender import DivergedError, Recommender
 from zoo.release.about import Statement
 from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, folder_of_run, plain, refusal
-from zoo.runs.fitting import TRAINER, check_clipping, check_run, loggers, own_callbacks, quietly, test_best
+from zoo.runs.fitting import TRAINER, check_clipping, check_run, loggers, own_callbacks, quietly, take_folder, test_best
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, read_checkpoint, resolve
 from zoo.runs.known_classes import importing_nothing
 from zoo.runs.publishing import publish, spent_in_words
@@ -244,8 +244,9 @@ class ZooCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Find the inputs, or publish them here; what cannot be trained is refused before."""
-        folder = self.run_folder = folder_of_run(self.trainer)
-        self.new_folder = None if folder is None or folder.exists() else folder
+        made = take_folder(self.trainer)
+        self.run_folder = folder_of_run(self.trainer)
+        self.new_folder = self.run_folder if made else None
         with self._leaving_nothing_empty():
             check_run(self.model, self.datamodule, self.trainer)
             self._find_inputs()

@@ -24,6 +24,7 @@ from zoo.publisher import Publisher
 from zoo.recommender import Recommender
 from zoo.run_folder import CONFIG, class_path, folder_of_run, plain, whole
 from zoo.runs.inputs import HANDOVER, UsageError, resolve
+from zoo.runs.resume import remove_if_empty
 from zoo.runs.together import ending_together
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
@@ -74,6 +75,25 @@ def loggers(
     if not any(isinstance(logger, CSVLogger) for logger in others):
         others.insert(0, CSVLogger(save_dir=str(root), name=type(method).__name__))
     return sorted(others, key=lambda logger: not isinstance(logger, CSVLogger))
+
+
+def take_folder(trainer: Trainer) -> bool:
+    """Make the run folder, by this run alone: of two that begin at once the second takes the next number.
+
+    Returns:
+        Whether it was made here and now; one that was asked for by its name may be there already.
+    """
+    logger = trainer.loggers[0] if trainer.loggers else None
+    if not trainer.is_global_zero or not isinstance(logger, CSVLogger):
+        return False
+    while True:
+        try:
+            Path(logger.log_dir).mkdir(parents=True)
+            return True
+        except FileExistsError:
+            if not isinstance(logger.version, int):  # a name, such as a benchmark's cells have
+                return False
+            logger._version = logger.version + 1
 
 
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
@@ -203,6 +223,7 @@ def fit(
             **{**TRAINER, **trainer},
         )
         check_run(method, data, with_own_bar(made))
+        own = take_folder(made)
         try:
             inputs = resolve(asked, data, made, reads=bool(method.reads))
             data.release_paths, data.users = dict(inputs.releases), inputs.users
@@ -210,6 +231,10 @@ def fit(
             written["data"]["init_args"] |= {"releases": inputs.plain()["paths"] or None, "users": inputs.users}
             with ending_together(made):
                 made.fit(method, datamodule=data)
+        except BaseException:
+            if own:
+                remove_if_empty(Path(str(made.log_dir)))
+            raise
         finally:
             os.environ.pop(HANDOVER, None)
     folder = made.log_dir

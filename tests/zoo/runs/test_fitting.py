@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.loggers import CSVLogger
 
 import zoo
 from datamodules import Evaluation, LowRank, Synthetic
 from tests.quickstart import PROJECTED
 from zoo.commands.cli import ZooCLI
-from zoo.runs.fitting import Run, check_clipping
+from zoo.runs.fitting import Run, check_clipping, take_folder
 from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
 
@@ -36,8 +38,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fitted(**settings: object) -> Run:
     """What `PROJECTED` is on the command line."""
-    method = zoo.PriCDR(dims=(8, 4), alignment_weight=1.0)
-    return zoo.fit(method, Synthetic(**TINY), publisher=zoo.JLT(epsilon=8, num_components=8), **QUICK | settings)
+    publisher = {"publisher": zoo.JLT(epsilon=8, num_components=8)}
+    return zoo.fit(zoo.PriCDR(dims=(8, 4), alignment_weight=1.0), Synthetic(**TINY), **publisher | QUICK | settings)
 
 
 def test_a_run_from_python_is_that_of_the_command_line(
@@ -162,3 +164,23 @@ def test_every_release_of_several_sources_is_found_again(tmp_path: Path) -> None
     del releases["film"]
     with pytest.raises(NotHeldError, match="UserKNN scores by the releases that it was trained on"):
         zoo.load(bundle, releases=releases).recommend(["u0001"], 3)
+
+
+def test_of_runs_that_begin_at_once_each_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Both have looked which number comes next before either has made its folder."""
+    first, second, named, again = (
+        Trainer(logger=CSVLogger(tmp_path, name="", version=version), accelerator="cpu")
+        for version in (None, None, "named", "named")
+    )
+    assert first.log_dir == second.log_dir
+    assert [take_folder(trainer) for trainer in (first, second, named, again)] == [True, True, True, False]
+    assert [Path(str(trainer.log_dir)).name for trainer in (first, second, named, again)] == [
+        *("version_0", "version_1", "named", "named")
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == {"version_0", "version_1", "named"}
+
+
+def test_a_start_that_fails_leaves_no_folder() -> None:
+    with pytest.raises(UsageError, match="No publisher"):
+        fitted(publisher=None)
+    assert not Path("runs").exists()
