@@ -6,13 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.report.fabricate import cell_folder
+from tests.zoo.report.fabricate import BARE, cell_folder, fabricate
 from zoo.report.attention import attention_rows
 from zoo.report.command import write_report
 from zoo.report.results import Line, Results, ResultsError, read_results
 
 ROOT = Path(__file__).parents[3]
 HEAD = "source,layer,users,overlap,mean,sd\n"
+#: A row with three seeds, and one beside it.
+GRID = BARE | {"tasks": {"book-music": {"title": "Book -> Music"}}}
+
+
+@pytest.fixture
+def own_runs(tmp_path: Path) -> Path:
+    """Few runs: a report on more takes seconds."""
+    return fabricate(tmp_path / "few", GRID)
 
 
 def line(results: Results) -> Line:
