@@ -23,7 +23,9 @@ class DMF(TwoTowerRecommender):
     sigmoid in [.27, .73] against targets that are mostly 0, and that one constant is worth more than a whole source
     domain. The towers have ReLU between their layers and none after the last, so that factors can be negative. Rows are
     read as ``embedding_bag`` over the items that are there, which equals a linear layer on the dense row. The training
-    row of a user contains the very item that is predicted, as in the paper; ``input_dropout`` thins it.
+    row of a user contains the very item that is predicted, and an item's column the very user, as in the paper; ``input_dropout``
+    and ``item_dropout`` thin them. The paper's clamp of the cosine at a small positive number is left out: a
+    logit may be negative.
 
     Args:
         dims: Widths of both towers' layers.
@@ -32,6 +34,7 @@ class DMF(TwoTowerRecommender):
             ``num_negatives`` unobserved ones for each).
         num_negatives: Only for the sampled loss.
         input_dropout: Probability of leaving out an entry of the user's input row while training.
+        item_dropout: Probability of leaving out an entry of an item's input column while training.
         lr: Step size of Adam.
         weight_decay: L2 weight in Adam.
     """
@@ -43,10 +46,11 @@ class DMF(TwoTowerRecommender):
         loss: Literal["all_items", "sampled"] = "all_items",
         num_negatives: int = 4,
         input_dropout: float = 0.0,
+        item_dropout: float = 0.0,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(dims, scale, lr, weight_decay, input_dropout=input_dropout)
+        super().__init__(dims, scale, lr, weight_decay, input_dropout=input_dropout, item_dropout=item_dropout)
         self.batches = "users" if loss == "all_items" else "pairs"
         self.num_negatives = num_negatives
 

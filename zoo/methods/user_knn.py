@@ -26,13 +26,15 @@ class UserKNN(Recommender):
     SIGIR 1999.
 
     Departures: ratings that were not given count as 0, so a score is a sum and no mean. By default everybody is a
-    neighbour. The reference knows one domain and adds no popularity.
+    neighbour. The reference knows one domain and adds no popularity; it has significance weights in the place of powers.
 
     Args:
         source_weight: Weight of each release's cosines beside the target's.
         num_neighbours: Only the so many largest ``K(u, v)`` of a user count, all that equal the last of them included;
             null: all.
         popularity_weight: Added to every ``K(u, v)``, after the neighbours are chosen.
+        similarity_power: Exponent of every cosine.
+        popularity_damping: Exponent of an item's rating count under its sum; 0 leaves sums as they are.
         centre: Whether to take the release's mean row off its rows first; changes nothing for rows that have none.
         chunk_size: Users scored at a time.
     """
@@ -47,6 +49,8 @@ class UserKNN(Recommender):
         source_weight: float = 0.4,
         num_neighbours: int | None = None,
         popularity_weight: float = 0.0001,
+        similarity_power: float = 1.0,
+        popularity_damping: float = 0.0,
         centre: bool = True,
         chunk_size: int = 256,
     ) -> None:
@@ -54,11 +58,17 @@ class UserKNN(Recommender):
         for name, weight in {"source_weight": source_weight, "popularity_weight": popularity_weight}.items():
             if not weight >= 0:
                 raise ValueError(f"{name} must not be negative, got {weight}; 0 leaves its part out.")
+        if not similarity_power > 0 or not 0 <= popularity_damping <= 1:
+            raise ValueError(
+                f"similarity_power must be positive and popularity_damping lie in [0, 1]; got {similarity_power} and "
+                f"{popularity_damping}. 1 and 0 leave cosines and sums as they are."
+            )
         if num_neighbours is not None and num_neighbours < 1:
             raise ValueError(f"num_neighbours must be at least 1, or null for all users; got {num_neighbours}.")
         if chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")
         self.source_weight, self.num_neighbours = source_weight, num_neighbours
+        self.similarity_power, self.popularity_damping = similarity_power, popularity_damping
         self.popularity_weight, self.centre, self.chunk_size = popularity_weight, centre, chunk_size
 
     def build(self, sizes: Sizes) -> None:
@@ -80,9 +90,9 @@ class UserKNN(Recommender):
 
     def kernel(self, users: Tensor) -> Tensor:
         """How much each user counts for the users (batch,), shape ``(num_users, batch)``; 0 for oneself."""
-        kernel: Tensor = self.target_cosine(users)
+        kernel = self._powered(self.target_cosine(users))
         for cosine in self.source_cosines.values():
-            kernel.add_(cosine(users), alpha=self.source_weight)
+            kernel.add_(self._powered(cosine(users)), alpha=self.source_weight)
         own = (users, torch.arange(len(users), device=users.device))
         if self.num_neighbours is not None:
             kernel[own] = -torch.inf
@@ -91,11 +101,19 @@ class UserKNN(Recommender):
         kernel[own] = 0
         return kernel
 
+    def _powered(self, cosines: Tensor) -> Tensor:
+        if self.similarity_power == 1:
+            return cosines
+        return cosines.abs().pow_(self.similarity_power).copysign_(cosines)
+
     def score_all(self, users: Tensor) -> Tensor:
         """The neighbours' rows, summed by kernel, and the item counts; shape ``(batch, num_items)``."""
         voters = self.target_columns
         votes = [voters.times(self.kernel(chunk)).T for chunk in torch.split(users, self.chunk_size)]
-        return torch.cat(votes) + self.popularity_weight * self.item_counts
+        summed = torch.cat(votes)
+        if self.popularity_damping:
+            summed /= self.item_counts.clamp(min=1) ** self.popularity_damping
+        return summed + self.popularity_weight * self.item_counts
 
 
 class Cosine(nn.Module):

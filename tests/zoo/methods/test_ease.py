@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
 from pytorch_lightning import Trainer
 
 from datamodules import Synthetic
 from zoo import EASE
 
 
-def solved(l2: float) -> tuple[EASE, Synthetic]:
+def solved(l2: float, **settings: float) -> tuple[EASE, Synthetic]:
     data = Synthetic(num_users=30, num_items=15, ratings_per_user=6)
-    method = EASE(l2)
+    method = EASE(l2, **settings)  # type: ignore[arg-type]
     Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
         method, datamodule=data
     )
@@ -27,6 +28,18 @@ def test_the_gradient_vanishes_off_the_diagonal(l2: float) -> None:
     assert np.abs(gradient[off]).max() < 1e-4 * np.abs(x.T @ x).max()
 
 
+def test_rows_of_many_items_count_for_less_where_asked_for() -> None:
+    """The same conditions, of rows scaled by hand; scores still read rows as they are."""
+    method, data = solved(3.0, row_exponent=0.25)
+    x, b = data.train.matrix.toarray().astype(float), method.weights.numpy().astype(float)
+    assert len(set(x.sum(1))) > 1 or x.sum(1)[0] > 1
+    scaled = x / x.sum(1, keepdims=True) ** 0.25
+    gradient = scaled.T @ (scaled @ b - scaled) + 3.0 * b
+    assert np.abs(gradient[~np.eye(len(b), dtype=bool)]).max() < 1e-4 * np.abs(x.T @ x).max()
+    users = torch.tensor([3, 0])
+    assert np.allclose(method.score_all(users).numpy(), x[users] @ b, atol=1e-5)
+
+
 def test_a_catalogue_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match=r"40000 items are more than max_items = 30000.*12 GiB"):
         EASE().build({"num_items": 40_000})
@@ -35,3 +48,9 @@ def test_a_catalogue_without_room_is_refused() -> None:
 def test_l2_must_be_positive() -> None:
     with pytest.raises(ValueError, match=r"l2 must be positive.*got 0"):
         EASE(0)
+
+
+@pytest.mark.parametrize("exponent", [-0.1, 1.5, float("nan")])
+def test_an_exponent_of_rows_has_bounds(exponent: float) -> None:
+    with pytest.raises(ValueError, match=r"row_exponent must lie in \[0, 1\], got"):
+        EASE(row_exponent=exponent)

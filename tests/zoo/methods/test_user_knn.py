@@ -55,10 +55,13 @@ def slow_scores(
     popularity_weight: float,
     centre: bool = True,
     num_neighbours: int | None = None,
+    similarity_power: float = 1.0,
+    popularity_damping: float = 0.0,
 ) -> Floats:
     """The sum of the docstring, user by user and neighbour by neighbour."""
     target = train.matrix.toarray().astype(float)
-    kernel = cosines(target)
+    powered = lambda c: np.sign(c) * np.abs(c) ** similarity_power  # noqa: E731
+    kernel = powered(cosines(target))
     for release in releases.values():
         rows = release.rows(torch.arange(release.num_users)).numpy().astype(float)
         known = (rows != 0).any(axis=1)
@@ -67,12 +70,12 @@ def slow_scores(
         for row, user in enumerate(release.user_ids.tolist()):
             if user in train.user_ids and known[row]:
                 own[train.user_ids.tolist().index(user)] = rows[row] - mean
-        kernel += source_weight * cosines(own)
+        kernel += source_weight * powered(cosines(own))
     scores = np.tile(popularity_weight * target.sum(axis=0), (len(target), 1))
     for u in range(len(target)):
         others = sorted((v for v in range(len(target)) if v != u), key=lambda v: -kernel[u, v])
         for v in others[:num_neighbours]:
-            scores[u] += kernel[u, v] * target[v]
+            scores[u] += kernel[u, v] * target[v] / np.maximum(target.sum(axis=0), 1) ** popularity_damping
     return scores
 
 
@@ -117,6 +120,21 @@ def test_scores_are_the_sums_that_the_docstring_says(
     assert np.allclose(scores.numpy(), slow_scores(target, releases, **weights)[users], atol=1e-5)
     items = torch.tensor([[0, 10, 3]] * len(users))
     assert torch.equal(method.score(users, items), scores.gather(1, items))
+
+
+@pytest.mark.parametrize("publishers", [[], [Plaintext(), NOISY]], ids=["alone", "both"])
+def test_near_neighbours_count_for_more_and_popular_items_for_less(
+    parties: tuple[Ratings, Ratings], publishers: list[Publisher]
+) -> None:
+    target, source = parties
+    releases: dict[str, Release] = {}
+    for number, publisher in enumerate(publishers):
+        releases |= published(source, publisher, f"book{number}")
+    weights = {
+        "source_weight": 0.7, "popularity_weight": 0.01, "similarity_power": 2.0, "popularity_damping": 0.25
+    }  # fmt: skip
+    scores = fitted(target, releases, **weights).score_all(torch.arange(23))
+    assert np.allclose(scores.numpy(), slow_scores(target, releases, **weights), atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 4, 22, 500])
@@ -207,6 +225,8 @@ def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
         ({"popularity_weight": float("nan")}, "popularity_weight must not be negative, got nan"),
         ({"num_neighbours": 0}, "num_neighbours must be at least 1"),
         ({"chunk_size": 0}, "chunk_size must be at least 1"),
+        ({"similarity_power": 0.0}, "similarity_power must be positive .* got 0.0 and 0.0"),
+        ({"popularity_damping": 1.5}, "popularity_damping lie in .* got 1.0 and 1.5"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
