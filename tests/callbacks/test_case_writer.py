@@ -129,15 +129,3 @@ def test_cases_of_two_methods_can_be_compared_row_by_row(cli: Command, finished:
 def test_nothing_is_written_without_a_run_folder(cli: Command, tmp_path: Path) -> None:
     cli("fit", *TINY, "--trainer.logger", "false")
     assert not list(tmp_path.rglob(CASES))
-
-
-@pytest.mark.processes
-def test_two_processes_write_the_cases_of_one(cli: Command, finished_by_two: Path) -> None:
-    """The same checkpoint, scored by two processes and by one."""
-    best = ("--ckpt_path", finished_by_two / "checkpoints" / "best.ckpt")
-    alone = ("--trainer.devices", "1", "--trainer.strategy", "auto")
-    again = cli("test", "--config", finished_by_two / "config.yaml", *best, *alone).trainer.log_dir
-    ours, theirs = pl.read_parquet(finished_by_two / CASES), pl.read_parquet(Path(str(again)) / CASES)
-    assert len(ours) == 25
-    assert_frame_equal(ours, theirs, abs_tol=1e-6)
-    assert not list(finished_by_two.glob(".*"))

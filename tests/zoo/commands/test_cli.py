@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 import yaml
+from polars.testing import assert_frame_equal
 
 from tests.quickstart import PROJECTED
 from zoo.__main__ import main
 from zoo.commands.cli import ZooCLI
+from zoo.run_folder import CASES
 from zoo.runs.inputs import UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -228,7 +231,12 @@ def test_two_processes_give_the_figures_of_one(cli: Command, finished_by_two: Pa
     best = ("--ckpt_path", finished_by_two / "checkpoints" / "best.ckpt")
     alone = ("--trainer.devices", "1", "--trainer.strategy", "auto")
     again = cli("test", "--config", finished_by_two / "config.yaml", *best, *alone)
-    theirs = json.loads((Path(str(again.trainer.log_dir)) / "metrics.json").read_text())["metrics"]
+    other = Path(str(again.trainer.log_dir))
+    theirs = json.loads((other / "metrics.json").read_text())["metrics"]
     for key in (key for key in ours if "pessimistic" not in key):  # reported only where ties are many
         assert ours[key] == pytest.approx(theirs[key], abs=1e-6), key
+    cases = [pl.read_parquet(folder / CASES) for folder in (finished_by_two, other)]
+    assert len(cases[0]) == 25
+    assert_frame_equal(*cases, abs_tol=1e-6)
+    assert not list(finished_by_two.glob(".*"))
     assert sorted(p.name for p in (finished_by_two / "releases").iterdir()) == ["book", "publisher.json"]
