@@ -4,6 +4,7 @@ from callbacks.attention_figure import AttentionFigure
 from callbacks.best_checkpoint import BestCheckpoint
 from callbacks.boundary_ledger import BoundaryLedger
 from callbacks.case_writer import CaseWriter
+from callbacks.compiled_step import CompiledStep
 from callbacks.gan_stabilizer import GANStabilizer
 from callbacks.privacy_budget import PrivacyBudget
 from callbacks.recommendation_writer import RecommendationWriter
@@ -17,6 +18,7 @@ __all__ = [
     "BestCheckpoint",
     "BoundaryLedger",
     "CaseWriter",
+    "CompiledStep",
     "GANStabilizer",
     "PrivacyBudget",
     "RecommendationWriter",
