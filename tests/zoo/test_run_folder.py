@@ -115,7 +115,7 @@ def test_wherever_a_writer_is_killed_nothing_half_written_has_the_name(tmp_path:
         "together": lambda place: write_together(place, texts, last="last"),
     }
     before = dict.fromkeys(texts, "1111") if write == "together" else {}
-    for moment in moments(tmp_path, partial(works[write], tmp_path / "counted"), most=100):
+    for moment in moments(tmp_path, partial(works[write], tmp_path / "counted"), most=12):
         place = tmp_path / str(moment)
         place.mkdir()
         for name, text in before.items():

@@ -13,6 +13,8 @@ from tests.zoo.commands.benchmark.processes import POPULARITY, run
 from zoo.__main__ import main as zoo_main
 from zoo.commands.benchmark import command
 from zoo.commands.benchmark.cell import CELL
+from zoo.commands.benchmark.grid import BenchmarkError
+from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.lease import Leases, State
 
 pytestmark = pytest.mark.usefixtures("cell_server")
@@ -74,19 +76,21 @@ def test_a_wrong_setting_is_refused_before_anything_runs(
 
 
 def test_another_benchmark_in_a_folder_where_cells_are_run_is_refused(write: Write, place: Path) -> None:
-    run("--config", "bench.yaml", "--runs", "out")
+    def begin(config: Path) -> bytes:
+        command.keep(read_benchmark(config), config, Path("out"))
+        return (place / "out" / command.BENCHMARK).read_bytes()
+
+    before = begin(place / "bench.yaml")
     other = write(seeds=[1]).rename(place / "other.yaml")
     held = Leases(place / "out").take("music/popularity/seed-0", "digest")
     assert held is not None
-    before = (place / "out" / command.BENCHMARK).read_bytes()
     with pytest.raises(
-        SystemExit, match=r"Another benchmark, or another version of this one, is being run in out, by a"
+        BenchmarkError, match=r"Another benchmark, or another version of this one, is being run in out, by a"
     ):
-        run("--config", other, "--runs", "out")
-    assert (place / "out" / command.BENCHMARK).read_bytes() == before
+        begin(other)
+    assert begin(write()) == before, "the same one is welcome"
     held.end(State.STOPPED)
-    run("--config", other, "--runs", "out")
-    assert sorted(path.parent.name for path in (place / "out").rglob(CELL)) == ["seed-0", "seed-1"]
+    assert begin(other) != before
 
 
 def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
