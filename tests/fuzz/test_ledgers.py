@@ -75,7 +75,8 @@ def costs_or_is_refused(ledger: Any, relation: Relation | None) -> None:  # noqa
     epsilon = accountant.epsilon(1e-5)
     assert epsilon >= 0
     assert 0 <= accountant.delta(1.0) <= 1
-    assert epsilon == math.inf or epsilon <= accountant.epsilon(1e-9)
+    # From 709 on e to the power of a loss is too large a number, and what costs more in sum takes the place of the distribution.
+    assert epsilon > 700 or epsilon <= accountant.epsilon(1e-9)
 
 
 @cases(40)
