@@ -276,7 +276,7 @@ METHODS = (
         f"{METHODS_ROOM}/ease.py",
         (f"{OF_METHODS}/test_ease.py",),
         ("a wrong sign of all weights", "inverse / -inverse.diagonal()", "inverse / inverse.diagonal()"),
-        ("an item is explained by itself", "weights.fill_diagonal_(0)", "weights.fill_diagonal_(1)"),
+        ("an item is explained by itself", "solved.fill_diagonal_(0)", "solved.fill_diagonal_(1)"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/ganmf.py",
