@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import zoo
-from datamodules import CrossDomainDataModule
-from tests.contracts.test_methods import NAMES, make, released  # noqa: F401  fixtures
+from datamodules import CrossDomainDataModule, Synthetic
+from tests.contracts.test_methods import NAMES, tiny_method
 from zoo import Recommender
+from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for
 
 ROOT = str(Path(zoo.__file__).parent)
 #: What makes a tensor on the CPU unless a device is named, and what waits for a number of a device.
@@ -35,7 +37,28 @@ MAY = {
     "SPPG": "who is sampled is drawn of the processor's noise, and the longest row of a batch decides its shape",
 }
 
-Make = Callable[..., tuple[Recommender, CrossDomainDataModule]]
+Make = Callable[[], tuple[Recommender, CrossDomainDataModule]]
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Callable[[frozenset[str]], Path]:
+    """Where the release lies that a method of these kinds is given, published once."""
+
+    @cache
+    def publish(reads: frozenset[str]) -> Path:
+        source = Synthetic(**SYNTHETIC).source("book")
+        return publisher_for(reads).publish(source, "book").save(tmp_path_factory.mktemp("released") / "book")
+
+    return publish
+
+
+@pytest.fixture(params=NAMES)
+def make(request: pytest.FixtureRequest, released: Callable[[frozenset[str]], Path]) -> Make:
+    def made() -> tuple[Recommender, CrossDomainDataModule]:
+        method = tiny_method(request.param)
+        return method, data_for(method, released(frozenset(method.reads)))
+
+    return made
 
 
 class Watch(TorchFunctionMode):
@@ -64,7 +87,7 @@ def trained(method: Recommender, data: CrossDomainDataModule, accelerator: str =
 
 
 @pytest.mark.slow
-def test_no_step_leaves_its_device(make: Make) -> None:  # noqa: F811
+def test_no_step_leaves_its_device(make: Make) -> None:
     """Seen without another device: whatever names none would lie on the CPU, and whatever is asked for would be waited for."""
     method, data = make()
     watch, step = Watch(), method.training_step
@@ -84,7 +107,7 @@ def test_the_exceptions_are_methods() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:  # noqa: F811
+def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:
     """With draws of the processor on both, as those of a device are others; sums in another order differ by rounding."""
     if make()[0].batches in ("pairs", "triples"):
         pytest.skip("draws negatives on its device, which are others")
@@ -103,7 +126,7 @@ def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:  # noqa: F811
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_run_on_cuda_trains_and_ranks(make: Make) -> None:  # noqa: F811
+def test_a_run_on_cuda_trains_and_ranks(make: Make) -> None:
     method, data = make()
     trainer = trained(method, data, "gpu")
     trainer.test(method, datamodule=data, verbose=False)
