@@ -41,7 +41,8 @@ def shrunk(folder: Path) -> tuple[Path, int, int]:
 
 
 @pytest.mark.usefixtures("cell_server")
-@pytest.mark.parametrize("form", [shrunk, pytest.param(as_shipped, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [shrunk, as_shipped])
 def test_the_smoke_benchmark_runs_and_is_reported(
     form: Callable[[Path], tuple[Path, int, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

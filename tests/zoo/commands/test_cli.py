@@ -224,6 +224,7 @@ def test_a_refusal_is_a_message_and_no_traceback(
     assert "Does not validate" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_two_processes_give_the_figures_of_one(cli: Command, finished_by_two: Path) -> None:
     """The same checkpoint, scored by two processes and by one; and only the first of the two publishes."""

@@ -384,7 +384,10 @@ def check_part(cell: Cell, part: str) -> None:
 
 
 @pytest.mark.usefixtures("here", "zoo_data")
-def test_the_rows_of_every_shipped_benchmark_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shipped", [SHIPPED[-1:], pytest.param(SHIPPED, marks=pytest.mark.slow)], ids=["last", "all"])
+def test_the_rows_of_shipped_benchmarks_can_be_made(
+    shipped: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Every setting of every part of every row once, and every release, with one of its epsilons.
 
     One test of all: benchmarks share most of their parts, and a check is the parsing of a whole command line.
@@ -392,7 +395,7 @@ def test_the_rows_of_every_shipped_benchmark_can_be_made(monkeypatch: pytest.Mon
     monkeypatch.chdir(ROOT)
     import_names()
     checked: set[str] = set()  # parts that are in order
-    for cell in (cell for path in SHIPPED for cell in cells_of(read_benchmark(path), tmp_path / "runs")):
+    for cell in (cell for path in shipped for cell in cells_of(read_benchmark(path), tmp_path / "runs")):
         assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
         found = parts(cell)
         new = {part for part, settings in found.items() if settings not in checked}

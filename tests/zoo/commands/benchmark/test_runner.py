@@ -171,8 +171,9 @@ def whole(place: Path, arguments: list[str]) -> Started:
     return process.poll, process.kill
 
 
+@pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize("start", [forked, pytest.param(whole, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("start", [forked, whole])
 def test_a_killed_benchmark_goes_on_where_it_was(
     unruly: Path, write: Write, start: Callable[[Path, list[str]], Started]
 ) -> None:

@@ -72,7 +72,7 @@ def test_nothing_is_left_out() -> None:
     assert {audit.name for audit in ONE_RUN} == {f"{of}, one run" for of in ("JLT unit", "SJLT unit", "JLT gaussian")}
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 16.0])
+@pytest.mark.parametrize("epsilon", [0.5, pytest.param(16.0, marks=pytest.mark.slow)])
 def test_published_claims_are_caught_whatever_is_asked_for(epsilon: float) -> None:
     for audit in all_audits(epsilon, dim=16, num_items=160):
         if isinstance(audit, Audit) and not audit.holds:
