@@ -28,7 +28,7 @@ from zoo.data.training import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
-from zoo.run_folder import Given
+from zoo.run_folder import Given, class_path
 
 
 class CrossDomainDataModule(Given, LightningDataModule):
@@ -153,7 +153,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
         table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
         held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
-        if evaluation.split == "given" and self._shipped(name) is None:
+        if evaluation.split == "given" and self.shipped(name) is None:
             held_out = False  # it ships no such rows
         part = self._split(name, table).train if held_out else table
         return self._matrix(name, part, table, self.steps(name), listed)
@@ -193,7 +193,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         table = with_categories(self.read(name))
-        for part in self._shipped(name) or ():
+        for part in self.shipped(name) or ():
             if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
         if (remark := on_negative(table, name, self.filters)) is not None:
@@ -234,7 +234,8 @@ class CrossDomainDataModule(Given, LightningDataModule):
             case path:
                 return read_catalogue(path)
 
-    def _shipped(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+    def shipped(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+        """Validation, if any, and test rows that ship with a domain, where the split holds these out; None otherwise."""
         shipped = self.read_held_out(name) if self.evaluation.split == "given" else None
         if shipped is None:
             return None
@@ -242,7 +243,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         return None if validation is None else with_categories(validation), with_categories(test)
 
     def _split(self, name: str, table: pl.DataFrame) -> Split:
-        return hold_out(table, self.evaluation, self.split_seed, name, self._shipped(name))
+        return hold_out(table, self.evaluation, self.split_seed, name, self.shipped(name))
 
     def _matrix(
         self,
@@ -277,7 +278,8 @@ class CrossDomainDataModule(Given, LightningDataModule):
             return
         applied = self.steps(self.target)
         word = self.users in (OWN, COMMON)
-        settings = decisive(self.settings_given, self.users if word else "a list", self.split_seed)
+        kind = class_path(type(self))
+        settings = decisive(vars(self), kind, self.users if word else "a list", self.split_seed)
         made = prepared(self._files(), settings, applied, lambda: self._prepare(applied))
         self.train, self.validation, self.test = made
         self.summary = made.summary(self.target, self.evaluation, self.signs, self.split_seed)

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,21 +22,36 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array
 
+import zoo.data.ratings
 from datamodules.protocol import Evaluation
 from datamodules.remarks import on_cases
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.nn.rows import SparseRows
-from zoo.run_folder import whole_folder
+from zoo.run_folder import plain, visible, whole_folder
 
 #: Bytes of files from which on it is said what is being done, and what was prepared is kept: smaller ones take a second or two.
 LARGE = 1 << 26
 #: Ratings from which on each stage is told.
 MANY = 2_000_000
-#: What is kept is of this form; another form has another key.
-_FORM = 1
-_INDIFFERENT = frozenset({"releases", "trusted", "denoiser", "batch_size", "evaluation_batch_size", "top_k", "users"})
-_TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
+#: Attributes of a datamodule that decide nothing of what is made of its files; a list of users counts by its content.
+_INDIFFERENT = frozenset(
+    {
+        "releases",
+        "release_paths",
+        "links",
+        "trusted",
+        "denoiser",
+        "batch_size",
+        "evaluation_batch_size",
+        "top_k",
+        "users",
+    }
+    | {"trainer", "summary", "made_with", "seed", "users_worked_out"}
+)
+_TENSORS, _IDS, _DIGESTS = "ratings.safetensors", ("users.parquet", "items.parquet"), "digests.json"
+#: What may go wrong with files of a cache, which is no reason to stop.
+_BROKEN = (OSError, KeyError, ValueError, SafetensorError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 class Prepared(NamedTuple):
@@ -70,12 +86,14 @@ class Prepared(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write it as a folder of a given name, whole or not at all."""
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are nobody else's
-        # A full disk, or another process that was first: a cache is no reason to stop.
-        with suppress(OSError, SafetensorError), whole_folder(folder, private=True) as temporary:
-            save_file(self._tensors(), temporary / _TENSORS)
-            for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
-                pl.DataFrame({"id": ids}).write_parquet(temporary / name)
+        # A full disk, a folder that may not be written, or another process that was first: a cache is no reason to stop.
+        with suppress(*_BROKEN):
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are nobody else's
+            with whole_folder(folder, private=True) as temporary:
+                save_file(self._tensors(), temporary / _TENSORS)
+                for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
+                    pl.DataFrame({"id": ids}).write_parquet(temporary / name)
+                (temporary / _DIGESTS).write_text(json.dumps(_digests(temporary)), encoding="utf-8")
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         starts, columns, values = self.train.compressed()
@@ -87,15 +105,27 @@ class Prepared(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path, applied: tuple[Step, ...]) -> Prepared | None:
-        """Read what `save` wrote; None where there is nothing, or nothing whole."""
+        """Read what `save` wrote; None where there is nothing, or not to the byte what was written."""
         try:
+            if json.loads((folder / _DIGESTS).read_text(encoding="utf-8")) != _digests(folder):
+                return None
             tensors = load_file(folder / _TENSORS)
             users, items = (pl.read_parquet(folder / name)["id"].to_numpy().astype(np.str_) for name in _IDS)
             parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
             train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied)
             return cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")))
-        except (FileNotFoundError, KeyError, ValueError, SafetensorError, pl.exceptions.PolarsError):
+        except _BROKEN:
             return None
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of what is kept, in hexadecimal."""
+    return {name: _digest(folder / name).hex() for name in (_TENSORS, *_IDS)}
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _cases(tensors: Mapping[str, torch.Tensor], phase: str, num_items: int) -> HeldOutCases:
@@ -111,8 +141,8 @@ def prepared(
     """What ``make`` gives, or what an earlier start has kept of the same files and settings.
 
     It is kept where the files are large (`LARGE`), in the folder that ``ZOO_CACHE`` names, else in the user's own cache folder. Its
-    name is a digest of the files' contents, the settings and the form. It is the target's own data, at the target: a source's
-    ratings are never kept. The folder may be deleted at any time.
+    name is a digest of the files' contents, the settings, and the code that makes it. It is the target's own data, at the target:
+    a source's ratings are never kept. The folder may be deleted at any time.
 
     Args:
         files: What is read; None: nobody knows, and nothing is kept.
@@ -124,7 +154,8 @@ def prepared(
     size = sum(path.stat().st_size for path in there)
     if size < LARGE:
         return make()
-    folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / _key(there, settings)
+    key = _key(there, settings)
+    folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
     if (kept := Prepared.load(folder, applied)) is not None:
         tell(f"Prepared ratings taken from {folder}.")
         return kept
@@ -132,26 +163,37 @@ def prepared(
         f"Reading {', '.join(path.name for path in there)} ({size / 2**20:,.0f} MiB); the next start reads what was made of it."
     )
     made = make()
-    shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
-    made.save(folder)
+    if _key(there, settings) == key:  # nobody has changed a file while it was read
+        shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
+        made.save(folder)
     return made
 
 
-def decisive(given: Mapping[str, Any], users: str, seed: int) -> dict[str, Any]:
-    """The settings of a datamodule that decide what is made of its files, and more than these, so that none is forgotten.
+def decisive(attributes: Mapping[str, Any], kind: str, users: str, seed: int) -> dict[str, Any]:
+    """What decides what is made of a datamodule's files, and more than that, so that nothing is forgotten.
 
-    ``given`` is its class and arguments, ``users`` its word for who counts (a list counts by its content), ``seed`` that of splits.
+    ``attributes`` are its own, as they are now, ``kind`` its class, ``users`` its word for who counts (a list counts by its
+    content), ``seed`` that of splits.
     """
-    arguments = {name: value for name, value in given["init_args"].items() if name not in _INDIFFERENT}
-    return {"class": given["class_path"], **arguments, "users": users, "seed": seed}
+    own = {name: plain(value) for name, value in attributes.items() if name not in _INDIFFERENT and name[0] != "_"}
+    return {**own, "class": kind, "users": users, "split_seed": seed}
 
 
 def _key(files: Iterable[Path], settings: Mapping[str, Any]) -> str:
-    state = hashlib.sha256(json.dumps({"form": _FORM, **settings}, sort_keys=True).encode())
+    state = hashlib.sha256(json.dumps(settings, sort_keys=True).encode() + _code())
     for path in files:
-        with path.open("rb") as file:
-            state.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+        state.update(path.name.encode() + _digest(path))
     return state.hexdigest()[:32]
+
+
+@cache
+def _code() -> bytes:
+    """SHA-256 of the code that prepares: other code may make something else of the same settings."""
+    state = hashlib.sha256()
+    for room in (Path(__file__).parent, Path(zoo.data.ratings.__file__).parent):
+        for file in sorted(room.glob("*.py")):
+            state.update(file.read_bytes())
+    return state.digest()
 
 
 def teller(num_ratings: int) -> Callable[[str], None]:
@@ -162,4 +204,4 @@ def teller(num_ratings: int) -> Callable[[str], None]:
 @rank_zero_only
 def tell(sentence: str) -> None:
     """Say at a terminal, of ratings that take their time, what is being done."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(visible(sentence), file=sys.stderr, flush=True)

@@ -105,6 +105,62 @@ def test_a_list_of_users_counts_by_what_is_in_it(folder: Path) -> None:
     assert read(folder, users=str(users), sources=()).train.num_users == few.train.num_users + 1
 
 
+def test_what_was_set_after_it_was_made_counts(folder: Path) -> None:
+    read(folder)
+    data = Files("mine", "books", root=folder / "data", seed=3)
+    data.filters = Filters(threshold=4)
+    data.read_target()
+    assert data.digests == read(folder, filters=Filters(threshold=4)).digests
+
+
+def test_other_code_prepares_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(folder)
+    monkeypatch.setattr(datamodules.prepared, "_code", lambda: b"of tomorrow")
+    read(folder)
+    assert len(kept(folder)) == 2
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, reads = (folder / "data" / "books.csv").read_bytes(), Files.read
+
+    def changed(data: Files, domain: str) -> pl.DataFrame:
+        written(folder, ROWS[:30])
+        return reads(data, domain)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "read", changed)
+        few = read(folder).train.num_ratings
+    (folder / "data" / "books.csv").write_bytes(before)
+    assert not kept(folder)
+    assert read(folder).train.num_ratings > few
+
+
+def test_every_byte_counts(folder: Path) -> None:
+    first = read(folder)
+    for name in ("ratings.safetensors", "users.parquet", "items.parquet", "digests.json"):
+        file = kept(folder)[0] / name
+        content = file.read_bytes()
+        for at in range(len(content) // 9, len(content), max(len(content) // 5, 1)):
+            file.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
+            assert same(first, read(folder)), (name, at)
+            assert file.read_bytes() == content, "made again"
+
+
+@pytest.mark.parametrize("place", ["file", "absent/\0"])
+def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(
+    folder: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "file").write_text("no folder")
+    monkeypatch.setattr(datamodules.prepared.pooch, "os_cache", lambda _: folder / place)
+    monkeypatch.delenv("ZOO_CACHE")
+    assert read(folder).train.num_ratings
+
+
+def test_names_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    datamodules.prepared.tell("bo\x1b[31mok")
+    assert capsys.readouterr().err == "bo\\x1b[31mok\n"
+
+
 @pytest.mark.parametrize("damage", ["short", "gone", "another"])
 def test_what_is_damaged_is_prepared_anew(folder: Path, damage: str) -> None:
     first = read(folder)

@@ -213,8 +213,10 @@ DATA = (
     *edits_of(
         "datamodules/prepared.py",
         ("tests/datamodules/test_prepared.py",),
-        ("what is kept is of any seed", '"users": users, "seed": seed', '"users": users, "seed": 0'),
-        ("what is kept is of any file", """ + hashlib.file_digest(file, "sha256").digest()""", ""),
+        ("what is kept is of any seed", '"split_seed": seed', '"split_seed": 0'),
+        ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
+        ("what is kept is believed", "!= _digests(folder)", "== {}"),
+        ("a file that changed is kept", "if _key(there, settings) == key:", "if True:"),
     ),
     *edits_of(
         "datamodules/tables.py",

@@ -33,7 +33,11 @@ def parser() -> argparse.ArgumentParser:
     option = made.add_argument
     said = "folder of a benchmark's runs, such as runs/benchmarks/smoke, or folders of runs that fit has left, such as runs/*/*"
     option("runs", type=Path, nargs="+", metavar="RUNS", help=said)
-    option("--baseline", metavar="NAME", help="row to hold all others against (default: the benchmark's, or EASE)")
+    option(
+        "--baseline",
+        metavar="NAME",
+        help="row to hold all others against (default: a benchmark's own, or EASE; of runs none)",
+    )
     option("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
     return made
 

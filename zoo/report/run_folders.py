@@ -147,15 +147,16 @@ def named(folder: Path) -> str:
 
 
 def _tested(folders: Sequence[Path]) -> tuple[list[Path], str]:
-    """Folders to read, without those of runs that were begun and not tested, and a sentence that names these."""
-    places = [folder.resolve() for folder in folders]
-    if twice := [str(folder) for i, folder in enumerate(folders) if places[i] in places[:i]]:
+    """Folders to read, without those that hold no run that was tested, and a sentence that names these."""
+    runs = [folder for folder in folders if all((folder / name).is_file() for name in (CONFIG, METRICS))]
+    places = [folder.resolve() for folder in runs]
+    if twice := [str(folder) for i, folder in enumerate(runs) if places[i] in places[:i]]:
         raise ResultsError(f"Named more than once: {', '.join(twice)}. Name each run once.")
-    untested = [folder for folder in folders if (folder / CONFIG).is_file() and not (folder / METRICS).is_file()]
-    if not untested or len(untested) == len(folders):  # of nothing but these it is said what they lack
+    if not runs or not all(folder.is_dir() for folder in folders):  # it is said what they lack
         return list(folders), ""
-    said = f"Left out, as they were not tested: {', '.join(map(named, untested))}."
-    return [folder for folder in folders if folder not in untested], said
+    others = [folder for folder in folders if folder not in runs]
+    said = f"Left out, as they are no runs that were tested: {', '.join(map(named, others))}." if others else ""
+    return runs, said
 
 
 def _tables(rows: Sequence[_Grouped]) -> list[_Table]:

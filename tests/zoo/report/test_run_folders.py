@@ -233,7 +233,13 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
         read_run_folders([trained])
     left = read_run_folders([trained, good])
     assert (names(left), left.finished) == ([["DMF"]], 1)
-    assert left.benchmark["about"] == f"Left out, as they were not tested: {tmp_path.name}/trained."
+    assert left.benchmark["about"] == f"Left out, as they are no runs that were tested: {tmp_path.name}/trained."
+    (tmp_path / "empty").mkdir()  # what a pattern such as runs/*/* finds beside runs
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "benchmark.json").write_text("{}")
+    left = read_run_folders([good, tmp_path / "empty", tmp_path / "benchmark"])
+    assert names(left) == [["DMF"]]
+    assert left.benchmark["about"].endswith(f"{tmp_path.name}/empty, {tmp_path.name}/benchmark.")
     with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10: it held nothing out, or ranked nothing\."):
         read_run_folders([a_run(tmp_path / "nothing", metrics={})])
     (grid := a_run(tmp_path / "grid")).joinpath("benchmark.json").write_text("{}")

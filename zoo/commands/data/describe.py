@@ -14,7 +14,9 @@ from rich.table import Column, Table
 
 from datamodules import CrossDomainDataModule
 from datamodules.filters import binarise, filter_counts
+from datamodules.remarks import on_negative
 from datamodules.splits import PAIR, Split, hold_out
+from datamodules.tables import warn_once, with_categories
 from datamodules.users import COMMON, agreed_users, read_catalogue
 from zoo.commands.cli import ZooCLI, import_names
 from zoo.run_folder import visible, whole
@@ -48,7 +50,7 @@ def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, li
         tables[domain] = list(steps.values())[-1]
     if data.target in tables:
         evaluation = data.evaluation
-        shipped = data.read_held_out(data.target) if evaluation.split == "given" else None
+        shipped = data.shipped(data.target)
         split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, shipped)
         found["split"] = {"name": evaluation.split, **{part: getattr(split, part).height for part in Split._fields}}
         found["sources"] = {
@@ -62,7 +64,9 @@ def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, li
 def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -> dict[str, pl.DataFrame]:
     """A domain's rows from its file to what is split or published, by what was done."""
     filters, catalogue = data.filters, data.catalogues.get(domain)
-    found = {"file": data.read(domain)}
+    found = {"file": with_categories(data.read(domain))}
+    if (remark := on_negative(found["file"], domain, filters)) is not None:
+        warn_once(remark)
     found["threshold"] = binarise(found["file"], filters.threshold, filters.signs, may_be_empty=True)
     if isinstance(catalogue, Path):
         found["catalogue"] = found["threshold"].filter(pl.col("item_id").is_in(read_catalogue(catalogue)))
