@@ -153,7 +153,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
         table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
         held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
-        if evaluation.split == "given" and self.shipped(name) is None:
+        if evaluation.split == "given" and self.shipped_rows(name) is None:
             held_out = False  # it ships no such rows
         part = self._split(name, table).train if held_out else table
         return self._matrix(name, part, table, self.steps(name), listed)
@@ -193,7 +193,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         table = with_categories(self.read(name))
-        for part in self.shipped(name) or ():
+        for part in self.shipped_rows(name) or ():
             if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
         if (remark := on_negative(table, name, self.filters)) is not None:
@@ -234,7 +234,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
             case path:
                 return read_catalogue(path)
 
-    def shipped(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
+    def shipped_rows(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """Validation, if any, and test rows that ship with a domain, where the split holds these out; None otherwise."""
         shipped = self.read_held_out(name) if self.evaluation.split == "given" else None
         if shipped is None:
@@ -243,7 +243,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         return None if validation is None else with_categories(validation), with_categories(test)
 
     def _split(self, name: str, table: pl.DataFrame) -> Split:
-        return hold_out(table, self.evaluation, self.split_seed, name, self.shipped(name))
+        return hold_out(table, self.evaluation, self.split_seed, name, self.shipped_rows(name))
 
     def _matrix(
         self,

@@ -50,7 +50,7 @@ def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, li
         tables[domain] = list(steps.values())[-1]
     if data.target in tables:
         evaluation = data.evaluation
-        shipped = data.shipped(data.target)
+        shipped = data.shipped_rows(data.target)
         split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, shipped)
         found["split"] = {"name": evaluation.split, **{part: getattr(split, part).height for part in Split._fields}}
         found["sources"] = {
