@@ -19,7 +19,7 @@ ASIDE = ".best.before.ckpt"
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints beside their place, whole or not at all: Lightning's own come from a folder for temporary files."""
+    """Gives checkpoints their place whole or not at all: Lightning's own are moved there from a folder for temporary files."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
         """Write it, then give it its name."""

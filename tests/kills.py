@@ -1,8 +1,9 @@
 """Kills at fixed moments: a process is killed at its n-th operation on files, the same in every run.
 
-What a kill leaves on the disk depends on the operations before it alone, so these are all moments that there are. Python
-announces each to audit hooks before it happens. Each is two moments: the file that was last opened to be written, or is about
-to get its name, is whole at the first, and has half of what was written at the second, as if the kill had come meanwhile.
+What a kill leaves on the disk depends on the operations before it alone. Python announces its own to audit hooks before they
+happen; what libraries write in machine code (tensors, Parquet) it does not, and there is no moment in it. Each is two moments: the
+file that was last opened to be written, or is about to get its name, is whole at the first, and has half of what was written at
+the second, as if the kill had come meanwhile.
 """
 
 from __future__ import annotations
