@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
@@ -19,13 +20,22 @@ ASIDE = ".best.before.ckpt"
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Gives checkpoints their place whole or not at all: Lightning's own are moved there from a folder for temporary files."""
+    """Gives checkpoints their place whole or not at all; nothing of one is written anywhere else than beside it."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
-        """Write it, then give it its name."""
+        """Write it, then give it its name; `OSError` where there is no room. There are no options."""
+        if storage_options is not None:
+            raise TypeError(
+                f"A checkpoint is written to a file, which has no storage options; got {storage_options!r}."
+            )
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with whole(Path(path)) as temporary:
-            super().save_checkpoint(checkpoint, temporary, storage_options)
+        with whole(Path(path)) as temporary, temporary.open("wb") as file:
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:  # torch's account of a write that failed does not say why
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
 
 
 class BestCheckpoint(ModelCheckpoint):

@@ -20,7 +20,7 @@ from torch import Tensor
 from zoo.federated.updates import ClientUpdates
 from zoo.privacy.record.texts import ROUNDS
 from zoo.privacy.training.private_rounds import PrivateRounds
-from zoo.run_folder import folder_of_run, visible, whole
+from zoo.run_folder import folder_of_run, visible, write_table
 
 #: Every crossing of a run, one line each, in the run folder.
 BOUNDARY = "boundary.csv"
@@ -75,6 +75,8 @@ class BoundaryLedger(Callback):
 
     Nothing is protected by it. How many rows clients touched tells of their ratings: the file is the simulation's, no release.
     """
+
+    logs = frozenset({"train/bytes_up", "train/bytes_down"})
 
     def __init__(self) -> None:
         self.crossings: list[Crossing] = []
@@ -140,8 +142,7 @@ class BoundaryLedger(Callback):
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             rows = [crossing._replace(shape=_shown(crossing.shape))._asdict() for crossing in self.crossings]  # type: ignore[arg-type]
-            with whole(self._folder / BOUNDARY) as temporary:
-                pl.DataFrame(rows, schema=list(Crossing._fields)).write_csv(temporary)
+            write_table(self._folder / BOUNDARY, pl.DataFrame(rows, schema=list(Crossing._fields)))
 
 
 def is_federated(method: Any) -> bool:  # noqa: ANN401  any recommender

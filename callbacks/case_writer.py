@@ -8,7 +8,7 @@ import torch.distributed as dist
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from zoo.run_folder import CASES, folder_of_run, whole
+from zoo.run_folder import CASES, folder_of_run, write_table
 
 
 class CaseWriter(Callback):
@@ -59,7 +59,6 @@ class CaseWriter(Callback):
             dist.all_gather_object(parts, self._parts)
         tables = [table for part in parts for table in part]
         if trainer.is_global_zero and tables:
-            with whole(self._folder / CASES) as temporary:
-                # Processes that hold parts of one model have the same cases each.
-                every = pl.concat(tables).unique(["user_id", "item_id"], keep="first", maintain_order=True)
-                every.sort("user_id", "item_id").write_parquet(temporary)
+            # Processes that hold parts of one model have the same cases each.
+            every = pl.concat(tables).unique(["user_id", "item_id"], keep="first", maintain_order=True)
+            write_table(self._folder / CASES, every.sort("user_id", "item_id"))

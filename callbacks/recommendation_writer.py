@@ -9,7 +9,8 @@ from pytorch_lightning.callbacks import Callback
 
 from zoo.data.ratings import Ratings
 from zoo.metrics import Recommendations
-from zoo.run_folder import whole
+from zoo.run_folder import write_table
+from zoo.wording import count_of
 
 SCHEMA = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32}
 
@@ -50,10 +51,9 @@ class RecommendationWriter(Callback):
             path = path.with_name(f"{path.stem}-{trainer.global_rank:05d}{path.suffix}")
         path.parent.mkdir(parents=True, exist_ok=True)
         table = pl.concat([pl.DataFrame(schema=SCHEMA), *self._parts])  # a process may have had no user
-        with whole(path) as temporary:
-            table.write_parquet(temporary)
+        write_table(path, table)
         self._parts.clear()
-        print(f"Recommendations for {table['user_id'].n_unique():,} users: {path}")
+        print(f"Recommendations for {count_of(table['user_id'].n_unique(), 'user')}: {path}")
 
 
 def table_of(train: Ratings, found: Recommendations) -> pl.DataFrame:

@@ -18,9 +18,10 @@ from datamodules.links import MissingReleaseError, check_sources, link_users, ro
 from datamodules.prepared import Prepared, decisive, prepared, teller
 from datamodules.protocol import Evaluation, Filters
 from datamodules.remarks import on_list, on_negative
-from datamodules.splits import PAIR, Split, hold_out
-from datamodules.tables import warn_once, with_categories
+from datamodules.splits import PAIR, Split, earlier, hold_out
+from datamodules.tables import with_categories
 from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
+from datamodules.warned import warn_once
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
@@ -34,8 +35,9 @@ from zoo.run_folder import Given, class_path
 class CrossDomainDataModule(Given, LightningDataModule):
     """One target domain, its protocol, and the releases of its sources.
 
-    Both parties build it: it stores its arguments and opens nothing. ``setup`` reads the target and the releases, never
-    a source; :meth:`source` reads one source domain and is for the party that owns it.
+    Both parties build it: it stores its arguments and opens nothing. ``setup`` reads the target and the releases; a source it reads
+    only where a release is a map, which scores each person with the own row, and the source lies here. :meth:`source` reads one
+    source domain and is for the party that owns it.
 
     Args:
         target: Domain to recommend in.
@@ -101,13 +103,15 @@ class CrossDomainDataModule(Given, LightningDataModule):
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
         # By source, after `setup`.
         self.releases: dict[str, Release] = {}
+        self.own_rows: dict[str, Ratings] = {}  # by source of a map: its rows, where they lie here
         self._release_digests: dict[str, str] = {}
         self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
         self.summary: dict[str, Any] = {}  # plain numbers for people
         if unknown := sorted(self.release_paths.keys() - set(self.sources)):
             raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
         if unknown := sorted(self.catalogues.keys() - {target, *self.sources}):
-            raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment.")
+            known = [target, *self.sources]
+            raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment; these are {known}.")
         check_columns(self.catalogues, target, evaluation)
 
     # What a data set says.
@@ -142,9 +146,9 @@ class CrossDomainDataModule(Given, LightningDataModule):
     def source(self, name: str) -> Ratings:
         """Ratings of a source domain, read now, as its publisher takes them.
 
-        Nothing is held out of it unless the protocol asks for that (``evaluation.hold_out_of_sources``). Where its users and items
-        are on lists it may be without a rating: an error would tell of the last one. A `FileNotFoundError` where this party does
-        not have the domain.
+        Nothing is held out of it unless ``hold_out_of_sources`` or ``earlier_sources`` of the protocol ask for that.
+        Where its users and items are on lists it may be without a rating: an error would tell of the last one. A
+        `FileNotFoundError` where this party does not have the domain.
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
@@ -156,7 +160,17 @@ class CrossDomainDataModule(Given, LightningDataModule):
         if evaluation.split == "given" and self.shipped_rows(name) is None:
             held_out = False  # it ships no such rows
         part = self._split(name, table).train if held_out else table
+        if evaluation.earlier_sources:
+            part = earlier(part, self._held_out_of_target(), name)
         return self._matrix(name, part, table, self.steps(name), listed)
+
+    def _held_out_of_target(self) -> Split:
+        try:
+            return self._split(self.target, self._filtered(self.target))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"evaluation.earlier_sources is true, which takes all domains at one place: {error} A party alone leaves it out."
+            ) from error
 
     def steps(self, name: str) -> tuple[Step, ...]:
         """What is done to a domain's ratings before they are published or learned from; from settings alone."""
@@ -331,6 +345,8 @@ class CrossDomainDataModule(Given, LightningDataModule):
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
             self.releases[name] = release if self.denoiser is None else self.denoiser(release)
             self._release_digests[name] = release.digest
+            if release.kind == "map":
+                self._read_own_rows(name)
             self.summary["releases"][name] = {
                 "kind": release.kind,
                 "users": release.num_users,
@@ -338,6 +354,15 @@ class CrossDomainDataModule(Given, LightningDataModule):
                 "overlap": int((links >= 0).sum()),
                 "denoised": self.denoiser is not None,
             }
+
+    def _read_own_rows(self, name: str) -> None:
+        """Read a source whose release is a map, to score each person with the own row; nothing where it does not lie here."""
+        try:
+            self.own_rows[name] = self.source(name)
+        except FileNotFoundError:
+            self.summary["remarks"] += [
+                f"the rows of {name!r} do not lie here, so nobody is scored by them: people are where their rows lie"
+            ]
 
     def link_users(self, name: str, release: Release, path: str) -> Tensor:
         """Row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.links`."""

@@ -1,6 +1,5 @@
 """What a held-out item is ranked against: candidate lists, in index space."""
 
-import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
@@ -12,13 +11,12 @@ import torch
 
 from datamodules.protocol import Evaluation
 from datamodules.splits import Split
+from datamodules.warned import warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.pairs import Integers, contains
 from zoo.data.ratings import Ratings, index_of
 from zoo.data.sampling import distinct_items, hash_ids
 from zoo.nn.rows import SparseRows
-
-logger = logging.getLogger(__name__)
 
 Lists: TypeAlias = npt.NDArray[np.int32]
 """Lists of negatives, (cases, count): the largest array of all, hence of small numbers."""
@@ -123,9 +121,7 @@ def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluat
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy lets others run while it draws
         list(threads.map(draw, range(0, len(distinct), _USERS_AT_ONCE)))
     if short := int((drawn[:, -1] < 0).sum()):
-        logger.warning(
-            "%s: %d of %d users have fewer than %d negatives; all are used", phase, short, len(distinct), count
-        )
+        warn_once(f"{phase}: {short} of {len(distinct)} users have fewer than {count} negatives; all are used")
     return drawn if one_each else drawn[which]
 
 
@@ -138,7 +134,7 @@ def _given(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mappin
     rows, items = rows[wanted], items[wanted]
     if gone := int((items < 0).sum()):
         # Filters or a list of users have left nobody who has the item.
-        logger.warning("%d of %d given negatives are items that are filtered out; they are left out", gone, len(items))
+        warn_once(f"{gone} of {len(items)} given negatives are items that are filtered out; they are left out")
         rows, items = rows[items >= 0], items[items >= 0]
     keys = rows * train.num_items + items
     problems = {

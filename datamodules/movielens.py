@@ -25,9 +25,9 @@ class MovieLens100K(Files):
     """
 
     where_to_get_it = (
-        "MovieLens 100K is at https://grouplens.org/datasets/movielens/100k/ (Harper and Konstan 2015; not to be "
-        "redistributed). Write u.data as ratings.csv.gz and u1.test as u1_test.csv.gz, with the header "
-        "user_id,item_id,rating,timestamp."
+        "`python -m zoo data fetch ml-100k` downloads it; or get it by hand from https://grouplens.org/datasets/movielens/100k/ "
+        "(Harper and Konstan 2015; not to be redistributed), and write u.data as ratings.csv.gz and u1.test as u1_test.csv.gz, "
+        "with the header user_id,item_id,rating,timestamp."
     )
 
     def __init__(

@@ -8,11 +8,23 @@ from pathlib import Path
 
 import polars as pl
 
-#: A packed file may unpack to so many times its size, and a Parquet file have so many rows for each of its bytes. What people
-#: rate packs to a fifth, and no column of ids to less than a hundredth.
+from datamodules.parquet import unpacked
+
+#: A packed file may unpack to so many times its size: what people rate packs to a fifth, and no column of ids to less than a
+#: hundredth. But to `ALWAYS` bytes however small it is, and to `UNPACKED` however large: all of it is in memory at once.
 MOST_TIMES = 100
-#: What any file may unpack to, in bytes or rows, however small it is.
-ALWAYS = 2**26
+ALWAYS, UNPACKED = 2**26, 2**32
+
+#: A Parquet file may take so many times its size in memory; from `LARGE` bytes of memory on, fewer times. But it may always take
+#: `SMALL`. Ratings in the order of users have one byte a row at least, and a row takes 128.
+PARQUET_TIMES, LARGE_TIMES = 256, 64
+SMALL, LARGE = 2**28, 2**32
+#: What a value takes in memory while a table is read, in bytes: 125 a row of four columns were measured, for ten million rows.
+VALUE = 32
+
+#: Bytes of a text, at most.
+LONGEST = 1024
+_TOO_LONG = "\0too long"  # in the place of what is longer: nothing of it is copied
 
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, EOFError, gzip.BadGzipFile, zlib.error)
 """What libraries raise of a damaged file; a panic of polars is no `Exception`."""
@@ -21,8 +33,8 @@ BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, EOFError, gzi
 def opened(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Sequence[str] = ()) -> pl.DataFrame:
     """The needed columns of a file, in their order there; a ValueError in words of whatever is wrong with it.
 
-    Text is stripped, and null where nothing is left; that of ``ids`` is kept as categories, made while the file streams by. Where
-    a needed column is lacking, all columns are there, by name alone.
+    Text is stripped, and null where nothing is left; that of ``ids`` is kept as categories, made while the file streams by. One of
+    more than `LONGEST` bytes is refused. Where a needed column is lacking, all columns are there, by name alone.
     """
     try:
         table = _parquet(path, needed) if ending == ".parquet" else _text(path, ending, packed)
@@ -30,15 +42,27 @@ def opened(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Se
         if not set(needed) <= schema.keys():
             return pl.DataFrame(schema=dict.fromkeys(schema, pl.Null), data={name: [None] for name in schema})
         text = [name for name in schema if isinstance(schema[name], pl.String | pl.Categorical | pl.Enum)]
-        stripped = {name: pl.col(name).cast(pl.String).str.strip_chars().replace("", None) for name in text}
+        stripped = {name: _short(name).str.strip_chars().replace("", None) for name in text}
         stripped |= {name: stripped[name].cast(pl.Categorical()) for name in ids if name in stripped}
         columns = [stripped.get(name, pl.col(name)).alias(name) for name in schema if name in needed]
-        return table.select(columns).collect(engine="streaming")
+        found = table.select(columns).collect(engine="streaming")
     except pl.exceptions.NoDataError as error:
         raise ValueError(f"{path} is empty: it needs a header line and at least one row.") from error
     except BROKEN as error:
         what = "it is damaged" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n", 1)[0]
         raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
+    for name in text:
+        if name in found.columns and (found[name] == _TOO_LONG).any():
+            raise ValueError(
+                f"{path} has a text of more than {LONGEST:,} bytes in column {name!r}, which is not read: give it a shorter name."
+            )
+    return found
+
+
+def _short(name: str) -> pl.Expr:
+    """A column as text, what is too long of it replaced before it is copied: one long text may stand in a million rows."""
+    text = pl.col(name).cast(pl.String)
+    return pl.when(text.str.len_bytes() > LONGEST).then(pl.lit(_TOO_LONG)).otherwise(text)
 
 
 def header(path: Path, ending: str) -> list[str]:
@@ -47,19 +71,30 @@ def header(path: Path, ending: str) -> list[str]:
 
 
 def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
-    """Its columns, unread; needed ones that are nested are refused, and more rows than such a file may hold."""
+    """Its columns, unread; needed ones that are nested are refused, and such as take more memory than they may."""
     schema = pl.read_parquet_schema(path)
     for name in (name for name in schema if name in needed):
         check_type(name, schema[name], path)
     table = pl.scan_parquet(path, glob=False)
     if set(needed) <= schema.keys():
-        rows, size = int(table.select(pl.len()).collect().item()), path.stat().st_size
-        if rows > max(MOST_TIMES * size, ALWAYS):
-            raise ValueError(
-                f"{path} says that it has {rows:,} rows in {size:,} bytes; more than {MOST_TIMES} a byte are not read. Write it "
-                "anew."
-            )
+        check_size(path, needed)
     return table
+
+
+def check_size(path: Path, needed: Sequence[str]) -> None:
+    """Refuse a Parquet file whose needed columns take more memory than one of its size may."""
+    size = path.stat().st_size
+    try:
+        told = unpacked(path, needed)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as .parquet: {error}") from error
+    taken = told.size + VALUE * max(told.values, told.rows)
+    if taken > max(SMALL, min(PARQUET_TIMES * size, max(LARGE, LARGE_TIMES * size))):
+        raise ValueError(
+            f"{path} has {told.rows:,} rows in {size:,} bytes, which take {taken / 2**20:,.0f} MiB of memory to read: "
+            f"{taken // size:,} times its size. A file of ratings takes {LARGE_TIMES} times at most. It is not read; write it "
+            "as CSV if it is what it should be."
+        )
 
 
 def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
@@ -84,13 +119,13 @@ def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
 
 
 def _unpacked(path: Path) -> bytes:
-    most = max(MOST_TIMES * path.stat().st_size, ALWAYS)
+    most = min(max(MOST_TIMES * path.stat().st_size, ALWAYS), UNPACKED)
     with gzip.open(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(
-            f"{path} unpacks to more than {most:,} bytes, {MOST_TIMES} times its size, which is not read. Unpack it first if it is "
-            "what it should be."
+            f"{path} unpacks to more than {most:,} bytes, which is not read: at most {MOST_TIMES} times its size, and {UNPACKED:,} "
+            "bytes. Unpack it first if it is what it should be."
         )
     return content
 

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,16 +20,18 @@ import pooch
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from scipy.sparse import csr_array
 
 import zoo.data.ratings
 from datamodules.protocol import Evaluation
 from datamodules.remarks import on_cases
+from datamodules.warned import hearing, warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.nn.rows import SparseRows
-from zoo.run_folder import plain, visible, whole_folder
+from zoo.release.files import save_tensors
+from zoo.run_folder import plain, visible, whole_folder, write_json, write_table
 
 #: Bytes of files from which on it is said what is being done, and what was prepared is kept: smaller ones take a second or two.
 LARGE = 1 << 26
@@ -49,9 +52,18 @@ _INDIFFERENT = frozenset(
     }
     | {"trainer", "summary", "made_with", "seed", "users_worked_out"}
 )
-_TENSORS, _IDS, _DIGESTS = "ratings.safetensors", ("users.parquet", "items.parquet"), "digests.json"
+_TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
+_WARNED, _DIGESTS = "warned.json", "digests.json"
 #: What may go wrong with files of a cache, which is no reason to stop.
-_BROKEN = (OSError, KeyError, ValueError, SafetensorError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_BROKEN = (
+    OSError,
+    KeyError,
+    ValueError,
+    RecursionError,
+    SafetensorError,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)
 
 
 class Prepared(NamedTuple):
@@ -64,6 +76,7 @@ class Prepared(NamedTuple):
     def summary(self, domain: str, evaluation: Evaluation, signs: bool, seed: int) -> dict[str, Any]:
         """Plain numbers for people, and what is odd about them."""
         train, validation, test = self
+        odd = on_cases(train, test, evaluation, signs)
         rated = len(test.seen.items)  # at the test, every pair has been seen
         return {
             "target": {
@@ -81,18 +94,20 @@ class Prepared(NamedTuple):
             "signs": signs,
             "seed": seed,
             "releases": {},
-            "remarks": on_cases(train, test, evaluation, signs),
+            "remarks": [*odd],
+            "test_says_little": odd,
         }
 
-    def save(self, folder: Path) -> None:
-        """Write it as a folder of a given name, whole or not at all."""
+    def save(self, folder: Path, warned: Sequence[str] = ()) -> None:
+        """Write it as a folder of a given name, whole or not at all, with what was ``warned`` of as it was made."""
         # A full disk, a folder that may not be written, or another process that was first: a cache is no reason to stop.
         with suppress(*_BROKEN):
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are nobody else's
             with whole_folder(folder, private=True) as temporary:
-                save_file(self._tensors(), temporary / _TENSORS)
+                save_tensors(self._tensors(), temporary / _TENSORS)
                 for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
-                    pl.DataFrame({"id": ids}).write_parquet(temporary / name)
+                    write_table(temporary / name, pl.DataFrame({"id": ids}))
+                write_json(temporary / _WARNED, list(warned))
                 (temporary / _DIGESTS).write_text(json.dumps(_digests(temporary)), encoding="utf-8")
 
     def _tensors(self) -> dict[str, torch.Tensor]:
@@ -105,22 +120,26 @@ class Prepared(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path, applied: tuple[Step, ...]) -> Prepared | None:
-        """Read what `save` wrote; None where there is nothing, or not to the byte what was written."""
+        """Read what `save` wrote, and warn again; None where there is nothing, or not to the byte what was written."""
         try:
             if json.loads((folder / _DIGESTS).read_text(encoding="utf-8")) != _digests(folder):
                 return None
             tensors = load_file(folder / _TENSORS)
             users, items = (pl.read_parquet(folder / name)["id"].to_numpy().astype(np.str_) for name in _IDS)
             parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
+            warned = json.loads((folder / _WARNED).read_text(encoding="utf-8"))
             train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied)
-            return cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")))
+            found = cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")))
         except _BROKEN:
             return None
+        for text in warned:
+            warn_once(text)
+        return found
 
 
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of each file of what is kept, in hexadecimal."""
-    return {name: _digest(folder / name).hex() for name in (_TENSORS, *_IDS)}
+    return {name: _digest(folder / name).hex() for name in (_TENSORS, *_IDS, _WARNED)}
 
 
 def _digest(path: Path) -> bytes:
@@ -142,7 +161,8 @@ def prepared(
 
     It is kept where the files are large (`LARGE`), in the folder that ``ZOO_CACHE`` names, else in the user's own cache folder. Its
     name is a digest of the files' contents, the settings, and the code that makes it. It is the target's own data, at the target:
-    a source's ratings are never kept. The folder may be deleted at any time.
+    a source's ratings are never kept. The folder may be deleted at any time. Where others may write to it, nothing
+    is taken from there nor kept.
 
     Args:
         files: What is read; None: nobody knows, and nothing is kept.
@@ -156,17 +176,35 @@ def prepared(
         return make()
     key = _key(there, settings)
     folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
+    if _is_open_to_others(folder.parent):
+        tell(
+            f"Nothing is taken from {folder.parent} nor kept there: others than you may write to it. Empty it and make it yours "
+            "alone (chmod 700), or point ZOO_CACHE elsewhere."
+        )
+        return make()
     if (kept := Prepared.load(folder, applied)) is not None:
         tell(f"Prepared ratings taken from {folder}.")
         return kept
     tell(
         f"Reading {', '.join(path.name for path in there)} ({size / 2**20:,.0f} MiB); the next start reads what was made of it."
     )
-    made = make()
+    with hearing() as warned:
+        made = make()
     if _key(there, settings) == key:  # nobody has changed a file while it was read
         shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
-        made.save(folder)
+        made.save(folder, warned)
     return made
+
+
+def _is_open_to_others(folder: Path) -> bool:
+    """Whether somebody else may have put there what lies there: it, or a link to it, is another's, or others may write to it."""
+    if not hasattr(os, "getuid"):
+        return False
+    try:
+        named, found = folder.lstat(), folder.stat()
+    except (OSError, ValueError):  # it is not there; or whatever else saving and loading will meet
+        return False
+    return {named.st_uid, found.st_uid} != {os.getuid()} or bool(stat.S_IMODE(found.st_mode) & 0o022)
 
 
 def decisive(attributes: Mapping[str, Any], kind: str, users: str, seed: int) -> dict[str, Any]:

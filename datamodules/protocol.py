@@ -1,6 +1,6 @@
 """Settings of the protocol: who counts, what is held out, how it is ranked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from datamodules.times import seconds_of
@@ -59,6 +59,7 @@ class Filters:
 
 
 NOTHING_HELD_OUT = Step("nothing of this domain is held out")
+EARLIER = "ratings from the time of a user's held-out items of the target on are left out, each by its own time"
 #: Cells that one rating may move where a source holds items out: one that is held out brings another one back.
 MOVED = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3}
 
@@ -86,6 +87,8 @@ class Evaluation:
         ties: `expected` (mean over random tie-breaking) or `pessimistic`.
         hold_out_of_sources: Whether a source takes the items that the split holds out of it out of its release too; for studies
             of both directions. One of its ratings may then move several cells, and the record says so.
+        earlier_sources: Whether a source leaves out what a user rated there at the time of the earliest item held out of the
+            target, or later: what nobody could have known when recommending it. For splits by time, with all domains at one place.
     """
 
     split: SplitName = "latest2"
@@ -100,6 +103,7 @@ class Evaluation:
     ks: tuple[int, ...] = (5, 10)
     ties: Ties = "expected"
     hold_out_of_sources: bool = False
+    earlier_sources: bool = False
 
     @property
     def has_validation(self) -> bool:
@@ -151,9 +155,11 @@ class Evaluation:
     @property
     def source_step(self) -> Step:
         """The same for a domain that is a source, of which a cold start hides nobody."""
-        if self.hold_out_of_sources and self.split != "cold_start":
-            return self.step
-        return NOTHING_HELD_OUT
+        held_out = self.hold_out_of_sources and self.split != "cold_start"
+        step = self.step if held_out else NOTHING_HELD_OUT
+        if not self.earlier_sources:
+            return step
+        return replace(step, words=f"{step.words}; {EARLIER}")
 
     def __post_init__(self) -> None:
         """Check what would otherwise fail after the data are read."""
@@ -162,6 +168,11 @@ class Evaluation:
         if self.moments is not None and self.split != "global_time":
             raise ValueError(f"moments are of the split global_time, and split is {self.split!r}. Leave them out.")
         _ = self.begins
+        if self.earlier_sources and not self.by_time:
+            raise ValueError(
+                f"earlier_sources takes a split by time (latest1, latest2, global_time, or ratio with temporal: true), and split "
+                f"is {self.split!r}. Leave it out, or hold out the latest items."
+            )
         if 10 not in self.ks or min(self.ks) < 1:
             raise ValueError(
                 f"ks must be cut-offs of at least 1 with 10 among them (it chooses the checkpoint); got {self.ks}."

@@ -182,6 +182,27 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     return _split(rows, in_validation & first, in_test & first, hidden=(in_validation | in_test) & ~first)
 
 
+def earlier(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
+    """Gives the rows of a source that lie before the earliest held-out row of the same user in the target.
+
+    A user of whom nothing is held out keeps all rows. Both need times; the name of the domain is for an error.
+    """
+    if missing := table["timestamp"].null_count():
+        raise ValueError(
+            f"earlier_sources is true, and {missing} of {table.height} rows of {domain!r} have no timestamp, so what came before a "
+            "held-out item is not known: fill them in, or leave earlier_sources out."
+        )
+    held_out = pl.concat([target.validation, target.test])
+    if not held_out.height or held_out["timestamp"].null_count():
+        raise ValueError(
+            "earlier_sources is true, and the target's held-out items have no timestamps, or there are none: fill them in, or "
+            "leave earlier_sources out."
+        )
+    limits = held_out.group_by("user_id").agg(limit=pl.col("timestamp").min())
+    limited = table.join(limits, on="user_id", how="left", maintain_order="left")
+    return limited.filter(pl.col("limit").is_null() | (pl.col("timestamp") < pl.col("limit"))).drop("limit")
+
+
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     """Gives each (user, item) once, as its last row."""
     if pair_keys(table).n_unique() == table.height:

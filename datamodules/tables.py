@@ -6,14 +6,13 @@ A table has the columns user_id and item_id (strings, kept as categories: four b
 
 import logging
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 
 import polars as pl
-from pytorch_lightning.utilities import rank_zero_only
 
 from datamodules.opening import opened
 from datamodules.times import whole_times
+from datamodules.warned import warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -111,13 +110,6 @@ def _merged(table: pl.DataFrame, path: Path) -> pl.DataFrame:
             f"{path}: {number} of {once.height} (user, item) have rows with different ratings; the last row of each counts."
         )
     return once
-
-
-@cache
-def warn_once(text: str) -> None:
-    """Say something of the data, once however often and by how many processes they are read."""
-    if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
-        logger.warning("%s", text)
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:

@@ -7,7 +7,7 @@ import polars as pl
 
 from datamodules.opening import header, opened
 from zoo.data.ratings import Step
-from zoo.run_folder import whole
+from zoo.run_folder import write_table
 
 #: The two words that the argument `users` knows beside a path.
 OWN, COMMON = "own", "common"
@@ -87,6 +87,5 @@ def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, sh
 def write_users(users: Sequence[str], path: Path) -> Path:
     """Write users in common as such a file, whole or not at all; it says of itself that it was worked out of ratings."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as temporary:
-        pl.DataFrame({"user_id": list(users), WORKED_OUT: [True] * len(users)}).write_csv(temporary)
+    write_table(path, pl.DataFrame({"user_id": list(users), WORKED_OUT: [True] * len(users)}))
     return path

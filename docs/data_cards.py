@@ -7,6 +7,7 @@ from tables import table
 from datamodules.amazon import AMAZON
 from datamodules.ciao import CIAO
 from datamodules.described import Domain
+from zoo.commands.data.by_hand import BY_HAND
 
 
 def counts(known: Domain) -> tuple[str, str, str]:
@@ -34,6 +35,13 @@ def ciao() -> str:
     return table(("domain", "users", "items", "rows") * 2, lines, left=0)
 
 
+def by_hand() -> str:
+    """Where to get what is not fetched; folders of one origin stand together."""
+    origins = {said: [name for name, other in BY_HAND.items() if other == said] for said in BY_HAND.values()}
+    lines = [(", ".join(f"`{name}`" for name in names), said) for said, names in origins.items()]
+    return table(("folder", "where, and on which terms"), lines, left=2)
+
+
 def parts() -> dict[str, str]:
     """Text by the name of the part."""
-    return {"amazon": amazon(), "ciao": ciao()}
+    return {"amazon": amazon(), "ciao": ciao(), "by hand": by_hand()}

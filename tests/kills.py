@@ -1,9 +1,9 @@
 """Kills at fixed moments: a process is killed at its n-th operation on files, the same in every run.
 
 What a kill leaves on the disk depends on the operations before it alone. Python announces its own to audit hooks before they
-happen; what libraries write in machine code (tensors, Parquet) it does not, and there is no moment in it. Each is two moments: the
-file that was last opened to be written, or is about to get its name, is whole at the first, and has half of what was written at
-the second, as if the kill had come meanwhile.
+happen; for libraries that write in machine code (tensors, Parquet, CSV) it is done here. Each is two moments: the file that was
+last opened to be written, or is about to get its name, is whole at the first, and has half of what was written at the second, as if
+the kill had come meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import polars as pl
+import safetensors.torch
 
 _CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.truncate", "os.chmod")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -65,6 +68,23 @@ class Killer:
                 os.kill(self.first, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def watch(self) -> None:
+        """Hear of all operations of this process from here on."""
+        sys.addaudithook(self)
+        safetensors.torch.serialize_file = self._told(safetensors.torch.serialize_file)  # type: ignore[attr-defined]
+        for write in ("write_parquet", "write_csv"):
+            setattr(pl.DataFrame, write, self._told(getattr(pl.DataFrame, write)))
+
+    def _told(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        """A library's writer of a file, which is its second argument; it opens that as Python would."""
+
+        def writes(first: object, file: object, *others: Any, **named: Any) -> Any:  # noqa: ANN401  a library's own
+            if isinstance(file, str | os.PathLike):
+                self("open", (file, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+            return write(first, file, *others, **named)
+
+        return writes
+
     def _path(self, event: str, arguments: tuple[Any, ...]) -> str:
         path = os.fsdecode(arguments[0]) if not isinstance(arguments[0], int) else ""
         folder = arguments[_DIR_FD[event]] if event in _DIR_FD else -1
@@ -79,7 +99,7 @@ def begun(place: Path, moment: int | None, work: Callable[[], object]) -> int:
     if process:
         return process
     try:
-        sys.addaudithook(Killer(place, moment))
+        Killer(place, moment).watch()
         work()
         os._exit(0)
     except BaseException:
@@ -112,7 +132,7 @@ def moments(place: Path, work: Callable[[], object], most: int = 20) -> list[int
     counter = Killer(place, None)
 
     def counted() -> None:
-        sys.addaudithook(counter)
+        counter.watch()
         work()
 
     assert not ended(begun(place, None, counted))

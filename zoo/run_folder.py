@@ -1,5 +1,7 @@
 """The run folder: files that one room writes and another reads, whole or not at all; settings as plain values; refusals."""
 
+from __future__ import annotations
+
 import dataclasses
 import inspect
 import json
@@ -9,15 +11,19 @@ import secrets
 import shutil
 import sys
 import unicodedata
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from jsonargparse import Namespace
 
 from zoo.processes import has_ended, machine
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: The settings of a run, and the checkpoint that validation chose.
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
@@ -25,6 +31,8 @@ CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
 CASES = "test_cases.parquet"
 #: What each source weighs, by layer, where a method weighs domains.
 ATTENTION = "attention.csv"
+#: The summary of the data, and what is odd about them.
+DATA = "data.json"
 #: The privacy record of each release, and of the training.
 PRIVACY = "privacy.json"
 #: What the test found and what training took, and how tables call what the test measures.
@@ -138,6 +146,36 @@ def write_json(path: Path, value: object) -> None:
     """Write plain values, whole or not at all."""
     with whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
+    """What `torch.save` wrote, tensors and plain values alone; a ValueError where that is damaged or something else.
+
+    Refused is also an archive that unpacks to more than its size: torch packs nothing, and would unpack a thousandfold unasked.
+    """
+    import torch
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            inside = archive.infolist()
+        packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in inside)
+        if packed or sum(entry.file_size for entry in inside) > path.stat().st_size:
+            raise zipfile.BadZipFile("it unpacks to more than it is")
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch names no set of errors: those of zip, pickle and whatever a damaged one leads to
+        raise ValueError(f"{path} is no checkpoint, or is damaged ({type(error).__name__}).") from error
+
+
+def write_table(path: Path, table: pl.DataFrame) -> None:
+    """Write a table, whole or not at all, as CSV where the name ends so, else as Parquet; an `OSError` names the path."""
+    from polars.exceptions import PolarsError  # whoever has a table has imported it
+
+    write = table.write_csv if path.suffix == ".csv" else table.write_parquet
+    with whole(path) as temporary:
+        try:
+            write(temporary)
+        except (PolarsError, OSError) as error:  # polars' own errors of the system have neither number nor path
+            raise OSError(f"{path} cannot be written ({error}).") from error
 
 
 class Given:

@@ -22,6 +22,9 @@ class TargetData(Protocol):
     digests: dict[str, str]
     train: Ratings  # to learn from
     releases: dict[str, Release]  # what each source released, by domain
+    own_rows: Mapping[
+        str, Ratings
+    ]  # by source of a map: its rows, where they lie here; asked for by methods that read maps
     links: dict[str, Tensor]  # row of each user of `train` in a release, -1 for none, by domain, each (num_users,)
     release_paths: Mapping[str, Any]  # where the releases lay
     users: str  # the list of users that the parties agreed on, as it was set

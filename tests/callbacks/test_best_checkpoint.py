@@ -7,13 +7,11 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 import torch
-from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor
 
 from callbacks import BestCheckpoint
-from callbacks.best_checkpoint import WholeCheckpoints
 from datamodules import Evaluation, Synthetic
 from tests.tiny import SIZES
 from zoo import DMF
@@ -183,15 +181,6 @@ def test_killed_between_its_two_files_a_run_goes_on_with_the_best_of_the_last_on
     third = fitted(tmp_path / "further", BestCheckpoint(), ckpt=killed / "last.ckpt")
     assert epoch_of(third / "best.ckpt") == 1
     assert sorted(path.name for path in third.iterdir()) == ["best.ckpt", "last.ckpt"]
-
-
-def test_a_checkpoint_is_written_beside_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", lambda _self, _checkpoint, path, *_: seen.append(path))
-    with pytest.raises(FileNotFoundError):  # nothing was written, so there is nothing to rename
-        WholeCheckpoints().save_checkpoint({}, tmp_path / "deep" / "best.ckpt")
-    assert [path.parent for path in seen] == [tmp_path / "deep"]
-    assert seen[0].name.startswith(".best.ckpt.")
 
 
 def test_a_checkpoint_that_is_only_scored_carries_nothing_over(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 from polars.testing import assert_frame_equal
 
 from tests.quickstart import PROJECTED, TINY
@@ -115,9 +116,14 @@ def test_nobody_is_linked_without_a_release(cli: Command, arguments: tuple[str, 
     assert not pl.read_parquet(Path(str(done.trainer.log_dir)) / CASES)["linked"].any()
 
 
-def test_testing_the_checkpoint_again_gives_the_same_cases(cli: Command, finished: Path) -> None:
+def test_testing_the_checkpoint_again_gives_the_same_cases(
+    cli: Command, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     again = cli("test", "--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
-    assert_frame_equal(pl.read_parquet(Path(str(again.trainer.log_dir)) / CASES), pl.read_parquet(finished / CASES))
+    folder = Path(str(again.trainer.log_dir))
+    assert_frame_equal(pl.read_parquet(folder / CASES), pl.read_parquet(finished / CASES))
+    assert yaml.safe_load((folder / "config.yaml").read_text())["model"]["class_path"] == "zoo.PriCDR"
+    assert f"Figures: {folder}" in capsys.readouterr().out
 
 
 def test_cases_of_two_methods_can_be_compared_row_by_row(cli: Command, finished: Path) -> None:

@@ -16,11 +16,12 @@ from rich.console import Console
 
 from callbacks import RunReport
 from callbacks.run_report import batch_in_words, data_table, records, result_table
-from datamodules import LowRank
+from datamodules import Evaluation, LowRank
+from tests.datamodules.handmade import Held, table_of
 from tests.quickstart import PROJECTED
 from tests.samples import MARKUP
 from tests.tiny import arguments
-from zoo import GradientPerturbation, OneBitMC
+from zoo import GradientPerturbation, OneBitMC, Popularity
 from zoo.commands.cli import ZooCLI
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 
@@ -151,7 +152,36 @@ def test_remarks_stand_below_the_figures() -> None:
     console = Console(width=160, record=True, file=StringIO())
     figures = {f"test/full/{name}@5": 1.0 for name in ("hit_rate", "ndcg", "mrr")}
     console.print(result_table("BPR", "test", figures, (5,), {}, ["there is one user [b]"]))
-    assert "there is one user [b]" in console.export_text()
+    assert "there is one user [b]" in console.export_text(clear=False)
+    assert "1.0000*" not in console.export_text()
+    console.print(result_table("BPR", "test", figures, (5,), {}, ["* [why]"], "*"))
+    said = console.export_text()
+    assert said.count("1.0000*") == 3
+    assert "* [why]" in said
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["after a training", "alone"])
+def test_why_figures_say_little_is_said_once_and_they_bear_a_mark(
+    alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("a", f"{item}") for item in range(14)] + [("b", "0")]
+    data = Held({"b": table_of(rows)}, sources=(), evaluation=Evaluation("latest1", num_candidates=0))
+    run = Trainer(
+        max_epochs=1, accelerator="cpu", logger=CSVLogger(tmp_path), callbacks=[RunReport()], log_every_n_steps=1,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    method = Popularity()
+    if not alone:
+        run.fit(method, datamodule=data)
+        before = " ".join(capsys.readouterr().out.split())
+        assert before.count("there is one test case") == 1
+    run.test(method, datamodule=data, verbose=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1.0000*" in said or "0.0000*" in said
+    assert said.count("these figures say little") == 1
+    assert said.count("there is one test case") == alone
+    kept = json.loads(next(tmp_path.rglob("metrics.json")).read_text(encoding="utf-8"))
+    assert kept["metrics"]["test/full/hit_rate@10"] in (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

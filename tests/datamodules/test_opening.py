@@ -4,12 +4,14 @@ import datetime as dt
 import gzip
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 
 import datamodules.opening
+from datamodules.parquet import Unpacked
 from datamodules.tables import read_table
 from datamodules.users import is_worked_out, read_users
 
@@ -93,16 +95,70 @@ def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, mon
     assert read_table(path).height == 1
     monkeypatch.setattr(datamodules.opening, "ALWAYS", 1000)
     most = f"{100 * path.stat().st_size:,}"
-    with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes, 100 times its size"):
+    with pytest.raises(
+        ValueError,
+        match=rf"x\.csv\.gz unpacks to more than {most} bytes, .*: at most 100 times its size",
+    ):
         read_table(path)
 
 
-def test_a_file_that_claims_more_rows_than_it_may_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_however_large_a_packed_file_is_it_unpacks_to_so_much_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(gzip.compress(("user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 1000).encode()))
+    monkeypatch.setattr(datamodules.opening, "UNPACKED", 8000)
+    with pytest.raises(ValueError, match=r"unpacks to more than 8,000 bytes, .*Unpack it first"):
+        read_table(path)
+
+
+CONSTANT = pl.select(user_id=pl.repeat("a", 10**5), item_id=pl.lit("b"), rating=1, timestamp=1)
+
+
+def limits(patch: pytest.MonkeyPatch, small: int, large: int) -> None:
+    patch.setattr(datamodules.opening, "SMALL", small)
+    patch.setattr(datamodules.opening, "LARGE", large)
+
+
+def test_a_file_that_takes_more_memory_than_it_may_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.parquet"
-    pl.select(user_id=pl.repeat("a", 10**6), item_id=pl.lit("b"), rating=1, timestamp=1).write_parquet(path)
-    monkeypatch.setattr(datamodules.opening, "ALWAYS", 1000)
-    with pytest.raises(ValueError, match=r"says that it has 1,000,000 rows in [\d,]+ bytes; more than 100 a byte"):
+    CONSTANT.write_parquet(path)
+    taken = 10**5 * 4 * 32  # and some bytes of pages
+    limits(monkeypatch, taken + 10_000, 2**32)
+    assert read_table(path).height == 1
+    limits(monkeypatch, taken - 10_000, 2**32)
+    with pytest.raises(
+        ValueError, match=r"has 100,000 rows in [\d,]+ bytes, which take 12 MiB of memory to read: [\d,]+ times"
+    ):
         read_table(path)
+
+
+def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.parquet"
+    CONSTANT.head(1000).write_parquet(path, compression="uncompressed")
+    for size, large, read in ((500, 2**32, True), (499, 2**32, False), (500, 32_000, False), (1999, 32_000, False)):
+        limits(monkeypatch, 1000, large)
+        monkeypatch.setattr(datamodules.opening, "unpacked", lambda *_: Unpacked(1000, 0, 96_000))
+        monkeypatch.setattr(type(path), "stat", lambda *_, size=size: SimpleNamespace(st_size=size))
+        if read:
+            datamodules.opening.check_size(path, [])
+        else:
+            with pytest.raises(ValueError, match="It is not read; write it as CSV"):
+                datamodules.opening.check_size(path, [])
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_a_long_text_is_refused_by_column_and_not_copied(tmp_path: Path, ending: str) -> None:
+    for name in ("user_id", "rating"):
+        row = {"user_id": "é" * 512, "item_id": "b", "rating": "1", "timestamp": 1}
+        pl.DataFrame([row]).write_parquet(tmp_path / "x.parquet")
+        pl.DataFrame([row]).write_csv(tmp_path / "x.csv")
+        assert read_table(tmp_path / f"x{ending}")["user_id"].to_list() == ["é" * 512]
+        row[name] = "é" * 512 + "1"
+        pl.DataFrame([row]).write_parquet(tmp_path / "x.parquet")
+        pl.DataFrame([row]).write_csv(tmp_path / "x.csv")
+        with pytest.raises(ValueError, match=f"x{ending} has a text of more than 1,024 bytes in column '{name}'"):
+            read_table(tmp_path / f"x{ending}")
 
 
 def test_columns_of_one_name_before_the_colon_are_refused(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from safetensors import SafetensorError
 
 import datamodules.prepared
+import datamodules.warned
 from datamodules import Evaluation, Files, Filters
+from tests.zoo.test_full_disk import room_for
 
 ROWS = [
     (f"u{user}", f"i{(user * 7 + k * 3) % 23}", 1.0 + k % 5, 100 * user + k) for user in range(12) for k in range(6)
@@ -137,7 +138,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(folder: Path, monkeypa
 
 def test_every_byte_counts(folder: Path) -> None:
     first = read(folder)
-    for name in ("ratings.safetensors", "users.parquet", "items.parquet", "digests.json"):
+    for name in ("ratings.safetensors", "users.parquet", "items.parquet", "warned.json", "digests.json"):
         file = kept(folder)[0] / name
         content = file.read_bytes()
         for at in range(len(content) // 9, len(content), max(len(content) // 5, 1)):
@@ -184,12 +185,11 @@ def test_what_a_class_of_another_package_reads_is_not_kept(folder: Path) -> None
     assert not kept(folder)
 
 
-def test_a_disk_without_room_is_no_reason_to_stop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(datamodules.prepared, "save_file", full)
-    assert read(folder).train.num_ratings
+@pytest.mark.parametrize("room", [0, 900])  # the first file, and the second
+def test_a_disk_without_room_is_no_reason_to_stop(folder: Path, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datamodules.prepared, "tell", lambda _: None)  # what pytest catches is a file too
+    with room_for(room):
+        assert read(folder).train.num_ratings
     assert not list((folder / "cache" / "prepared").glob("*"))
     assert not list((folder / "cache" / "prepared").glob(".*"))
 
@@ -197,6 +197,61 @@ def test_a_disk_without_room_is_no_reason_to_stop(folder: Path, monkeypatch: pyt
 def test_the_cache_is_its_owners_alone(folder: Path) -> None:
     read(folder)
     assert (folder / "cache" / "prepared").stat().st_mode & 0o077 == 0
+
+
+def test_where_others_may_write_nothing_is_kept_or_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = read(folder)
+    place = folder / "cache" / "prepared"
+    for mode in (0o770, 0o702):
+        place.chmod(mode)
+        capsys.readouterr()
+        assert same(first, read(folder))
+        said = capsys.readouterr().err
+        assert f"Nothing is taken from {place} nor kept there: others than you may write to it. Empty it" in said
+        assert "taken from" not in said.replace("Nothing is taken from", "")
+        read(folder, seed=4)
+        assert len(kept(folder)) == 1
+    place.chmod(0o755)  # read by others: only that there are such folders, which are their owner's alone
+    assert kept(folder)[0].stat().st_mode & 0o077 == 0
+    capsys.readouterr()
+    read(folder)
+    assert "Prepared ratings taken from" in capsys.readouterr().err
+
+
+def test_a_folder_of_somebody_else_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(folder)
+    monkeypatch.setattr(datamodules.prepared.os, "getuid", lambda: 12345)
+    read(folder, seed=4)
+    assert len(kept(folder)) == 1
+
+
+def test_what_was_warned_of_is_warned_of_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In a start of its own, that is, as far as a test can have one."""
+    written(folder, [*ROWS, ("u0", "i0", 4.5, 9_999), ("u1", "i22", -2.0, 9_999)])
+    asked = {"evaluation": Evaluation(num_candidates=22)}
+    said = []
+    for _ in range(3):
+        datamodules.warned._say.cache_clear()
+        caplog.clear()
+        read(folder, **asked)
+        said.append(sorted(record.getMessage() for record in caplog.records if record.levelname == "WARNING"))
+    assert len(kept(folder)) == 1
+    assert said[0] == said[1] == said[2]
+    assert ["negative" in " ".join(said[0]), "different ratings" in " ".join(said[0])] == [True, True]
+    assert any("fewer than 22 negatives" in text for text in said[0])
+    caplog.clear()
+    read(folder, **asked)
+    assert not caplog.records, "once in a process"
+
+
+def test_what_was_said_before_is_kept_too(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(folder, [*ROWS, ("u1", "i22", -2.0, 9_999)])
+    read(folder)
+    read(folder, seed=4)  # made anew in the same process, which does not repeat itself
+    datamodules.warned._say.cache_clear()
+    caplog.clear()
+    read(folder, seed=4)
+    assert "1 of 72 ratings are negative" in caplog.text
 
 
 def test_small_files_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,14 @@
 """Checkpoints that were damaged or are somebody else's: read as plain values, or refused in one sentence; nothing is executed."""
 
+import copy
+import io
 import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 
 from tests.fuzz.damage import ENDS, HITS, Hit, cases, damaged, refusal_of
@@ -46,6 +50,32 @@ def test_a_damaged_checkpoint_is_read_or_refused(whole: bytes, read: Read, hits:
 @given(hits=HITS, at_the_end=ENDS)
 def test_many_damaged_checkpoints_are(whole: bytes, read: Read, hits: list[Hit], at_the_end: bool) -> None:
     read(damaged(whole, hits, at_the_end))
+
+
+@pytest.mark.parametrize("how", ["packed", "twice", "claimed"])
+def test_an_archive_that_unpacks_to_more_than_its_size_is_not_opened(
+    whole: bytes, read: Read, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed entries, entries that lie upon one another, and sizes that nothing stands behind."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as before, zipfile.ZipFile(made, "w") as after:
+        for entry in before.infolist():
+            kind = zipfile.ZIP_DEFLATED if how == "packed" else zipfile.ZIP_STORED
+            after.writestr(entry.filename, before.read(entry), kind)
+        if how == "twice":
+            entries = after.filelist
+            large = max(entries, key=lambda entry: entry.file_size)
+            for number in range(3):
+                again = copy.copy(large)
+                again.filename = f"{large.filename}{number}"
+                entries.append(again)
+        elif how == "claimed":
+            after.filelist[-1].file_size = 2**31
+    content = made.getvalue()
+    if how == "packed":
+        assert zipfile.ZipFile(made).testzip() is None, "which zip itself has nothing against"
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("opened"))
+    assert not read(content)
 
 
 class Evil:

@@ -57,6 +57,27 @@ DATA = (
         ("a release knows what is held out", "part = self._split(name, table).train", "self._split(name, table)"),
     ),
     *edits_of(
+        "datamodules/splits.py",
+        ("tests/datamodules/test_earlier_sources.py",),
+        (
+            "a source has what came at the very time",
+            '(pl.col("timestamp") < pl.col("limit"))',
+            '(pl.col("timestamp") <= pl.col("limit"))',
+        ),
+        (
+            "sources end before the latest held-out item",
+            'limit=pl.col("timestamp").min()',
+            'limit=pl.col("timestamp").max()',
+        ),
+        ("whom the target does not test has no source", 'pl.col("limit").is_null() | (', "pl.lit(False) | ("),
+    ),
+    *edits_of(
+        "datamodules/protocol.py",
+        ("tests/datamodules/test_earlier_sources.py",),
+        ("a split without times has earlier sources", "self.earlier_sources and not self.by_time", "False"),
+        ("a record is silent on earlier sources", "if not self.earlier_sources:", "if True:"),
+    ),
+    *edits_of(
         "datamodules/base.py",
         ("tests/datamodules/test_sources.py", "tests/datamodules/test_columns.py"),
         ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
@@ -207,7 +228,11 @@ DATA = (
         ("tests/datamodules/test_opening.py", "tests/datamodules/test_tables.py"),
         ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),
         ("a bomb is unpacked", "if len(content) > most:", "if not content:"),
-        ("rows are believed", "if rows > max(", "if rows < min("),
+        ("memory has no end", "if taken > max(", "if taken < min("),
+        ("however small it may take little", "max(SMALL, min(PARQUET", "min(SMALL, min(PARQUET"),
+        ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),
+        ("a bomb has no ceiling", "ALWAYS), UNPACKED)", "ALWAYS), 2**62)"),
+        ("a long text is read", "text.str.len_bytes() > LONGEST", "text.str.len_bytes() > 2**40"),
         ("a panic ends the process", "pl.exceptions.PanicException, EOFError", "EOFError"),
     ),
     *edits_of(
@@ -217,6 +242,17 @@ DATA = (
         ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
         ("what is kept is believed", "!= _digests(folder)", "== {}"),
         ("a file that changed is kept", "if _key(there, settings) == key:", "if True:"),
+        ("others may write there", "& 0o022", "& 0o000"),
+        ("another's folder is taken", "!= {os.getuid()}", "== set()"),
+        ("what is warned of is lost", "for text in warned:", "for text in ():"),
+    ),
+    *edits_of(
+        "datamodules/parquet.py",
+        ("tests/datamodules/test_parquet.py",),
+        ("the footer is believed", "size += _number(page, _PAGE_UNPACKED)", "size += _number(page, _PAGE_PACKED)"),
+        ("a dictionary is no page", "at = min(at, _number(meta, _DICTIONARY_AT))", "at = max(at, 0)"),
+        ("a column is found by its path", "if place not in places and not", "if not"),
+        ("a footer of any length is read", "if length > FOOTER:", "if length > 2**62:"),
     ),
     *edits_of(
         "datamodules/tables.py",

@@ -17,11 +17,16 @@ from zoo.data.pairs import Ids, Integers
 
 Value = TypeVar("Value", bound=np.generic)
 
+#: Bytes that an array of ids may always take.
+ROOM = 2**30
+
 
 def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     """Gives ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are one id, an empty one is refused."""
     values = ids.to_list() if isinstance(ids, pl.Series) else ids
-    array = np.asarray(values if isinstance(values, np.ndarray) else list(values))  # type: ignore[arg-type]
+    values = values if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+    _refuse_wide(values)
+    array = np.asarray(values)
     if array.size == 0:
         return np.zeros(0, dtype=np.str_)
     if array.ndim != 1:
@@ -36,21 +41,51 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     return array
 
 
+def _refuse_wide(values: npt.NDArray[np.generic] | Sequence[object]) -> None:
+    """Refuse ids of which one is so long that an array of them, as wide as the longest, takes more than they are worth.
+
+    Such an array takes four bytes a character. It may take `ROOM` bytes, or sixteen times as many as the ids have characters.
+    """
+    if isinstance(values, np.ndarray):  # its room is taken already
+        return
+    lengths = [len(name) for name in values if isinstance(name, str)]
+    longest = max(lengths, default=0)
+    if (size := 4 * longest * len(values)) > max(ROOM, 16 * sum(lengths)):
+        raise ValueError(
+            f"The longest of {len(values):,} ids has {longest:,} characters and the mean {sum(lengths) / len(lengths):.1f}: an "
+            f"array of them takes {size / 2**20:,.0f} MiB. Give the long ones shorter names."
+        )
+
+
 def of_each(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
-    """Gives what a function makes of ids (num_distinct,), for every row of a column of ids (num_rows,): asked once for each id."""
+    """Gives what a function makes of ids (num_distinct,), for every row of a column of ids (num_rows,): asked once for each id.
+
+    As `as_ids`, it refuses an empty id and one that is lacking, and a column of what are no ids.
+    """
+    if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or column.dtype.is_integer()):
+        raise TypeError(f"Ids are strings or integers, not {column.dtype}: 12.0 and 12 would be two people.")
     column = column.cast(pl.String).cast(pl.Categorical()) if column.dtype != pl.Categorical else column
     distinct = column.unique()
-    found, codes = values(as_ids(distinct)), distinct.to_physical().to_numpy()
-    by_code = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=found.dtype)
+    return _spread(column, distinct, values(as_ids(distinct)))
+
+
+def _spread(column: pl.Series, distinct: pl.Series, found: npt.NDArray[Value]) -> npt.NDArray[Value]:
+    """Gives what was found for each distinct category, for every row (num_rows,) of categories; -1 where a row has none."""
+    codes = distinct.to_physical().to_numpy()
+    by_code = np.full(int(codes.max(initial=0)) + 2, -1).astype(found.dtype)
     by_code[codes] = found
-    each: npt.NDArray[Value] = by_code[column.to_physical().to_numpy()]
+    each: npt.NDArray[Value] = by_code[column.to_physical().fill_null(len(by_code) - 1).to_numpy()]
     return each
 
 
 def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) -> Integers:
-    """Gives where each wanted id (num_wanted,) lies among known ones, which are distinct (num_known,); -1: not among them."""
+    """Gives where each wanted id (num_wanted,) lies among known ones, which are distinct (num_known,); -1: not among them.
+
+    Neither an empty id nor one that is lacking is among any, of whatever type the column is.
+    """
     if isinstance(wanted, pl.Series) and wanted.dtype == pl.Categorical:
-        return of_each(wanted, lambda distinct: index_of(known, distinct))
+        distinct = wanted.drop_nulls().unique()
+        return _spread(wanted, distinct, index_of(known, distinct.cast(pl.String)))
     right, left = (pl.DataFrame({"id": pl.Series(ids).cast(pl.String)}) for ids in (known, wanted))
     # A hash join finds all ids in O(num_known + num_wanted).
     found = left.join(right.with_row_index("at"), on="id", how="left", maintain_order="left")

@@ -3,14 +3,16 @@
 from dataclasses import FrozenInstanceError
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
-from zoo.data.pairs import contains
-from zoo.data.ratings import Ratings, Step, as_ids, index_of
+import zoo.data.ratings
+from zoo.data.pairs import Ids, contains
+from zoo.data.ratings import Ratings, Step, as_ids, index_of, of_each
 
 TABLE = pl.DataFrame(
     {
@@ -158,3 +160,44 @@ def test_unfit_types_are_refused() -> None:
 def test_ids_are_found_in_order_of_asking() -> None:
     assert index_of(np.array(["b", "a"]), np.array(["a", "q", "b", "a"])).tolist() == [1, -1, 0, 1]
     assert index_of(np.array([], dtype=str), ["a"]).tolist() == [-1]
+
+
+KINDS = (pl.String(), pl.Categorical(), pl.Enum(["a", "b", "q", ""]))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_an_id_that_is_lacking_or_empty_is_nowhere_whatever_its_type(kind: pl.DataType) -> None:
+    wanted = pl.Series(["a", None, "q", "", "b", "a"], dtype=kind)
+    assert index_of(np.array(["b", "a"]), wanted).tolist() == [1, -1, -1, -1, 0, 1]
+    assert index_of(np.array(["b", "a"]), wanted.head(0)).tolist() == []
+    assert index_of(np.array(["b", "a"]), pl.Series([None, None], dtype=kind)).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_is_made_of_each_id_is_made_of_no_empty_one(kind: pl.DataType) -> None:
+    def lengths(ids: Ids) -> npt.NDArray[np.int64]:
+        return np.char.str_len(ids)
+
+    assert of_each(pl.Series(["a", "b", "a"], dtype=kind), lengths).tolist() == [1, 1, 1]
+    with pytest.raises(TypeError, match="drop the rows without an id"):
+        of_each(pl.Series(["a", None], dtype=kind), lengths)
+    with pytest.raises(ValueError, match="An id is empty"):
+        of_each(pl.Series(["a", ""], dtype=kind), lengths)
+
+
+@pytest.mark.parametrize("values", [[1.0], [True], [b"1"], [[1]]])
+def test_what_is_no_id_has_nothing_made_of_it(values: list[object]) -> None:
+    with pytest.raises(TypeError, match=r"Ids are strings or integers, not .*two people"):
+        of_each(pl.Series(values), lambda ids: ids)
+    assert of_each(pl.Series([12, 7], dtype=pl.UInt8), lambda ids: ids).tolist() == ["12", "7"]
+
+
+def test_one_long_id_does_not_make_all_of_them_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo.data.ratings, "ROOM", 1000)
+    few = ["a"] * 9 + ["b" * 25]
+    assert as_ids(few).dtype == "<U25"  # 1000 bytes
+    with pytest.raises(
+        ValueError, match=r"The longest of 10 ids has 26 characters and the mean 3\.5: an array of them takes"
+    ):
+        as_ids([*few[:9], "b" * 26])
+    assert len(as_ids(["b" * 100] * 100)) == 100, "of one length they are worth it"
