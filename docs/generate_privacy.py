@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -273,29 +273,33 @@ def audit_table(path: Path = AUDIT) -> str:
 
 
 def transfer_table(path: Path = EQUAL) -> str:
-    """How much of what the plain ratings add to popularity is left at an epsilon asked for, and the figure itself.
+    """How much of what the plain ratings add is left at an epsilon asked for, and the figure itself.
+
+    Two shares: of what they add to popularity, and of what they add to the scorer's own figure with redrawn ratings.
 
     Args:
         path: ``results.csv`` of the report at equal epsilon; the epsilon is taken from the label of a release, which is
             what the publisher was asked for, whatever it proves.
 
     Raises:
-        ValueError: If the report has no row of popularity.
+        ValueError: If the report has no row of popularity, or of a scorer with redrawn ratings.
     """
     if not path.is_file():
         return "Not measured yet."
-    rows = [row for row in read(path) if row["task"] == TASK and not row["control"]]
+    rows = [row for row in read(path) if row["task"] == TASK]
     figures = {(row["system"], row["release"]): float(row[FIGURE]) for row in rows}
     if ("Popularity", "") not in figures:
         raise ValueError(f"{path} has no row of Popularity in {TASK!r}, which shares are counted from.")
-    least = figures["Popularity", ""]
     lines = []
     for system, base in SCORERS.items():
+        if (base, "Noise (Plaintext)") not in figures:
+            raise ValueError(f"{path} has no row of {base} with Noise (Plaintext), which shares are counted from.")
+        floors = figures["Popularity", ""], figures[base, "Noise (Plaintext)"]
         most = figures.get((base, "Plaintext"))
-        labels = [row["release"] for row in rows if row["system"] == system]
+        labels = [row["release"] for row in rows if row["system"] == system and not row["control"]]
         for release in dict.fromkeys(match[1] for label in labels if (match := LABEL.fullmatch(label))):
             found = [figures.get((system, f"{release} eps {epsilon:g}")) for epsilon in ASKED]
-            lines.append((system, release, *(kept(figure, least, most) for figure in found)))
+            lines.append((system, release, *(kept(figure, floors, most) for figure in found)))
     return table(("scorer", "release", *(f"epsilon {epsilon:g}" for epsilon in ASKED)), lines, left=2)
 
 
@@ -327,13 +331,16 @@ def known_users_table(folder: Path = KITCHEN) -> str:
     return table(("row", "latest item", against, "random item", against), lines, left=1)
 
 
-def kept(figure: float | None, least: float, most: float | None) -> str:
-    """The share of the way from ``least`` to ``most``, in whole percent, and the figure."""
+def kept(figure: float | None, floors: Sequence[float], most: float | None) -> str:
+    """The share of the way to ``most`` from each of ``floors``, in whole percent, and the figure."""
     if figure is None:
         return "-"
     # Where the plain ratings add nothing, there is nothing to have a share of.
-    left = "-" if most is None or most <= least else f"{round(100 * (figure - least) / (most - least))} %"
-    return f"{left} ({figure:.3f})"
+    shares = [
+        "-" if most is None or most <= least else f"{round(100 * (figure - least) / (most - least))} %"
+        for least in floors
+    ]
+    return f"{', '.join(shares)} ({figure:.3f})"
 
 
 def digits(value: float) -> str:

@@ -153,6 +153,7 @@ class Publisher(Given, ABC):
     """
 
     control: ClassVar[bool] = False  # whether others are compared with it: it hands over nothing to be learnt from
+    joins_users: ClassVar[bool] = False  # whether it joins its users with those of the target, by their ids
     seed_of_cell: ClassVar[bool] = False  # whether a benchmark repeats its draw, `seed`, with each of its own seeds
 
     def __init_subclass__(cls, **settings: Any) -> None:  # noqa: ANN401  Python's own
@@ -170,6 +171,10 @@ class Publisher(Given, ABC):
     def publish(self, source: Ratings, domain: str) -> Release:
         """The release of one source domain, whose ratings are as the datamodule's ``source`` gives them."""
         return self.prepare(PublicSizes.of(source)).make(source, domain)
+
+    def for_target(self, target: Ratings) -> Publisher:
+        """The publisher where a target's training ratings lie at the same place (research): this one, unless it joins users."""
+        return self
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """What publishing ratings of public sizes would spend, from public settings: opens no data."""

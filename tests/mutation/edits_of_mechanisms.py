@@ -32,6 +32,37 @@ MECHANISMS = (
         ("vectors off the lattice", "round_to_lattice(noisy, plan.noise_std)", "noisy"),
     ),
     *edits_of(
+        f"{ROWS}/bridge.py",
+        (f"{OF_ROWS}/test_bridge.py", f"{OF_AUDITS}/test_bridge.py"),
+        (
+            "the counts are not paid for",
+            "for share in (1 - counts_share, counts_share)",
+            "for share in (1.0, counts_share)",
+        ),
+        ("a replaced user moves a map by one clip", "REPLACE_ONE_USER: 2 * clip", "REPLACE_ONE_USER: clip"),
+        (
+            "rows cut to the kept items are not clipped",
+            "clip_rows(csr_array(rows.tocsc()[:, items].tocsr()), plan.clip)",
+            "csr_array(rows.tocsc()[:, items].tocsr())",
+        ),
+        (
+            "items are chosen by counts without noise",
+            "np.argsort(-counts, kind",
+            "np.argsort(-np.asarray(rows.sum(axis=0)).ravel(), kind",
+        ),
+        ("half of the noise on the map", "summed + plan.noise_std *", "summed + plan.noise_std / 2 *"),
+    ),
+    *edits_of(
+        "zoo/publishers/bridge.py",
+        ("tests/zoo/publishers/test_bridge.py",),
+        (
+            "users are joined by their place in the list",
+            "rows = index_of(given.user_ids, source.user_ids)",
+            "rows = np.arange(source.num_users) % len(given.user_ids)",
+        ),
+        ("nobody says what joint privacy leaves open", "EVALUATED, JOINT, TARGET_SIDE", "EVALUATED, TARGET_SIDE"),
+    ),
+    *edits_of(
         "zoo/publishers/embeddings.py",
         ("tests/zoo/publishers/test_embeddings.py",),
         (

@@ -1,15 +1,17 @@
 """Controls: releases that cannot help, or of a part of users or ratings, to show what a real one is worth."""
 
+import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from zoo.data.pairs import Ids
 from zoo.data.ratings import Ratings
 from zoo.data.sampling import distinct_items, hash_ids, mix, uniform_reals
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
@@ -33,7 +35,7 @@ class Nothing(Publisher):
 
     control = True
 
-    def __init__(self, kind: Literal["rows", "ratings", "embeddings"] = "rows") -> None:
+    def __init__(self, kind: Literal["rows", "ratings", "embeddings", "map"] = "rows") -> None:
         self.kind = kind
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
@@ -47,6 +49,7 @@ class Nothing(Publisher):
             "rows": {"rows": torch.zeros(0, 1)},
             "ratings": compressed(nobody),
             "embeddings": {"vectors": torch.zeros(0, 1, 1)},
+            "map": {"map": torch.zeros(0, 1), "items": torch.zeros(0).long(), "counts": torch.zeros(0)},
         }[self.kind]
         return Release(self.kind, domain, tensors, source.user_ids[:0], record, (NoOpEvent(),))
 
@@ -67,6 +70,10 @@ class Noise(Publisher):
 
     def __init__(self, of: Publisher, seed: int = 0) -> None:
         self.of, self.seed = of, seed
+
+    def for_target(self, target: Ratings) -> "Noise":
+        """The same, of a publisher that knows the target."""
+        return _of_known(self, target)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """That of ``of`` without its guarantee: the mean number of items is read from the data."""
@@ -98,6 +105,10 @@ class Wrapper(Publisher):
     def __init__(self, of: Publisher) -> None:
         self.of = of
 
+    def for_target(self, target: Ratings) -> "Wrapper":
+        """The same, of a publisher that knows the target."""
+        return _of_known(self, target)
+
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """That of ``of``, made otherwise."""
         planned = self.of.prepare(sizes)
@@ -112,6 +123,15 @@ class Wrapper(Publisher):
         return self.of.audits()
 
 
+Control = TypeVar("Control", Noise, Wrapper)
+
+
+def _of_known(control: Control, target: Ratings) -> Control:
+    made = copy.copy(control)
+    made.of = control.of.for_target(target)
+    return made
+
+
 def noted(release: Release, **inputs: Plain) -> PrivacyRecord:
     """The record of a release, with further public inputs."""
     return replace(release.record, public_inputs={**release.record.public_inputs, **inputs})
@@ -120,7 +140,8 @@ def noted(release: Release, **inputs: Plain) -> PrivacyRecord:
 class Shuffled(Wrapper):
     """Another publisher's release with its users permuted so that nobody keeps a row: right rows, wrong people.
 
-    The permutation is post-processing, so the record is that of ``of``.
+    The permutation is post-processing, so the record is that of ``of``. Of one that joins its users with the target's, such as
+    `BridgePublisher`, they are permuted before: each row is joined with somebody else, and its guarantee is the same.
 
     Args:
         of: The publisher whose release is shuffled.
@@ -135,14 +156,21 @@ class Shuffled(Wrapper):
         self.seed = seed
 
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
-        """The release of ``of`` under other ids."""
+        """The release of ``of`` under other ids, or of ratings under other ids."""
+        note = "shuffled among the users (control)"
+        if self.of.joins_users:
+            release = make(replace(source, user_ids=self._moved(source.user_ids)), domain)
+            return replace(release, record=noted(release, rows=note))
         release = make(source, domain)
-        if release.num_users < 2:
-            raise ValueError(f"Shuffling needs at least two users, the release has {release.num_users}.")
-        order = np.random.default_rng(self.seed).permutation(release.num_users)
-        ids = np.empty_like(release.user_ids)
-        ids[order] = release.user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
-        return replace(release, user_ids=ids, record=noted(release, rows="shuffled among the users (control)"))
+        return replace(release, user_ids=self._moved(release.user_ids), record=noted(release, rows=note))
+
+    def _moved(self, user_ids: Ids) -> Ids:
+        if len(user_ids) < 2:
+            raise ValueError(f"Shuffling needs at least two users, the release has {len(user_ids)}.")
+        order = np.random.default_rng(self.seed).permutation(len(user_ids))
+        ids = np.empty_like(user_ids)
+        ids[order] = user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
+        return ids
 
 
 class Partial(Wrapper):

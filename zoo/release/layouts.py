@@ -15,7 +15,7 @@ from zoo.release.lazy_rows import LazyRows
 
 LARGEST_WIDTH = 2**31
 
-Kind = Literal["rows", "ratings", "generator", "embeddings"]
+Kind = Literal["rows", "ratings", "generator", "embeddings", "map"]
 
 
 class Layout(ABC):
@@ -164,6 +164,38 @@ class Embeddings(Layout):
         return int(self.tensors["vectors"].shape[1])
 
 
+class Map(Layout):
+    """``map`` (kept, directions) and ``counts`` (items,), float32, and which items are kept, ``items`` (kept,), rising.
+
+    It is of nobody: the users of the release are those of the source, whose rows lie there.
+    """
+
+    def check(self, num_users: int) -> None:
+        """Of items that there are, each once."""
+        self._expect({"map": torch.float32, "items": torch.int64, "counts": torch.float32})
+        table, items, counts = (self.tensors[name] for name in ("map", "items", "counts"))
+        if (
+            table.ndim != 2
+            or not 1 <= table.shape[1] <= LARGEST_WIDTH
+            or items.shape != table.shape[:1]
+            or counts.ndim != 1
+        ):
+            raise ReleaseError(
+                f"A map needs map (kept, directions >= 1), items (kept,) and counts (items,); got {tuple(table.shape)}, "
+                f"{tuple(items.shape)} and {tuple(counts.shape)}."
+            )
+        if len(items) and (int(items[0]) < 0 or int(items[-1]) >= len(counts) or bool((items.diff() <= 0).any())):
+            raise ReleaseError(f"Tensor 'items' must rise and lie in [0, {len(counts)}).")
+
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:
+        """The same map, whoever is asked for."""
+        return dict(self.tensors)
+
+    def module(self) -> DenseRows:
+        """The map itself, a row for each kept item: nobody's row is in it."""
+        return DenseRows(self.tensors["map"])
+
+
 def compressed(rows: csr_array) -> dict[str, Tensor]:
     """Sparse float32 rows as tensors of the layout `Compressed`."""
     return {
@@ -180,6 +212,7 @@ LAYOUTS: dict[Kind, type[Layout]] = {
     "ratings": Compressed,
     "generator": Generator,
     "embeddings": Embeddings,
+    "map": Map,
 }
 
 

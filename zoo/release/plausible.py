@@ -22,7 +22,18 @@ from torch import Tensor
 from zoo.privacy.randomness.noise import lattice_spacing
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.requirements import MECHANISMS, stated_number
-from zoo.privacy.record.texts import EMBEDDINGS, FLIPPED_ROWS, JLT, NOISY_ROWS, ONE_BIT, ROUNDS, SJLT, TRAINED
+from zoo.privacy.record.texts import (
+    BRIDGE,
+    EMBEDDINGS,
+    FLIPPED_ROWS,
+    JLT,
+    NOISY_ROWS,
+    ONE_BIT,
+    PROJECTIONS,
+    ROUNDS,
+    SJLT,
+    TRAINED,
+)
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 from zoo.release.files import ReleaseError
@@ -86,8 +97,10 @@ def _check_kind(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> None:
     made, names = "rows", {"rows", "starts"}
     if record.mechanism.startswith(TRAINED):
         made, names = "a generator", {"embedding"}
-    elif record.mechanism == EMBEDDINGS:
+    elif record.mechanism in (EMBEDDINGS, PROJECTIONS):
         made, names = "vectors", {"vectors"}
+    elif record.mechanism == BRIDGE:
+        made, names = "a map", {"map"}
     if not names & tensors.keys():
         raise ReleaseError(f"The record is of {record.mechanism}, which releases {made}, and the release holds none.")
 
@@ -173,6 +186,19 @@ def _check_sizes(record: PrivacyRecord, users: int, width: int, stated: str) -> 
         )
 
 
+def _mapped(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding]:
+    """The map alone: of the counts there are few, and those of popular items are large."""
+    table, sigma = tensors["map"].numpy(), stated_number(record, "sigma")
+    kept, width = (record.public_inputs.get(name) for name in ("kept_items", "num_directions"))
+    if table.shape != (kept, width):
+        raise ReleaseError(
+            f"The record of {record.mechanism} is of a map of {kept} items and {width} directions, and the map has the shape "
+            f"{table.shape}."
+        )
+    squares = _Squares.of(table, sigma, centred=False, cells=False)
+    return _of_squares(squares, sigma, centred=False, independent=True)
+
+
 def _check_longest(record: PrivacyRecord) -> None:
     """Refuse noise for a shorter column than the projection has, where the projection can be computed again."""
     inputs = record.public_inputs
@@ -203,6 +229,8 @@ _LOOKS: Mapping[str, Callable[[PrivacyRecord, Mapping[str, Tensor]], list[Findin
     JLT: _projected,
     SJLT: _projected,
     EMBEDDINGS: _vectors,
+    PROJECTIONS: _vectors,
+    BRIDGE: _mapped,
 }
 LOOKED_AT = frozenset(_LOOKS)
 """Mechanisms whose rows, or vectors, are looked at."""

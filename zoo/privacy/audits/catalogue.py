@@ -1,5 +1,6 @@
 """All audits: every mechanism that the project has, and the published ones whose claims do not hold."""
 
+from zoo.privacy.audits.bridge import bridge_audits
 from zoo.privacy.audits.greedy_rows import greedy_audits
 from zoo.privacy.audits.lift import lift_audits
 from zoo.privacy.audits.one_bit import one_bit_audits
@@ -25,6 +26,7 @@ def all_audits(
         *canary_audits(epsilon, delta),
         *row_noise_audits(epsilon, delta),
         *vector_audits(epsilon, delta),
+        *bridge_audits(epsilon, delta),
         *lift_audits(epsilon, delta),
         *training_audits(epsilon, delta),
         *one_bit_audits(epsilon, delta),

@@ -203,6 +203,34 @@ def _embeddings(record: Stated, event: PrivacyEvent) -> Due:
     )
 
 
+def _bridge(record: Stated, event: PrivacyEvent) -> Due:
+    """The noise of the map leads the ledger; that of the sums follows from the share that they take."""
+    multiplier = _expect(record, event, GaussianEvent).noise_multiplier
+    clip, share = _clip(record), stated_number(record, "counts_share")
+    if not share < 1:
+        raise InconsistentRecordError(f"{record.mechanism}: counts_share must lie below 1, got {share:g}.")
+    per_user = record.unit is Unit.USER
+    sensitivity = _row_sensitivity(record, 1.0)
+    return Due(
+        relations=_ONE_RATING | _ONE_USER,
+        fields={"sensitivity": sensitivity, "noise_scale": multiplier * sensitivity, **_ASKED},
+        inputs={
+            "row_clip": clip,
+            "sigma": multiplier * sensitivity,
+            "counts_scale": multiplier * sensitivity * math.sqrt((1 - share) / share),
+        },
+        assumptions=(texts.BINARY, texts.SETS_PUBLIC, texts.rows_of_bridge(clip), texts.PROJECTIONS_GIVEN),
+        not_protected=(
+            texts.SETS_OPEN,
+            texts.EVALUATED,
+            texts.JOINT,
+            texts.TARGET_SIDE,
+            *(() if per_user else (texts.SEVERAL_NOISY,)),
+        ),
+        uses=2,
+    )
+
+
 def _shared(record: Stated, multiplier: float) -> tuple[float | None, tuple[str, ...]]:
     """What all releases spend among which an epsilon is shared, each with such noise, and that it is; for one release, nothing.
 
@@ -318,6 +346,8 @@ MECHANISMS: Mapping[str, Mechanism] = {
     texts.JLT: _projected,
     texts.SJLT: _projected,
     texts.EMBEDDINGS: _embeddings,
+    texts.PROJECTIONS: _embeddings,
+    texts.BRIDGE: _bridge,
     f"{texts.TRAINED}private_d": _private_critic,
     f"{texts.TRAINED}first_layer_only": _private_critic,
     f"{texts.TRAINED}gs_wgan": _sanitised,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
 EMBEDDINGS = "EmbeddingPublisher"
+PROJECTIONS, BRIDGE = "ProjectionPublisher", "BridgePublisher"
 TRAINED = "SPPG, "
 ROUNDS, OPEN_ROUNDS = "DP-FedAvg", "federated rounds"
 ONE_BIT = "one-bit matrix completion, "
@@ -58,6 +59,18 @@ def ratings_within(rating_range: float) -> str:
     return f"ratings lie in [0, {rating_range:g}], and one that is absent counts as 0"
 
 
+def rows_of_bridge(clip: float) -> str:
+    """How rows are bounded before they are summed and mapped."""
+    return (
+        f"rows are clipped to an L2 norm of {clip:g} before the sums, and again, cut to the kept items, before the map"
+    )
+
+
+PROJECTIONS_GIVEN = (
+    "the target's projections, of length 1 at most each, are taken as given: "
+    "they were made without the ratings of the source"
+)
+
 # Conditions.
 
 OTHERS_GIVEN = (
@@ -84,6 +97,13 @@ SEVERAL_NOISY = f"{_OF_ONE_USER} sqrt(k) times mu"
 SEVERAL_FLIPPED = f"{_OF_ONE_USER} k times as much"
 SEVERAL_PROJECTED = f"{_OF_ONE_USER} k times mu at worst"
 SEVERAL_AT_RANDOM = f"{_OF_ONE_USER} as one change that is sqrt(k) times as large"
+
+JOINT = (
+    "what a person is shown, and whoever sees that: it is made with the map and the person's own row, which is "
+    "read as it is and only "
+    "where it lies (joint differential privacy); of everybody else it tells no more than the map does"
+)
+TARGET_SIDE = "the target's users, whose projections the source sees under a record of their own"
 
 NOT_PROTECTED_BY_TRAINING = (
     "the sets of users and items",

@@ -12,8 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.samples import some_ratings
 from tests.zoo.methods.one_bit_mc.problems import problem
-from zoo import BPR, JLT, SJLT, EmbeddingPublisher, FlippedRows, LightGCN, NoisyRows, Publisher
+from zoo import (
+    BPR,
+    JLT,
+    SJLT,
+    BridgePublisher,
+    EmbeddingPublisher,
+    FlippedRows,
+    LightGCN,
+    NoisyRows,
+    ProjectionPublisher,
+    Publisher,
+)
 from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
 from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
@@ -58,6 +70,10 @@ def trained(mechanism: Any, relation: Relation, steps_taken: int | None = None) 
     return record, (plan.event_after(steps_taken or plan.steps),)
 
 
+def bridged(**settings: Any) -> Account:  # noqa: ANN401
+    return published(BridgePublisher(4.0, kept_items=30, **settings).for_target(some_ratings(60, 9)))
+
+
 def in_rounds(relation: Relation, played: int | None = None) -> Account:
     privacy = RoundPrivacy(epsilon=5.0, delta=1e-5, clip=0.5, num_rounds=20, rate=0.25, relation=relation)
     rounds = privacy.rounds(100)
@@ -93,6 +109,10 @@ HONEST: dict[str, Callable[[], Account]] = {
     "embeddings": lambda: published(EmbeddingPublisher(LightGCN(4, 2), 4.0, clip=1.5)),
     "embeddings of one source of three": lambda: published(EmbeddingPublisher(BPR(4), 4.0, clip=1.5, num_releases=3)),
     "embeddings, zeroed": lambda: published(EmbeddingPublisher(BPR(4), 4.0, clip=1.5, relation="zero_out_one_user")),
+    "projections": lambda: published(ProjectionPublisher(4.0)),
+    "bridge": lambda: bridged(),
+    "bridge, replaced": lambda: bridged(relation="replace_one_user", clip=2.0),
+    "bridge, ratings": lambda: bridged(relation="change_one_rating", clip=3.0, counts_share=0.3),
     "private critic": lambda: trained("private_d", ZERO_OUT),
     "private critic, replaced": lambda: trained("first_layer_only", REPLACE),
     "private critic, ended": lambda: trained("private_d", ZERO_OUT, 11),
@@ -110,7 +130,7 @@ HONEST: dict[str, Callable[[], Account]] = {
 }
 #: Not determined by a ledger: chosen in the open, or what a bound on ratings was taken to be (it is stated in words as well).
 FREE = {"num_users", "num_items", "projection_seed", "density", "steps", "sample_size", "n_critic", "keep", "threshold"}
-FREE |= {"max_epochs", "width", "num_layers"}
+FREE |= {"max_epochs", "width", "num_layers", "item_damping", "num_directions", "kept_items"}
 
 
 @cache

@@ -1,0 +1,125 @@
+"""Bridge against its formulas written out, on planted transfers, and where a person's row does not lie."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer
+
+from datamodules import CrossDomainDataModule, Evaluation, Synthetic
+from tests.samples import binary, some_ratings
+from zoo import Bridge, BridgePublisher, Noise, Nothing, ProjectionPublisher, Publisher, Shuffled
+from zoo.data.directions import directions_of
+from zoo.methods.bridge import place
+from zoo.target_data import ReleaseMismatchError
+
+TASK: dict[str, Any] = {
+    "num_users": 400, "num_items": 60, "ratings_per_user": 10, "seed": 1, "evaluation": Evaluation(split="cold_start"),
+}  # fmt: skip
+
+
+def solved(folder: Path, publisher: Publisher, method: Bridge | None = None, **settings: Any) -> tuple[Bridge, Trainer]:  # noqa: ANN401
+    """The method after its one step, tested."""
+    data = Synthetic(**TASK | settings)
+    data.read_target()
+    release = publisher.for_target(data.train).publish(data.source("book"), "book").save(folder / "book")
+    trainer = Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    method = Bridge() if method is None else method
+    trainer.fit(method, datamodule=Synthetic(**TASK | settings, releases={"book": release}))
+    trainer.test(method, verbose=False, datamodule=trainer.datamodule)  # type: ignore[attr-defined]
+    return method.eval(), trainer
+
+
+def bridge(epsilon: float = 8.0, **settings: Any) -> BridgePublisher:  # noqa: ANN401
+    made = ProjectionPublisher(num_directions=3)
+    return BridgePublisher(epsilon, delta=1e-5, noise_seed=2, kept_items=None, **{"projections": made, **settings})
+
+
+def test_scores_are_those_of_the_formulas(tmp_path: Path) -> None:
+    method, _ = solved(tmp_path, bridge(clip=2.0))
+    release = method.data.releases["book"]
+    train, own = method.data.train.matrix, Synthetic(**TASK).source("book").matrix.toarray()
+    table, counts = (release.tensors[name].double().numpy() for name in ("map", "counts"))
+    sigma = float(release.record.public_inputs["sigma"])
+    both = int((np.diff(train.indptr) > 0).sum())
+    signal = max((table**2).sum() - sigma**2 * table.size, 0) / both
+    gain = signal / (3 * sigma**2 * 4 + signal**2 / 0.25)
+    rows = own * np.minimum(1, 2 / np.maximum(np.linalg.norm(own, axis=1), 1e-9))[:, None]
+    target = directions_of(train, 3, 0.5)
+    places = target.projections + gain * (rows - np.maximum(counts, 0) / 400) @ table
+    with torch.no_grad():
+        found = method.score_all(torch.arange(400)).numpy()
+    assert found == pytest.approx(target.mean + places @ target.decoder, abs=1e-5)
+
+
+def test_a_planted_transfer_is_found_for_cold_users_and_not_with_wrong_people(tmp_path: Path) -> None:
+    """HR@10 of 80 people among 60 items each; noise and people are drawn from fixed seeds."""
+
+    def figure(name: str, publisher: Publisher) -> float:
+        _, trainer = solved(tmp_path / name, publisher, link=0.95)
+        return float(trainer.callback_metrics["test/full/hit_rate@10"])
+
+    right, wrong, redrawn = (
+        figure("right", bridge()), figure("wrong", Shuffled(bridge())), figure("redrawn", Noise(bridge()))
+    )  # fmt: skip
+    assert right > max(wrong, redrawn) + 0.1
+
+
+def test_without_a_release_or_a_row_everybody_has_the_mean(tmp_path: Path) -> None:
+    method, _ = solved(tmp_path, Nothing("map"), missing_users="zero")
+    with torch.no_grad():
+        cold = method.score_all(method.data.test.users)
+    assert torch.allclose(cold, cold[:1].expand_as(cold))
+
+
+def test_where_the_source_does_not_lie_nobody_is_placed_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Synthetic(**TASK)
+    data.read_target()
+    path = bridge().for_target(data.train).publish(data.source("book"), "book").save(tmp_path / "book")
+
+    def absent(self: CrossDomainDataModule, name: str) -> None:
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(CrossDomainDataModule, "source", absent)
+    there = Synthetic(**TASK, releases={"book": path})
+    there.setup("fit")
+    there.read_releases()
+    assert not there.own_rows
+    assert "people are where their rows lie" in there.summary["remarks"][-1]
+
+
+def test_a_stronger_noise_is_trusted_less(tmp_path: Path) -> None:
+    lengths = [
+        float(solved(tmp_path / str(epsilon), bridge(epsilon))[0].places[torch.tensor([0, 1])].norm())
+        for epsilon in (0.01, 1e6)
+    ]
+    assert lengths[0] < lengths[1]
+
+
+def test_rows_of_other_items_are_refused() -> None:
+    release = bridge(8.0).for_target(binary()).publish(binary(), "book")
+    with pytest.raises(ReleaseMismatchError, match="The map of 'book' is of 7 items, and the rows have 8"):
+        place(release, some_ratings(9, 8), 9)
+
+
+def test_somebody_without_a_rating_at_the_source_is_not_moved() -> None:
+    release = bridge(8.0).for_target(binary()).publish(binary(), "book")
+    told = place(release, some_ratings(4, 7, density=0.0), 9)
+    assert not told.any()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5])
+def test_bad_settings_are_refused(share: float) -> None:
+    with pytest.raises(ValueError, match=r"explained_share must lie in \(0, 1\]"):
+        Bridge(explained_share=share)
+
+
+def test_maps_to_other_directions_are_refused() -> None:
+    sizes = {"num_users": 3, "num_items": 4, "sources": {"a": {"width": 2}, "b": {"width": 3}}}
+    with pytest.raises(ReleaseMismatchError, match=r"to the same directions, and the maps have \{'a': 2, 'b': 3\}"):
+        Bridge().build(sizes)

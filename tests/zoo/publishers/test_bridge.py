@@ -1,0 +1,166 @@
+"""BridgePublisher and ProjectionPublisher: what crosses, under which record, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.samples import binary, some_ratings
+from zoo import JLT, BridgePublisher, Noise, NoisyRows, Plaintext, ProjectionPublisher, Ratings, Release, Shuffled
+from zoo.commands.privacy.show import guaranteed
+from zoo.privacy.audits.two_world import run_audit
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import Guarantee
+from zoo.privacy.record.requirements import InconsistentRecordError
+from zoo.privacy.record.texts import JOINT, OTHERS_GIVEN
+from zoo.release.files import ReleaseError
+
+#: Hardly any noise.
+CLEAR: dict[str, Any] = {"epsilon": 1e9, "delta": 1e-5, "noise_seed": 1}
+
+
+def target() -> Ratings:
+    """Other items of the users of `binary`, in another order, and without one of them."""
+    made = some_ratings(9, 12, density=0.5, seed=4)
+    made.matrix.data[:] = 1
+    return Ratings(made.matrix[::-1][:8], made.user_ids[::-1][:8], made.item_ids)
+
+
+def projections(**settings: Any) -> ProjectionPublisher:  # noqa: ANN401
+    return ProjectionPublisher(num_directions=2, **settings)
+
+
+def test_users_are_joined_by_their_ids() -> None:
+    made = BridgePublisher(**CLEAR, projections=projections()).for_target(target()).publish(binary(), "book")
+    places = projections().publish(target(), "target")
+    expected = np.zeros((7, 2))
+    for user, row in zip(binary().user_ids, binary().matrix.toarray(), strict=True):
+        if user in places.user_ids and row.any():
+            at = list(places.user_ids).index(user)
+            expected += np.outer(row / np.linalg.norm(row), places.tensors["vectors"][at, 0].numpy())
+    assert made.kind == "map"
+    assert made.tensors["map"].numpy() == pytest.approx(expected, abs=1e-3)
+
+
+def test_what_the_target_published_is_what_one_place_makes(tmp_path: Path) -> None:
+    folder = projections().publish(target(), "music").save(tmp_path / "music")
+    received = BridgePublisher(**CLEAR, received=folder)
+    here = BridgePublisher(**CLEAR, projections=projections()).for_target(target())
+    assert received.for_target(target()) is received
+    ours, theirs = (publisher.publish(binary(), "book") for publisher in (received, here))
+    assert torch.equal(ours.tensors["map"], theirs.tensors["map"])
+    assert "made by the target" in str(ours.record.public_inputs["projections"])
+    assert "at one place with the source's ratings (research)" in str(theirs.record.public_inputs["projections"])
+
+
+def test_projections_with_noise_have_a_record_and_an_audit_of_their_own() -> None:
+    publisher = projections(epsilon=4.0)
+    release = publisher.publish(target(), "music")
+    assert release.record.guarantee is Guarantee.CONDITIONAL
+    assert OTHERS_GIVEN in release.record.conditions
+    assert (release.kind, release.width) == ("embeddings", 2)
+    (audit,) = publisher.audits()
+    assert run_audit(audit, beta=1e-4, noise=NoiseSource.seeded(1)).verdict == "pass"
+    bridge = BridgePublisher(8.0, projections=publisher).for_target(target()).publish(binary(), "book")
+    assert "user, eps 4.00, delta 1e-05, conditional" in str(bridge.record.public_inputs["projections"])
+
+
+def test_long_projections_of_somebody_else_are_clipped(tmp_path: Path) -> None:
+    """Whatever the target sends, a user moves the map by the user's own row at most."""
+    release = projections().publish(target(), "music")
+    longer = replace(release, tensors={"vectors": 1e6 * release.tensors["vectors"]})
+    received = BridgePublisher(**CLEAR, received=longer.save(tmp_path / "long"))
+    assert float(received.publish(binary(), "book").tensors["map"].abs().max()) < 9
+
+
+def test_the_record_says_who_is_protected_and_who_is_not() -> None:
+    release = BridgePublisher(2.0).for_target(target()).publish(binary(), "book")
+    record = release.record
+    assert (record.epsilon, record.sensitivity, record.clip, record.compositions) == (2.0, 1.0, 1.0, 2)
+    assert JOINT in record.not_protected
+    assert guaranteed(record)["sensitivity"] == "1 (L2)"
+    rating = BridgePublisher(2.0, relation="change_one_rating", clip=2.0).forecast(9, 7)
+    assert (rating.sensitivity, rating.clip) == (1.0, 2.0)
+    assert any("several ratings of one user together" in text for text in rating.not_protected)
+
+
+def test_a_map_with_less_noise_than_its_record_says_is_refused(tmp_path: Path) -> None:
+    """Of 400 numbers of nobody, with a tenth of the noise."""
+    nobody = some_ratings(3, 400, density=0.0)
+    release = BridgePublisher(2.0).for_target(target()).publish(nobody, "book")
+    quiet = {**release.tensors, "map": torch.zeros_like(release.tensors["map"])}
+    folder = replace(release, tensors=quiet).save(tmp_path / "quiet")
+    with pytest.raises(ReleaseError, match="cannot have the noise that the record of BridgePublisher claims"):
+        Release.load(folder)
+
+
+@pytest.mark.parametrize("name", ["sigma", "counts_scale", "row_clip"])
+def test_a_record_that_states_another_number_is_refused(name: str) -> None:
+    release = BridgePublisher(2.0).for_target(target()).publish(binary(), "book")
+    inputs = {**release.record.public_inputs, name: 0.5}
+    with pytest.raises(InconsistentRecordError, match=name):
+        replace(release, record=replace(release.record, public_inputs=inputs))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"items": torch.tensor([0, 2, 1, 3, 4])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
+        ({"items": torch.tensor([0, 1, 2, 3, 7])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
+        ({"items": torch.tensor([-1, 1, 2, 3, 6])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
+        ({"items": torch.tensor([0])}, r"got \(5, 6\), \(1,\) and \(7,\)"),
+        ({"map": torch.full((5, 6), torch.nan)}, "NaN or infinite"),
+    ],
+)
+def test_a_map_that_is_none_is_refused(tensors: dict[str, torch.Tensor], message: str) -> None:
+    release = BridgePublisher(2.0, kept_items=5).for_target(target()).publish(binary(), "book")
+    with pytest.raises(ReleaseError, match=message):
+        replace(release, tensors={**release.tensors, **tensors})
+
+
+def test_controls_join_the_wrong_people_or_redrawn_ratings() -> None:
+    settings = {**CLEAR, "projections": projections()}
+    right = BridgePublisher(**settings).for_target(target()).publish(binary(), "book")
+    shuffled = Shuffled(BridgePublisher(**settings)).for_target(target()).publish(binary(), "book")
+    assert shuffled.tensors["counts"].numpy() == pytest.approx(right.tensors["counts"].numpy(), abs=1e-3)
+    assert not torch.allclose(shuffled.tensors["map"], right.tensors["map"], atol=0.1)
+    assert shuffled.record.public_inputs["rows"] == "shuffled among the users (control)"
+    assert sorted(shuffled.user_ids) == sorted(right.user_ids)
+    redrawn = Noise(BridgePublisher(**settings)).for_target(target()).publish(binary(), "book")
+    assert redrawn.record.guarantee is Guarantee.NONE
+    assert redrawn.tensors["map"].shape == right.tensors["map"].shape
+
+
+def test_a_publisher_that_joins_nobody_is_the_same_for_every_target() -> None:
+    for publisher in (JLT(4.0), NoisyRows(4.0), Plaintext()):
+        assert publisher.for_target(target()) is publisher
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BridgePublisher(1.0, projections=projections(), received=Path("x")), "give one of them"),
+        (
+            lambda: BridgePublisher(1.0).publish(binary(), "book"),
+            r"needs the projections of the target's users, .* Set received",
+        ),
+        (
+            lambda: BridgePublisher(1.0).for_target(target()).publish(some_ratings(), "book"),
+            r"'book' are not all 1\. Set filters",
+        ),
+        (lambda: projections(delta=1e-6), "delta and noise_seed go with epsilon"),
+        (lambda: ProjectionPublisher(num_directions=0), "num_directions must be at least 1"),
+    ],
+)
+def test_bad_input_is_refused(make: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_release_that_is_no_projections_is_refused(tmp_path: Path) -> None:
+    folder = Plaintext().publish(target(), "music").save(tmp_path / "plain")
+    with pytest.raises(ValueError, match="is a release of kind 'ratings', and projections are of kind 'embeddings'"):
+        BridgePublisher(1.0, received=folder).publish(binary(), "book")

@@ -1,0 +1,135 @@
+"""Bridge: people whom the target does not know are placed by a private map and their own rows, which stay where they lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from zoo.data.batches import Batch
+from zoo.data.directions import directions_of
+from zoo.data.ratings import Ratings, index_of
+from zoo.privacy.rows.bounds import clip_rows
+from zoo.recommender import Outputs, Recommender
+from zoo.release.release import Release
+from zoo.target_data import ReleaseMismatchError, Sizes
+
+Floats = npt.NDArray[np.float64]
+
+
+class Bridge(Recommender):
+    """Scores a person as the target's mean row plus what a place in its directions adds, the place being told by a map.
+
+    With a release of `BridgePublisher`, which is a map ``C`` from the source's items to the target's directions, a person with the
+    row ``r`` at the source has the place ``g (r - m) C``, where ``m`` is the mean row by the noisy counts of the release. Where
+    there are several sources, places add up. Somebody with target history has the own place there besides. The scores are the
+    mean target row (rows of unit length) plus the place times the target's decoder. In closed form; memory is linear in
+    ratings, users and items.
+
+    The gain ``g`` is public and needs no tuning by noise: a map whose noise has the variance ``s`` has the signal
+    ``t = (|C|^2 - s kept k) / n`` for ``n`` users whom both know, since the mean of ``q_u . r_u C`` is ``|C|^2 / n`` without
+    noise, and ``g = t / (k s clip^2 + t^2 / explained_share)`` is then the least-squares factor, if places told without noise
+    would explain such a share of the true ones. Nothing of it is read off the source's ratings but the release.
+
+    **Whose rows are read where.** A person's row is read as it is, for that person's own list alone: by the source, or on the
+    person's own device, with `place` and what the target hands over for it (mean and decoder, `export`). The datamodule reads
+    it where the source's file lies at the same place (research); elsewhere people without target history get the mean row. A
+    checkpoint that was trained so holds the places of those people: it is theirs and the source's, and not for the target.
+
+    References: the mean of unit rows and the projection are `zoo.data.directions`; the release is `BridgePublisher`'s. Not from a
+    paper.
+
+    Args:
+        explained_share: Share of the variance of people's places that the source would explain without noise; it decides how far
+            places are trusted against the mean row.
+    """
+
+    batches = "once"
+    reads = frozenset({"map"})
+    scores_cold_users = True
+
+    mean: Tensor
+    decoder: Tensor
+    places: Tensor
+
+    def __init__(self, explained_share: float = 0.25) -> None:
+        super().__init__()
+        if not 0 < explained_share <= 1:
+            raise ValueError(f"explained_share must lie in (0, 1], got {explained_share}.")
+        self.explained_share = explained_share
+
+    def build(self, sizes: Sizes) -> None:
+        """Make the buffers of the mean, the decoder and the places."""
+        widths = {name: source["width"] for name, source in sizes["sources"].items()}
+        if len(set(widths.values())) > 1:
+            raise ReleaseMismatchError(
+                f"Bridges must lead to the same directions, and the maps have {widths} of them. Ask the sources for maps to the "
+                f"same "
+                "projections."
+            )
+        width = next(iter(widths.values()), 1)
+        self.register_buffer("mean", torch.zeros(sizes["num_items"]))
+        self.register_buffer("decoder", torch.zeros(width, sizes["num_items"]))
+        self.register_buffer("places", torch.zeros(sizes["num_users"], width))
+
+    def step(self, batch: Batch) -> Outputs:
+        """Find the target's directions, and everybody's place."""
+        train = self.data.train
+        damping = {float(release.record.public_inputs.get("item_damping", 0.0)) for release in self._maps().values()}
+        if len(damping) > 1:
+            raise ReleaseMismatchError(
+                f"Bridges must lead to the same directions, and the maps were made with item_damping {sorted(damping)}. Ask the "
+                "sources for maps to the same projections."
+            )
+        found = directions_of(train.matrix, self.decoder.shape[0], damping.pop() if damping else 0.0)
+        self.mean.copy_(torch.from_numpy(found.mean))
+        self.decoder.copy_(torch.from_numpy(found.decoder))
+        places = found.projections
+        history = torch.from_numpy(np.diff(train.matrix.indptr) > 0)
+        for name, release in self._maps().items():
+            own = self.data.own_rows.get(name)
+            if own is not None and release.num_users:
+                both = int((history & (self.data.links[name].cpu() >= 0)).sum())
+                places = places + self._told(release, own, both)
+        self.places.copy_(torch.from_numpy(places))
+        return {}
+
+    def _maps(self) -> dict[str, Release]:
+        return dict(self.data.releases)
+
+    def _told(self, release: Release, own: Ratings, both: int) -> Floats:
+        """Places of the target's users by a release and the source's rows, (users, directions); zeros of others."""
+        told = place(release, own, both, self.explained_share)
+        rows = index_of(own.user_ids, self.data.train.user_ids)
+        found: Floats = told[np.maximum(rows, 0)] * (rows >= 0)[:, None]
+        return found
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """The mean row and what the users' places add, shape ``(batch, num_items)``."""
+        return self.mean + self.places[users] @ self.decoder
+
+
+def place(release: Release, rows: Ratings, both: int, explained_share: float = 0.25) -> Floats:
+    """Where a map places people by their own rows at the source, shape ``(people, directions)``; zeros of one without a rating.
+
+    For who holds the rows: it reads them as they are. ``both`` is the number of users whom both parties know, which is public.
+
+    Raises:
+        ReleaseMismatchError: The rows are not of the items that the map is of.
+    """
+    table, items, counts = (release.tensors[name].double().numpy() for name in ("map", "items", "counts"))
+    if rows.num_items != len(counts):
+        raise ReleaseMismatchError(
+            f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Give the rows as the "
+            "source published them, with the same list of items."
+        )
+    stated = release.record.public_inputs
+    clip, sigma, kept = float(stated["row_clip"]), float(stated["sigma"]), items.astype(np.int64)
+    cut = clip_rows(csr_array(rows.matrix.tocsc()[:, kept].tocsr()), clip)
+    centre = np.maximum(counts[kept], 0.0) / max(release.source_users, 1)
+    told: Floats = (cut @ table - centre @ table) * (np.diff(rows.matrix.indptr) > 0)[:, None]
+    signal = max(float((table**2).sum()) - sigma**2 * table.size, 0.0) / max(both, 1)
+    spread = table.shape[1] * (sigma * clip) ** 2 + signal**2 / explained_share
+    return told * (signal / spread if spread else 0.0)

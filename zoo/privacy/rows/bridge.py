@@ -1,0 +1,121 @@
+"""A map from a source's items to a target's directions: summed over the users whom both know, with Gaussian noise.
+
+The sum is over users, so what one of them adds is bounded by the user's own row and by the length of the target's projection,
+while what it says of tastes grows with the number of users.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from zoo.privacy.accounting.events import ComposedEvent, GaussianEvent
+from zoo.privacy.accounting.gaussian import check_sensitivity, gauss_mu
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
+from zoo.privacy.rows.bounds import clip_rows
+from zoo.privacy.rows.plan import RowsPlan
+from zoo.privacy.rows.vectors import clip_vectors
+
+Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+
+LONGEST = 1.0
+"""Length of a target's projection of one user, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgePlan(RowsPlan):
+    """Noise on a map and on the counts that are published before it; see `plan_bridge`."""
+
+    mu: float  # of both together
+    clip: float  # L2 norm that each user's row is clipped to, under every relation
+    counts_share: float  # of the squared mu that the counts take
+    counts_std: float  # standard deviation of the noise on each count
+    kept_items: int | None  # items with the largest noisy counts, which the map has; None: all
+
+
+class NoisyMap(NamedTuple):
+    """What is published; anything may be done with it."""
+
+    items: npt.NDArray[np.int64]  # which items the map has, rising, (kept,)
+    map: Singles  # from items to directions, (kept, directions)
+    counts: Singles  # sums of the clipped rows, (items,)
+
+
+def plan_bridge(
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation = Relation.ZERO_OUT_ONE_USER,
+    clip: float = 1.0,
+    counts_share: float = 0.1,
+    kept_items: int | None = None,
+) -> BridgePlan:
+    """How much Gaussian noise a map, and the counts before it, need for an epsilon at delta together. Opens no data.
+
+    Published are first the sums of the users' rows ``r_u`` (0/1, clipped to an L2 norm of ``clip``), and then
+    ``C = sum_u r_u q_u'`` over the items with the largest noisy sums, rows cut to these items and clipped to ``clip`` again;
+    ``q_u`` is the target's projection of the same user, of length 1 at most, and zero for one whom it does not know.
+
+    Sensitivity (L2 of either, Frobenius of the map), the projections being given: zeroing out a user's row moves the sums by at
+    most ``clip``, and the map by at most ``clip |q_u| <= clip``; replacing it by twice that. One rating moves a 0/1 row by 1, and
+    cutting a row to some columns and clipping it to a ball are projections, which bring no two points further apart: so it moves
+    both by at most 1, whatever ``clip``. With ``clip`` 1 rows are of unit length, and one rating costs what the user does.
+
+    Which items the map has depends on the noisy sums alone. The two releases compose exactly (Dong, Roth & Su 2022): squares of mu
+    add up, and ``counts_share`` of the sum is that of the counts.
+    """
+    if relation.unit not in (Unit.USER, Unit.RATING):
+        raise ValueError(
+            f"A map hides who has rated what, so users or ratings are protected, not {relation.value!r}. Take zero_out_one_user, "
+            "replace_one_user or change_one_rating."
+        )
+    check_sensitivity(clip)
+    if not 0 < counts_share < 1:
+        raise ValueError(
+            f"counts_share must lie between 0 and 1, got {counts_share}: what the counts take of the budget, e.g. 0.1."
+        )
+    if kept_items is not None and kept_items < 1:
+        raise ValueError(f"kept_items must be at least 1, or null for all items; got {kept_items}.")
+    sensitivity = {Relation.ZERO_OUT_ONE_USER: clip, Relation.REPLACE_ONE_USER: 2 * clip}.get(relation, 1.0)
+    mu = gauss_mu(epsilon, delta)
+    of_map, of_counts = (1 / (mu * math.sqrt(share)) for share in (1 - counts_share, counts_share))
+    return BridgePlan(
+        relation=relation,
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu,
+        sensitivity=sensitivity,
+        clip=clip,
+        noise_std=sensitivity * of_map,
+        event=ComposedEvent((GaussianEvent(of_map), GaussianEvent(of_counts))),
+        counts_share=counts_share,
+        counts_std=sensitivity * of_counts,
+        kept_items=kept_items,
+    )
+
+
+def noisy_map(
+    rows: csr_array, projections: npt.NDArray[np.floating[Any]], plan: BridgePlan, noise: NoiseSource
+) -> NoisyMap:
+    """The counts and the map of 0/1 rows (users, items) and projections (users, directions), noised as a plan says.
+
+    All numbers lie on the public lattice of their noise. Rows and projections are clipped here, whatever was done before; one user
+    is one row of both. Memory is that of the ratings and of the map.
+    """
+    if projections.ndim != 2 or len(projections) != rows.shape[0]:
+        raise ValueError(
+            f"Each of {rows.shape[0]} users has a projection, of zeros if there is none; got the shape {projections.shape}."
+        )
+    counts: Floats = np.asarray(clip_rows(rows, plan.clip).sum(axis=0), dtype=np.float64).ravel()
+    counts = round_to_lattice(counts + plan.counts_std * noise.normal(counts.shape), plan.counts_std)
+    kept = min(rows.shape[1], plan.kept_items or rows.shape[1])
+    items = np.sort(np.argsort(-counts, kind="stable")[:kept]).astype(np.int64)
+    clipped = clip_rows(csr_array(rows.tocsc()[:, items].tocsr()), plan.clip)
+    summed: Floats = np.asarray(clipped.T @ clip_vectors(projections[:, None, :], LONGEST)[:, 0, :])
+    summed = round_to_lattice(summed + plan.noise_std * noise.normal(summed.shape), plan.noise_std)
+    return NoisyMap(items, summed.astype(np.float32), counts.astype(np.float32))

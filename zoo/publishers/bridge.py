@@ -1,0 +1,195 @@
+"""BridgePublisher: a private map from a source's items to a target's directions, for people whom the target does not know yet."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from zoo.data.ratings import Ratings, index_of
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.audits.bridge import bridge_audit
+from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import Plain
+from zoo.privacy.record.texts import (
+    BINARY,
+    BRIDGE,
+    EVALUATED,
+    JOINT,
+    PROJECTIONS_GIVEN,
+    SETS_OPEN,
+    SETS_PUBLIC,
+    SEVERAL_NOISY,
+    TARGET_SIDE,
+    rows_of_bridge,
+)
+from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.projections import ProjectionPublisher
+from zoo.release.release import Release
+
+
+class BridgePublisher(Publisher):
+    """Releases ``C = sum_u r_u q_u' + sigma N``: what the users whom both parties know say of how their tastes go together.
+
+    ``r_u`` is a user's 0/1 row at the source, clipped to ``clip`` (of unit length by default), ``q_u`` the target's projection
+    of the same user, of length 1 at most. Before it, noisy sums of the rows are released, which choose the items that the map
+    has. Nobody's row is in the release, neither as it is nor noised: a person is scored with the map and the person's own row,
+    which is read only where it lies. See `Bridge`.
+
+    Who is protected: one user's data at the source, or one rating. Neighbours: ``zero_out_one_user``, ``replace_one_user`` or
+    ``change_one_rating``. Sensitivity, L2: ``clip`` for zero-out, twice that for replacement, 1 for a rating, of the sums and
+    of the map (Frobenius) alike, whatever the projections are. Afterwards: anything, as often as wanted. What a person is shown
+    is made with the map and the person's own row: that is *joint* differential privacy (the billboard model): all that others
+    are shown tells no more of the person than the map does; what the person is shown, and whoever sees it, may tell of the
+    person's own row.
+
+    The projections are private as well, those of the target's users, and have a record of their own: the target publishes them
+    (`ProjectionPublisher`, with an epsilon), and the source has ``received`` them. Or both domains lie at one place, for research:
+    ``fit`` makes the projections of the target's training ratings there, with or without noise.
+
+    References: Kearns, Pai, Roth & Ullman, *Mechanism Design in Large Games*, ITCS 2014 (joint privacy); Hsu et al., *Private
+    Matchings and Allocations*, STOC 2014 (the billboard). Not from a paper of cross-domain recommendation.
+
+    Args:
+        epsilon: Privacy loss of sums and map together.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        relation: `zero_out_one_user`, `replace_one_user` or `change_one_rating`.
+        clip: L2 norm that users' rows are clipped to: a public number. 1 makes all of unit length; larger ones let long rows count
+            more, which for one rating costs nothing.
+        kept_items: How many items the map has, those with the largest noisy sums; null: all.
+        counts_share: What the sums take of the budget, of the squared mu.
+        projections: Makes the projections where both domains lie at one place; null: `ProjectionPublisher` without noise.
+        received: Folder of the target's release of projections, where it has published them.
+        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
+            subtract the noise: the record then says `guarantee: none`.
+    """
+
+    joins_users = True
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float | None = None,
+        relation: Literal["zero_out_one_user", "replace_one_user", "change_one_rating"] = "zero_out_one_user",
+        clip: float = 1.0,
+        kept_items: int | None = 400,
+        counts_share: float = 0.1,
+        projections: ProjectionPublisher | None = None,
+        received: Path | None = None,
+        noise_seed: int | None = None,
+    ) -> None:
+        if projections is not None and received is not None:
+            raise ValueError("projections makes what received has: give one of them.")
+        self.epsilon, self.delta, self.relation, self.clip = epsilon, delta, Relation(relation), clip
+        self.kept_items, self.counts_share, self.noise_seed = kept_items, counts_share, noise_seed
+        self.projections = ProjectionPublisher() if projections is None else projections
+        self.received = None if received is None else Path(received)
+        self._given: Release | None = None
+        self._plan = partial(
+            plan_bridge,
+            epsilon=epsilon,
+            relation=self.relation,
+            clip=clip,
+            counts_share=counts_share,
+            kept_items=kept_items,
+        )
+        self._plan(delta=1e-5 if delta is None else delta)  # refuse bad settings now, before data are opened
+
+    def for_target(self, target: Ratings) -> BridgePublisher:
+        """The same with the projections of a target's training ratings, where these lie at the same place."""
+        if self.received is not None:
+            return self
+        made = copy.copy(self)
+        made._given = self.projections.publish(target, "target")
+        return made
+
+    @cached_property
+    def _from_file(self) -> Release | None:
+        return None if self.received is None else Release.load(self.received)
+
+    def _projected(self) -> Release | None:
+        """The target's release of projections, if it is at hand."""
+        given = self._given if self.received is None else self._from_file
+        if given is not None and given.kind != "embeddings":
+            raise ValueError(
+                f"{self.received} is a release of kind {given.kind!r}, and projections are of kind 'embeddings'. Ask the target "
+                f"for "
+                "what ProjectionPublisher makes."
+            )
+        return given
+
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """Two Gaussian releases, one after the other; only 0/1 ratings."""
+        plan = self._plan(delta=sizes.delta(self.delta))
+        given = self._projected()
+        inputs: dict[str, Plain] = {
+            "num_directions": self.projections.num_directions,
+            "item_damping": self.projections.item_damping,
+        }
+        if given is not None:
+            made = "at one place with the source's ratings (research)" if self.received is None else "by the target"
+            inputs = {
+                "num_directions": given.width,
+                "item_damping": given.record.public_inputs["item_damping"],
+                "projections": f"made {made}, under a record of their own: {given.record.summary()}",
+            }
+        inputs |= {
+            "row_clip": plan.clip,
+            "sigma": plan.noise_std,
+            "counts_share": plan.counts_share,
+            "counts_scale": plan.counts_std,
+            "kept_items": min(plan.kept_items or sizes.num_items, sizes.num_items),
+            "num_users": sizes.num_users,
+            "num_items": sizes.num_items,
+        }
+        several = () if plan.relation.unit is Unit.USER else (SEVERAL_NOISY,)
+        return PlannedRelease.of_plan(
+            BRIDGE,
+            plan,
+            self.noise_seed,
+            sizes,
+            partial(self._tensors, plan),
+            kind="map",
+            compositions=2,
+            public_inputs=inputs,
+            assumptions=(BINARY, SETS_PUBLIC, rows_of_bridge(plan.clip), PROJECTIONS_GIVEN),
+            not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_SIDE, *several),
+        )
+
+    def _tensors(self, plan: BridgePlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
+        given = self._projected()
+        if given is None:
+            raise ValueError(
+                "A bridge needs the projections of the target's users, and there are none. Set received to the release that the "
+                "target made with ProjectionPublisher, or use fit with both domains at one place."
+            )
+        if not source.binary:
+            raise ValueError(
+                f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1): a bridge is of who has "
+                f"what."
+            )
+        made = noisy_map(source.matrix, _of_users(given, source), plan, NoiseSource.of(self.noise_seed))
+        return {name: torch.from_numpy(part) for name, part in made._asdict().items()}
+
+    def audits(self) -> list[Audit]:
+        """The worst user, or rating, in two worlds."""
+        return [bridge_audit(BRIDGE, self._plan(delta=1e-5 if self.delta is None else self.delta))]
+
+
+def _of_users(given: Release, source: Ratings) -> npt.NDArray[np.float64]:
+    """The projections of the source's users, (users, directions); zeros of whom the target does not know."""
+    vectors = given.tensors["vectors"].flatten(1).double().numpy()
+    if not len(vectors):
+        return np.zeros((source.num_users, vectors.shape[1]))
+    rows = index_of(given.user_ids, source.user_ids)
+    found: npt.NDArray[np.float64] = vectors[np.maximum(rows, 0)] * (rows >= 0)[:, None]
+    return found

@@ -1,0 +1,120 @@
+"""ProjectionPublisher: what a target hands to a source that builds a bridge: its users' places in its own directions."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from zoo.data.directions import directions_of
+from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.events import NonPrivateEvent
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.audits.vectors import vectors_audit
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import Plain, unprotected_record
+from zoo.privacy.record.texts import (
+    CHOSEN_BLIND,
+    NOT_PROTECTED_BY_VECTORS,
+    OTHERS_GIVEN,
+    PROJECTIONS,
+    layers_clipped,
+)
+from zoo.privacy.rows.bridge import LONGEST
+from zoo.privacy.rows.vectors import VectorsPlan, noisy_vectors, plan_vectors
+from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+
+#: Why there is no guarantee where no noise is asked for.
+BARE = "the users' places are handed over without noise"
+
+
+class ProjectionPublisher(Publisher):
+    """Releases each user's place in the leading directions of a domain: the target's part of a bridge.
+
+    Who is protected: one user of the target, as far as the user's own place goes. Neighbours: ``zero_out_one_user`` or
+    ``replace_one_user``. Sensitivity, L2: 1 for zero-out, twice that for replacement, for places are no longer than 1. Afterwards:
+    anything, as often as wanted. What a user's ratings did to the directions, and so to everybody's place, is taken as given,
+    and the record says so as a condition. Users without ratings have a place of zeros, so the noise hides who has any. With
+    ``epsilon: null`` there is no noise and no guarantee.
+
+    It is run by the target, before the source builds the bridge; see `BridgePublisher`.
+
+    Args:
+        epsilon: Privacy loss; null: no noise and no guarantee.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        num_directions: Width of a place. Fewer carry less and are easier to protect.
+        item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 leaves
+            popular items all their weight.
+        relation: `zero_out_one_user` or `replace_one_user`.
+        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
+            subtract the noise: the record then says `guarantee: none`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        num_directions: int = 6,
+        item_damping: float = 0.5,
+        relation: Literal["zero_out_one_user", "replace_one_user"] = "zero_out_one_user",
+        noise_seed: int | None = None,
+    ) -> None:
+        if num_directions < 1 or not 0 <= item_damping <= 2:
+            raise ValueError(
+                f"num_directions must be at least 1 and item_damping lie in [0, 2]; got {num_directions} and {item_damping}."
+            )
+        if epsilon is None and (delta is not None or noise_seed is not None):
+            raise ValueError(
+                f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without. Set epsilon, e.g. "
+                "8.0, or leave them out."
+            )
+        self.epsilon, self.delta, self.relation = epsilon, delta, Relation(relation)
+        self.num_directions, self.item_damping, self.noise_seed = num_directions, item_damping, noise_seed
+        if epsilon is not None:
+            self._plan(1e-5 if delta is None else delta)  # refuse bad settings now, before data are opened
+
+    def _plan(self, delta: float) -> VectorsPlan:
+        assert self.epsilon is not None
+        return plan_vectors(epsilon=self.epsilon, delta=delta, clip=LONGEST, num_layers=1, relation=self.relation)
+
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """One Gaussian release of all users' places, or one that costs everything."""
+        inputs: dict[str, Plain] = {
+            "width": self.num_directions,
+            "item_damping": self.item_damping,
+            "num_users": sizes.num_users,
+            "num_items": sizes.num_items,
+            "num_layers": 1,
+        }
+        if self.epsilon is None:
+            record = unprotected_record(PROJECTIONS, BARE, sizes.done_before, public_inputs=inputs)
+            return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
+        plan = self._plan(sizes.delta(self.delta))
+        return PlannedRelease.of_plan(
+            PROJECTIONS,
+            plan,
+            self.noise_seed,
+            sizes,
+            partial(self._noisy, plan),
+            kind="embeddings",
+            public_inputs=inputs,
+            conditions=(OTHERS_GIVEN,),
+            assumptions=(layers_clipped(plan.clip), CHOSEN_BLIND),
+            not_protected=NOT_PROTECTED_BY_VECTORS,
+        )
+
+    def _bare(self, source: Ratings, _: str) -> Mapping[str, Tensor]:
+        places = directions_of(source.matrix, self.num_directions, self.item_damping).projections
+        return {"vectors": torch.from_numpy(places).float()[:, None, :]}
+
+    def _noisy(self, plan: VectorsPlan, source: Ratings, _: str) -> Mapping[str, Tensor]:
+        places = directions_of(source.matrix, self.num_directions, self.item_damping).projections
+        return {"vectors": torch.from_numpy(noisy_vectors(places[:, None, :], plan, NoiseSource.of(self.noise_seed)))}
+
+    def audits(self) -> list[Audit]:
+        """One user's place in two worlds; none where nothing is claimed."""
+        if self.epsilon is None:
+            return []
+        return [vectors_audit(PROJECTIONS, self._plan(1e-5 if self.delta is None else self.delta))]
