@@ -93,7 +93,7 @@ CLIENTS_AND_SERVER = (
     *edits_of(
         "zoo/methods/fedgcdr.py",
         ("tests/zoo/methods/test_fedgcdr.py",),
-        ("a cold user's own vector enters the graph", "* (self.target_rows.counts()[users] > 0)[:, None]", "* 1"),
+        ("a cold user's own vector enters the graph", "* (self.target_rows.counts_of(users) > 0)[:, None]", "* 1"),
         ("fine-tuning never begins", "self.current_epoch >= self.finetune_after", "self.current_epoch < 0"),
         ("fine-tuning moves attention and maps", "if self.tuning:\n            return {}", "if False:\n            return {}"),
         ("clients have one map", 'f"maps.{name}.{part}"][clients]', 'f"maps.{name}.{part}"][0 * clients]'),

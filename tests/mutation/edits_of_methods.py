@@ -8,6 +8,15 @@ ONE_BIT_MC, OF_ONE_BIT_MC = f"{METHODS_ROOM}/one_bit_mc", f"{OF_METHODS}/one_bit
 
 METHODS = (
     *edits_of(
+        f"{NN}/rows.py",
+        ("tests/contracts/test_methods.py",),
+        (
+            "everybody is counted for each batch",
+            "return self.starts[rows + 1] - self.starts[rows]",
+            "return self.counts()[rows]",
+        ),
+    ),
+    *edits_of(
         "zoo/metrics.py",
         ("tests/zoo/test_metrics_ranking.py",),
         (
@@ -277,6 +286,7 @@ METHODS = (
         (f"{OF_METHODS}/test_ease.py",),
         ("a wrong sign of all weights", "inverse / -inverse.diagonal()", "inverse / inverse.diagonal()"),
         ("an item is explained by itself", "solved.fill_diagonal_(0)", "solved.fill_diagonal_(1)"),
+        ("rows of many items count for more", "** -self.row_exponent", "** self.row_exponent"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/ganmf.py",
@@ -307,8 +317,8 @@ METHODS = (
         (f"{OF_METHODS}/test_pricdr.py",),
         (
             "users with history are scored by their source",
-            "cold = self.target_rows.counts()[users] == 0",
-            "cold = self.target_rows.counts()[users] > 0",
+            "cold = self.target_rows.counts_of(users) == 0",
+            "cold = self.target_rows.counts_of(users) > 0",
         ),
         ("alignment has a weight of 1", "self.alignment_weight * alignment", "alignment"),
     ),
@@ -390,6 +400,9 @@ METHODS = (
         (f"{OF_METHODS}/test_user_knn.py",),
         ("users vote for themselves", "kernel[own] = 0\n        return kernel", "return kernel"),
         ("sources count as much as the target", "alpha=self.source_weight", "alpha=1.0"),
+        ("powers lose the sign of a cosine", ".copysign_(cosines)", ""),
+        ("a power is taken of the target alone", "self._powered(cosine(users))", "cosine(users)"),
+        ("popular items are raised", "summed /= self.item_counts", "summed *= self.item_counts"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/sppg.py",
@@ -398,7 +411,7 @@ METHODS = (
         ("the critic lowers the scores of people", "losses: Tensor = -scores +", "losses: Tensor = scores +"),
         (
             "who has no rating is learned from",
-            "return losses * (self.target_rows.counts()[users] > 0)",
+            "return losses * (self.target_rows.counts_of(users) > 0)",
             "return losses",
         ),
     ),

@@ -105,6 +105,7 @@ RUNS = (
             "_Trials(folder, arguments, search.touches_source)",
             "_Trials(folder, arguments, False)",
         ),
+        ("choices are drawn with repeats", "if search.trials == search.combinations:", "if False:"),
         ("each trial publishes for itself", "*chosen, *self.released], self.folder", "*chosen], self.folder"),
         ("a search tests its last trial", "or value > self._best[0]", "or True"),
         ("a trial's files stay for the next", "path.name not in self._others", "False"),
@@ -210,6 +211,16 @@ RUNS = (
         f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_results.py", f"{OF_REPORT}/test_files.py"),
         ("a later seed may spend more", "max(run.spent[0] for", "min(run.spent[0] for"),
+    ),
+    *edits_of(
+        f"{REPORT}/results.py",
+        (f"{OF_REPORT}/test_command.py",),
+        ("cells of other tasks count", "if name.startswith(own)}", "}"),
+        ("a task alone has all tasks", "if task in names}", "}"),
+    ),
+    *edits_of(
+        f"{REPORT}/results.py",
+        (f"{OF_REPORT}/test_results.py", f"{OF_REPORT}/test_files.py"),
         (
             "runs of another benchmark are read",
             "!= digests.get(name)",

@@ -27,6 +27,8 @@ class Adversarial(Recommender):
     processes take each step together, with the mean of their gradients; what a loss reads of a whole batch is of each one's own.
     """
 
+    logs = frozenset({"train/discriminator_loss"})
+
     generator: nn.Module
     discriminator: nn.Module
 

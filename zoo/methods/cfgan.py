@@ -36,8 +36,10 @@ class CFGAN(Adversarial):
     CIKM 2018: vector-wise adversarial training, and its methods CFGAN_ZR, CFGAN_PM and CFGAN_ZP. Defaults are the settings that
     the authors of GANMF (Dervishaj & Cremonesi, SAC 2022) tuned for their own code of it on MovieLens 1M, user mode.
 
-    Departures: the players take turns batch by batch, on batches of one size (the code: epoch by epoch, and sizes of their
-    own). Each zero is sampled by itself with the probability of the scheme's ratio, where the code takes exactly that share.
+    Departures: the paper's generator minimises the log of being told from real ones; this one maximises the log of being taken for
+    one, whose slope does not vanish where it is told with ease. The players take turns batch by batch, on batches of one size (the
+    code: epoch by epoch, and sizes of their own). Each zero is sampled by itself with the probability of the scheme's ratio, where
+    the code takes exactly that share.
     Samples are drawn anew in each step, so in an epoch each player meets each user with one fresh sample. Scores are the
     generator's linear output. Users without history are not trained on.
 

@@ -176,6 +176,6 @@ class DARec(Recommender):
         own, of_rows, owners = logits[: len(users)], logits[len(users) :], made.owners[len(users) :]
         count = torch.bincount(owners, minlength=len(users))[:, None]
         from_rows = torch.zeros_like(own).index_add_(0, owners, of_rows) / count.clamp(min=1)
-        known = self.target_rows.counts()[users] > 0
+        known = self.target_rows.counts_of(users) > 0
         share = torch.where(known, self.source_share, 1.0)[:, None] * (count > 0)
         return torch.lerp(own, from_rows, share)

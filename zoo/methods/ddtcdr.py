@@ -176,7 +176,7 @@ class DDTCDR(Recommender):
             if self._linked(name).has_rows:
                 total = total + side.map.back(side.network.users(rows.clamp(min=0))) * present
                 count = count + present
-        replaced = (self.target_rows.counts()[users] == 0)[:, None] & (count > 0)
+        replaced = (self.target_rows.counts_of(users) == 0)[:, None] & (count > 0)
         return torch.where(replaced, total / count.clamp(min=1), own)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:

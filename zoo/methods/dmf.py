@@ -17,7 +17,7 @@ class DMF(TwoTowerRecommender):
     """Deep matrix factorisation: a user's rating row and an item's rating column, each through a tower; cosine.
 
     Target only. Reference: Xue et al., *Deep Matrix Factorization Models for Recommender Systems*, IJCAI 2017,
-    sections 3.2 and 3.3, as PriCDR uses it on the target domain (Chen et al., WWW 2022, section 4.2.2).
+    sections 3.2 and 3.3, as PriCDR uses it on the target domain (Chen et al., WWW 2022, section 4.4).
 
     Departures: the logit is ``scale`` times the cosine. A bare cosine (``scale`` 1, as released with PriCDR) keeps every
     sigmoid in [.27, .73] against targets that are mostly 0, and that one constant is worth more than a whole source

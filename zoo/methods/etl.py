@@ -167,7 +167,7 @@ class ETL(Adversarial):
     def score_all(self, users: Tensor) -> Tensor:
         """The target's own logits of all items, mixed with the cross logits; those alone where there is no target history."""
         net = self.generator
-        cold = (self.target_rows.counts()[users] == 0)[:, None]
+        cold = (self.target_rows.counts_of(users) == 0)[:, None]
         shared = net.users(users) * ~cold
         logits: Tensor = net.decoder(net.code(self.target_rows.bags(users), shared).relu())
         if not (self.cross_share or bool(cold.any())):

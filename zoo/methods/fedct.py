@@ -102,7 +102,7 @@ class FedCT(MixedFactors):
         Decoding is affine, so the mean of what is decoded is what is decoded from the mean.
         """
         encoded, present = super().mapped(users)
-        known = self._known()[users][:, None]
+        known = (self.target_rows.counts_of(users) > 0)[:, None]
         return torch.where(known, self._decoded(self.latents.means(users)), encoded), present
 
     def _decoded(self, latents: Tensor) -> Tensor:

@@ -76,6 +76,7 @@ class FedGCDR(FedGNN):
 
     reads = frozenset({"embeddings"})
     scores_cold_users = True
+    logs = frozenset({"train/attention/*"})
 
     tuned: Tensor  # what clients are scored by since fine-tuning began, (num_users, num_factors)
     tuning: Tensor  # whether it has begun, ()
@@ -284,7 +285,7 @@ class FedGCDR(FedGNN):
 
     def _own_of(self, users: Tensor) -> Tensor:
         """Vectors that enter the graph; of who has no history zeros, as nothing was learned of it."""
-        return self.factors[users] * (self.target_rows.counts()[users] > 0)[:, None]
+        return self.factors[users] * (self.target_rows.counts_of(users) > 0)[:, None]
 
     def layers(self, users: Tensor) -> Tensor:
         """What each layer makes of users (batch,), shape ``(batch, num_layers, num_factors)``."""
@@ -295,5 +296,5 @@ class FedGCDR(FedGNN):
     def scored_by(self, users: Tensor) -> Tensor:
         """The last layer's; since fine-tuning began, the own vector of who has history."""
         made = super().scored_by(users)
-        known = self.target_rows.counts()[users] > 0
+        known = self.target_rows.counts_of(users) > 0
         return torch.where((known & self.tuning)[:, None], self.tuned[users], made)

@@ -90,6 +90,8 @@ class FedGNN(Federated):
         noise_seed: Null: noise and samples of the operating system. A number repeats them, and the guarantee is none.
     """
 
+    logs = frozenset({"train/clients_left_out"})
+
     lr: float
     factors: Tensor  # each client's own vector, (num_users, num_factors)
 

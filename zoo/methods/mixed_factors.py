@@ -131,7 +131,7 @@ class MixedFactors(Recommender):
         """What users (batch,) are scored by, shape ``(batch, num_factors)``."""
         mapped, present = (self.kept["mapped"][users], self.kept["present"][users]) if self.kept else self.mapped(users)
         own = self.own_factors(users)
-        known = torch.where(self._known()[users][:, None], self.mix(own, mapped, self.share), mapped)
+        known = torch.where((self.target_rows.counts_of(users) > 0)[:, None], self.mix(own, mapped, self.share), mapped)
         return torch.where(present[:, None], known, own)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:

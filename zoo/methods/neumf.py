@@ -14,6 +14,7 @@ from zoo.data.batches import Batch, PairBatch
 from zoo.nn.factors import GMF, PairMLP
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender
+from zoo.run_folder import load_tensors
 from zoo.target_data import ReleaseMismatchError, Sizes
 
 Parts = Literal["both", "gmf", "mlp"]
@@ -163,8 +164,9 @@ class NeuMF(Recommender):
                 f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part} first; it keeps "
                 "checkpoints/best.ckpt."
             )
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        found, kept = checkpoint["state_dict"], checkpoint.get("zoo")
+        checkpoint = load_tensors(path)
+        checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
+        found, kept = checkpoint.get("state_dict", {}), checkpoint.get("zoo")
         own = getattr(self, part)
         wanted = {f"{part}.{name}": values.shape for name, values in own.state_dict().items()}
         wanted |= {"head.weight": torch.Size((1, own.width)), "head.bias": torch.Size((1,))}

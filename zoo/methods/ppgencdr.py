@@ -97,7 +97,7 @@ class PPGenCDR(TwoTowerRecommender):
 
     def _profiles(self, users: Tensor, own: Tensor, code: Tensor, present: Tensor) -> Tensor:
         """Target factor and code of users (batch,) in one, shape ``(batch, dim)``."""
-        known = self.target_rows.counts()[users] > 0
+        known = self.target_rows.counts_of(users) > 0
         share = torch.where(known, self.source_share, 1.0) * present
         return torch.lerp(own, code, share[:, None])
 

@@ -24,7 +24,7 @@ class PriCDR(TwoTowerRecommender):
     above 0 the code is also trained for that, by cross-entropy of its own scores on users who have both.
 
     Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
-    Recommendation*, WWW 2022, section 4.2, equations 4 to 8.
+    Recommendation*, WWW 2022, section 4.4, equations 5 to 8.
 
     Departures: the logit is ``scale`` times the cosine (see ``DMF``; 1 is as released). Alignment is row by row as in
     equation 7, where the released code aligns everybody with everybody. The cross-entropy has the minus sign that
@@ -84,7 +84,7 @@ class PriCDR(TwoTowerRecommender):
     def user_factors(self, users: Tensor) -> Tensor:
         """Target factors of users (batch,), source codes where there is no target history."""
         factors = self.towers.users(self.target_rows, users)
-        cold = self.target_rows.counts()[users] == 0
+        cold = self.target_rows.counts_of(users) == 0
         if bool(cold.any()):
             code, _ = self.source_side.mean_code(self.all_source_rows(users), factors)
             factors = torch.where(cold[:, None], code, factors)

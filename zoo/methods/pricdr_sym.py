@@ -90,7 +90,7 @@ class PriCDRSym(Recommender):
     def score_all(self, users: Tensor) -> Tensor:
         """Decoded logits of all items, from the source code where there is no target history."""
         codes = self.encoder(self.target_rows.bags(users)) + self.user_embedding(users)
-        cold = self.target_rows.counts()[users] == 0
+        cold = self.target_rows.counts_of(users) == 0
         if bool(cold.any()):
             source, _ = self.source_side.mean_code(self.all_source_rows(users), codes)
             codes = torch.where(cold[:, None], source, codes)

@@ -200,7 +200,7 @@ class SPPG(Recommender):
         scores = self.critic(items, weights, self.generator.embedding(users).detach())
         losses: Tensor = -scores + self._added("critic", {"real_scores": scores})
         # Somebody without data adds nothing: that is what a user who is zeroed out does.
-        return losses * (self.target_rows.counts()[users] > 0)
+        return losses * (self.target_rows.counts_of(users) > 0)
 
     def _generator_step(self, optimizer: Optimizer) -> None:
         optimizer.zero_grad()

@@ -18,7 +18,7 @@ def perceptron(dims: Sequence[int]) -> nn.Sequential:
 class RowAutoencoder(nn.Module):
     """Encodes a row, decodes the rectified code with the mirrored widths.
 
-    Reference: Chen et al., PriCDR (WWW 2022), section 4.2.1. The code is returned before its rectification: that is
+    Reference: Chen et al., PriCDR (WWW 2022), section 4.4. The code is returned before its rectification: that is
     what is aligned with the target's factors, which can be negative. ``dropout`` leaves out numbers of a row while training.
     """
 
@@ -43,7 +43,7 @@ class AlignedSources(nn.Module):
 
     ``widths`` are those of each source's rows, by name; the last of ``dims`` is that of the target's factors.
 
-    Reference: Chen et al., PriCDR (WWW 2022), equations 4 and 7; several sources are summed.
+    Reference: Chen et al., PriCDR (WWW 2022), equations 5 and 7; several sources are summed.
     """
 
     def __init__(self, widths: Mapping[str, int], dims: Sequence[int], dropout: float) -> None:

@@ -38,7 +38,7 @@ class Read(NamedTuple):
             factors: Factors of all items, shape ``(items, dim)``.
         """
         some, place = torch.unique(index.clamp(min=0), return_inverse=True)
-        counts = rows.counts()[some]
+        counts = rows.counts_of(some)
         means = rows.bags(some).times(factors) / counts.clamp(min=1)[:, None]
         return cls(means[place], (index >= 0) & (counts > 0)[place])
 

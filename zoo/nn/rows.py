@@ -75,6 +75,10 @@ class SparseRows(nn.Module):
         """Entries in each row, shape ``(rows,)``."""
         return self.starts.diff()
 
+    def counts_of(self, rows: Tensor) -> Tensor:
+        """Entries in some rows (any shape), of that shape; what the others have is not worked out."""
+        return self.starts[rows + 1] - self.starts[rows]
+
     def transposed(self) -> SparseRows:
         """The columns as rows, the entries of each in the order of the rows they come from."""
         order = self.items.argsort(stable=True)
@@ -89,7 +93,7 @@ class SparseRows(nn.Module):
         of every method is read so: a loop over rows in Python would cost more than the networks.
         """
         begin = self.starts[index]  # (batch,)
-        lengths = self.starts[index + 1] - begin
+        lengths = self.counts_of(index)
         offsets = lengths.cumsum(0) - lengths
         shift = torch.repeat_interleave(begin - offsets, lengths)  # (entries of the batch,)
         position = shift + torch.arange(len(shift), device=shift.device)

@@ -23,6 +23,19 @@ def fitted(method: Method, epochs: int, batch_size: int = 64) -> tuple[Method, T
     return method, trainer
 
 
+@torch.no_grad()
+def test_entries_are_left_out_of_rows_and_of_columns_as_each_is_asked_to() -> None:
+    """While training alone."""
+    users, items = torch.arange(120), torch.arange(60)
+    for user, item in ((0.5, 0.0), (0.0, 0.5)):
+        method, _ = fitted(DMF(dims=(8, 4), input_dropout=user, item_dropout=item), 0)
+        for training in (True, False):
+            method.train(training)
+            twice = [(method.user_factors(users), method.towers.items(method.target_columns, items)) for _ in range(2)]
+            same = [torch.equal(one, other) for one, other in zip(*twice, strict=True)]
+            assert same == [not training or user == 0, not training or item == 0]
+
+
 def test_all_items_are_learned_from_as_on_the_dense_matrix() -> None:
     seed_everything(0)
     method, _ = fitted(DMF(dims=(8, 4), scale=3.0), 0)

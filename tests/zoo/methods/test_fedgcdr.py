@@ -125,7 +125,7 @@ def test_a_round_is_that_of_each_client_alone(
     monkeypatch.setattr(fedgnn, "unowned_items", lambda *asked: seen.append(unowned_items(*asked)) or seen[-1])
     clients = clients_of(method)
     updates, vectors, losses = method.play(clients)
-    drawn = seen[0].split(method.target_rows.counts()[clients].tolist())
+    drawn = seen[0].split(method.target_rows.counts_of(clients).tolist())
     for place, user in enumerate(clients.tolist()):
         loss, moves = Alone(method, user, drawn[place].flatten().tolist()).moves()
         assert float(losses[place]) == pytest.approx(loss)

@@ -157,6 +157,12 @@ def test_pretrained_parts_that_do_not_fit_are_refused(parts: dict[str, Any], tmp
         FileNotFoundError, match=r"No checkpoint at pretrained_gmf .*none\.ckpt\. Fit a run with parts: gmf"
     ):
         run(NeuMF(**SMALL, pretrained_gmf=tmp_path / "none.ckpt", pretrained_mlp=mlp), tmp_path)
+    (tmp_path / "half.ckpt").write_bytes(Path(gmf).read_bytes()[:-500])
+    with pytest.raises(ValueError, match=r"half\.ckpt is no checkpoint, or is damaged \(BadZipFile\)\."):
+        run(NeuMF(**SMALL, pretrained_gmf=tmp_path / "half.ckpt", pretrained_mlp=mlp), tmp_path)
+    torch.save([1], tmp_path / "list.ckpt")
+    with pytest.raises(ValueError, match=r"pretrained_gmf must be a checkpoint of NeuMF .*list\.ckpt holds \[\]"):
+        run(NeuMF(**SMALL, pretrained_gmf=tmp_path / "list.ckpt", pretrained_mlp=mlp), tmp_path)
     with pytest.raises(
         ValueError, match="pretrained_gmf must be a checkpoint of NeuMF with parts: gmf and as many layers"
     ):

@@ -25,7 +25,7 @@ def test_nobody_is_too_new_for_it() -> None:
     data = Synthetic(num_users=120, num_items=60, seed=0, evaluation=Evaluation(split="cold_start"))
     trainer.test(method, datamodule=data, verbose=False)
     cold = data.test.users
-    assert (method.target_rows.counts()[cold] == 0).all()
+    assert (method.target_rows.counts_of(cold) == 0).all()
     assert method.can_score(cold).all()
     assert torch.equal(method.ranking_scores(cold), method.score_all(cold))
 

@@ -121,13 +121,14 @@ def test_each_client_has_parameters_of_its_own(attention: Attention) -> None:
     """Client 2's are changed, and nobody else's vectors."""
     graphs = made(attention)
     copies = graphs.copies(4)
-    assert torch.equal(graphs(USERS, ITEMS, OWNERS, copies=copies).users, graphs(USERS, ITEMS, OWNERS).users)
+    same, close = graphs(USERS, ITEMS, OWNERS).users, {"rtol": 1e-12, "atol": 1e-12}  # other sums on other processors
+    torch.testing.assert_close(graphs(USERS, ITEMS, OWNERS, copies=copies).users, same, **close)
     for name in copies:
         changed = {**copies, name: copies[name].clone()}
         changed[name][2] += 0.5
-        moved = (graphs(USERS, ITEMS, OWNERS, copies=changed).users - graphs(USERS, ITEMS, OWNERS).users).abs()
+        moved = (graphs(USERS, ITEMS, OWNERS, copies=changed).users - same).abs()
         assert float(moved[2].sum()) > 1e-3
-        assert torch.equal(moved[[0, 1, 3]], torch.zeros(3, LAYERS, DIM))
+        assert float(moved[[0, 1, 3]].max()) < 1e-12
 
 
 def test_gradients_reach_virtual_users_and_every_parameter() -> None:

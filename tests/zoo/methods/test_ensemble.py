@@ -1,0 +1,283 @@
+"""Ensemble: sums written out by hand, members from runs, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from pytorch_lightning.callbacks import EarlyStopping
+from scipy.stats import zscore
+
+import zoo
+from datamodules import Evaluation, Synthetic
+from zoo import DMF, EASE, Ensemble, Plaintext, PriCDR, Recommender, UserKNN
+from zoo.methods import members
+from zoo.methods.members import KeepBest, Member
+from zoo.run_folder import BEST
+from zoo.runs.fitting import Run
+from zoo.target_data import ReleaseMismatchError
+
+SIZE: dict[str, Any] = {"num_users": 60, "num_items": 40, "ratings_per_user": 8, "seed": 3}
+
+
+def trained(method: Recommender, folder: Path, **settings: Any) -> Run:  # noqa: ANN401
+    data = Synthetic(**SIZE | settings.pop("data", {}))
+    settings = {"max_epochs": 9, "accelerator": "cpu", "enable_progress_bar": False} | settings
+    return zoo.fit(method, data, runs=folder, **settings)
+
+
+def alone(method: Recommender, **settings: Any) -> Member:  # noqa: ANN401
+    """A member that reads no release."""
+    return Member(method, releases=False, **settings)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Three members, one of them twice."""
+    made = Ensemble(
+        {
+            "EASE": Member(EASE(20.0)),
+            "UserKNN": alone(UserKNN()),
+            "DMF": Member(DMF(dims=(8, 4)), copies=2, max_epochs=3, batch_size=16),
+        }
+    )
+    return trained(made, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def ease(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(EASE(20.0), tmp_path_factory.mktemp("ease"))
+
+
+def ensemble(run: Run) -> Ensemble:
+    assert isinstance(run.method, Ensemble)
+    return run.method.eval()
+
+
+def figures(run: Run, name: str) -> list[float]:
+    """What was logged under a name, epoch by epoch."""
+    return pl.read_csv(run.folder / "metrics.csv").filter(pl.col(name).is_not_null())[name].to_list()
+
+
+@torch.no_grad()
+def test_the_score_is_the_weighted_sum_of_standardised_rows(run: Run) -> None:
+    """Against scipy's, copies averaged."""
+    method, users = ensemble(run), torch.tensor([5, 0, 59])
+    weights = dict(zip(method.members, method.weights.tolist(), strict=True))
+    assert sum(weights.values()) == pytest.approx(1.0)
+    rows: dict[str, list[Any]] = {}
+    for name, copy in zip(method.owners, method.copies, strict=True):
+        rows.setdefault(name, []).append(zscore(copy.eval().score_all(users).double().numpy(), axis=1))
+    assert [len(found) for found in rows.values()] == [1, 1, 2]
+    expected = sum(weights[name] * np.mean(found, axis=0) for name, found in rows.items())
+    assert np.allclose(method.score_all(users).numpy(), expected, atol=1e-4)
+
+
+def test_weights_are_chosen_by_what_validation_logs(run: Run) -> None:
+    """What the selection found is what the epoch's validation finds; and no member alone is worth more."""
+    by_epoch = figures(run, "val/ndcg@10")
+    assert len(by_epoch) == 4
+    assert by_epoch[2] == by_epoch[1], "a bag counts once it is complete"
+    for name in ("EASE", "UserKNN"):
+        assert by_epoch[-1] >= figures(run, f"members/{name}/ndcg@10")[-1] - 1e-6
+    assert by_epoch[0] == pytest.approx(figures(run, "members/EASE/ndcg@10")[0], abs=1e-6)
+    weights = [figures(run, f"members/{name}/weight")[-1] for name in ("EASE", "UserKNN", "DMF")]
+    assert weights == pytest.approx(ensemble(run).weights.tolist(), abs=1e-6)
+
+
+def test_copies_are_trained_from_weights_of_their_own(run: Run) -> None:
+    first, second = ensemble(run).copies[2:]
+    assert not torch.equal(first.score_all(torch.arange(9)), second.score_all(torch.arange(9)))
+
+
+def test_a_member_is_kept_at_its_best_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[KeepBest] = []
+
+    class Noted(KeepBest):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[float] = []
+            kept.append(self)
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401  Lightning's signature
+            super().on_validation_end(trainer, pl_module)
+            self.seen.append(float(trainer.callback_metrics["val/ndcg@10"]))
+
+    monkeypatch.setattr(members, "KeepBest", Noted)
+    member = Member(DMF(dims=(8, 4), lr=0.1), max_epochs=30, patience=1, batch_size=32)
+    found = trained(Ensemble({"DMF": member}), tmp_path)
+    seen = kept[0].seen
+    assert seen.index(max(seen)) < len(seen) - 1, "the last epoch is the best, and this shows nothing"
+    assert len(seen) == min(seen.index(max(seen)) + 2, 30)
+    assert figures(found, "val/ndcg@10")[-1] == pytest.approx(max(seen), abs=1e-6)
+    assert figures(found, "members/DMF/epoch") == [seen.index(max(seen)) + 1]
+
+
+def test_given_weights_are_taken(tmp_path: Path) -> None:
+    parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
+    found = trained(Ensemble(parts, weights={"UserKNN": 0.5, "EASE": 1.5}), tmp_path)
+    assert ensemble(found).weights.tolist() == [0.75, 0.25]
+
+
+def test_without_validation_all_weights_are_equal(tmp_path: Path) -> None:
+    parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
+    found = trained(Ensemble(parts), tmp_path, data={"evaluation": Evaluation(split="random1")})
+    assert ensemble(found).weights.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.slow
+def test_all_items_are_ranked_where_no_candidates_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a few cases, where scores of all would be too many."""
+    evaluation = Evaluation(num_candidates=0)
+    parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
+    found = trained(Ensemble(parts), tmp_path / "all", data={"evaluation": evaluation})
+    best = max(figures(found, f"members/{name}/ndcg@10")[-1] for name in parts)
+    assert figures(found, "val/ndcg@10")[-1] >= best - 1e-6
+    monkeypatch.setattr("zoo.methods.ensemble.MOST_SCORES", 20 * 40)
+    thinned = trained(Ensemble(parts), tmp_path / "few", data={"evaluation": evaluation})
+    assert figures(thinned, "members/EASE/ndcg@10")[0] != figures(found, "members/EASE/ndcg@10")[0]
+
+
+@pytest.mark.slow
+def test_a_run_is_taken_as_it_is(run: Run, ease: Run, tmp_path: Path) -> None:
+    """By its folder or its checkpoint; afterwards nobody needs it any more."""
+    there = shutil.copytree(ease.folder, tmp_path / "ease")
+    parts = {"a": Member(run=str(there)), "b": Member(run=str(there / BEST)), "c": alone(UserKNN())}
+    found = trained(Ensemble(parts), tmp_path / "runs", max_epochs=1)
+    users = torch.arange(60)
+    copies = ensemble(found).copies
+    for copy in copies[:2]:
+        assert torch.equal(copy.score_all(users), ease.method.score_all(users))
+    assert ensemble(found).finished.all()
+    expected = zoo.load(found.folder).recommend(["u0003"], k=5)
+    shutil.rmtree(there)
+    assert zoo.load(found.folder).recommend(["u0003"], k=5).equals(expected)
+    whole = zoo.export(found.folder, tmp_path / "bundle", with_user_ids=True, with_ratings=True)
+    assert zoo.load(whole).recommend(["u0003"], k=5).equals(expected)
+    with pytest.raises(ValueError, match=r"No member can be taken from '.*ease'.*is no checkpoint of a run"):
+        trained(Ensemble(parts), tmp_path / "gone")
+
+
+def test_a_run_of_other_data_is_refused(ease: Run, tmp_path: Path) -> None:
+    parts = {"EASE": Member(run=str(ease.folder))}
+    with pytest.raises(ReleaseMismatchError, match=r"EASE was trained on other data.*differ: \['music'\]"):
+        trained(Ensemble(parts), tmp_path, data={"seed": 4, "evaluation": Evaluation(split="random2")})
+
+
+def test_what_a_run_was_trained_on_is_held_against_the_data_at_hand() -> None:
+    kept = {"digests": {"music": "m", "book": "b"}, "sizes": {"sources": {"book": {"width": 3}}}, "paths": {}}
+    checkpoint = {"zoo": kept, "state_dict": {}}
+    sizes, digests = {"sources": {"book": {"width": 3}}}, {"music": "m", "book": "b"}
+    knn = UserKNN()
+    members.take(knn, checkpoint, sizes, digests)
+    members.take(knn, checkpoint, sizes, digests | {"film": "f"})
+    for other in ({"music": "m", "book": "another"}, {"music": "another", "book": "b"}, {"music": "m"}):
+        with pytest.raises(ReleaseMismatchError, match=r"UserKNN was trained on other data or releases"):
+            members.take(knn, checkpoint, sizes, other)
+    with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\]"):
+        members.take(knn, checkpoint, {"sources": {}}, digests)
+
+
+@pytest.mark.slow
+def test_a_run_of_another_release_is_refused(tmp_path: Path) -> None:
+    """Two releases cost more than the one that the record of the run lists."""
+    knn = trained(UserKNN(), tmp_path / "knn", publisher=Plaintext())
+    parts = {"UserKNN": Member(run=str(knn.folder)), "EASE": Member(EASE(20.0))}
+    same = {"book": knn.folder / "releases" / "book"}
+    found = trained(Ensemble(parts), tmp_path / "same", data={"releases": same})
+    assert torch.equal(ensemble(found).copies[0].score_all(torch.arange(9)), knn.method.score_all(torch.arange(9)))
+    with pytest.raises(ReleaseMismatchError, match=r"differ: \['book'\].*no more privacy than that release"):
+        trained(Ensemble(parts), tmp_path / "other", publisher=zoo.Shuffled(Plaintext(), seed=1))
+
+
+def test_members_read_releases_where_they_are_asked_to() -> None:
+    both = Ensemble({"a": Member(UserKNN()), "b": Member(EASE())})
+    assert both.reads == UserKNN.reads
+    assert both.scores_by_rows
+    assert both.scores_cold_users
+    assert Ensemble({"a": alone(UserKNN()), "b": Member(EASE())}).reads == frozenset()
+    assert UserKNN().reads == {"rows", "ratings"}
+
+
+@torch.no_grad()
+def test_a_member_adds_nothing_for_whom_it_cannot_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EASE, "score_all", lambda _, users: torch.arange(40.0).expand(len(users), -1))
+    parts = {"EASE": Member(EASE()), "UserKNN": Member(UserKNN())}
+    cold = {"evaluation": Evaluation(split="cold_start")}
+    found = trained(Ensemble(parts, weights={"EASE": 0.5, "UserKNN": 0.5}), tmp_path, data=cold, publisher=Plaintext())
+    method = ensemble(found)
+    users = found.data.test.users[:4]
+    expected = 0.5 * zscore(method.copies[1].score_all(users).double().numpy(), axis=1)
+    assert np.allclose(method.score_all(users).numpy(), expected, atol=1e-4)
+    assert method.can_score(users).all()
+
+
+def test_early_stopping_is_refused(tmp_path: Path) -> None:
+    stop = EarlyStopping("val/ndcg@10", mode="max")
+    with pytest.raises(ValueError, match=r"Members stop by their own patience: leave it out"):
+        trained(Ensemble({"EASE": Member(EASE())}), tmp_path, callbacks=[stop])
+
+
+@pytest.mark.slow
+def test_too_few_epochs_are_told(tmp_path: Path) -> None:
+    parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
+    with pytest.warns(UserWarning, match=r"max_epochs is 1, .* and 2 are to be trained: the last are left out"):
+        found = trained(Ensemble(parts), tmp_path, max_epochs=1)
+    assert ensemble(found).weights.tolist() == [1.0, 0.0]
+
+
+def test_a_member_that_makes_noise_of_its_own_after_all_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EASE, "privacy_record", lambda _: "a record")
+    with pytest.raises(ValueError, match=r"EASE adds noise of its own"):
+        trained(Ensemble({"EASE": Member(EASE())}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        (lambda: Member(zoo.SPPG(epsilon=8.0)), r"SPPG adds noise of its own in training.*set its epsilon to null"),
+        (lambda: Member(zoo.FedGNN(epsilon=8.0, clip=1.0)), r"FedGNN adds noise of its own"),
+        (lambda: Member(zoo.OneBitMC(tau=2.0)), r"OneBitMC learns from signs"),
+        (lambda: Member(Ensemble({"EASE": Member(EASE())})), r"An Ensemble is no member of another"),
+        (lambda: Member(), r"A member is a method or a run, one of the two; got None and None"),
+        (lambda: Member(EASE(), run="runs/EASE/version_0"), r"one of the two; got EASE"),
+        (lambda: Member(run="x", copies=2), r"copies is 2, and a run is one model"),
+        (lambda: Member(EASE(), patience=0), r"patience and batch_size must be at least 1; got 1, 150, 0 and None"),
+    ],
+)
+def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=said):
+        Ensemble({"one": member()})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"members": {}}, r"members must name at least one"),
+        ({"members": {"a/b": Member(EASE())}}, r"letters, digits, - and _; got \['a/b'\]"),
+        ({"rounds": 0}, r"rounds must be at least 1, got 0"),
+        ({"weights": {"b": 1.0}}, r"one for each of \['a'\], none negative and not all 0; got \{'b': 1.0\}"),
+        ({"weights": {"a": -1.0}}, r"none negative"),
+        ({"weights": {"a": 0.0}}, r"not all 0"),
+        ({"members": {"a": {"methods": None}}}, r"got \['methods'\]"),
+        ({"members": {"a": {"method": {"class_path": "os.system"}}}}, r"'os.system' is no method of the zoo"),
+        ({"members": {"a": {"method": {"class_path": "antigravity.X"}}}}, r"nor of a package that is imported"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Ensemble(**{"members": {"a": Member(EASE())}} | settings)
+
+
+@pytest.mark.slow
+def test_members_that_read_releases_share_one(tmp_path: Path) -> None:
+    """The record of the run lists each release once, however many read it."""
+    parts = {"PriCDR": Member(PriCDR(dims=(8, 4)), copies=2, max_epochs=1), "UserKNN": Member(UserKNN())}
+    found = trained(Ensemble(parts), tmp_path, publisher=zoo.NoisyRows(epsilon=8.0))
+    assert list(json.loads((found.folder / "privacy.json").read_text())) == ["book"]

@@ -1,0 +1,236 @@
+"""Members of an ensemble: what each is, how it is trained by itself, and how one is taken from a run."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
+from pytorch_lightning.callbacks import EarlyStopping
+from torch import Tensor
+
+from zoo.data.batches import Batch
+from zoo.data.training import Batches, training_batches
+from zoo.metrics import SELECTION_METRIC
+from zoo.recommender import Recommender
+from zoo.run_folder import BEST, plain
+from zoo.target_data import ReleaseMismatchError, Sizes
+
+
+@dataclass(frozen=True)
+class Member:
+    """A method of an ensemble: one that is trained here, or the best epoch of a run.
+
+    Attributes:
+        method: What is trained here; null where ``run`` is given.
+        run: Folder of a run, or a checkpoint of one, whose weights are taken as they are.
+        copies: How many of it are trained, from weights and in an order of batches of their own; the mean of their standardised
+            scores is one member's (bagging, without drawing users anew).
+        max_epochs: Epochs of each copy at most; a closed form ends by itself.
+        patience: A copy's training ends after so many epochs without a better validation NDCG@10.
+        batch_size: Users or observed pairs in a batch; null: as the data have it.
+        releases: Whether it reads the releases of the run; false: it learns from the target alone, whatever it could read.
+    """
+
+    method: Recommender | None = None
+    run: str | None = None
+    copies: int = 1
+    max_epochs: int = 150
+    patience: int = 10
+    batch_size: int | None = None
+    releases: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.method is None) == (self.run is None):
+            raise ValueError(f"A member is a method or a run, one of the two; got {self.method} and {self.run!r}.")
+        if min(self.copies, self.max_epochs, self.patience, 1 if self.batch_size is None else self.batch_size) < 1:
+            raise ValueError(
+                f"copies, max_epochs, patience and batch_size must be at least 1; got {self.copies}, {self.max_epochs}, "
+                f"{self.patience} and {self.batch_size}."
+            )
+        if self.run is not None and self.copies > 1:
+            raise ValueError(f"copies is {self.copies}, and a run is one model. Name each run as a member of its own.")
+
+    @classmethod
+    def of(cls, given: Member | Mapping[str, Any]) -> Member:
+        """A member, or one made of its settings as a bundle or a checkpoint keeps them; nothing is imported for it."""
+        if isinstance(given, Member):
+            return given
+        if unknown := set(given) - {field.name for field in fields(cls)}:
+            raise ValueError(f"A member has {[field.name for field in fields(cls)]}; got {sorted(unknown)}.")
+        settings = given.get("method")
+        method = settings if settings is None or isinstance(settings, Recommender) else method_of(settings)
+        return cls(**{**given, "method": method})
+
+    def made(self) -> Recommender:
+        """A new copy of its method, without weights."""
+        made = method_of(plain(self.method))
+        if not self.releases:
+            made.reads = frozenset()
+        return made
+
+    def found(self) -> Member:
+        """Itself, with the method of its run in the place of the run's path.
+
+        Raises:
+            ValueError: There is no checkpoint of a run.
+        """
+        return self if self.run is None else replace(self, method=method_in(checkpoint_in(self.run)), run=None)
+
+
+def method_of(settings: Mapping[str, Any]) -> Recommender:
+    """The method that plain settings name, of the zoo or of a module that is imported already."""
+    name = str(settings.get("class_path"))
+    package, _, last = name.rpartition(".")
+    there = sys.modules.get(package or "zoo")
+    # The zoo imports its own names when they are asked for; of others what they have already is taken.
+    found = getattr(there, last, None) if there is sys.modules["zoo"] else vars(there).get(last) if there else None
+    if not (isinstance(found, type) and issubclass(found, Recommender)):
+        raise ValueError(
+            f"{name[:200]!r} is no method of the zoo, nor of a package that is imported. If you trust its package, import that "
+            "first."
+        )
+    return found(**settings.get("init_args") or {})
+
+
+def checkpoint_in(run: str) -> dict[str, Any]:
+    """What the checkpoint of a run holds, by its folder or its own path; a `ValueError` if there is none."""
+    path = Path(run) / BEST if Path(run).is_dir() else Path(run)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        if not {"zoo", "state_dict", "hyper_parameters"} <= found.keys():
+            raise KeyError("zoo")
+    except Exception as error:  # whatever a missing, damaged or other file leads to
+        raise ValueError(
+            f"No member can be taken from {run!r}: {path} is no checkpoint of a run ({type(error).__name__}). Give the folder of a "
+            "run, such as runs/DMF/version_0, or a checkpoint of it."
+        ) from error
+    return {**found}
+
+
+def method_in(checkpoint: Mapping[str, Any]) -> Recommender:
+    """The method that a checkpoint is of, without its weights."""
+    kept = {**checkpoint["hyper_parameters"]}
+    name = kept.pop("_class_path", None)
+    return method_of({"class_path": name, "init_args": {k: v for k, v in kept.items() if not k.startswith("_")}})
+
+
+def take(
+    method: Recommender, checkpoint: Mapping[str, Any], sizes: Mapping[str, Any], digests: Mapping[str, str]
+) -> None:
+    """Give a method, built for the sizes of the data at hand, the weights of a run on just these data and releases.
+
+    Raises:
+        ReleaseMismatchError: The run was of other ratings, or of another release: two releases cost more than one, and their sum
+            is in no record of this run.
+    """
+    kept = checkpoint["zoo"]
+    differing = [name for name, digest in kept["digests"].items() if digests.get(name) != digest]
+    sources = kept["sizes"]["sources"]
+    if differing or any(sizes["sources"].get(name) != size for name, size in sources.items()):
+        raise ReleaseMismatchError(
+            f"The run of a {type(method).__name__} was trained on other data or releases than those at hand; these differ: "
+            f"{differing or sorted(sources)}. Members share one split and one release of each source, so that the ensemble costs "
+            f"no more privacy than that release. Its releases lay at {kept['paths'] or 'no path'}: train with those, or train the "
+            "member here."
+        )
+    method.load_state_dict(checkpoint["state_dict"])
+
+
+def copy_sizes(sizes: Sizes, method: Recommender) -> Sizes:
+    """The sizes that a method is built from: without sources where it reads none."""
+    return sizes if method.reads else {**sizes, "sources": {}}
+
+
+class MemberData(LightningDataModule):
+    """The data of an ensemble as one copy sees them: the same ratings, releases and validation, with batches of its own."""
+
+    def __init__(self, data: Any, sizes: Sizes, batch_size: int | None, number: int) -> None:  # noqa: ANN401  any datamodule
+        super().__init__()
+        self.whole, self.sizes = data, sizes
+        self.batch_size = data.batch_size if batch_size is None else batch_size
+        self.seed = data.split_seed + number  # copies take their batches in other orders
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever a method asks of its data
+        return getattr(self.__dict__["whole"], name)
+
+    def train_dataloader(self) -> Batches[Batch]:
+        """The batches of an epoch, of the form that the member wants."""
+        trainer: Any = self.trainer
+        return training_batches(
+            self.whole.train,
+            trainer.lightning_module,
+            self.batch_size,
+            self.seed,
+            lambda: trainer.current_epoch,
+            device=trainer.strategy.root_device,
+        )
+
+    def val_dataloader(self) -> Any:  # noqa: ANN401  as Lightning takes them
+        """The validation cases of the whole."""
+        return self.whole.val_dataloader()
+
+
+class KeepBest(Callback):
+    """Keeps the weights of the epoch with the best validation NDCG@10 in memory; of equal ones the first."""
+
+    def __init__(self) -> None:
+        self.best, self.value, self.epoch = dict[str, Tensor](), -torch.inf, 0
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare this epoch."""
+        value = float(trainer.callback_metrics.get(SELECTION_METRIC, -torch.inf))
+        if not trainer.sanity_checking and value > self.value:
+            self.value, self.epoch = value, trainer.current_epoch + 1
+            self.best = {name: tensor.clone() for name, tensor in pl_module.state_dict().items()}
+
+
+def train(member: Member, method: Recommender, data: Any, number: int, outer: Trainer) -> int:  # noqa: ANN401  any datamodule
+    """Train a method by itself and leave it at its best validation epoch, or at its last where nothing is held out for that.
+
+    Args:
+        member: How long, and in what batches.
+        method: Built already.
+        data: Of the ensemble.
+        number: Of this copy among all that are trained.
+        outer: The trainer of the ensemble, on whose device it is trained.
+
+    Returns:
+        The epoch that was kept, from 1.
+    """
+    validated = len(data.validation.users) > 0 and outer.limit_val_batches != 0
+    kept, device = KeepBest(), outer.strategy.root_device
+    stops = [EarlyStopping(SELECTION_METRIC, mode="max", patience=member.patience)] if validated else []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You defined a `validation_step` but have no `val_dataloader`")
+        trainer = Trainer(
+            accelerator=device.type,
+            devices=1 if device.index is None or device.type == "cpu" else [device.index],
+            precision=outer.precision,
+            max_epochs=1 if outer.fast_dev_run else member.max_epochs,  # type: ignore[attr-defined]  # set when it is made
+            callbacks=[kept, *stops],
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=False,
+            limit_val_batches=outer.limit_val_batches,
+            num_sanity_val_steps=0,
+        )
+        method.train()
+        trainer.fit(method, datamodule=MemberData(data, copy_sizes(data.sizes, method), member.batch_size, number))
+    if kept.best:
+        method.load_state_dict(kept.best)
+    method.trainer = None
+    method.to(device)
+    return kept.epoch or trainer.current_epoch
+
+
+def settings_of(member: Member) -> dict[str, Any]:
+    """Plain settings that make a member again."""
+    settings: dict[str, Any] = plain(member)
+    return settings

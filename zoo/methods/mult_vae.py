@@ -1,0 +1,120 @@
+"""MultVAE: a variational autoencoder of users' rows with a multinomial likelihood."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.data.batches import Batch
+from zoo.nn.rows import Bags
+from zoo.nn.towers import SparseLinear, check_training
+from zoo.recommender import Outputs, Recommender
+from zoo.target_data import Sizes
+
+
+class MultVAE(Recommender):
+    """Multinomial variational autoencoder: a user's items are drawn from a distribution over all that a latent vector makes.
+
+    A user's row, of unit length and with entries left out, is encoded as mean and logarithm of the variance of a Gaussian
+    latent; what is drawn of it is decoded to logits over all items. The loss of a user is the negative log-likelihood of the items
+    that the user has, under the softmax of the logits, plus ``beta`` times the divergence of the latent from a standard normal,
+    where ``beta`` grows from 0 to `kl_weight` in `anneal_steps` steps. Scores are the logits of the mean.
+
+    Target only. Reference: Liang, Krishnan, Hoffman, Jebara, *Variational Autoencoders for Collaborative Filtering*, WWW 2018,
+    equations 1 to 7, section 2.2.2 (annealing) and 4.2 (widths, tanh, dropout on the input).
+
+    Departures: the loss is the mean over the users of a batch; their likelihoods are not over the number of items a user has, as
+    published. An item's logit for itself is learned as any other's: dropout of the input keeps it from being copied.
+
+    Args:
+        dims: Widths of the encoder's hidden layers and of the latent, the last; the decoder mirrors them.
+        kl_weight: The largest ``beta``.
+        anneal_steps: Steps until then; 0: from the beginning.
+        input_dropout: Probability of leaving out an entry of the user's row while training.
+        lr: Step size of Adam.
+        weight_decay: L2 weight in Adam.
+    """
+
+    exposes = frozenset({"user_factors"})
+
+    steps: Tensor
+
+    def __init__(
+        self,
+        dims: Sequence[int] = (600, 200),
+        kl_weight: float = 0.2,
+        anneal_steps: int = 2000,
+        input_dropout: float = 0.5,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_training(lr=lr, weight_decay=weight_decay, input_dropout=input_dropout)
+        if len(dims) < 2 or min(dims) < 1:
+            raise ValueError(f"dims must name a hidden layer and the latent, each at least 1 wide; got {list(dims)}.")
+        if not 0 <= kl_weight < float("inf") or anneal_steps < 0:
+            raise ValueError(f"kl_weight and anneal_steps must not be negative; got {kl_weight} and {anneal_steps}.")
+        self.dims, self.kl_weight, self.anneal_steps = tuple(dims), kl_weight, anneal_steps
+        self.input_dropout, self.lr, self.weight_decay = input_dropout, lr, weight_decay
+
+    def build(self, sizes: Sizes) -> None:
+        """Make encoder and decoder."""
+        hidden, latent = self.dims[:-1], self.dims[-1]
+        self.first = SparseLinear(sizes["num_items"], hidden[0])
+        self.encoder = tanh_layers([*hidden, 2 * latent])
+        self.decoder = nn.Sequential(
+            nn.Linear(latent, hidden[-1]), tanh_layers([*reversed(hidden), sizes["num_items"]])
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def encode(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and logarithm of the variance of users' latents (batch,), shape ``(batch, dims[-1])`` each."""
+        mean, log_variance = self.encoder(self.first(self._inputs(users))).chunk(2, dim=1)
+        return mean, log_variance
+
+    def _inputs(self, users: Tensor) -> Bags:
+        """Rows of unit length; while training without some of their entries."""
+        rows = self.target_rows.bags(users)
+        norms = rows.weights.new_zeros(len(users)).index_add_(0, rows.rows, rows.weights.square()).sqrt()
+        weights = rows.weights / norms[rows.rows]
+        return rows._replace(weights=F.dropout(weights, self.input_dropout, self.training))
+
+    def step(self, batch: Batch) -> Outputs:
+        """Negative evidence lower bound of the users, with the divergence weighed by `beta`."""
+        mean, log_variance = self.encode(batch.users)
+        drawn = mean + torch.randn_like(mean) * (0.5 * log_variance).exp() if self.training else mean
+        log_probabilities = F.log_softmax(self.decoder(drawn), dim=1)
+        rows = self.target_rows.bags(batch.users)
+        likelihood = (log_probabilities[rows.rows, rows.items] * rows.weights).sum()
+        divergence = 0.5 * (log_variance.exp() + mean.square() - 1 - log_variance).sum()
+        loss = (self.beta * divergence - likelihood) / len(batch.users)
+        if self.training:
+            self.steps += 1
+        return {"loss": loss, "user_factors": mean}
+
+    @property
+    def beta(self) -> Tensor:
+        """Weight of the divergence at the step at hand."""
+        if not self.anneal_steps:
+            return torch.full_like(self.steps, self.kl_weight, dtype=torch.float32)
+        return self.kl_weight * (self.steps / self.anneal_steps).clamp(max=1)
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Logits of the mean latent, shape ``(batch, num_items)``."""
+        mean, _ = self.encode(users)
+        logits: Tensor = self.decoder(mean)
+        return logits
+
+
+def tanh_layers(dims: Sequence[int]) -> nn.Sequential:
+    """From each width to the next a linear layer behind a tanh."""
+    layers: list[nn.Module] = []
+    for width, next_width in pairwise(dims):
+        layers += [nn.Tanh(), nn.Linear(width, next_width)]
+    return nn.Sequential(*layers)
