@@ -8,7 +8,7 @@ from itertools import product
 
 from zoo.report.gains import Gain
 from zoo.report.negative_transfer import Transfer
-from zoo.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results
+from zoo.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results, Run
 
 
 def results_csv(results: Results) -> str:
@@ -44,6 +44,29 @@ def _result(line: Line) -> dict[str, object]:
         **{name: round(costs[name], 1) for name in ("train_seconds", "cell_seconds", "epochs")},
         **{name: round(costs[name]) for name in ("parameters", "peak_mib", "bytes_released")},
         "trials": line.trials,
+    }
+
+
+def seeds_csv(results: Results) -> str:
+    """One line per run, of a row and a seed: every figure, so that one seed can be made again and compared."""
+    lines = [line for lines in results.lines.values() for line in lines]
+    return _csv([_seed(line, run) for line in lines for run in line.runs])
+
+
+def _seed(line: Line, run: Run) -> dict[str, object]:
+    return {
+        "task": line.row.task,
+        "system": line.row.system,
+        "release": line.row.release,
+        "control": line.row.control,
+        "seed": run.seed,
+        "cases": len(run.cases),
+        "epochs": run.report["epochs"],
+        **{
+            f"{ranking}/{measure}": _number(run.figure(ranking, measure))
+            for ranking in RANKINGS
+            for measure in (*MEASURES, *LIST_MEASURES)
+        },
     }
 
 

@@ -8,7 +8,8 @@ from zoo.privacy.record.record import rounded_up
 from zoo.report.gains import paired_tests
 from zoo.report.results import DECIDING, LIST_MEASURES, MEASURES, RANKINGS, Line, Results
 from zoo.report.significance import Comparison, holm
-from zoo.report.tables import Table, count_of, metric, p_value, signed, under
+from zoo.report.tables import Table, metric, p_value, signed, under
+from zoo.wording import count_of
 
 #: So many of the best rows are held against each other, two by two.
 BEST = 10

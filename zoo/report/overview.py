@@ -13,7 +13,8 @@ from zoo.report.figures import COLOURS, shown, svg_of
 from zoo.report.gains import NOISE, Gain
 from zoo.report.leaderboard import ranked
 from zoo.report.results import DECIDING, RANKINGS, Line, Results
-from zoo.report.tables import count_of, metric, signed
+from zoo.report.tables import metric, signed
+from zoo.wording import count_of
 
 #: The figure has the best rows of the first tasks: the rest is in the tables.
 TASKS, ROWS = 6, 12
@@ -45,7 +46,7 @@ def _compared(results: Results) -> str:
     tested = f"{cases[0]:,}" if len(cases) == 1 else f"{cases[0]:,} to {cases[-1]:,}"
     return (
         f"Compared: {rows} on {count_of(len(results.lines), 'task')}; {results.finished:,} of {count_of(results.cells, 'run')} "
-        f"finished, each tested on {tested} held-out cases."
+        f"finished, each tested on {tested} held-out case{'' if tested == '1' else 's'}."
     )
 
 

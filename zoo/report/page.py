@@ -22,6 +22,7 @@ from zoo.report.papers import versus
 from zoo.report.results import RANKINGS, Line, Results
 from zoo.report.tables import Table
 from zoo.run_folder import visible
+from zoo.wording import count_of
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,13 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
     done = sum(len(line.runs) for line in lines)
     cases = max(len(run.cases) for line in lines for run in line.runs)
     apart = f"{results.apart[task]} " if task in results.apart else ""
+    odd = list(dict.fromkeys(sentence for line in lines for run in line.runs for sentence in run.says_little))
+    said = f" **Of a test these figures say little:** {'; '.join(odd)}." if odd else ""
+    finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
     return (
-        f"{apart}{done} of {wanted} runs are finished. Each is tested once, on {cases:,} held-out cases, at the epoch of its best "
-        "validation NDCG@10. Mean and sample standard deviation over seeds; the best mean of a column is bold; ties count in "
-        "expectation."
+        f"{apart}{finished}. Each is tested once, on {count_of(cases, 'held-out case')}, at the epoch of its best validation "
+        "NDCG@10. Mean and sample standard deviation over seeds; the best mean of a column is bold; ties count in expectation."
+        f"{said}"
     )
 
 

@@ -3,9 +3,8 @@
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from typing import Any
 import polars as pl
 
 from zoo.commands.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
-from zoo.commands.benchmark.grid import SEARCH, TRIALS, Row
+from zoo.commands.benchmark.grid import SEARCH, TRIALS, Row, slug
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.privacy.spending.total import spent_together
 from zoo.report.lists import LIST_NAMES, list_figures
-from zoo.run_folder import CASES, METRICS, PRIVACY
+from zoo.run_folder import CASES, DATA, METRICS, PRIVACY
+from zoo.wording import nearest
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
@@ -27,6 +27,8 @@ RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 DECIDING = "ndcg@10"
 #: What rows are held against beside their controls, where nobody names another row.
 BASELINE = "EASE"
+#: Names of rows that a message lists at most.
+SHOWN = 8
 
 #: What a run must say of itself, and a record of its release.
 REPORTED = (
@@ -91,6 +93,13 @@ class Run:
         return {}
 
     @cached_property
+    def says_little(self) -> list[str]:
+        """Why the figures of its test say little; nothing of an ordinary test, nor of a run of an earlier version."""
+        path = self.folder / DATA
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return [str(sentence) for sentence in found.get("test_says_little", ())]
+
+    @cached_property
     def spent(self) -> tuple[float, float]:
         """Epsilon and delta of all its releases together, each of which must have a guarantee."""
         return spent_together([PrivacyRecord.from_dict(record) for record in self.records.values()])
@@ -101,7 +110,7 @@ class Run:
         path = self.folder / CASES
         try:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             what = str(error).split("\n", 1)[0]  # polars may go on for many lines
             raise ResultsError(
                 f"{path} cannot be read ({what}). Remove its folder and run the benchmark again."
@@ -227,14 +236,31 @@ class Results:
         seeds: list[int] = next(row["seeds"] for row in self.benchmark["rows"] if key.items() <= row.items())
         return seeds
 
+    def of_tasks(self, names: Sequence[str]) -> "Results":
+        """The same without all other tasks; one that the benchmark does not have, or of which no cell is finished, is refused."""
+        if self.folders:
+            raise ResultsError(
+                "--task chooses among the tasks of a benchmark, and these are runs that fit has left. Leave it out."
+            )
+        for name in names:
+            if name not in self.lines:
+                known = f"{nearest(name, self.lines)} Finished ones are of {', '.join(self.lines)}."
+                raise ResultsError(f"No cell of a task {name!r} is finished.{known}")
+        lines = {task: some for task, some in self.lines.items() if task in names}
+        rows = [row for row in self.benchmark["rows"] if row["task"] in names]
+        own = tuple(f"{slug(name)}/" for name in names)
+        cells = {name: digest for name, digest in self.benchmark["cells"].items() if name.startswith(own)}
+        finished = sum(len(line.runs) for some in lines.values() for line in some)
+        return replace(self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, finished=finished)
+
     def held_against(self, name: str) -> "Results":
         """The same with another row to hold all others against; a name that no row has is refused."""
         names = list(dict.fromkeys(line.name for lines in self.lines.values() for line in lines))
         if name not in names:
-            near = get_close_matches(name, names, n=3, cutoff=0.3)
+            others = f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             raise ResultsError(
-                f"No finished row is called {name!r}, to hold the others against. Rows are "
-                f"{'; '.join(near or names[:3])}{'; ...' if len(names) > len(near or names[:3]) else ''}."
+                f"No finished row is called {name!r}, to hold the others against.{nearest(name, names)} Rows: "
+                f"{'; '.join(names[:SHOWN])}{others}."
             )
         return replace(self, baseline=name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from zoo.commands.benchmark.cell import BENCHMARK
 from zoo.commands.benchmark.grid import Row, slug
 from zoo.report.results import DECIDING, RANKINGS, Line, Results, ResultsError, Run, read_files
 from zoo.report.row_names import Release, arguments, of_class, release_of, same_class, short, system_names
-from zoo.run_folder import CASES, CONFIG, FREE, METRICS, PRIVACY, flat
+from zoo.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, flat
 
 #: Where the seeds stand of which a row has several: those of the command and of the data, and of what controls draw.
 SEEDS = ("seed_everything", "data.init_args.seed", "publisher.init_args.seed", "publisher.init_args.of.init_args.seed")
@@ -31,6 +31,15 @@ SAME = {
     "drawn": "held-out items are ranked among other candidates",
     "candidates": "held-out items are ranked among other candidates",
     "ties": "ties are counted otherwise",
+}
+
+
+#: The same in a title.
+SHORT = {
+    "other items are held out": "other items held out",
+    "there are other ratings to train on": "other ratings",
+    "held-out items are ranked among other candidates": "other candidates",
+    "ties are counted otherwise": "other ties",
 }
 
 
@@ -135,7 +144,7 @@ def read_run_folders(folders: Sequence[Path]) -> Results:
             apart[task] = (
                 f"These runs do not stand in the table of {next(iter(titles.values()))}: {'; '.join(table.apart)}."
             )
-        titles[task] = title if task == slug(title) else f"{title} ({task.rsplit('-', 1)[-1]})"
+        titles[task] = title if task == slug(title) else _told_apart(title, table, titles.values())
         lines[task] = list(_lines(task, table))
     described = _as_benchmark(tested, titles, lines) | {"about": left_out}
     return Results(described, lines, len(tested), "", apart, tuple(tested))
@@ -148,15 +157,26 @@ def named(folder: Path) -> str:
 
 def _tested(folders: Sequence[Path]) -> tuple[list[Path], str]:
     """Folders to read, without those that hold no run that was tested, and a sentence that names these."""
-    runs = [folder for folder in folders if all((folder / name).is_file() for name in (CONFIG, METRICS))]
+    runs = [folder for folder in folders if _trained_and_tested(folder)]
     places = [folder.resolve() for folder in runs]
     if twice := [str(folder) for i, folder in enumerate(runs) if places[i] in places[:i]]:
         raise ResultsError(f"Named more than once: {', '.join(twice)}. Name each run once.")
     if not runs or not all(folder.is_dir() for folder in folders):  # it is said what they lack
         return list(folders), ""
     others = [folder for folder in folders if folder not in runs]
-    said = f"Left out, as they are no runs that were tested: {', '.join(map(named, others))}." if others else ""
+    said = f"Left out, as `fit` has not left a test there: {', '.join(map(named, others))}." if others else ""
     return runs, said
+
+
+def _trained_and_tested(folder: Path) -> bool:
+    """Whether `fit` has left it with the figures of a test; what `test` finds of a checkpoint says nothing of a training."""
+    if not all((folder / name).is_file() for name in (CONFIG, METRICS)):
+        return False
+    try:
+        found = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    except ValueError:
+        return True  # it is damaged, which whoever reads it says
+    return not isinstance(found, dict) or "train_seconds" in found or "method" not in found
 
 
 def _tables(rows: Sequence[_Grouped]) -> list[_Table]:
@@ -183,7 +203,7 @@ def _read(folder: Path) -> RunFolder:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = yaml.safe_load(text)
         report, records = read_files(folder)
-        data = json.loads(path.read_text(encoding="utf-8")) if (path := folder / "data.json").is_file() else {}
+        data = json.loads(path.read_text(encoding="utf-8")) if (path := folder / DATA).is_file() else {}
         versions = dict(re.findall(r"^#\s*([\w-]+)[= ]+([\w.+-]+)", text, re.M)[:1])
         own = own_settings(settings, with_publisher=bool(report["release_bytes"]))
         run = Run(int(report["seed"]), folder, report, records, float(report["train_seconds"]), 0, versions, None, own)
@@ -256,6 +276,13 @@ def _title(table: _Table) -> str:
     split = made.data.get("split")
     source = of_class(made.settings.get("data"))
     return " ".join([str(target), *([f"({source}, split {split})"] if split else [f"({source})"])])
+
+
+def _told_apart(title: str, table: _Table, taken: Collection[str]) -> str:
+    """A title that is not taken: with what is other there than in the first table, or else with a run of it."""
+    words = list(dict.fromkeys(SHORT.get(why, "other data") for why in table.apart))
+    by_reason = f"{title}, {' and '.join(words)}"
+    return f"{by_reason}, of {named(table.rows[0].first.path)}" if by_reason in taken or not words else by_reason
 
 
 def _new(name: str, taken: Mapping[str, object]) -> str:

@@ -153,11 +153,6 @@ def signed(value: float) -> str:
     return f"{round(value, 4) + 0.0:+.4f}"  # adding 0 makes a negative zero positive
 
 
-def count_of(count: int, what: str) -> str:
-    """``1 row``, ``2 rows``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def p_value(value: float) -> str:
     """A p-value, bold below 0.05."""
     text = "<.001" if value < 0.001 else f"{value:.3f}".replace("0.", ".", 1)
@@ -310,7 +305,10 @@ def arithmetic_table(results: Results, task: str) -> Table:
             broken = violations(ours, tolerance=1e-6, joint=True)
             rows += [[f"{line.name}, seed {run.seed}, {ranking}", sentence] for sentence in broken]
     count = sum(len(line.runs) for line in lines)
-    note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
+    if count == 1:
+        note = f"Our one run is {'not ' if rows else ''}consistent in every ranking."
+    else:
+        note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
     where = results.benchmark["tasks"][task]["published"]
     theirs = published(**where) if where else []
     for paper in theirs:

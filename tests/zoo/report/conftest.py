@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.zoo.report.fabricate import NOTES, fabricate
-from zoo.report.command import write_report
 from zoo.report.gains import Gain, gains
 from zoo.report.results import Results, read_results
+from zoo.report.written import write_report
 
 
 @pytest.fixture(scope="session")

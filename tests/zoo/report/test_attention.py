@@ -8,8 +8,8 @@ import pytest
 
 from tests.zoo.report.fabricate import BARE, cell_folder, fabricate
 from zoo.report.attention import attention_rows
-from zoo.report.command import write_report
 from zoo.report.results import Line, Results, ResultsError, read_results
+from zoo.report.written import write_report
 
 ROOT = Path(__file__).parents[3]
 HEAD = "source,layer,users,overlap,mean,sd\n"

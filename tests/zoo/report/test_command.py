@@ -21,7 +21,7 @@ from zoo.commands.benchmark.cell import BENCHMARK, CELL
 from zoo.commands.benchmark.grid import Row
 from zoo.privacy.accounting.relation import Relation
 from zoo.report.command import main
-from zoo.report.files import gains_csv, results_csv
+from zoo.report.files import gains_csv, results_csv, seeds_csv
 from zoo.report.gains import Gain
 from zoo.report.results import MEASURES, RANKINGS, Results
 
@@ -64,17 +64,18 @@ def test_every_file_is_written_and_named(small: Path, capsys: pytest.CaptureFixt
     main(["runs", "--out", "docs/out"])
     found = contents(small.parent / "docs" / "out")
     [svg] = [name for name in found if name.endswith(".svg") and name != "overview.svg"]
-    assert found.keys() == {"README.md", "report.html", "results.csv", "gains.csv", "overview.svg", svg}
+    assert found.keys() == {"README.md", "report.html", "results.csv", "seeds.csv", "gains.csv", "overview.svg", svg}
     assert all(found.values()), "and none is empty"
     printed = capsys.readouterr().out.split()
     assert printed == [
-        f"docs/out/{name}" for name in ("results.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
+        f"docs/out/{name}"
+        for name in ("results.csv", "seeds.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
     ]
 
 
 def test_no_temporary_file_is_left(report: Path) -> None:
     names = {path.name for path in report.iterdir()}
-    assert len(names) == 10
+    assert len(names) == 11
     assert not [name for name in names if name.startswith(".") or "tmp" in name]
 
 
@@ -104,6 +105,37 @@ def test_what_the_page_says_to_run_names_no_folder_of_this_machine(bare: Path) -
     assert "python -m zoo report runs/benchmarks/bench --out report/\n" in page
     assert str(bare.parent) not in page
     assert str(bare.parent) not in (bare.parent / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_task_alone_is_reported_as_in_the_whole(report: Path, runs: Path, tmp_path: Path) -> None:
+    main([str(runs), "--task", "cold", "--out", str(tmp_path / "cold")])
+    for name in ("results.csv", "seeds.csv", "gains.csv"):
+        with (report / name).open() as whole, (tmp_path / "cold" / name).open() as part:
+            expected = [row for row in csv.DictReader(whole) if row["task"] == "cold"]
+            assert list(csv.DictReader(part)) == expected
+            assert expected
+    page = (tmp_path / "cold" / "README.md").read_text(encoding="utf-8")
+    assert "--only 'cold/*'\npython -m zoo report runs/benchmarks/" in page
+    assert " --task cold --out" in page
+    assert "Book -> Music" not in page
+
+
+def test_cells_of_other_tasks_are_not_counted(results: Results) -> None:
+    part = results.of_tasks(["cold"])
+    assert part.cells == sum(name.startswith("cold/") for name in results.benchmark["cells"]) < results.cells
+    assert part.finished == sum(len(line.runs) for line in results.lines["cold"]) < results.finished
+    assert part.of_tasks(["cold"]).lines == {"cold": results.lines["cold"]}
+
+
+def test_a_task_that_is_not_there_is_refused(bare: Path) -> None:
+    assert (
+        refusal("runs", "--task", "colt")
+        == "ResultsError: No cell of a task 'colt' is finished. Did you mean cold? Finished ones are of cold."
+    )
+    assert (
+        refusal("runs", "--task", "zzz")
+        == "ResultsError: No cell of a task 'zzz' is finished. Finished ones are of cold."
+    )
 
 
 def test_notes_are_put_in_and_kept(bare: Path) -> None:
@@ -177,6 +209,23 @@ def test_results_csv_has_a_line_for_every_row(results: Results, report: Path) ->
             stated = (row["unit"], row["relation"], float(row["delta"]), float(row["epsilon"]))
             guarantee = line.guarantee
             assert stated == (guarantee.unit, guarantee.relation, guarantee.delta, line.epsilon)
+
+
+def test_seeds_csv_has_every_run_and_means_come_of_it(results: Results, report: Path) -> None:
+    text = (report / "seeds.csv").read_text(encoding="utf-8")
+    assert text == seeds_csv(results)
+    rows = list(csv.DictReader(text.splitlines()))
+    lines = [line for lines in results.lines.values() for line in lines]
+    assert len(rows) == sum(len(line.runs) for line in lines)
+    for line in lines:
+        name = line.row.task, line.row.system, line.row.release, line.row.control
+        own = [row for row in rows if (row["task"], row["system"], row["release"], row["control"]) == name]
+        assert [int(row["seed"]) for row in own] == [run.seed for run in line.runs]
+        assert {row["cases"] for row in own} == {"60"}
+        for figure in (f"{ranking}/{measure}" for ranking in RANKINGS for measure in MEASURES):
+            found = [float(row[figure]) for row in own]
+            assert sum(found) / len(found) == pytest.approx(line.mean(*figure.split("/")), abs=1e-6)
+            assert found[0] == pytest.approx(line.runs[0].figure(*figure.split("/")), abs=5.1e-7)
 
 
 def test_results_csv_has_the_cost_that_estimates_are_made_of(report: Path) -> None:
@@ -313,8 +362,10 @@ def test_help_says_what_is_written(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         zoo_main()
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert said.startswith("usage: python -m zoo report [-h] [--baseline NAME] [--out OUT] RUNS [RUNS ...]")
-    assert all(word in said for word in ("README.md", "results.csv", "gains.csv", "report.html", "notes.md"))
+    assert said.startswith("usage: python -m zoo report [-h] [--baseline NAME] [--task NAME] [--out OUT]")
+    assert all(
+        word in said for word in ("README.md", "results.csv", "seeds.csv", "gains.csv", "report.html", "notes.md")
+    )
 
 
 def test_neither_a_report_nor_the_page_of_a_release_imports_lightning(bare: Path) -> None:

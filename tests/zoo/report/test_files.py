@@ -10,8 +10,8 @@ import pytest
 from tests.zoo.report.fabricate import BARE, JLT, Facts, facts_of, full_only, proved, reread
 from zoo.commands.benchmark.grid import Row
 from zoo.privacy.accounting.relation import Relation
-from zoo.report.command import write_report
 from zoo.report.files import results_csv
+from zoo.report.written import write_report
 
 #: A row without noise control, with two seeds.
 ONE_ROW: dict[str, Any] = BARE | {

@@ -9,10 +9,10 @@ import pytest
 
 from tests.zoo.report.fabricate import BARE, OTHERS, Facts, line_of, reread, rng_of, unproved
 from zoo.commands.benchmark.grid import Row
-from zoo.report.command import write_report
 from zoo.report.negative_transfer import DRAWN, Transfer, transfers
 from zoo.report.results import RANKINGS, Results, ResultsError
 from zoo.report.significance import holm
+from zoo.report.written import write_report
 
 TASKS = {4: "few", 8: "more", 16: "most"}
 #: Two systems of several sources, one of them held against its own row without a release; another one is in no comparison.

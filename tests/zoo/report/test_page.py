@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.zoo.report.fabricate import BARE, GRID, NOTES, Facts, facts_of, proved, reread
 from tests.zoo.report.pages import Page, markdown_tables, plain
 from zoo.commands.benchmark.grid import Row
-from zoo.report.command import write_report
 from zoo.report.gains import Gain
 from zoo.report.page import Chapter, cell, chapters, context, inline, prose, render
 from zoo.report.results import Results
 from zoo.report.tables import Table
+from zoo.report.written import write_report
 
 #: Of each task 3 + 2 of figures, 2 of gains, 2 of pairs, guarantees, slices and cost; papers, arithmetic and settings of one.
 TABLES = 27

@@ -194,7 +194,24 @@ def test_runs_that_were_tested_on_something_else_stand_apart(tmp_path: Path, wha
     assert task == list(results.lines)[1]
     assert sentence == f"These runs do not stand in the table of music (Douban, split given): {why}."
     titles = [entry["title"] for entry in results.benchmark["tasks"].values()]
-    assert titles == ["music (Douban, split given)", "music (Douban, split given) (2)"]
+    short = {
+        "items": "other items held out",
+        "history": "other ratings",
+        "ratings by digest": "other ratings",
+        "ties": "other ties",
+    }
+    assert titles == [
+        "music (Douban, split given)",
+        f"music (Douban, split given), {short.get(what, 'other candidates')}",
+    ]
+
+
+def test_two_tables_that_differ_alike_are_named_by_a_run(tmp_path: Path) -> None:
+    ties = [{"data": {"evaluation": DATA["init_args"]["evaluation"] | {"ties": kind}}} for kind in ("a", "b")]
+    runs = [a_run(tmp_path / "a"), *(a_run(tmp_path / f"b{n}", "BPR", **changed) for n, changed in enumerate(ties))]
+    titles = [entry["title"] for entry in read_run_folders(runs).benchmark["tasks"].values()]
+    first = "music (Douban, split given)"
+    assert titles == [first, f"{first}, other ties", f"{first}, other ties, of {tmp_path.name}/b1"]
 
 
 def test_what_an_earlier_version_did_not_keep_separates_nothing(tmp_path: Path) -> None:
@@ -233,7 +250,10 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
         read_run_folders([trained])
     left = read_run_folders([trained, good])
     assert (names(left), left.finished) == ([["DMF"]], 1)
-    assert left.benchmark["about"] == f"Left out, as they are no runs that were tested: {tmp_path.name}/trained."
+    assert left.benchmark["about"] == f"Left out, as `fit` has not left a test there: {tmp_path.name}/trained."
+    checked = a_run(tmp_path / "checked")  # by `test`, which knows nothing of the training
+    (checked / "metrics.json").write_text(json.dumps({"method": "DMF", "metrics": {}}))
+    assert read_run_folders([checked, good]).benchmark["about"].endswith(f"{tmp_path.name}/checked.")
     (tmp_path / "empty").mkdir()  # what a pattern such as runs/*/* finds beside runs
     (tmp_path / "benchmark").mkdir()
     (tmp_path / "benchmark" / "benchmark.json").write_text("{}")
@@ -264,9 +284,13 @@ def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:
     results = read_run_folders([a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE")])
     assert results.held_against("EASE").baseline == "EASE"
     with pytest.raises(
-        ResultsError, match=r"No finished row is called 'EASY', to hold the others against\. Rows are EASE"
+        ResultsError,
+        match=r"No finished row is called 'EASY', to hold the others against\. Did you mean EASE\? Rows: DMF; EASE\.$",
     ):
         results.held_against("EASY")
+    many = read_run_folders([a_run(tmp_path / f"{n}", f"M{n}") for n in range(10)])
+    with pytest.raises(ResultsError, match=r"against\. Rows: M0; M1; M2; M3; M4; M5; M6; M7; and 2 more\.$"):
+        many.held_against("EASE")
 
 
 # The report.
