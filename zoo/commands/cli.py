@@ -32,6 +32,7 @@ from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 from zoo.runs.together import LostProcessError, ending_together, is_first, let_the_first_speak
 from zoo.target_data import ReleaseMismatchError
+from zoo.wording import count_of
 
 #: What ends with its message.
 REFUSALS = (
@@ -234,7 +235,9 @@ class ZooCLI(LightningCLI):
         release = publish(
             make_publisher(self.settings()), datamodule, out, source=source, budget=budget, sign=sign, about=about
         )
-        print(f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {release.num_users:,} users): {out}")
+        print(
+            f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {count_of(release.num_users, 'user')}): {out}"
+        )
         if sign is not None:
             print(f"Signed by the key {SigningKey.read(sign).public}.")
         if budget is not None:
@@ -244,12 +247,15 @@ class ZooCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Find the inputs, or publish them here; what cannot be trained is refused before."""
-        made = take_folder(self.trainer)
-        self.run_folder = folder_of_run(self.trainer)
-        self.new_folder = self.run_folder if made else None
+        self._take_folder()
         with self._leaving_nothing_empty():
             check_run(self.model, self.datamodule, self.trainer)
             self._find_inputs()
+
+    def _take_folder(self) -> None:
+        made = take_folder(self.trainer)
+        self.run_folder = folder_of_run(self.trainer)
+        self.new_folder = self.run_folder if made else None
 
     @contextmanager
     def _leaving_nothing_empty(self) -> Iterator[None]:
@@ -273,7 +279,9 @@ class ZooCLI(LightningCLI):
             raise UsageError(
                 f"{self.subcommand} has nothing to measure: evaluation.split is none, which holds nothing out."
             )
-        self._find_inputs()
+        self._take_folder()
+        with self._leaving_nothing_empty():
+            self._find_inputs()
 
     before_test = before_predict = before_validate
 
@@ -312,18 +320,26 @@ class ZooCLI(LightningCLI):
 
     def validate(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Without Lightning's table: the run's own report is the one table."""
-        with ending_together(self.trainer):
+        with self._leaving_nothing_empty(), ending_together(self.trainer):
             self.trainer.validate(**arguments, verbose=False)
+        self._say_where()
 
     def test(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Likewise."""
-        with ending_together(self.trainer):
+        with self._leaving_nothing_empty(), ending_together(self.trainer):
             self.trainer.test(**arguments, verbose=False)
+        self._say_where()
+
+    def _say_where(self) -> None:
+        if self.run_folder is not None and self.trainer.is_global_zero:
+            print(f"Figures: {self.run_folder}")
 
     def predict(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
-        """Recommendations, which the run's writer keeps."""
-        with ending_together(self.trainer):
+        """Recommendations, which the run's writer keeps, in a folder of their own unless they go elsewhere."""
+        with self._leaving_nothing_empty(), ending_together(self.trainer):
             self.trainer.predict(**arguments)
+        if self.new_folder is not None and self.trainer.is_global_zero:
+            remove_if_empty(self.new_folder)
 
     def after_fit(self) -> None:
         """Test the chosen checkpoint once, and end with the table."""

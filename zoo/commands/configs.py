@@ -1,10 +1,8 @@
 """``python -m zoo configs``: configs that come with the code, and any config shown as text, with the classes that it names."""
 
-import argparse
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,9 @@ from typing import Any
 import yaml
 
 from zoo import plugins, shipped
+from zoo.commands.arguments import Arguments
 from zoo.commands.listing import head_of
-from zoo.run_folder import refusal, visible
+from zoo.run_folder import refusal, visible, whole
 
 #: Bytes of a config at most: the largest that is shipped has a hundredth of this.
 MOST = 2**20
@@ -25,13 +24,12 @@ class ConfigError(ValueError):
     """A config that is not there, or that cannot be shown."""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Arguments:
     """Options of the command."""
-    made = argparse.ArgumentParser(
+    made = Arguments(
         prog="python -m zoo configs",
         description="Configs that come with the code, by names such as pricdr/quickstart, which --config takes wherever you "
         "stand; and any config as text.",
-        allow_abbrev=False,
     )
     commands = made.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="names, with the first line of each")
@@ -66,11 +64,7 @@ def main(arguments: Sequence[str]) -> None:
 def existing(path: Path) -> Path:
     """The file of a config; refused, with the nearest names, where there is none."""
     if not (found := shipped.found(path)).is_file():
-        near = get_close_matches(str(path), shipped.names(), n=2)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ConfigError(
-            f"There is no config {str(path)!r}, neither as a file nor with the code.{meant} Names: python -m zoo configs list"
-        )
+        raise ConfigError(shipped.missing(path))
     return found
 
 
@@ -79,7 +73,8 @@ def copied(config: Path, out: Path | None) -> Path:
     out = out or Path(config.name)
     if out.exists():
         raise ConfigError(f"{out} exists, and is not written over. Choose another name: --out FILE.")
-    shutil.copyfile(config, out)
+    with whole(out) as temporary:
+        shutil.copyfile(config, temporary)
     return out
 
 

@@ -1,28 +1,22 @@
-"""``python -m zoo export``: a run as a bundle to hand over."""
+"""``python -m zoo export``: a run as a bundle to hand over.
 
-import argparse
+What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
+"""
+
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import zoo
-from zoo.run_folder import refusal, visible
-from zoo.runs.bundle import BUNDLE
-from zoo.runs.card import CARD, abilities, privacy
-from zoo.runs.fitting import quietly
-from zoo.runs.held import NotHeldError
-from zoo.runs.known_classes import import_trusted, offer_imports
-from zoo.target_data import ReleaseMismatchError
+from zoo.commands.arguments import Arguments, offer_imports
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Arguments:
     """Options of the command."""
-    made = argparse.ArgumentParser(
+    made = Arguments(
         prog="python -m zoo export",
         description="Writes a run's best checkpoint as a bundle to hand over: weights (safetensors, no pickle), settings, "
-        f"item ids, figures, privacy record and a model card ({CARD}). `python -m zoo recommend` and zoo.load open it.",
-        allow_abbrev=False,
+        "item ids, figures, privacy record and a model card (README.md). `python -m zoo recommend` and zoo.load open it.",
     )
     option = made.add_argument
     option("run", type=Path, metavar="RUN", help="folder of a run")
@@ -44,6 +38,15 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> None:
     """Run the command; a refusal ends with its message."""
     options = parser().parse_args(arguments)
+    import zoo
+    from zoo.run_folder import refusal, visible
+    from zoo.runs.bundle import BUNDLE
+    from zoo.runs.card import abilities, privacy
+    from zoo.runs.fitting import quietly
+    from zoo.runs.held import NotHeldError
+    from zoo.runs.known_classes import import_trusted
+    from zoo.target_data import ReleaseMismatchError
+
     try:
         with quietly():
             import_trusted(options.imports)

@@ -1,17 +1,24 @@
 """``python -m zoo list``: what there is to name, in a line each; read from files, nothing is imported for it."""
 
 import ast
+from collections.abc import Collection
 from pathlib import Path
 
 import zoo
 from zoo import plugins, shipped
 
+#: What is listed, in this order.
+KINDS = ("methods", "publishers", "perturbations", "datamodules", "callbacks", "configs")
 #: Bases, which nobody names.
 BASES = ("zoo.methods.one_bit_mc.perturbation.Perturbation", "datamodules.base", "datamodules.protocol")
 
 
-def listing() -> str:
-    """Methods, publishers, perturbations, datamodules, callbacks and configs, ours and those of installed packages."""
+def listing(kinds: Collection[str] = KINDS) -> str:
+    """Methods, publishers, perturbations, datamodules, callbacks and configs, ours and those of installed packages.
+
+    Args:
+        kinds: Which of these.
+    """
     root = Path(zoo.__file__).parent.parent
     homes = {
         "methods": zoo.METHODS,
@@ -28,10 +35,12 @@ def listing() -> str:
         }
         | {name: line for name, line in of_plugins(title).items() if name not in found}
         for title, found in homes.items()
+        if title in kinds
     }
-    sections["configs (--config NAME; python -m zoo configs show NAME)"] = {
-        name: head_of(shipped.folder() / f"{name}{shipped.ENDING}") for name in shipped.names()
-    }
+    if "configs" in kinds:
+        sections["configs (--config NAME; python -m zoo configs show NAME)"] = {
+            name: head_of(shipped.folder() / f"{name}{shipped.ENDING}") for name in shipped.names()
+        }
     lines = []
     for title, said in sections.items():
         width = max(map(len, said), default=0)

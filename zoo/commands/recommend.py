@@ -1,40 +1,55 @@
-"""``python -m zoo recommend``: the best items for some users, from a run or a bundle."""
+"""``python -m zoo recommend``: the best items for some users, from a run or a bundle.
 
-import argparse
+What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars as pl
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-import zoo
-from zoo.run_folder import refusal, visible, whole
-from zoo.runs.fitting import quietly
-from zoo.runs.held import NotHeldError
-from zoo.runs.inputs import UsageError
-from zoo.runs.known_classes import import_trusted, offer_imports
-from zoo.target_data import ReleaseMismatchError
+from zoo.commands.arguments import Arguments, offer_imports
+from zoo.run_folder import refusal, visible, write_table
+from zoo.wording import count_of
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: Forms of a file of recommendations, by what its name ends with.
 FORMS = (".parquet", ".csv")
+#: The column of users' ids, in a file that has columns.
+USER_ID = "user_id"
 
 
-def parser() -> argparse.ArgumentParser:
+class AskedError(ValueError):
+    """What is asked for cannot be read, or is nothing."""
+
+
+def parser() -> Arguments:
     """Options of the command."""
-    made = argparse.ArgumentParser(
+    made = Arguments(
         prog="python -m zoo recommend",
         description="The best items for some users, by their own ids, without items that they have. Reads a run's best checkpoint "
         "and the data that its config names, or a bundle, which needs no data where its method can do without.",
-        allow_abbrev=False,
     )
     option = made.add_argument
     option("run", type=Path, metavar="RUN", help="folder of a run, or of a bundle (python -m zoo export)")
     who = made.add_mutually_exclusive_group(required=True)
     who.add_argument("--users", metavar="A,B,C", help="the users' ids, with commas between them")
-    who.add_argument("--users-file", type=Path, metavar="FILE", help="a CSV file with a column user_id")
+    who.add_argument(
+        "--users-file",
+        type=Path,
+        metavar="FILE",
+        help="a text file of ids, one a line; or a CSV file with a column user_id",
+    )
     option("--k", type=int, default=10, help="items for each user (default: %(default)s)")
     option("--out", type=Path, metavar="FILE", help="write a table, .parquet or .csv, instead of showing it")
     option(
@@ -53,11 +68,21 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     try:
         if options.out is not None and options.out.suffix not in FORMS:
-            raise UsageError(f"--out must end with one of {', '.join(FORMS)}; got {options.out}.")
-        users = options.users.split(",") if options.users is not None else read_users_file(options.users_file)
+            raise AskedError(f"--out must end with one of {', '.join(FORMS)}; got {options.out}.")
+        users = ids_in(options.users) if options.users is not None else read_users_file(options.users_file)
+        releases = _releases(options.release)
+    except (OSError, ValueError) as error:
+        sys.exit(refusal(error))
+    import zoo
+    from zoo.runs.fitting import quietly
+    from zoo.runs.held import NotHeldError
+    from zoo.runs.known_classes import import_trusted
+    from zoo.target_data import ReleaseMismatchError
+
+    try:
         with quietly():
             import_trusted(options.imports)
-            trained = zoo.load(options.run, releases=_releases(options.release))
+            trained = zoo.load(options.run, releases=releases)
             table = trained.recommend(users, options.k)
         if not trained.sees:
             sys.stderr.write(
@@ -66,41 +91,58 @@ def main(arguments: Sequence[str]) -> None:
         if options.out is None:
             Console().print(shown(table))
         else:
-            write(table, options.out)
-            print(f"Recommendations for {table['user_id'].n_unique():,} users: {visible(str(options.out))}")
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            write_table(options.out, table)
+            print(f"Recommendations for {count_of(table[USER_ID].n_unique(), 'user')}: {visible(str(options.out))}")
     except (OSError, TypeError, ValueError, NotHeldError, ReleaseMismatchError) as error:
         sys.exit(refusal(error))
 
 
+def ids_in(text: str) -> list[str]:
+    """Users' ids with commas between them; that there is none is refused."""
+    if not (users := [user.strip() for user in text.split(",") if user.strip()]):
+        raise AskedError(
+            f"--users names nobody: got {text!r}. Ids stand with commas between them, such as u0001,u0002."
+        )
+    return users
+
+
 def read_users_file(path: Path) -> list[str]:
-    """The users of a CSV file's column user_id, in their order."""
+    """The users of a file, in their order: of its column ``user_id``, or of each line where there is no such column.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        AskedError: It is no text, has several columns of which none is ``user_id``, or names nobody.
+    """
+    form = f"It holds ids, one a line, or is a CSV file with a column {USER_ID}."
     if not path.is_file():
-        raise FileNotFoundError(f"No list of users at {path.resolve()}. It is a CSV file with a column user_id.")
+        raise FileNotFoundError(f"No list of users at {path}. {form}")
     try:
-        found = pl.read_csv(path, infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        raise UsageError(f"{path} is no CSV file with a column user_id: {error}") from error
-    if "user_id" not in found.columns:
-        raise UsageError(f"{path} has the columns {found.columns}; it needs a column user_id.")
-    users: list[str] = found["user_id"].drop_nulls().to_list()
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise AskedError(f"{path} is no list of users ({error}). {form}") from error
+    rows = [row for row in rows if any(row)]
+    head = rows[0] if rows else []
+    if USER_ID in head:
+        at = head.index(USER_ID)
+        users = [row[at] for row in rows[1:] if len(row) > at and row[at]]
+    elif any(len(row) > 1 for row in rows) or USER_ID in re.split(r"[;|\t ]", head[0] if head else ""):
+        raise AskedError(
+            f"{path} has several columns, {', '.join(map(repr, head))}, and none between commas is called {USER_ID}. {form}"
+        )
+    else:
+        users = [row[0] for row in rows]
+    if not users:
+        raise AskedError(f"{path} names nobody. {form}")
     return users
 
 
 def _releases(given: Sequence[str]) -> dict[str, Path]:
     wrong = [text for text in given if not text.partition("=")[0] or not text.partition("=")[2]]
     if wrong:
-        raise UsageError(f"--release takes NAME=PATH, such as book=releases/book; got {wrong[0]!r}.")
+        raise AskedError(f"--release takes NAME=PATH, such as book=releases/book; got {wrong[0]!r}.")
     return {name: Path(path) for name, _, path in (text.partition("=") for text in given)}
-
-
-def write(table: pl.DataFrame, path: Path) -> None:
-    """Write recommendations, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as temporary:
-        if path.suffix == ".csv":
-            table.write_csv(temporary)
-        else:
-            table.write_parquet(temporary)
 
 
 def shown(table: pl.DataFrame) -> Table:

@@ -5,7 +5,7 @@ import inspect
 import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import SequenceMatcher
+from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -18,6 +18,7 @@ import callbacks
 import datamodules
 import zoo
 from zoo import plugins
+from zoo.wording import nearest
 
 #: Of an error in a class: the key that the class was given to, the class, and what it said.
 _OF_CLASS = re.compile(
@@ -26,16 +27,6 @@ _OF_CLASS = re.compile(
 _OF_VALUE = re.compile(
     r"(?:Parser key \"(?P<key>[^\"]+)\":\s*)?Expected a (?P<kind>.*)\. Got value: (?P<value>.*)", re.S
 )
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A question after the known names that look like a word, with a space before it; nothing where none does."""
-    likeness = {name: SequenceMatcher(None, word.lower(), name.lower()).ratio() for name in known}
-    best = max(likeness.values(), default=0.0)
-    found = sorted(
-        (name for name, like in likeness.items() if like >= max(0.6, best - 0.1)), key=lambda name: -likeness[name]
-    )
-    return f" Did you mean {' or '.join(found[:3])}?" if found else ""
 
 
 def in_few_words(message: str, parser: ArgumentParser) -> str:
@@ -55,10 +46,12 @@ def _said(message: str, parser: ArgumentParser) -> str:
         return f"--{key}: there is no {word.group(1)!r}.{nearest(word.group(1), _names(key))}"
     if problem := _OF_CLASS.search(message):
         return _of_class(key, problem["path"], problem["said"].strip())
+    if needed := re.search(r"the following arguments are required: (\w+)\.([\w.]+)", message):
+        return f"{needed[1]} needs --{needed[2]}."
     if words := re.search(r"unrecognized arguments: (.*)", message):
         first = words.group(1).split()[0].split("=")[0]
         options = [option for action in parser._actions for option in action.option_strings]
-        return f"unknown: {words.group(1)}.{nearest(first, options)}"
+        return f"unknown: {words.group(1)}.{nearest(first, [*options, *_options_of_classes()])}"
     return message
 
 
@@ -69,14 +62,33 @@ def _of_class(key: str, path: str, said: str) -> str:
         r"unrecognized arguments: --([^=\s]+)", said
     ):
         word = option.group(1)
-        return f"--{key}.{word}: {name} has no {word!r}.{nearest(word, _arguments(path))}"
+        own = list(dict.fromkeys(_arguments(path)))
+        near = nearest(word, own) or f"\n{name} has {', '.join(own) or 'no argument'}."
+        return f"--{key}.{word}: {name} has no {word!r}.{near}"
     if value := _OF_VALUE.search(said):
         kinds = re.sub(r"<class '([^']+)'>|typing\.", r"\1", value["kind"])
         one_of = re.findall(r"'([^']+)'", kinds) if kinds.startswith("Literal") else []
         wanted = f"one of {', '.join(one_of)}" if one_of else kinds
         got = value["value"].split("\n")[0]
         return f"--{key}.{value['key'] or name}: expected {wanted}; got {got}.{nearest(got, one_of)}"
+    if found := re.search(r"module '([^']+)' has no attribute '([^']+)'", said):
+        module, word = found.groups()
+        there = [own for own, value in vars(import_module(module)).items() if isinstance(value, type)]
+        return f"--{key}: {module} has no {word!r}.{nearest(word, there)}"
+    if found := re.search(r"No module named '([^']+)'", said):
+        here = [path.stem for path in Path.cwd().iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+        return (
+            f"--{key}: there is no module {found[1]!r}, neither installed nor where you stand.{nearest(found[1], here)}"
+        )
     return f"--{key}: {name}: {said}"
+
+
+def _options_of_classes() -> list[str]:
+    """The options that methods, publishers and datamodules of ours have, each under the name of its part."""
+    homes = {"model": [*zoo.METHODS], "publisher": [*zoo.PUBLISHERS]}
+    classes = [(part, f"zoo.{name}") for part, names in homes.items() for name in names]
+    classes += [("data", f"datamodules.{name}") for name in datamodules.__all__]
+    return list(dict.fromkeys(f"--{part}.{name}" for part, path in classes for name in _arguments(path)))
 
 
 def _names(key: str) -> list[str]:

@@ -112,7 +112,24 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise BundleError(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}. Ask for the bundle again.")
     if any(Path(name).name != name for name in manifest["sha256"]):
         raise BundleError(f"{folder / BUNDLE} names files outside the bundle; it is not read.")
+    if not _are_sizes(manifest["sizes"]) or not all(isinstance(one, str) for one in manifest["digests"].values()):
+        raise BundleError(
+            f"{folder / BUNDLE} says nothing of its users, items and sources that can be. Ask for the bundle again."
+        )
     return manifest
+
+
+def _are_sizes(sizes: Mapping[str, Any]) -> bool:
+    """Whether they are what a recommender asks of `zoo.target_data.TargetData`: numbers, and of each source a kind and numbers."""
+    sources = sizes.get("sources")
+    if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
+        return False
+    told = [sizes.get("num_users"), sizes.get("num_items")]
+    for source in sources.values():
+        if source.keys() != {"kind", "num_users", "width", "num_layers"} or not isinstance(source["kind"], str):
+            return False
+        told += [source[name] for name in ("num_users", "width", "num_layers")]
+    return all(type(number) is int and 0 < number < 2**40 for number in told)
 
 
 def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds
@@ -148,12 +165,22 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
     if not all(all_finite(value) for value in state.values() if value.is_floating_point()):
         raise BundleError(f"Weights in {folder} are NaN or infinite; it is not read.")
     with of_this_version(folder, manifest):
-        with torch.device("meta"):
-            shapes = _built(own, manifest).state_dict()
-        if {k: v.shape for k, v in shapes.items()} != {k: v.shape for k, v in state.items()}:
-            raise RuntimeError("The weights are not those that the settings ask for.")
-        method = _built(own, manifest)
-        method.load_state_dict(state)
+        try:
+            with torch.device("meta"):
+                shapes = _built(own, manifest).state_dict()
+            if {k: v.shape for k, v in shapes.items()} != {k: v.shape for k, v in state.items()}:
+                raise RuntimeError("The weights are not those that the settings ask for.")
+            method = _built(own, manifest)
+            method.load_state_dict(state)
+        except (ValueError, AttributeError, IndexError, OverflowError) as error:
+            raise BundleError(
+                f"The settings in {folder / BUNDLE} make no method: {error} Ask for the bundle again."
+            ) from error
+    kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
+    if method.reads and not kinds <= method.reads:
+        raise BundleError(
+            f"{folder / BUNDLE} names releases that {own.__name__} does not read. Ask for the bundle again."
+        )
     return method
 
 

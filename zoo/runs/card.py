@@ -7,6 +7,7 @@ from typing import Any
 
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, visible
+from zoo.wording import count_of
 
 CARD = "README.md"
 
@@ -16,8 +17,8 @@ def card(folder: Path, manifest: Mapping[str, Any]) -> str:
     method, sizes = manifest["method"], manifest["sizes"]
     parts = [
         f"# {visible(method)} for {visible(manifest['target'])}",
-        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {sizes['num_users']:,} users and "
-        f"{sizes['num_items']:,} items"
+        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {count_of(sizes['num_users'], 'user')} and "
+        f"{count_of(sizes['num_items'], 'item')}"
         + "".join(f", with the release of {visible(name)}" for name in sizes["sources"])
         + ".",
         "```python\nimport zoo\n\nzoo.load(PATH).recommend(user_ids, k=10)\n```",

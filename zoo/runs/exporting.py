@@ -84,7 +84,7 @@ class _Content:
             "schema": SCHEMA,
             "version": zoo.__version__,
             "method": own.__name__ if own.__name__ in zoo.METHODS else f"{own.__module__}.{own.__qualname__}",
-            "settings": {name: value for name, value in given.items() if name not in own.not_saved},
+            "settings": {k: v for k, v in given.items() if k not in own.not_saved or k in method.hparams},
             "sizes": method.sizes,
             "digests": checkpoint["zoo"]["digests"],
             "target": getattr(data, "target", ""),

@@ -24,8 +24,10 @@ from zoo.publisher import Publisher
 from zoo.recommender import Recommender
 from zoo.run_folder import CONFIG, class_path, folder_of_run, plain, whole
 from zoo.runs.inputs import HANDOVER, UsageError, resolve
+from zoo.runs.monitors import check_monitors
 from zoo.runs.resume import remove_if_empty
 from zoo.runs.together import ending_together
+from zoo.wording import nearest
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (
@@ -36,6 +38,8 @@ LIBRARY_CHATTER = (
     "Full backward hook is firing.*",
     "Sparse CSR tensor support is in beta state.*",
 )
+#: What a batch may hold, of `Recommender.batches`.
+BATCHES = ("users", "pairs", "triples", "once", "steps")
 #: Settings of the trainer that a run has unless it asks for others.
 TRAINER: Mapping[str, Any] = {"log_every_n_steps": 1, "enable_model_summary": False}
 
@@ -99,12 +103,11 @@ def take_folder(trainer: Trainer) -> bool:
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
     """Refuse what cannot be trained, before anything is published and any other process is started."""
     method.check_processes(trainer.world_size)
-    evaluation = data.evaluation
-    watched = [str(c.monitor) for c in trainer.early_stopping_callbacks if str(c.monitor).startswith("val/")]
-    if watched and not evaluation.has_validation:
+    check_monitors(method, data, trainer)
+    if method.batches not in BATCHES:
         raise UsageError(
-            f"EarlyStopping watches {watched[0]}, and the split {evaluation.split!r} has no validation set. "
-            "Leave it out (--trainer.callbacks null), or choose a split with one, such as latest2."
+            f"{type(method).__name__}.batches is {method.batches!r}.{nearest(str(method.batches), BATCHES)} A batch is one of "
+            f"{', '.join(BATCHES)}."
         )
     if method.reads and not data.sources:
         raise UsageError(
@@ -233,7 +236,7 @@ def fit(
                 made.fit(method, datamodule=data)
         except BaseException:
             if own:
-                remove_if_empty(Path(str(made.log_dir)))
+                remove_if_empty(Path(str(made.loggers[0].log_dir)))  # the trainer would ask processes that may be gone
             raise
         finally:
             os.environ.pop(HANDOVER, None)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from jsonargparse import ArgumentParser, Namespace
 from pytorch_lightning import Trainer
 from pytorch_lightning.utilities.seed import isolate_rng
@@ -19,7 +18,7 @@ from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.publisher import Publisher
 from zoo.release.release import Release
-from zoo.run_folder import differing, folder_of_run, plain, write_json
+from zoo.run_folder import differing, folder_of_run, load_tensors, plain, write_json
 
 #: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
 HANDOVER = "ZOO_HANDOVER"
@@ -125,11 +124,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"No checkpoint at {path}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
         )
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch names no set of errors: those of zip, pickle and whatever a damaged one leads to
+        found = load_tensors(path)
+    except ValueError as error:
         raise UsageError(
-            f"{path} is no checkpoint, or is damaged ({type(error).__name__}). A run keeps checkpoints/best.ckpt and "
-            "checkpoints/last.ckpt: take the other one, or train anew."
+            f"{error} A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt: take the other one, or train anew."
         ) from error
     kept = found.get("zoo") if isinstance(found, dict) else None
     if not isinstance(kept, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= kept.keys():
@@ -179,7 +177,7 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
             if not publisher.control:  # which may be of nobody, or say of itself that it is of others
                 data.check_source_users(name, source)
         for name in names:
-            releases[name] = publisher.publish(sources.pop(name), name)
+            releases[name] = publisher.for_target(data.train).publish(sources.pop(name), name)
             data.link_users(name, releases[name], f"The release of {name!r} just made")
     return releases
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -48,18 +47,6 @@ def importing_nothing(file: Path) -> Iterator[None]:
         ) from error
     finally:
         policy.parsing_settings |= {key: before[key] for key in ("import_path_verdicts", "import_paths_enforced")}
-
-
-def offer_imports(parser: ArgumentParser) -> None:
-    """Give a command the option that names packages to import before it reads a run or a bundle; see `import_trusted`."""
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="import a package that you trust, whose classes the run names; by itself a run has none imported but the zoo's",
-    )
 
 
 def import_trusted(packages: Sequence[str]) -> None:

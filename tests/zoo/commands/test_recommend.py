@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from zoo.__main__ import main
+from zoo.commands.recommend import AskedError, ids_in, read_users_file
 
 
 def ended(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -39,10 +40,13 @@ def test_recommendations_are_shown_or_written(
     [
         (["--users", "nobody"], "UnknownUserError: 1 of the users asked for are not in the data"),
         (["--users", "u0001", "--k", "0"], "ValueError: k is how many items to recommend"),
-        (["--users", "u0001", "--out", "best.xlsx"], "UsageError: --out must end with one of .parquet, .csv"),
+        (["--users", "u0001", "--out", "best.xlsx"], "AskedError: --out must end with one of .parquet, .csv"),
         (["--users-file", "nowhere.csv"], "FileNotFoundError: No list of users at"),
-        (["--users-file", "other.csv"], "it needs a column user_id"),
-        (["--users", "u0001", "--release", "book"], "UsageError: --release takes NAME=PATH"),
+        (
+            ["--users-file", "other.csv"],
+            "other.csv has several columns, 'who', 'age', and none between commas is called user_id.",
+        ),
+        (["--users", "u0001", "--release", "book"], "AskedError: --release takes NAME=PATH"),
         (["--users", "u0001", "--release", "book=nowhere"], "nowhere"),
     ],
 )
@@ -50,9 +54,45 @@ def test_what_cannot_be_asked_is_a_sentence(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "other.csv").write_text("who\nu0001\n")
+    (tmp_path / "other.csv").write_text("who,age\nu0001,5\n")
     assert said in ended(["recommend", finished, *arguments], monkeypatch)
     assert [file.name for file in tmp_path.iterdir()] == ["other.csv"]
+
+
+@pytest.mark.parametrize(
+    ("text", "users"),
+    [
+        ("u1\nu2\n", ["u1", "u2"]),
+        ("u1\r\n\r\n u2 \r\n", ["u1", "u2"]),
+        ("user_id\nu1\nu2", ["u1", "u2"]),
+        ("\ufeffuser_id\nu1\n", ["u1"]),
+        ('age,user_id\n5,u1\n6,"u,2"\n7,\n8\n', ["u1", "u,2"]),
+        ("17\n", ["17"]),
+    ],
+)
+def test_users_stand_one_a_line_with_a_header_or_without(text: str, users: list[str], tmp_path: Path) -> None:
+    (tmp_path / "users.txt").write_text(text, encoding="utf-8")
+    assert read_users_file(tmp_path / "users.txt") == users
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "names nobody"),
+        (b"user_id\n\n", "names nobody"),
+        (b"user_id;age\nu1;5\n", "several columns"),
+        (b"PAR1\xff\x00", "is no list of users"),
+    ],
+)
+def test_what_lists_no_users_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "users").write_bytes(content)
+    with pytest.raises(
+        AskedError, match=rf"{said}.* It holds ids, one a line, or is a CSV file with a column user_id\."
+    ):
+        read_users_file(tmp_path / "users")
+    with pytest.raises(AskedError, match="--users names nobody"):
+        ids_in(" , ")
+    assert ids_in("u1, u2,") == ["u1", "u2"]
 
 
 def test_a_bundle_says_what_it_is_and_what_it_lacks(
@@ -65,4 +105,5 @@ def test_a_bundle_says_what_it_is_and_what_it_lacks(
     assert "Not covered by any guarantee: the target's ratings of music." in said
     assert said.endswith(f"Bundle: {bundle}\n")
     assert "PriCDR scores by the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
-    assert "FileExistsError" in ended(["export", finished, "--out", bundle], monkeypatch)
+    said = f"{bundle} exists, and a bundle is never written over it. Choose another path or remove it."
+    assert said in ended(["export", finished, "--out", bundle], monkeypatch)

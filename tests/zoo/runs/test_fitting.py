@@ -90,6 +90,12 @@ def test_what_does_not_go_together_is_refused_before_anything_is_published() -> 
     watching, last = EarlyStopping("val/ndcg@10"), Synthetic(**TINY, evaluation=Evaluation(split="latest1"))
     with pytest.raises(UsageError, match="has no validation set"):
         zoo.fit(zoo.DMF(), last, callbacks=[watching], **QUICK)
+    odd = zoo.BPR()
+    odd.batches = "tripels"  # type: ignore[assignment]
+    with pytest.raises(
+        UsageError, match=r"BPR\.batches is 'tripels'\. Did you mean triples\? A batch is one of users, pairs"
+    ):
+        zoo.fit(odd, Synthetic(**TINY, sources=[]), **QUICK)
     with pytest.raises(UsageError, match="leave logger=False out"):
         zoo.fit(zoo.DMF(), Synthetic(**TINY), logger=False, **QUICK)
     assert not list(Path("runs").rglob("*.ckpt"))

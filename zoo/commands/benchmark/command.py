@@ -1,6 +1,5 @@
 """``python -m zoo benchmark``: a grid of experiments, run in parallel and by several machines, resumable after a kill."""
 
-import argparse
 import fnmatch
 import json
 import os
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from zoo.commands.arguments import Arguments
 from zoo.commands.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
 from zoo.commands.benchmark.estimate import Estimate, duration
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError
@@ -21,11 +21,12 @@ from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.lease import LEASES, at_work
 from zoo.commands.benchmark.runner import Outcome, run_cells
 from zoo.run_folder import refusal, visible, write_json
+from zoo.wording import count_of
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Arguments:
     """Options of the command."""
-    made = argparse.ArgumentParser(
+    made = Arguments(
         prog="python -m zoo benchmark",
         description="Run a grid of experiments (tasks x systems x releases x epsilons x seeds). Each cell is an ordinary run "
         "in a folder of its own. Finished cells are never run again: after a kill, give the same command. Given "
@@ -159,7 +160,7 @@ def run(
 def cell_table(benchmark: Benchmark, cells: Sequence[Cell], estimate: Estimate, processes: int) -> Table:
     """Rows, seeds, what is finished and what the rest may take."""
     todo = [cell for cell in cells if cell.finished() is None]
-    table = Table(title=f"{_shown(benchmark.title)}: {len(cells)} cells, {len(cells) - len(todo)} finished")
+    table = Table(title=f"{_shown(benchmark.title)}: {count_of(len(cells), 'cell')}, {len(cells) - len(todo)} finished")
     for column in ("task", "row", "seeds", "to run", "a cell", "together"):
         table.add_column(column, justify="left" if column in ("task", "row") else "right")
     rows: dict[tuple[str, str], list[Cell]] = {}
@@ -171,13 +172,13 @@ def cell_table(benchmark: Benchmark, cells: Sequence[Cell], estimate: Estimate, 
         seeds = " ".join(str(cell.seed) for cell in own)
         table.add_row(_shown(task), _shown(name), seeds, str(len(mine)), duration(each), duration(together))
     total = duration(estimate.total(todo, processes))
-    table.caption = f"{len(todo)} cells to run, {processes} at a time: about {total}"
+    table.caption = f"{count_of(len(todo), 'cell')} to run, {processes} at a time: about {total}"
     return table
 
 
 def failure_table(failed: Sequence[Outcome]) -> Table:
     """Which cells failed, why, and where they say more."""
-    table = Table(title=f"{len(failed)} cells failed; give the same command to run them again")
+    table = Table(title=f"{count_of(len(failed), 'cell')} failed; give the same command to run them again")
     for column in ("cell", "error", "log"):
         table.add_column(column, overflow="fold")
     for outcome in failed:

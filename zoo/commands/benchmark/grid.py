@@ -143,7 +143,7 @@ class Range:
 class Search:
     """A hyperparameter search inside the cells of a system, on validation alone."""
 
-    trials: int  # how many settings are tried
+    trials: int  # how many settings are tried; as many as choices allow: each of them once
     # Dotted settings and what they may be. A setting of the publisher makes every trial a release of its own: all of them
     # are then counted in the record of the one that is used.
     parameters: dict[str, Range]
@@ -156,6 +156,11 @@ class Search:
             raise BenchmarkError(
                 f"A search needs at least one trial and one parameter; got {self.trials} and {list(self.parameters)}."
             )
+        if self.combinations is not None and self.trials > self.combinations:
+            raise BenchmarkError(
+                f"A search of {self.trials} trials would try some settings again: its choices allow {self.combinations}. Give "
+                "that many."
+            )
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
             raise BenchmarkError(
                 f"A search may set {', '.join(SEARCHABLE)}; got {unknown}. Others change the data that trials are compared on."
@@ -165,6 +170,12 @@ class Search:
                 "A search that publishes in every trial must be each seed's own, so that each run counts the releases that its "
                 "settings came of; got seeds 'first'. Take 'each', or search no setting of the publisher."
             )
+
+    @property
+    def combinations(self) -> int | None:
+        """How many settings there are, where all are choices; None where one is of a range."""
+        sizes = [len(values.choices) for values in self.parameters.values()]
+        return math.prod(sizes) if all(sizes) else None
 
     @property
     def touches_source(self) -> bool:

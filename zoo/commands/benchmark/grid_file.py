@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from zoo import shipped
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError
 
 #: Of the file: bytes, and values once aliases are written out; and how much of what is wrong with it is repeated.
@@ -30,7 +31,7 @@ class _Once(yaml.SafeLoader):
 def read_benchmark(path: Path) -> Benchmark:
     """The benchmark of a YAML file; one that is missing, no YAML, or says what a benchmark does not know is refused."""
     if not path.is_file():
-        raise BenchmarkError(f"No benchmark at {path}. Those that are shipped: python -m zoo configs list.")
+        raise BenchmarkError(shipped.missing(path))
     if (size := path.stat().st_size) > MOST_BYTES:
         raise BenchmarkError(f"{path} has {size:,} bytes, and a benchmark at most {MOST_BYTES:,}: it is not read.")
     try:

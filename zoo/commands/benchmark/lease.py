@@ -67,9 +67,12 @@ class Note:
         """What stands in a lease; None if that is half of one, or none."""
         try:
             found = json.loads(content)
-            return cls(**found | {"state": State(found["state"]), "processes": tuple(map(int, found["processes"]))})
-        except (ValueError, TypeError, KeyError):
+            note = cls(**found | {"state": State(found["state"]), "processes": tuple(found["processes"])})
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
+        texts, numbers = (note.cell, note.host, note.machine, note.taken), (*note.processes, note.beat)
+        fits = all(type(text) is str for text in texts) and all(type(number) is int for number in numbers)
+        return note if fits else None
 
     @property
     def is_over(self) -> bool:

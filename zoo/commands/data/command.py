@@ -11,12 +11,14 @@ from pathlib import Path
 
 from jsonargparse import ArgumentError
 
-from zoo.run_folder import refusal
+from zoo.commands.arguments import Arguments
+from zoo.commands.data.by_hand import BY_HAND
+from zoo.run_folder import refusal, write_json
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Arguments:
     """Options of the commands."""
-    made = argparse.ArgumentParser(prog="python -m zoo data", description="Data before a run.")
+    made = Arguments(prog="python -m zoo data", description="Data before a run.")
     commands = made.add_subparsers(dest="command", required=True)
     about = "counts, density, overlap, long tail, what each filter takes, leaks across domains; trains nothing"
     describe = commands.add_parser(
@@ -30,9 +32,13 @@ def parser() -> argparse.ArgumentParser:
     describe.set_defaults(run=_describe)
 
     fetch = commands.add_parser(
-        "fetch", help="download a data set from its owner, checked; never done by any other command"
+        "fetch",
+        help="download a data set from its owner, checked, or say where to get it by hand; nothing else ever downloads",
+        description=f"Downloads MovieLens 100K (ml-100k) from its owner, checked by size and SHA-256, or what a registry of your "
+        f"own names. Of {', '.join(BY_HAND)} no address with a known content is recorded: given such a name, it says where to get "
+        "the data by hand and on which terms. Nothing else ever downloads.",
     )
-    fetch.add_argument("name", help="a data set, such as ml-100k")
+    fetch.add_argument("name", help="a data set: ml-100k, or one of your registry")
     fetch.add_argument("--root", type=Path, help="folder of data sets (default: $ZOO_DATA, else data)")
     fetch.add_argument(
         "--offline", type=Path, metavar="FOLDER", help="look here first for the published files (default: $ZOO_OFFLINE)"
@@ -46,9 +52,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a command; a refusal ends with its message."""
-    options, overrides = parser().parse_known_args(arguments)
+    given = parser()
+    options, overrides = given.parse_known_args(arguments)
     if overrides and options.command != "describe":
-        parser().error(f"unrecognized arguments: {' '.join(overrides)}")
+        given.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
         options.run(options, overrides)
     except (OSError, TypeError, ValueError, ArgumentError) as error:
@@ -68,7 +75,7 @@ def _describe(options: argparse.Namespace, overrides: list[str]) -> None:
             Console().print(table)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "description.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out / "description.json", found)
         long_tail(tails, options.out / "long_tail.svg")
         print(f"Written: {options.out}", file=sys.stderr)
 

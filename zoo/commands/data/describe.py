@@ -16,8 +16,9 @@ from datamodules import CrossDomainDataModule
 from datamodules.filters import binarise, filter_counts
 from datamodules.remarks import on_negative
 from datamodules.splits import PAIR, Split, hold_out
-from datamodules.tables import warn_once, with_categories
+from datamodules.tables import with_categories
 from datamodules.users import COMMON, agreed_users, read_catalogue
+from datamodules.warned import warn_once
 from zoo.commands.cli import ZooCLI, import_names
 from zoo.run_folder import visible, whole
 from zoo.runs.fitting import quietly

@@ -9,14 +9,15 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from zoo.run_folder import whole
+from zoo.commands.data.by_hand import BY_HAND, said_of
+from zoo.run_folder import saying_where, whole
+from zoo.wording import nearest
 
 
 class Member(BaseModel):
@@ -46,7 +47,7 @@ class DataSet(BaseModel):
     files: dict[str, Published]
 
 
-#: What may be fetched by name. Others have no address whose content is known.
+#: What may be fetched by name. Of others no address with a known content is recorded: `zoo.commands.data.by_hand`.
 KNOWN: dict[str, DataSet] = {
     "ml-100k": DataSet(
         licence="MovieLens 100K, GroupLens: research use; not to be redistributed or used commercially without permission. "
@@ -67,17 +68,21 @@ KNOWN: dict[str, DataSet] = {
 
 
 def registered(name: str, registry: Path | None = None) -> DataSet:
-    """The data set of a name, from a registry of one's own first; an unknown one is refused with the nearest."""
+    """The data set of a name, from a registry of one's own first.
+
+    Raises:
+        ValueError: It is one to be got by hand, and the message says where; or there is none, and it names the nearest.
+    """
     own: Mapping[str, Any] = {} if registry is None else yaml.safe_load(registry.read_text(encoding="utf-8"))
     if name in own:
         return DataSet.model_validate(own[name])
     if name in KNOWN:
         return KNOWN[name]
-    known = sorted({*own, *KNOWN})
-    near = get_close_matches(name, known, n=1)
+    if name in BY_HAND:
+        raise ValueError(f"{said_of(name)} A file of your own is fetched with --registry.")
     raise ValueError(
-        f"No address of {name!r} is known{f'; did you mean {near[0]}' if near else ''}. Known: {', '.join(known)}. docs/data.md "
-        "says where the others are published; a file of your own goes in with --registry."
+        f"There is no data set {name!r}.{nearest(name, [*own, *KNOWN, *BY_HAND])} Fetched are {', '.join(sorted({*own, *KNOWN}))}; "
+        f"it is said where to get {', '.join(BY_HAND)} by hand. A file of your own is fetched with --registry."
     )
 
 
@@ -149,4 +154,5 @@ def _unpack(archive: Path, table: Member, path: Path) -> None:
     """Write a member of an archive as a table with a header, the same bytes each time."""
     with zipfile.ZipFile(archive) as packed:
         rows = packed.read(table.member).decode().replace(table.separator, ",")
-    path.write_bytes(gzip.compress(f"{table.header}\n{rows}".encode(), mtime=0))
+    with saying_where(path):
+        path.write_bytes(gzip.compress(f"{table.header}\n{rows}".encode(), mtime=0))

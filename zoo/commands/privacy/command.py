@@ -15,15 +15,17 @@ from jsonargparse import ArgumentError
 from rich.console import Console
 from rich.markup import escape
 
+from zoo.commands.arguments import Arguments
 from zoo.privacy.accounting.relation import Relation
 from zoo.run_folder import refusal, visible, whole
+from zoo.wording import count_of
 
 if TYPE_CHECKING:
     from zoo.privacy.audits.one_run import OneRunAudit
     from zoo.privacy.audits.two_world import Audit
     from zoo.release.signature import TrustedKeys
 
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Arguments]
 
 JSON = "write the answer as JSON to stdout, unrounded, and nothing else there; docs/privacy.md lists the keys"
 TRUSTED = "public keys (a PEM file, or a folder of them), one of which must have signed each release"
@@ -44,11 +46,9 @@ ATTACK = (
 )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Arguments:
     """Options of the commands."""
-    made = argparse.ArgumentParser(
-        prog="python -m zoo privacy", description="What an engineer who answers for a release needs."
-    )
+    made = Arguments(prog="python -m zoo privacy", description="What an engineer who answers for a release needs.")
     commands = made.add_subparsers(dest="command", required=True)
     _add_accounts(commands)
     _add_measurements(commands)
@@ -122,9 +122,10 @@ def _add_measurements(commands: Commands) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a command; a refusal ends with its message."""
-    options, overrides = parser().parse_known_args(arguments)
+    given = parser()
+    options, overrides = given.parse_known_args(arguments)
     if overrides and getattr(options, "config", None) is None:
-        parser().error(f"unrecognized arguments: {' '.join(overrides)}")
+        given.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
         # What is not the answer goes to stderr, so that JSON stands alone.
         options.run(options, overrides, Console(stderr=getattr(options, "json", False)))
@@ -146,7 +147,7 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
 
         print(written("plan", plan_values(releases, known or USERS, "given" if known else "default")))
         return
-    said = f"{known:,} users" if known else f"at most {USERS:,} users (say how many: --users N)"
+    said = count_of(known, "user") if known else f"at most {USERS:,} users (say how many: --users N)"
     console.print(plan_table(releases, said))
     if (beside := paper_table(releases[0].record)) is not None:
         console.print(beside)

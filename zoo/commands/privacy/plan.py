@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, read_catalogue, read_users
+from zoo import shipped
 from zoo.commands.cli import ZooCLI, import_names
 from zoo.commands.privacy.show import guaranteed
 from zoo.data.ratings import Step
@@ -66,7 +67,7 @@ class Experiment:
 def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
     """The settings of an experiment's file, with overrides such as ``--publisher.epsilon 4``; refused if it names no data."""
     if not config.is_file():
-        raise FileNotFoundError(f"No config at {config}. Those that are shipped: python -m zoo configs list.")
+        raise FileNotFoundError(shipped.missing(config))
     import_names()
     settings = _Parsed(args=["--config", str(config), *overrides], run=False, seed_everything_default=False).settings()
     if settings.get("data") is None:

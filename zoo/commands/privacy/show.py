@@ -19,6 +19,7 @@ from zoo.release.about import About
 from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
 from zoo.release.release import Release
 from zoo.run_folder import visible
+from zoo.wording import count_of
 
 UNITS = {
     Unit.RATING: "one rating of one user: whether it is there at all, and its value",
@@ -79,7 +80,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
     facts = [
         ("folder", str(path)),
         ("domain", release.domain),
-        ("kind", f"{release.kind}, {release.num_users:,} users, width {release.width:,}"),
+        ("kind", f"{release.kind}, {count_of(release.num_users, 'user')}, width {release.width:,}"),
         ("mechanism", record.mechanism),
         ("SHA-256", release.digest),
         ("signed by", UNSIGNED if key is None else f"the key {key}; whose that is, the party itself has to say"),

@@ -35,7 +35,7 @@ def test_only_matching_cells_are_run(write: Write, place: Path, capsys: pytest.C
     [
         (["--only", "film/*"], r"No cell matches 'film/\*'. Their names are such as music/popularity/seed-0"),
         (["--processes", "0"], "--processes must be at least 1, got 0"),
-        (["--config", "absent.yaml"], "BenchmarkError: No benchmark at absent.yaml"),
+        (["--config", "absent.yaml"], "BenchmarkError: There is no config 'absent.yaml'.* Did you mean bench.yaml"),
     ],
 )
 def test_what_cannot_be_done_is_a_message(place: Path, arguments: list[str], message: str) -> None:
@@ -106,8 +106,8 @@ def test_a_dry_run_knows_nothing_before_the_first_cell(place: Path, capsys: pyte
     before = sorted(place.rglob("*"))
     run("--config", "bench.yaml", "--dry-run")
     said = capsys.readouterr().out
-    assert "Tiny: 1 cells, 0 finished" in said
-    assert "1 cells to run, 2 at a time: about unknown" in said
+    assert "Tiny: 1 cell, 0 finished" in said
+    assert "1 cell to run, 2 at a time: about unknown" in said
     assert sorted(place.rglob("*")) == before
 
 
@@ -118,13 +118,13 @@ def test_titles_and_names_are_neither_markup_nor_obeyed(
     config = write(title=name, systems={name: {"config": "popularity.yaml"}})
     run("--config", config, "--dry-run")
     said = capsys.readouterr().out
-    assert f"{read}: 1 cells" in said
+    assert f"{read}: 1 cell" in said
     assert said.count(read) == 2, "title and row"
-    with pytest.raises(SystemExit, match=r"BenchmarkError: No benchmark at a\\x1b\[1A\.yaml"):
+    with pytest.raises(SystemExit, match=r"BenchmarkError: There is no config 'a\\x1b\[1A\.yaml'"):
         run("--config", "a\x1b[1A.yaml")
 
 
 def test_the_front_hands_over(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["zoo", "benchmark", "--config", str(place / "bench.yaml"), "--dry-run"])
     zoo_main()
-    assert "Tiny: 1 cells, 0 finished" in capsys.readouterr().out
+    assert "Tiny: 1 cell, 0 finished" in capsys.readouterr().out

@@ -242,6 +242,24 @@ def test_a_search_without_release_publishes_nothing(made: Made, place: Path) -> 
 
 
 @pytest.mark.usefixtures("here")
+def test_where_trials_allow_it_each_choice_is_tried_once(made: Made, place: Path) -> None:
+    grid = {"model.l2": {"choices": [1.0, 30.0, 500.0]}, "model.row_exponent": {"choices": [0.0, 0.25]}}
+    searched = run(made(**searching(grid, 6, releases=[], settings={"model": "EASE"})), place / "runs")
+    tried = [tuple(trial["settings"].values()) for trial in searched.report["trials"]]
+    assert sorted(tried) == [(l2, exponent) for l2 in (1.0, 30.0, 500.0) for exponent in (0.0, 0.25)]
+    best = max(searched.report["trials"], key=lambda trial: trial["val/ndcg@10"])
+    assert searched.report["chosen"] == best["settings"]
+
+
+def test_more_trials_than_choices_are_refused() -> None:
+    choices = {"model.l2": Range(choices=[1, 2, 3]), "model.row_exponent": Range(choices=[0.0, 0.5])}
+    assert Search(6, choices).combinations == 6
+    with pytest.raises(ValueError, match=r"of 7 trials would try some settings again: its choices allow 6. Give that"):
+        Search(7, choices)
+    assert Search(7, choices | {"model.lr": Range(0.1, 1.0)}).combinations is None
+
+
+@pytest.mark.usefixtures("here")
 def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> None:
     searching_ease = searching({"model.l2": {"choices": [1.0, 500.0]}}, 2, releases=[], settings={"model": "EASE"})
     searching_ease["systems"]["PriCDR"]["search"]["seeds"] = "first"

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import re
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from datamodules.amazon import AMAZON
+from zoo.commands.data.by_hand import BY_HAND
 from zoo.commands.data.command import main
 from zoo.commands.data.fetch import KNOWN, registered
 
@@ -99,7 +102,31 @@ def test_where_no_host_answers_it_says_what_to_do(host: str, tmp_path: Path) -> 
 
 
 def test_an_unknown_data_set_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"No address of 'ml100k' is known; did you mean ml-100k\. Known"):
+    with pytest.raises(
+        ValueError, match=r"There is no data set 'ml100k'\. Did you mean ml-100k\? Fetched are ml-100k; it is said"
+    ):
         registered("ml100k")
     (movielens,) = KNOWN["ml-100k"].files.values()
     assert (movielens.size, len(movielens.sha256)) == (4_924_029, 64)
+
+
+def test_every_data_set_that_a_datamodule_reads_is_fetched_or_said_where_to_get() -> None:
+    read = {"ml-100k", "rc", "douban", "douban-book-music", "ciao", *AMAZON}
+    assert {*KNOWN, *BY_HAND} == read
+    assert not {*KNOWN} & {*BY_HAND}
+    for name, said in BY_HAND.items():
+        assert re.search(r"https://\S+", said)
+        assert re.search("licence|GPL|MIT|terms|citation", said), name
+        with pytest.raises(ValueError, match=rf"{name} is not fetched: .* Get it by hand: "):
+            registered(name)
+    for name, domains in AMAZON.items():  # the same origins as the datamodule says when a file is missing
+        origins = {re.match(r"github\.com/[^,/]+/[^,/]+", known.source)[0] for known in domains.values()}  # type: ignore[index]
+        assert name == "amazon-many" or all(origin in BY_HAND[name] for origin in origins)
+        assert name != "amazon-many" or (len(origins) == 8 and BY_HAND[name].startswith("Eight repositories"))
+
+
+def test_the_help_of_fetch_says_what_is_not_fetched(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["fetch", "--help"])
+    said = " ".join(capsys.readouterr().out.replace("-\n", "-").split())
+    assert all(name in said for name in BY_HAND)

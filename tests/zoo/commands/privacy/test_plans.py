@@ -20,7 +20,20 @@ from zoo.runs.inputs import UsageError
 
 ROOT = Path(__file__).parents[4]
 #: Methods that claim nothing of their own and read no release.
-ALONE = {"bpr", "cfgan", "dmf", "ease", "ganmf", "light_gcn", "neumf", "popularity"}
+ALONE = {
+    "bpr",
+    "cfgan",
+    "dmf",
+    "ease",
+    "ensemble",
+    "ganmf",
+    "ials",
+    "light_gcn",
+    "mult_vae",
+    "neumf",
+    "popularity",
+    "slim",
+}
 CONFIGS = sorted(
     path for path in ROOT.glob("configs/*/*.yaml") if path.parent.name not in ("benchmarks", "overlays", "sweeps")
 )
