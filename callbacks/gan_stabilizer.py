@@ -33,6 +33,8 @@ class GANStabilizer(Callback):
         tau: Strength; the paper's sweep is best at 2. 0 adds nothing to the loss: what is left is the log.
     """
 
+    logs = frozenset({"train/critic_gap", "train/score_drift", "train/gradient_norm/*"})
+
     def __init__(self, tau: float = 2.0) -> None:
         if not 0 <= tau < math.inf:
             raise ValueError(f"tau must be finite and not negative, got {tau}; 0 adds nothing and logs all the same.")

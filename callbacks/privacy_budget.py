@@ -34,6 +34,8 @@ class PrivacyBudget(Callback):
         every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch has one anyway.
     """
 
+    logs = frozenset({"train/epsilon", "train/steps_left"})
+
     def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
         if epsilon is not None and not 0 < epsilon < math.inf:
             raise ValueError(

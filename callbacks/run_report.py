@@ -25,12 +25,16 @@ from zoo.data.training import share_of
 from zoo.metrics import SELECTION_METRIC
 from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
-from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
+from zoo.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
+from zoo.wording import count_of
 
 #: What the figures of a stage are called.
 NAMES = {"test": "test", "val": "validation"}
 #: What a batch is counted in, by the form of batches that a method wants.
 UNITS = {"users": "users", "pairs": "observed pairs", "triples": "observed pairs"}
+#: Of figures that bear a mark.
+THESE = "these figures say little"
+SAYS_LITTLE = f"* {THESE}: the remarks on the data, above, say why"
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 
 
@@ -46,6 +50,7 @@ class RunReport(Callback):
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.facts: dict[str, Any] = {}
+        self._summarised = False  # whether the summary of the data, with its remarks, was printed
         self._began = 0.0
         self._validated: list[float] = []  # NDCG@10 after each epoch of this run
         self._bytes: dict[str, int] = {}  # of each release
@@ -65,9 +70,10 @@ class RunReport(Callback):
         summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             Console().print(data_table(summary))
+            self._summarised = True
             if said := batch_in_words(trainer, pl_module):
                 Console().print(said)
-        self._write(trainer, "data.json", summary)
+        self._write(trainer, DATA, summary)
         self._write_records(trainer, pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -118,14 +124,21 @@ class RunReport(Callback):
         }
         self._write(trainer, file, report)
         if trainer.is_global_zero:
-            title = type(pl_module).__name__ + (f" ({by_counts} cases ranked by item counts)" if by_counts else "")
-            remarks = (
-                data.summary["remarks"] if figures else ["nothing is held out (split none), so nothing was measured"]
-            )
+            counted = f" ({count_of(by_counts, 'case')} ranked by item counts)" if by_counts else ""
+            odd = data.summary["test_says_little"] if stage == "test" else []
+            # Sentences that stand above, with the data, are not said again.
+            remarks = [SAYS_LITTLE] if odd else []
+            if not self._summarised:
+                others = [remark for remark in data.summary["remarks"] if remark not in odd]
+                remarks = [f"* {THESE}: {'; '.join(odd)}", *others] if odd else others
+            if not figures:
+                remarks = ["nothing is held out (split none), so nothing was measured"]
             read_by = [curve(self._validated)] if stage == "test" else []
             read_by += [in_words(beside)] if beside else []
             end_bar(trainer)
-            Console().print(result_table(title, stage, figures, data.ks, protected, [*filter(None, read_by), *remarks]))
+            said = [*filter(None, [*read_by, *remarks])]
+            title = f"{type(pl_module).__name__}{counted}"
+            Console().print(result_table(title, stage, figures, data.ks, protected, said, "*" if odd else ""))
 
     def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
@@ -193,8 +206,8 @@ def data_table(summary: dict[str, Any]) -> Table:
             overlap,
         )
     held_out = (
-        f"{summary['validation_cases']:,} validation and {summary['test_cases']:,} test cases; "
-        f"{summary['users_without_test_item']:,} users without a test item"
+        f"{summary['validation_cases']:,} validation and {count_of(summary['test_cases'], 'test case')}; "
+        f"{count_of(summary['users_without_test_item'], 'user')} without a test item"
     )
     if summary["split"] == "none":
         held_out = "nothing is held out, so all epochs are trained and nothing is measured"
@@ -210,14 +223,15 @@ def result_table(
     ks: tuple[int, ...],
     protected: dict[str, PrivacyRecord],
     remarks: Sequence[str] = (),
+    mark: str = "",
 ) -> Table:
-    """Accuracy and, beside it, what every release, or the training itself, guarantees."""
+    """Accuracy and, beside it, what every release, or the training itself, guarantees; figures that say little bear a mark."""
     kinds = [kind for kind in ("sampled", "full") if any(key.startswith(f"{stage}/{kind}/") for key in figures)]
     accuracy = (Column(kind, justify="right") for kind in kinds)
     table = Table("", *accuracy, "release", "unit", "epsilon", "delta", "guarantee", box=box.SIMPLE)
     table.title = f"{method}: {NAMES[stage] if figures else 'trained'}"
     for key in (key for key in figures if key.count("/") == 1 and "@" not in key):  # of signs, or of a known matrix
-        table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}", *[""] * (len(kinds) + 4))
+        table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}{mark}", *[""] * (len(kinds) + 4))
     measures = [(measure, k) for k in ks for measure in METRIC_NAMES] if figures else []
     privacy = [(escape(visible(name)), *privacy_cells(record)) for name, record in protected.items()] or [
         ("none", *"----")
@@ -225,7 +239,7 @@ def result_table(
     # Accuracy on the left and releases on the right share their lines, and either may be the longer list.
     for row, record in zip_longest(measures, privacy):
         title = f"{METRIC_NAMES[row[0]]}@{row[1]}" if row else ""
-        shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}" if row else "" for kind in kinds]
+        shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}{mark}" if row else "" for kind in kinds]
         table.add_row(title, *shown, *(record or [""] * 5))
     said = [f"{escape(visible(name))}: no guarantee ({escape(r.reason)})" for name, r in protected.items() if r.reason]
     said += [f"{escape(visible(name))}: {escape(r.standing)}" for name, r in protected.items() if r.conditions]

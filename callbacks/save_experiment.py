@@ -22,10 +22,9 @@ class SaveExperiment(SaveConfigCallback):
     folder: Path | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Ask for the folder on every process, then save on the first."""
+        """Ask for the folder on every process, then save on the first, once: a test's figures stand beside it too."""
         self.folder = folder_of_run(trainer)
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
+        super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Write the file, whole or not at all."""

@@ -42,6 +42,11 @@ ONE_BIT = RESULTS / "one_bit.md"
 TASK, PUBLISHED = "book-music", ("douban", "book", "music")
 #: Reports that have it; a method is shown from the first that has the method.
 REPORTS = ("douban", "ppgencdr", "single_domain")
+#: What p-values are corrected for, under a table that has some.
+FAMILY = (
+    "\n\np: of paired t-tests, after Holm's correction for all rows of the same report and task that have such a control. A row "
+    "that two reports share may have another p in each."
+)
 #: A method that reads releases is shown at the guarantee nearest to this.
 EPSILON = 8.0
 
@@ -97,22 +102,46 @@ def methods_table() -> str:
     """The README's table: every exported method."""
     known, rows = pages(), results()
     reached: list[Row] = []
-    titles = ("method", "paper", "what it is", "guarantee", "ours, NDCG@10 / HR@10", "the paper's")
+    titles = (
+        "method",
+        "paper",
+        "what it is",
+        "guarantee",
+        "ours, NDCG@10 / HR@10",
+        "with noise for a release",
+        "without one",
+    )
+    titles = (*titles, "the paper's")
     lines = []
     for method, module in sorted(zoo.METHODS.items()):
         page, said = known[method]
         what = first_line(ROOT / (module.replace(".", "/") + ".py"), method).rstrip(".")
         row = shown(method, rows)
-        ours = f"{float(row['sampled/ndcg@10']):.4f} / {float(row['sampled/hit_rate@10']):.4f}" if row else "-"
+        ours = both(row)
         if row and row["release"]:
             ours += f" ({row['release']}{marked(row)})"
         reached += [row] if row else []
         link = f"[{method}]({page.relative_to(ROOT)})"
-        lines.append((link, said["paper"], what, said["guarantee"], ours, theirs(row)))
+        controls = [both(control(row, release, rows)) for release in ("Noise ({})", "Nothing")]
+        lines.append((link, said["paper"], what, said["guarantee"], ours, *controls, theirs(row)))
     note = "Douban Book -> Music, one item among 1 + 99, mean over seeds; a method that reads a release at the guarantee nearest "
-    note += f"to epsilon {EPSILON:g}. All figures, with their controls: [docs/results](docs/results)."
+    note += f"to epsilon {EPSILON:g}, beside the same with a release of redrawn ratings and with none: only what is above both has "
+    note += "come of the source. All figures: [docs/results](docs/results)."
     note += under(reached)
     return f"{table(titles, lines, left=4)}\n\n{note}"
+
+
+def both(row: Row | None) -> str:
+    """NDCG@10 and HR@10 of a row among 1 + 99."""
+    return f"{float(row['sampled/ndcg@10']):.4f} / {float(row['sampled/hit_rate@10']):.4f}" if row else "-"
+
+
+def control(row: Row | None, release: str, rows: list[Row]) -> Row | None:
+    """The row of the same system with another release, in whose name the row's own stands for ``{}``."""
+    if row is None or not row["release"]:
+        return None
+    same = [other for other in rows if all(other[key] == row[key] for key in ("benchmark", "task", "system"))]
+    return next((other for other in same if other["release"] == release.format(row["release"])), None)
 
 
 def marked(row: Row) -> str:
@@ -169,7 +198,8 @@ def figures_table(method: str) -> str:
         epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
         gain = gained.get((row["benchmark"], row["task"], name(row)), "-")
         lines.append((where, name(row), epsilon, *cells, gain))
-    return table((*titles, "NDCG@10 less its noise control"), lines, left=2) + under(rows)
+    made = table((*titles, "NDCG@10 less its noise control"), lines, left=2)
+    return made + (FAMILY if any("(p " in line[-1] for line in lines) else "") + under(rows)
 
 
 def marks(part: str) -> tuple[str, str]:

@@ -86,7 +86,7 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "amazon-books-movies-dense": {"books": range(20), "movies": range(4, 24)},
         "amazon-food-kitchen": {"food": range(20), "kitchen": range(2, 22)},
         "amazon-sport-cloth": {"cloth": range(20), "sport": range(20)},
-        "amazon-many": {"books": range(20)},
+        "amazon-many": {"books": range(20), "home": range(20), "grocery": range(2, 22)},
         "ciao": {name: range(20) for name in ("cat01", "cat03", "cat10")},
         "apart": {"left": range(20), "right": range(100, 120)},
         "partly": {"left": range(20), "right": range(12, 32), "third": range(8, 28)},

@@ -208,6 +208,7 @@ def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: Module
         ("cold", "Ridge", "Plaintext", "", 0.4),
         ("cold", "Ridge", "FlippedRows eps 4", "", 0.3),
         ("cold", "Ridge", "Noise (FlippedRows eps 4)", "noise", 0.9),
+        *(("cold", system, "Noise (Plaintext)", "noise", 0.25) for system in ("Ridge", "UserKNN", "PriCDR")),
         ("cold", "Ridge", "JLT with the paper's noise eps 16", "", 0.19),
         ("cold", "Ridge", "JLT eps 16 of half", "", 0.9),
         ("warm", "Ridge", "FlippedRows eps 2", "", 0.9),
@@ -220,13 +221,16 @@ def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: Module
         writer.writerow(("task", "system", "release", "control", "sampled/hit_rate@10"))
         writer.writerows(lines)
     assert cells(privacy.transfer_table(path)) == [
-        ["Ridge", "FlippedRows", "-", "-", "50 % (0.300)", "-", "-"],
-        ["Ridge", "JLT with the paper's noise", "-", "-", "-", "-", "-5 % (0.190)"],
-        ["Ridge, denoised", "FlippedRows", "125 % (0.450)", "-", "-", "-", "-"],
-        ["UserKNN, denoised", "NoisyRows", "-", "-", "-", "- (0.250)", "-"],
+        ["Ridge", "FlippedRows", "-", "-", "50 %, 33 % (0.300)", "-", "-"],
+        ["Ridge", "JLT with the paper's noise", "-", "-", "-", "-", "-5 %, -40 % (0.190)"],
+        ["Ridge, denoised", "FlippedRows", "125 %, 133 % (0.450)", "-", "-", "-", "-"],
+        ["UserKNN, denoised", "NoisyRows", "-", "-", "-", "-, - (0.250)", "-"],
     ]
     path.write_text("task,system,release,control,sampled/hit_rate@10\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no row of Popularity"):
+        privacy.transfer_table(path)
+    path.write_text("task,system,release,control,sampled/hit_rate@10\ncold,Popularity,,,0.2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"no row of Ridge with Noise \(Plaintext\)"):
         privacy.transfer_table(path)
 
 

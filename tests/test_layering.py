@@ -13,7 +13,8 @@ FRONT = {"zoo"}  # the list of exports, which imports nothing by itself
 ROOMS: dict[str, set[str]] = {
     "zoo.here_last": set(),
     "zoo.plugins": set(),
-    "zoo.shipped": set(),
+    "zoo.wording": set(),
+    "zoo.shipped": {"zoo.wording"},
     "zoo.processes": set(),
     "zoo.run_folder": {"zoo.processes"},
     "zoo.nn": set(),
@@ -78,6 +79,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.recommender",
         "zoo.target_data",
         "zoo.run_folder",
+        "zoo.wording",
     },
     "zoo.runs": {
         *FRONT,
@@ -93,6 +95,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.target_data",
         "zoo.release",
         "zoo.run_folder",
+        "zoo.wording",
     },
     "zoo.testing": {
         *FRONT,
@@ -123,23 +126,27 @@ ROOMS: dict[str, set[str]] = {
         "zoo.release",
         "zoo.run_folder",
         "zoo.runs",
+        "zoo.wording",
     },
     "zoo.report": {
         *FRONT,
+        "zoo.commands.arguments",
         "zoo.commands.benchmark.cell",
         "zoo.commands.benchmark.grid",
         "zoo.privacy.record",
         "zoo.privacy.spending",
         "zoo.run_folder",
+        "zoo.wording",
     },
 }
 # A command imports its neighbours in this order only: fit and publish, then what is built on them.
 COMMANDS: dict[str, set[str]] = {
+    "zoo.commands.arguments": set(),
     "zoo.commands.words": set(),
     "zoo.commands.cli": {"words"},
-    "zoo.commands.data": {"cli"},
-    "zoo.commands.privacy": {"cli"},
-    "zoo.commands.benchmark": {"cli"},
+    "zoo.commands.data": {"arguments", "cli"},
+    "zoo.commands.privacy": {"arguments", "cli"},
+    "zoo.commands.benchmark": {"arguments", "cli"},
 }
 
 # What a guarantee is computed from is read by people who know no torch; only training needs it.

@@ -178,6 +178,7 @@ def test_a_checkpoint_keeps_its_release(cli: Command, tmp_path: Path) -> None:
         cli("test", "--config", together / "config.yaml", *checkpoint, "--data.evaluation.split", "random2")
     with pytest.raises(UsageError, match=r"another publisher than the checkpoint.*\['init_args.epsilon'\]"):
         cli("test", "--config", CONFIG, *TINY, *checkpoint, "--publisher.epsilon", "4")
+    assert [folder.name for folder in together.parent.iterdir()] == [together.name], "what is refused leaves no folder"
 
 
 @pytest.mark.usefixtures("zoo_data")

@@ -13,12 +13,21 @@ SIZES: dict[str, dict[str, Any]] = {
     "DMF": {"dims": (8, 4)},
     "EMCDR": {"num_factors": 4, "source_rank": 6},
     "ETL": {"dims": (8, 4)},
+    "Ensemble": {
+        "members": {
+            "UserKNN": {"method": {"class_path": "zoo.UserKNN"}},
+            "EASE": {"method": {"class_path": "zoo.EASE"}},
+            "DMF": {"method": {"class_path": "zoo.DMF", "init_args": {"dims": [8, 4]}}, "max_epochs": 2},
+        }
+    },
     "FedCDR": {"num_factors": 4},
     "FedCT": {"num_factors": 4, "latent_dim": 3},
     "FedGCDR": {"num_factors": 4, "map_dims": (3,), "finetune_after": 1},
     "FedGNN": {"num_factors": 4},
     "GANMF": {"num_factors": 4, "code_dim": 8},
+    "IALS": {"num_factors": 4},
     "LightGCN": {"num_factors": 4},
+    "MultVAE": {"dims": [8, 4]},
     "NeuMF": {"gmf_dim": 4, "mlp_dims": (8, 4)},
     "PPGenCDR": {"dims": (8, 4), "encoder_dims": (8,)},
     "PriCDR": {"dims": (8, 4)},
@@ -27,6 +36,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "Synthetic": {"num_users": 24, "num_items": 30, "ratings_per_user": 6},
     "LowRank": {"num_users": 24, "num_items": 30, "observed": 0.3},
     "JLT": {"num_components": 8},
+    "ProjectionPublisher": {"num_directions": 3},
     "EmbeddingPublisher": {"network.num_factors": 4, "max_epochs": 1},
     "GeneratorPublisher": {"network.sample_size": 4, "network.steps": 6},
 }

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from zoo.data.ratings import Ratings as Ratings
     from zoo.methods.bitgcf import BiTGCF as BiTGCF
     from zoo.methods.bpr import BPR as BPR
+    from zoo.methods.bridge import Bridge as Bridge
     from zoo.methods.cfgan import CFGAN as CFGAN
     from zoo.methods.conet import CoNet as CoNet
     from zoo.methods.darec import DARec as DARec
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
     from zoo.methods.dmf import DMF as DMF
     from zoo.methods.ease import EASE as EASE
     from zoo.methods.emcdr import EMCDR as EMCDR
+    from zoo.methods.ensemble import Ensemble as Ensemble
     from zoo.methods.etl import ETL as ETL
     from zoo.methods.fedcdr import FedCDR as FedCDR
     from zoo.methods.fedct import FedCT as FedCT
     from zoo.methods.fedgcdr import FedGCDR as FedGCDR
     from zoo.methods.fedgnn import FedGNN as FedGNN
     from zoo.methods.ganmf import GANMF as GANMF
+    from zoo.methods.ials import IALS as IALS
     from zoo.methods.light_gcn import LightGCN as LightGCN
+    from zoo.methods.mult_vae import MultVAE as MultVAE
     from zoo.methods.neumf import NeuMF as NeuMF
     from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation as GradientPerturbation
     from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation as InputPerturbation
@@ -40,9 +44,11 @@ if TYPE_CHECKING:
     from zoo.methods.pricdr import PriCDR as PriCDR
     from zoo.methods.pricdr_sym import PriCDRSym as PriCDRSym
     from zoo.methods.ridge import Ridge as Ridge
+    from zoo.methods.slim import SLIM as SLIM
     from zoo.methods.sppg import SPPG as SPPG
     from zoo.methods.user_knn import UserKNN as UserKNN
     from zoo.publisher import Publisher as Publisher
+    from zoo.publishers.bridge import BridgePublisher as BridgePublisher
     from zoo.publishers.controls import Noise as Noise
     from zoo.publishers.controls import Nothing as Nothing
     from zoo.publishers.controls import Partial as Partial
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
     from zoo.publishers.generator import GeneratorPublisher as GeneratorPublisher
     from zoo.publishers.jlt import JLT as JLT
     from zoo.publishers.plaintext import Plaintext as Plaintext
+    from zoo.publishers.projections import ProjectionPublisher as ProjectionPublisher
     from zoo.publishers.rows import FlippedRows as FlippedRows
     from zoo.publishers.rows import NoisyRows as NoisyRows
     from zoo.publishers.sjlt import SJLT as SJLT

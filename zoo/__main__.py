@@ -6,12 +6,12 @@ if __name__ == "__main__":  # `main` sees to it otherwise; before anything of ou
 import os
 import re
 import sys
-from difflib import get_close_matches
 
 import zoo
 from zoo import shipped
 from zoo.commands.kept_help import kept_help
-from zoo.commands.listing import listing
+from zoo.commands.listing import KINDS, listing
+from zoo.wording import nearest
 
 #: How a process ends that nobody listens to any more, as shells have it: 128 and the number of the signal.
 PIPE_CLOSED = 141
@@ -45,22 +45,32 @@ examples:
 
 Options of a command:  python -m zoo fit --help            Of a class:  python -m zoo fit --model.help PriCDR
 """
+#: What ``list`` takes.
+LIST = f"usage: python -m zoo list [KIND ...]    kinds: {', '.join(KINDS)}; without one, all\n"
 
 
 def unknown(command: str) -> str:
     """What is said of a command that there is not: the nearest ones."""
     known = re.findall(r"^  ([a-z]+)  ", HELP.split("commands:")[1].split("examples:")[0], re.M)
-    near = get_close_matches(command, known, n=2)
-    meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"There is no command {command!r}.{meant}\nCommands: {', '.join(known)}."
+    return f"There is no command {command!r}.{nearest(command, known)}\nCommands: {', '.join(known)}."
+
+
+def listed(kinds: list[str]) -> str:
+    """What ``list`` prints: of the kinds that are asked for, or of all; a kind that there is not ends here."""
+    if wrong := [kind for kind in kinds if kind not in KINDS]:
+        sys.stderr.write(f"error: nothing is listed as {wrong[0]!r}.{nearest(wrong[0], KINDS)}\n{LIST}")
+        sys.exit(2)
+    return listing(kinds or KINDS)
 
 
 def answered(arguments: list[str]) -> bool:
     """Answer what needs no library; whether it was answered. A command that there is not ends here."""
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP, end="")
-    elif arguments == ["list"]:
-        print(listing())
+    elif arguments[0] == "list" and {"-h", "--help"} & {*arguments}:
+        print(LIST, end="")
+    elif arguments[0] == "list":
+        print(listed(arguments[1:]))
     elif arguments == ["--version"]:
         print(zoo.__version__)
     elif arguments in (["fit", "-h"], ["fit", "--help"]) and (text := kept_help()) is not None:
@@ -87,7 +97,11 @@ def command() -> None:
     """Answer at once what needs no training library; hand everything else to the command line proper."""
     import zoo.here_last  # noqa: F401  not where this module is only looked at
 
-    arguments = sys.argv[1:] = shipped.with_configs_found(sys.argv[1:])
+    try:
+        arguments = sys.argv[1:] = shipped.with_configs_found(sys.argv[1:])
+    except FileNotFoundError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
     if answered(arguments):
         return
     if arguments[0] == "benchmark":

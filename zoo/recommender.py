@@ -26,7 +26,7 @@ from zoo.metrics import (
 )
 from zoo.nn.rows import LinkedRows, SparseRows
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.run_folder import Given
+from zoo.run_folder import Given, differing, flat
 from zoo.target_data import ReleaseMismatchError, Sizes, TargetData, refuse_other_data
 
 Outputs = dict[str, Tensor]
@@ -52,16 +52,19 @@ class Recommender(Given, LightningModule, ABC):
     num_negatives: int = 1  # sampled items for each observed one, where `batches` is ``pairs``
     steps_per_epoch: int = 1  # where `batches` is ``steps``
     #: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
-    reads: ClassVar[frozenset[str]] = frozenset()
+    reads: frozenset[str] = frozenset()
     #: Whether scores mean something for a user without target history. If not, such users are ranked by the item counts of
     #: the training ratings.
-    scores_cold_users: ClassVar[bool] = False
+    scores_cold_users: bool = False
     #: Whether somebody it was not trained with is scored by the row of a release alone, as a user without target history is.
-    scores_by_rows: ClassVar[bool] = False
+    scores_by_rows: bool = False
     #: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
     reads_signs: ClassVar[bool] = False
     #: Names of the tensors that ``step`` returns beside the loss, for penalties.
     exposes: ClassVar[frozenset[str]] = frozenset()
+    #: Figures that training logs beside those of rankings, each class those of its own; one that ends with ``*`` names all that
+    #: begin so. Who watches another one is refused before anything is published.
+    logs: ClassVar[frozenset[str]] = frozenset({"train/loss"})
     #: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
     not_saved: ClassVar[tuple[str, ...]] = ()
     #: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
@@ -131,9 +134,11 @@ class Recommender(Given, LightningModule, ABC):
             self.sizes = sizes
             self.build(sizes)
         elif self.sizes != sizes:
+            ours, theirs = flat(self.sizes), flat(sizes)
+            differ = [f"{key}: {ours.get(key)!r} against {theirs.get(key)!r}" for key in differing(ours, theirs)]
             raise ReleaseMismatchError(
-                f"The networks were built for {self.sizes}, the data at hand have {sizes}. Use the data and the "
-                "releases that this checkpoint was trained on, or train anew."
+                f"The checkpoint and the data at hand differ in their sizes ({'; '.join(differ)}). Use the data and the releases "
+                "that this checkpoint was trained on, or train anew."
             )
 
     @property
@@ -321,7 +326,7 @@ class Recommender(Given, LightningModule, ABC):
         """
         if self.scores_cold_users and not self.reads:
             return torch.ones_like(users, dtype=torch.bool)
-        known = self.target_rows.counts()[users] > 0
+        known = self.target_rows.counts_of(users) > 0
         return known | self.has_row(users) if self.scores_cold_users else known
 
     def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
@@ -370,7 +375,7 @@ class Recommender(Given, LightningModule, ABC):
 
     def test_step(self, batch: RankingBatch, batch_idx: int) -> dict[str, Tensor]:
         """Rank the test items of a batch of users; what is known of each case, for callbacks."""
-        counts = self.target_rows.counts()[batch.users]
+        counts = self.target_rows.counts_of(batch.users)
         known = {"users": batch.users, "items": batch.positives, "train_items": counts}
         return known | {"linked": self.has_row(batch.users)} | self._rank("test", batch)
 

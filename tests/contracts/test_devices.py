@@ -32,8 +32,11 @@ WAITS = {
 MAY = {
     "FedGCDR": "a round of clients, of which those without items or with a NaN are counted: once a round",
     "FedGNN": "as FedGCDR",
+    "Ensemble": "trains a copy and chooses weights: once an epoch",
+    "IALS": "rows are solved in blocks, whose lengths are counted: twice an epoch",
     "OneBitMC": "a solver logs its objective once a step, and stops by it",
     "Ridge": "solved once, by the processor",
+    "SLIM": "solved once, by the processor",
     "SPPG": "who is sampled is drawn of the processor's noise, and the longest row of a batch decides its shape",
 }
 

@@ -15,6 +15,7 @@ from zoo import (
     JLT,
     SJLT,
     SPPG,
+    BridgePublisher,
     EmbeddingPublisher,
     FlippedRows,
     GeneratorPublisher,
@@ -23,6 +24,7 @@ from zoo import (
     Nothing,
     Partial,
     Plaintext,
+    ProjectionPublisher,
     Publisher,
     Ratings,
     Shuffled,
@@ -35,6 +37,7 @@ from zoo.publisher import PublicSizes
 from zoo.testing import PublisherContract
 
 MAKERS: dict[str, Callable[[], Publisher]] = {
+    "BridgePublisher": lambda: BridgePublisher(epsilon=4.0, kept_items=5, noise_seed=1).for_target(binary()),
     "EmbeddingPublisher": lambda: EmbeddingPublisher(
         BPR(num_factors=3), epsilon=4.0, clip=1.0, max_epochs=1, noise_seed=1
     ),
@@ -48,6 +51,7 @@ MAKERS: dict[str, Callable[[], Publisher]] = {
     "Nothing": lambda: Nothing(),
     "Partial": lambda: Partial(JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1), share=0.5),
     "Plaintext": lambda: Plaintext(),
+    "ProjectionPublisher": lambda: ProjectionPublisher(epsilon=4.0, num_directions=3, noise_seed=1),
     "SJLT": lambda: SJLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1),
     "Shuffled": lambda: Shuffled(JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1)),
     "Thinned": lambda: Thinned(JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1), share=0.5),
@@ -82,6 +86,8 @@ def test_publishing_is_repeatable_with_seeds(publisher: Publisher) -> None:
         JLT(4.0, num_components=5, seed=2),
         SJLT(4.0, num_components=5, seed=2),
         Thinned(FlippedRows(0.1), share=0.5),
+        BridgePublisher(4.0).for_target(binary()),
+        ProjectionPublisher(4.0),
         EmbeddingPublisher(BPR(num_factors=3), 4.0, clip=1.0, max_epochs=1),
         *(
             GeneratorPublisher(SPPG(mechanism, steps=3, sample_size=4, condition_dim=2, generator_dims=(3,)))
@@ -138,7 +144,7 @@ def test_noise_keeps_shape_and_mean_and_nothing_else() -> None:
     assert torch.equal(Noise(Plaintext()).publish(other, "book").tensors["items"], control.tensors["items"])
 
 
-@pytest.mark.parametrize("kind", ["rows", "ratings", "embeddings"])
+@pytest.mark.parametrize("kind", ["rows", "ratings", "embeddings", "map"])
 def test_nothing_is_released_in_any_kind(kind: str) -> None:
     release = Nothing(kind).publish(binary(), "book")  # type: ignore[arg-type]
     assert (release.kind, release.num_users, release.width) == (kind, 0, 1)

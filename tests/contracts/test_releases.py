@@ -14,6 +14,7 @@ from tests.tiny import SIZES
 from zoo import (
     BPR,
     JLT,
+    BridgePublisher,
     EmbeddingPublisher,
     FlippedRows,
     LightGCN,
@@ -35,6 +36,7 @@ from zoo.target_data import ReleaseMismatchError
 METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).reads)
 #: Those that learn from who has which item, which real numbers do not tell.
 OF_PAIRS = {"BiTGCF", "CoNet", "DDTCDR"}
+SOURCE = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "seed": 1}
 PUBLISHERS: dict[str, Publisher] = {
     "Plaintext": Plaintext(),
     "Noise": Noise(Plaintext()),
@@ -53,8 +55,10 @@ PUBLISHERS: dict[str, Publisher] = {
         LightGCN(num_factors=3, num_layers=1), epsilon=8.0, clip=1.0, max_epochs=1, progress=False
     ),
     "Nothing, embeddings": Nothing("embeddings"),
+    "map": BridgePublisher(epsilon=8.0, kept_items=20).for_target(Synthetic(**SOURCE).source("book")),
+    "Nothing, map": Nothing("map"),
 }  # fmt: skip
-DATA = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "missing_users": "zero", "seed": 1}
+DATA = {**SOURCE, "missing_users": "zero"}
 
 
 @pytest.fixture(scope="module")
@@ -118,5 +122,7 @@ def test_a_release_is_learned_from_or_refused_with_what_would_do(method: str, na
 @pytest.mark.parametrize("other", ["embeddings of layers", "Nothing, embeddings", "Plaintext"])
 def test_networks_for_vectors_of_another_width_or_layer_count_are_refused(other: str, folder: Path) -> None:
     made = built("EMCDR", data_with("embeddings", folder))
-    with pytest.raises(ReleaseMismatchError, match=r"'width': 3, 'num_layers': 1.* Use the data and the releases that"):
+    with pytest.raises(
+        ReleaseMismatchError, match=r"sources.book.width: 3 against .* Use the data and the releases that"
+    ):
         made._build_once(data_with(other, folder).sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -129,9 +130,30 @@ def test_two_measure_and_recommend_what_one_does(folder: Path, name: str) -> Non
     assert all(two[key] == pytest.approx(one[key], abs=1e-6) for key in one)
     cases = [pl.read_parquet(own / f"by_{devices}" / "test_cases.parquet") for devices in (1, 2)]
     assert cases[0].select("user_id", "item_id").equals(cases[1].select("user_id", "item_id")), "each case once"
+    for column in set(cases[0].columns) - {"user_id", "item_id", "linked"}:
+        theirs, ours = (table[column].to_list() for table in cases)
+        assert ours == pytest.approx(theirs, abs=1e-6, nan_ok=True), f"{column}, case by case"
+    assert cases[0]["linked"].equals(cases[1]["linked"])
     parts = [pl.read_parquet(own / "by_2" / f"best-{rank:05d}.parquet") for rank in range(2)]
     alone = pl.read_parquet(own / "by_1" / "best.parquet").drop("score")
     assert pl.concat(parts).drop("score").sort("user_id", "rank").equals(alone.sort("user_id", "rank"))
+
+
+@pytest.fixture(scope="module")
+def deaths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What became of a process whose other one died in the middle of a training, for each method."""
+    out = tmp_path_factory.mktemp("dying")
+    command = [sys.executable, "-m", "tests.contracts.dying", str(out), *TOGETHER]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=1800, stdout=subprocess.DEVNULL)
+    return {name: json.loads((out / f"{name}.json").read_text()) for name in TOGETHER}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_one_that_dies_ends_the_other_within_seconds(deaths: dict[str, dict[str, Any]], name: str) -> None:
+    found = deaths[name]
+    assert found["begun"], found["said"]
+    assert found["code"] == 1, f"code {found['code']} after {found['seconds']:.0f} s: {found['said']}"
+    assert found["said"].count("LostProcessError: Another of the 2 processes has ended") == 1, found["said"]
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -141,5 +163,5 @@ def test_what_one_has_to_train_is_refused_by_name(folder: Path, name: str) -> No
         assert found["refused"].endswith(" one process; got 2 processes. Set trainer.devices to 1.") or name == "SPPG"
 
 
-def test_only_what_is_solved_or_private_is_refused() -> None:
-    assert set(ALONE) == {"EASE", "OneBitMC", "Popularity", "Ridge", "SPPG", "UserKNN"}
+def test_only_what_is_solved_private_or_of_several_is_refused() -> None:
+    assert set(ALONE) == {"EASE", "Ensemble", "OneBitMC", "Popularity", "Ridge", "SPPG", "UserKNN"}

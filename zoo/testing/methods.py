@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from zoo.data.batches import PredictBatch
 from zoo.data.evaluation import entries
 from zoo.metrics import best_unseen
+from zoo.nn.rows import SparseRows
 from zoo.recommender import Recommender
 from zoo.run_folder import BEST, CONFIG, plain
 from zoo.runs.bundle import BUNDLE
 from zoo.runs.held import NotHeldError
+from zoo.runs.monitors import figures_of
 from zoo.runs.trained import Trained as Loaded
 from zoo.runs.widened import widened
 from zoo.target_data import ReleaseMismatchError
@@ -179,6 +182,16 @@ class MethodContract:
             items = torch.tensor([[0, 5], [29, 1], [2, 2], [7, 8]]).clamp(max=data.train.num_items - 1)
             assert torch.allclose(method.score(users, items), scores.gather(1, items), atol=1e-5)
 
+    def test_what_others_have_is_not_counted_for_a_batch(
+        self, trained: Trained, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Or a test of all users would take their number squared, in time and, as its figures lie between, in memory."""
+        method = trained.method.eval()
+        with torch.no_grad():
+            method.prepare_scoring()
+            monkeypatch.setattr(SparseRows, "counts", None)
+            assert torch.isfinite(method.ranking_scores(torch.tensor([3, 0, 39]))).all()
+
     def test_exposed_tensors_are_returned(self, trained: Trained) -> None:
         """What penalties are offered stands beside the loss."""
         method, data = trained.method, trained.data
@@ -215,6 +228,13 @@ class MethodContract:
         for key in ("val/ndcg@10", "val/sampled/hit_rate@10", "val/full/mrr@5"):
             assert 0 <= float(trained.run.callback_metrics[key]) <= 1
 
+    def test_what_it_logs_is_named(self, trained: Trained) -> None:
+        """In ``logs``: who watches another figure is refused before the training."""
+        named = figures_of(trained.method, trained.data)
+        for key in trained.run.callback_metrics:
+            known = any(fnmatchcase(key.replace("/pessimistic/", "/"), name) for name in named)
+            assert known or key.startswith("test/"), f"it logs {key}, which its `logs` does not name"
+
     @pytest.mark.parametrize(
         "stop", [INSIDE, AT_THE_END, None], ids=["inside an epoch", "at its last batch", "after it"]
     )
@@ -224,6 +244,8 @@ class MethodContract:
         """Bit by bit, wherever it was broken off."""
         if trained.method.batches == "once":
             pytest.skip("a closed form has nothing to resume")
+        if stop is not None and trained.method.batches == "steps" and trained.method.steps_per_epoch == 1:
+            pytest.skip("an epoch of one step has no inside")
         if trained.method.batches != "steps":
             assert len(trained.data.train_dataloader()) == AT_THE_END // 2
         if stop is None:
@@ -275,7 +297,7 @@ class MethodContract:
         run.test(method, datamodule=data, verbose=False)
         method.eval()
         cold = data.test.users
-        assert (method.target_rows.counts()[cold] == 0).all()
+        assert (method.target_rows.counts_of(cold) == 0).all()
         with torch.no_grad():
             scores = method.ranking_scores(cold)
         by_counts = torch.equal(scores, method.item_counts.expand(len(cold), -1))

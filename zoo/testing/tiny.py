@@ -48,6 +48,12 @@ def publisher_for(reads: frozenset[str]) -> Publisher:
         return zoo.GeneratorPublisher(network)
     if "ratings" in reads or not reads:
         return zoo.Plaintext()
+    if reads == {"map"}:
+        target = Synthetic(**SYNTHETIC)
+        target.read_target()
+        return zoo.BridgePublisher(
+            epsilon=8.0, kept_items=20, projections=zoo.ProjectionPublisher(num_directions=3)
+        ).for_target(target.train)
     if "rows" in reads:
         return zoo.NoisyRows(epsilon=8.0)
     return zoo.EmbeddingPublisher(zoo.BPR(num_factors=3), max_epochs=1, progress=False)
