@@ -103,6 +103,7 @@ ROOMS: dict[str, set[str]] = {
         "datamodules",
         "zoo.data",
         "zoo.metrics",
+        "zoo.nn",
         "zoo.privacy",
         "zoo.publisher",
         "zoo.recommender",

@@ -46,7 +46,7 @@ TRANSFER = (
         ("who has no row is mapped", "torch.where(present[:, None], known, own)", "known"),
         (
             "who has no history keeps a factor",
-            "torch.where(self._known()[users][:, None], self.mix(own, mapped, self.share), mapped)",
+            "torch.where((self.target_rows.counts_of(users) > 0)[:, None], self.mix(own, mapped, self.share), mapped)",
             "self.mix(own, mapped, self.share)",
         ),
         ("the worst share is chosen", "values.argmax()", "values.argmin()"),

@@ -30,14 +30,14 @@ def item_regressions(gram: Tensor, l1: float, l2: float, tolerance: float, max_s
     sweeps, largest = 0, float("inf")
     while sweeps < max_sweeps and largest > tolerance:
         sweeps, largest = sweeps + 1, 0.0
-        for block in torch.arange(len(gram), device=gram.device).split(_BLOCK):
-            before, first = weights[block], int(block[0])
+        for first in range(0, len(gram), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            before = weights[block].clone()
             rest = gram[block] - gram[block] @ weights  # (block, items)
-            for place, item in enumerate(block.tolist()):
+            for place, item in enumerate(range(first, first + len(before))):
                 new = (rest[place] + diagonal[item] * weights[item] - l1).clamp_(min=0).div_(diagonal[item] + l2)
                 new[item] = 0
-                within = gram[item + 1 : first + len(block), item]
-                rest[place + 1 :].addr_(within, new - weights[item], alpha=-1)
+                rest[place + 1 :].addr_(gram[item + 1 : block.stop, item], new - weights[item], alpha=-1)
                 weights[item] = new
             largest = max(largest, float((weights[block] - before).abs().max()))
     return weights, sweeps
