@@ -38,8 +38,9 @@ FILE = (grid.Benchmark, grid.Task, grid.PublishedTask, grid.System, grid.Release
 
 
 def cell(text: str) -> str:
-    """Text as a cell of a table takes it: one line, no bar, nothing that Markdown would read as a tag."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """Text as a cell of a table takes it: one line, no bar, nothing that Markdown would read as a tag or as emphasis."""
+    parts = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").split("`")
+    return "`".join(part if i % 2 else part.replace("*", "\\*") for i, part in enumerate(parts))
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

@@ -344,6 +344,13 @@ def test_without_notes_nothing_stands_there(tmp_path: Path) -> None:
     assert Page(render("page.html.j2", values)).texts["h2"][0] == "How these figures were made"
 
 
+def test_what_a_grid_says_of_itself_is_read_as_its_notes_are(tmp_path: Path) -> None:
+    values = context(reread(tmp_path, BARE | {"about": "Through `Denoiser`.\n\nFurther.\n"}), [], ["a command"], "")
+    page = render("page.html.j2", values)
+    assert "<p>Through <code>Denoiser</code>.</p>\n<p>Further.</p>\n" in page
+    assert "Through `Denoiser`.\n\nFurther.\n" in render("page.md.j2", values)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
