@@ -27,6 +27,7 @@ from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
 from zoo.data.training import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
+from zoo.release.files import ReleaseError
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 from zoo.run_folder import Given, class_path
@@ -342,6 +343,11 @@ class CrossDomainDataModule(Given, LightningDataModule):
         trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
         for name in self.sources:
             release = Release.load(self.release_paths[name], trusted)
+            if release.kind == "encrypted_map":
+                raise ReleaseError(
+                    f"{self.release_paths[name]} is encrypted. Decrypt it with the file of keys, and pass what that writes: "
+                    f"python -m zoo decrypt {self.release_paths[name]} --key FILE --out DIR."
+                )
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
             self.releases[name] = release if self.denoiser is None else self.denoiser(release)
             self._release_digests[name] = release.digest

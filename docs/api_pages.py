@@ -38,7 +38,15 @@ def classes_of(package: str, leave_out: Iterable[str] = ()) -> str:
 
 def parts() -> dict[Path, dict[str, str]]:
     """The text of each page."""
-    runs = ("publishing.publish", "fitting.fit", "fitting.Run", "loading.load", "trained.Trained", "exporting.export")
+    runs = (
+        "publishing.publish",
+        "fitting.fit",
+        "fitting.Run",
+        "loading.load",
+        "trained.Trained",
+        "exporting.export",
+        "decrypting.decrypt",
+    )
     bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "about.Statement")
     contracts = [f"{kind.lower()}s.{kind}Contract" for kind in ("Method", "Publisher", "Datamodule", "Callback")]

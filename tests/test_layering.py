@@ -26,6 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.privacy.record": {"zoo.privacy.accounting", "zoo.privacy.randomness"},
     "zoo.privacy.spending": {"zoo.privacy.accounting", "zoo.privacy.record", "zoo.run_folder"},
     "zoo.privacy.rows": {"zoo.privacy.accounting", "zoo.privacy.randomness"},
+    "zoo.privacy.encryption": {"zoo.privacy.accounting", "zoo.privacy.randomness", "zoo.privacy.rows"},
     "zoo.privacy.one_bit": {"zoo.privacy.accounting", "zoo.privacy.randomness"},
     "zoo.privacy.training": {"zoo.privacy.accounting", "zoo.privacy.randomness", "zoo.privacy.record"},
     "zoo.privacy.audits": {
@@ -39,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.release": {
         "zoo.nn",
         "zoo.privacy.accounting",
+        "zoo.privacy.encryption",
         "zoo.privacy.randomness",
         "zoo.privacy.record",
         "zoo.privacy.rows",
@@ -151,7 +153,10 @@ COMMANDS: dict[str, set[str]] = {
 }
 
 # What a guarantee is computed from is read by people who know no torch; only training needs it.
-NO_TORCH = [f"zoo.privacy.{room}" for room in ("accounting", "randomness", "record", "spending", "rows", "one_bit")]
+NO_TORCH = [
+    f"zoo.privacy.{room}"
+    for room in ("accounting", "randomness", "record", "spending", "rows", "encryption", "one_bit")
+]
 NO_LIGHTNING = (
     "zoo.processes",
     "zoo.run_folder",
@@ -255,13 +260,14 @@ def test_pytest_is_for_who_tests() -> None:
             assert room == "zoo.testing" or not {name for name in imported(file) if inside(name, {"zoo.testing"})}, file
 
 
-@pytest.mark.parametrize("library", ["torch_geometric", "wandb", "opacus", "cryptography"])
+@pytest.mark.parametrize("library", ["torch_geometric", "wandb", "opacus", "cryptography", "tenseal"])
 def test_a_library_for_few_is_imported_where_it_is_used_and_nowhere_else(library: str) -> None:
     homes = {
         "torch_geometric": {"zoo/nn/ego_graph.py", "zoo/nn/light_graph.py"},
         "wandb": {"callbacks/trackers.py"},
         "opacus": {"zoo/privacy/training/user_norms.py"},
         "cryptography": {"zoo/release/signature.py"},
+        "tenseal": {"zoo/privacy/encryption/ckks.py"},
     }[library]
     found = {
         str(file.relative_to(ROOT))

@@ -3,6 +3,7 @@
 from tests.mutation.edit import Edit
 from tests.mutation.edits_of_attacks import ATTACKS
 from tests.mutation.edits_of_data import DATA
+from tests.mutation.edits_of_encryption import ENCRYPTION
 from tests.mutation.edits_of_ensembles import ENSEMBLES
 from tests.mutation.edits_of_federated import CLIENTS_AND_SERVER, PRIVATE_ROUNDS
 from tests.mutation.edits_of_guarantees import GUARANTEES
@@ -16,6 +17,7 @@ from tests.mutation.edits_of_transfer import TRANSFER
 EDITS: tuple[Edit, ...] = (
     *GUARANTEES,
     *MECHANISMS,
+    *ENCRYPTION,
     *METHODS,
     *ENSEMBLES,
     *DATA,

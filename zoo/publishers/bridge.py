@@ -17,24 +17,34 @@ from zoo.data.ratings import Ratings, index_of
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.encryption.parameters import check_room
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain
 from zoo.privacy.record.texts import (
     BINARY,
     BRIDGE,
+    ENCRYPTED_BRIDGE,
+    ENCRYPTION_HARD,
     EVALUATED,
+    FOLLOWS,
     JOINT,
     PROJECTIONS_GIVEN,
     SETS_OPEN,
     SETS_PUBLIC,
     SEVERAL_NOISY,
+    TARGET_ENCRYPTED,
     TARGET_SIDE,
+    WHOLE_NUMBERS,
     rows_of_bridge,
 )
 from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
 from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 from zoo.publishers.projections import ProjectionPublisher
+from zoo.release.decryption import PUBLIC_KEY
+from zoo.release.files import tensor_digest
 from zoo.release.release import Release
+
+ENCRYPTED_PLACES = "encrypted_places"
 
 
 class BridgePublisher(Publisher):
@@ -53,8 +63,10 @@ class BridgePublisher(Publisher):
     person's own row.
 
     The projections are private as well, those of the target's users, and have a record of their own: the target publishes them
-    (`ProjectionPublisher`, with an epsilon), and the source has ``received`` them. Or both domains lie at one place, for research:
-    ``fit`` makes the projections of the target's training ratings there, with or without noise.
+    (`ProjectionPublisher`, with an epsilon), and the source has ``received`` them. Or the target has encrypted them
+    (``secret_key``): then the map is made of what the source cannot read, noise included, and the target decrypts it (``python
+    -m zoo decrypt``). It has as much noise and the same epsilon, on further conditions that the record names. Or both domains
+    lie at one place, for research: ``fit`` makes the projections of the target's training ratings there, with or without noise.
 
     References: Kearns, Pai, Roth & Ullman, *Mechanism Design in Large Games*, ITCS 2014 (joint privacy); Hsu et al., *Private
     Matchings and Allocations*, STOC 2014 (the billboard). Not from a paper of cross-domain recommendation.
@@ -68,7 +80,7 @@ class BridgePublisher(Publisher):
         kept_items: How many items the map has, those with the largest noisy sums; null: all.
         counts_share: What the sums take of the budget, of the squared mu.
         projections: Makes the projections where both domains lie at one place; null: `ProjectionPublisher` without noise.
-        received: Folder of the target's release of projections, where it has published them.
+        received: Folder of the target's release of projections, where it has published them, encrypted or not.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
             subtract the noise: the record then says `guarantee: none`.
     """
@@ -89,6 +101,11 @@ class BridgePublisher(Publisher):
     ) -> None:
         if projections is not None and received is not None:
             raise ValueError("projections makes what received has: give one of them.")
+        if projections is not None and projections.secret_key is not None:
+            raise ValueError(
+                "projections are made at one place with the source's ratings, where secret_key hides them from nobody. Leave it "
+                "out, or let the target publish them."
+            )
         self.epsilon, self.delta, self.relation, self.clip = epsilon, delta, Relation(relation), clip
         self.kept_items, self.counts_share, self.noise_seed = kept_items, counts_share, noise_seed
         self.projections = ProjectionPublisher() if projections is None else projections
@@ -119,11 +136,10 @@ class BridgePublisher(Publisher):
     def _projected(self) -> Release | None:
         """The target's release of projections, if it is at hand."""
         given = self._given if self.received is None else self._from_file
-        if given is not None and given.kind != "embeddings":
+        if given is not None and given.kind not in ("embeddings", ENCRYPTED_PLACES):
             raise ValueError(
-                f"{self.received} is a release of kind {given.kind!r}, and projections are of kind 'embeddings'. Ask the target "
-                f"for "
-                "what ProjectionPublisher makes."
+                f"{self.received} is a release of kind {given.kind!r}, and projections are of kind 'embeddings', or "
+                f"{ENCRYPTED_PLACES!r}. Ask the target for what ProjectionPublisher makes."
             )
         return given
 
@@ -139,7 +155,7 @@ class BridgePublisher(Publisher):
             made = "at one place with the source's ratings (research)" if self.received is None else "by the target"
             inputs = {
                 "num_directions": given.width,
-                "item_damping": given.record.public_inputs["item_damping"],
+                "item_damping": _damping(given),
                 "projections": f"made {made}, under a record of their own: {given.record.summary()}",
             }
         inputs |= {
@@ -152,17 +168,27 @@ class BridgePublisher(Publisher):
             "num_items": sizes.num_items,
         }
         several = () if plan.relation.unit is Unit.USER else (SEVERAL_NOISY,)
-        return PlannedRelease.of_plan(
-            BRIDGE,
-            plan,
-            self.noise_seed,
-            sizes,
-            partial(self._tensors, plan),
-            kind="map",
-            compositions=2,
-            public_inputs=inputs,
-            assumptions=(BINARY, SETS_PUBLIC, rows_of_bridge(plan.clip), PROJECTIONS_GIVEN),
-            not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_SIDE, *several),
+        assumptions = (BINARY, SETS_PUBLIC, rows_of_bridge(plan.clip), PROJECTIONS_GIVEN)
+        planned = partial(PlannedRelease.of_plan, plan=plan, noise_seed=self.noise_seed, sizes=sizes, compositions=2)
+        if given is None or given.kind != ENCRYPTED_PLACES:
+            return planned(
+                BRIDGE,
+                tensors=partial(self._tensors, plan),
+                kind="map",
+                public_inputs=inputs,
+                assumptions=assumptions,
+                not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_SIDE, *several),
+            )
+        check_room(plan, int(inputs["kept_items"]), given.width, given.num_users)
+        made_with = {PUBLIC_KEY: tensor_digest(given.tensors["public_key"]), "encrypted places": given.digest}
+        return planned(
+            ENCRYPTED_BRIDGE,
+            tensors=partial(self._tensors, plan),
+            kind="encrypted_map",
+            public_inputs=inputs | made_with,
+            conditions=(FOLLOWS, ENCRYPTION_HARD),
+            assumptions=(*assumptions, WHOLE_NUMBERS),
+            not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_ENCRYPTED, *several),
         )
 
     def _tensors(self, plan: BridgePlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
@@ -177,12 +203,42 @@ class BridgePublisher(Publisher):
                 f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1): a bridge is of who has "
                 f"what."
             )
-        made = noisy_map(source.matrix, _of_users(given, source), plan, NoiseSource.of(self.noise_seed))
+        noise = NoiseSource.of(self.noise_seed)
+        if given.kind == ENCRYPTED_PLACES:
+            return _encrypted_map(given, source, plan, noise)
+        made = noisy_map(source.matrix, _of_users(given, source), plan, noise)
         return {name: torch.from_numpy(part) for name, part in made._asdict().items()}
 
     def audits(self) -> list[Audit]:
-        """The worst user, or rating, in two worlds."""
-        return [bridge_audit(BRIDGE, self._plan(delta=1e-5 if self.delta is None else self.delta))]
+        """The worst user, or rating, in two worlds; with encrypted places through the encryption, which takes long."""
+        plan = self._plan(delta=1e-5 if self.delta is None else self.delta)
+        given = self._projected()
+        if given is None or given.kind != ENCRYPTED_PLACES:
+            return [bridge_audit(BRIDGE, plan)]
+        from zoo.privacy.encryption.bridge import through_encryption
+
+        return [bridge_audit(ENCRYPTED_BRIDGE, plan, through_encryption)]
+
+
+def _damping(given: Release) -> float:
+    """The item damping that a release of projections states; it may come from anybody."""
+    stated = given.record.public_inputs.get("item_damping")
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 2:
+        raise ValueError(
+            f"The release of {given.domain!r} states no item_damping in [0, 2] but {str(stated)[:80]!r}, so it is no release of "
+            "projections. Ask the target for what ProjectionPublisher makes."
+        )
+    return stated
+
+
+def _encrypted_map(given: Release, source: Ratings, plan: BridgePlan, noise: NoiseSource) -> Mapping[str, Tensor]:
+    """The tensors of an encrypted map, of places that are given encrypted."""
+    from zoo.privacy.encryption.bridge import encrypted_map
+
+    places, public_key = (given.tensors[name].numpy() for name in ("places", "public_key"))
+    known = index_of(source.user_ids, given.user_ids)
+    made = encrypted_map(source.matrix, places, public_key, given.width, plan, noise, known)
+    return {name: torch.from_numpy(part) for name, part in made._asdict().items()}
 
 
 def _of_users(given: Release, source: Ratings) -> npt.NDArray[np.float64]:

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from zoo.nn.generator import GeneratedRows, generator_shapes
 from zoo.nn.rows import DenseRows, SparseRows
+from zoo.privacy.encryption.parameters import DEGREE, MODULUS, num_blocks
 from zoo.release.files import ReleaseError, all_finite
 from zoo.release.lazy_rows import LazyRows
 
 LARGEST_WIDTH = 2**31
 
-Kind = Literal["rows", "ratings", "generator", "embeddings", "map"]
+Kind = Literal["rows", "ratings", "generator", "embeddings", "map", "encrypted_places", "encrypted_map"]
 
 
 class Layout(ABC):
@@ -196,6 +197,76 @@ class Map(Layout):
         return DenseRows(self.tensors["map"])
 
 
+class Encrypted(Layout):
+    """Whole numbers below the modulus of `zoo.privacy.encryption.parameters`; nobody reads rows off them."""
+
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:
+        """Refused: one ciphertext is of many users."""
+        raise ReleaseError("An encrypted release is not cut to some of its users. Hand it over whole.")
+
+    def module(self) -> DenseRows:
+        """Refused, with what to do."""
+        raise ReleaseError(
+            "An encrypted release has no rows to read. At the target decrypt the map that the source sent: python -m zoo decrypt."
+        )
+
+    def _expect_below_modulus(self, *names: str) -> None:
+        for name in names:
+            numbers = self.tensors[name]
+            if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < MODULUS:
+                raise ReleaseError(f"Tensor {name!r} must hold numbers in [0, {MODULUS}), as ciphertexts do.")
+
+
+class EncryptedPlaces(Encrypted):
+    """``places`` (blocks, 2, degree), ciphertexts of users' places, ``public_key`` (2, degree) and ``directions`` (1,), int64."""
+
+    def check(self, num_users: int) -> None:
+        """Of as many ciphertexts as so many users take."""
+        self._expect(dict.fromkeys(("places", "public_key", "directions"), torch.int64))
+        places, public_key, directions = (self.tensors[name] for name in ("places", "public_key", "directions"))
+        if directions.shape != (1,) or not 1 <= int(directions) <= DEGREE:
+            raise ReleaseError(f"Tensor 'directions' must hold one number from 1 to {DEGREE}.")
+        blocks = num_blocks(num_users, int(directions))
+        if tuple(places.shape) != (blocks, 2, DEGREE) or tuple(public_key.shape) != (2, DEGREE):
+            raise ReleaseError(
+                f"Encrypted places of {num_users} users need places ({blocks}, 2, {DEGREE}) and public_key (2, {DEGREE}); got "
+                f"{tuple(places.shape)} and {tuple(public_key.shape)}."
+            )
+        self._expect_below_modulus("places", "public_key")
+
+    @property
+    def width(self) -> int:
+        """Directions of a place."""
+        return int(self.tensors["directions"])
+
+
+class EncryptedMap(Encrypted):
+    """A `Map` before it is decrypted: ``bodies`` (kept, directions) and ``masks`` (kept, degree), int64, for the ``map``."""
+
+    def check(self, num_users: int) -> None:
+        """Of items that there are, each once, as a map is."""
+        names = ("bodies", "masks", "items")
+        self._expect({**dict.fromkeys(names, torch.int64), "counts": torch.float32})
+        bodies, masks, items = (self.tensors[name] for name in names)
+        if bodies.ndim != 2 or not 1 <= bodies.shape[1] <= DEGREE or tuple(masks.shape) != (len(bodies), DEGREE):
+            raise ReleaseError(
+                f"An encrypted map needs bodies (kept, 1 to {DEGREE} directions) and masks (kept, {DEGREE}); got "
+                f"{tuple(bodies.shape)} and {tuple(masks.shape)}."
+            )
+        as_map = {"map": torch.zeros(bodies.shape), "items": items, "counts": self.tensors["counts"]}
+        Map(as_map).check(num_users)
+        self._expect_below_modulus("bodies", "masks")
+
+    def of_users(self, index: Tensor) -> dict[str, Tensor]:
+        """The same map, whoever is asked for."""
+        return dict(self.tensors)
+
+    @property
+    def width(self) -> int:
+        """Directions of the map."""
+        return int(self.tensors["bodies"].shape[1])
+
+
 def compressed(rows: csr_array) -> dict[str, Tensor]:
     """Sparse float32 rows as tensors of the layout `Compressed`."""
     return {
@@ -213,6 +284,8 @@ LAYOUTS: dict[Kind, type[Layout]] = {
     "generator": Generator,
     "embeddings": Embeddings,
     "map": Map,
+    "encrypted_places": EncryptedPlaces,
+    "encrypted_map": EncryptedMap,
 }
 
 

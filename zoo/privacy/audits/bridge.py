@@ -1,6 +1,7 @@
 """Worst pair of a published map: a user whose row and whose projection are as long as they may be, or one rating of it."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -8,7 +9,7 @@ from scipy.sparse import csr_array
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.two_world import Audit, Floats, worlds_of
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
+from zoo.privacy.rows.bridge import BridgePlan, NoisyMap, noisy_map, plan_bridge
 
 _LONGER = 2  # squared length of a user's row, in those allowed
 _WAY = np.array([3.0, 4.0]) / 5  # of the projection, of length 1
@@ -16,12 +17,17 @@ _BEYOND = 2.0  # length of the projection that is handed in, in those allowed
 _AT_ONCE = 2**13
 
 
-def bridge_audit(name: str, plan: BridgePlan) -> Audit:
+Mapped = Callable[[csr_array, Floats, BridgePlan, NoiseSource], NoisyMap]
+"""Rows (users, items) and projections (users, directions) in, the published map out."""
+
+
+def bridge_audit(name: str, plan: BridgePlan, mapped: Mapped = noisy_map) -> Audit:
     """Audit of a map and its counts, in two worlds that are as far apart as one change lets them be.
 
     Every user is a run, with items of its own, for noise is drawn item by item; all items are kept, so that runs do not meet. The
     score is the likelihood ratio of both releases. The user has more items than ``clip`` allows and a projection twice as long as
     is allowed, so a mechanism that does not clip is seen. Of users replaced, two 0/1 rows are at most ``sqrt(2)`` clips apart.
+    ``mapped`` makes the map.
     """
     items = math.ceil(_LONGER * plan.clip**2) if plan.relation.unit is Unit.USER else 1
     row0, row1, attained = np.zeros(items), np.ones(items), None
@@ -36,13 +42,13 @@ def bridge_audit(name: str, plan: BridgePlan) -> Audit:
         columns = (np.arange(count)[:, None] * len(row) + found).ravel()
         starts = np.arange(count + 1) * len(found)
         rows = csr_array((np.ones(len(columns)), columns, starts), shape=(count, count * len(row)))
-        released = noisy_map(rows, np.tile(_BEYOND * _WAY, (count, 1)), whole, noise)
+        released = mapped(rows, np.tile(_BEYOND * _WAY, (count, 1)), whole, noise)
         shape = (count, len(row))
         return released.map.astype(np.float64).reshape(*shape, -1), released.counts.astype(np.float64).reshape(shape)
 
     def scores(row: Floats, count: int, noise: NoiseSource) -> Floats:
-        mapped, counts = made(row, count, noise)
-        found: Floats = (mapped @ _WAY) @ moved / plan.noise_std**2 + counts @ moved / plan.counts_std**2
+        table, counts = made(row, count, noise)
+        found: Floats = (table @ _WAY) @ moved / plan.noise_std**2 + counts @ moved / plan.counts_std**2
         return found
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
@@ -59,8 +65,8 @@ def bridge_audit(name: str, plan: BridgePlan) -> Audit:
         mu=plan.mu,
         attained=attained,
         relation=plan.relation,
-        residuals=residuals,
-        sigma=plan.noise_std,
+        residuals=residuals if mapped is noisy_map else None,  # others, such as one that encrypts, take too long
+        sigma=plan.noise_std if mapped is noisy_map else None,
     )
 
 

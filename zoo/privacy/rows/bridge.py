@@ -111,11 +111,18 @@ def noisy_map(
         raise ValueError(
             f"Each of {rows.shape[0]} users has a projection, of zeros if there is none; got the shape {projections.shape}."
         )
+    counts, items, clipped = chosen_items(rows, plan, noise)
+    summed: Floats = np.asarray(clipped.T @ clip_vectors(projections[:, None, :], LONGEST)[:, 0, :])
+    summed = round_to_lattice(summed + plan.noise_std * noise.normal(summed.shape), plan.noise_std)
+    return NoisyMap(items, summed.astype(np.float32), counts.astype(np.float32))
+
+
+def chosen_items(
+    rows: csr_array, plan: BridgePlan, noise: NoiseSource
+) -> tuple[Floats, npt.NDArray[np.int64], csr_array]:
+    """Noisy counts (items,), the items of a map by them (kept,), and the rows cut to these and clipped again (users, kept)."""
     counts: Floats = np.asarray(clip_rows(rows, plan.clip).sum(axis=0), dtype=np.float64).ravel()
     counts = round_to_lattice(counts + plan.counts_std * noise.normal(counts.shape), plan.counts_std)
     kept = min(rows.shape[1], plan.kept_items or rows.shape[1])
     items = np.sort(np.argsort(-counts, kind="stable")[:kept]).astype(np.int64)
-    clipped = clip_rows(csr_array(rows.tocsc()[:, items].tocsr()), plan.clip)
-    summed: Floats = np.asarray(clipped.T @ clip_vectors(projections[:, None, :], LONGEST)[:, 0, :])
-    summed = round_to_lattice(summed + plan.noise_std * noise.normal(summed.shape), plan.noise_std)
-    return NoisyMap(items, summed.astype(np.float32), counts.astype(np.float32))
+    return counts, items, clip_rows(csr_array(rows.tocsc()[:, items].tocsr()), plan.clip)

@@ -1,0 +1,85 @@
+"""Slips where places are encrypted: noise, masks, errors that need room, keys, and what a record must say of it."""
+
+from tests.mutation.edit import edits_of
+
+ROOM = "zoo/privacy/encryption"
+OF_ROOM = f"tests/{ROOM}"
+OF_PUBLISHER = ("tests/zoo/publishers/test_encrypted_bridge.py",)
+
+ENCRYPTION = (
+    *edits_of(
+        f"{ROOM}/bridge.py",
+        (f"{OF_ROOM}/test_bridge.py",),
+        (
+            "no fresh zero hides the mask",
+            "encryptor.encrypt_zero(total)",
+            "total = ckks.ciphertexts(np.zeros((1, 2, DEGREE), dtype=np.int64))[0]",
+        ),
+        ("half of the noise under encryption", "np.rint(plan.noise_std * SCALE", "np.rint(plan.noise_std / 2 * SCALE"),
+        (
+            "all directions of an item have one noise",
+            "noise.normal((len(items), directions))",
+            "noise.normal((len(items), 1))",
+        ),
+        ("the noise is left out under encryption", "halves[0, :directions] + steps[item]", "halves[0, :directions]"),
+        ("places are encrypted as long as they are", "bounded * SHORTER * PLACES_SCALE", "bounded * PLACES_SCALE"),
+        ("the target does not clip", "clip_vectors(places[:, None, :], LONGEST)[:, 0, :]", "places"),
+        ("powers turn the wrong way", "np.where(power > 0, DEGREE - power, 0)", "power"),
+        ("powers lose their sign", "np.where(power > 0, -1.0, 1.0)", "np.where(power > 0, 1.0, 1.0)"),
+        (
+            "what does not fit is let through",
+            "    check_room(plan, min(rows.shape[1], plan.kept_items or rows.shape[1]), directions, len(known))\n",
+            "",
+        ),
+    ),
+    *edits_of(
+        f"{ROOM}/parameters.py",
+        (f"{OF_ROOM}/test_parameters.py",),
+        ("the error of a fresh zero counts once", "+ 2 * error_of_zero(", "+ error_of_zero("),
+        ("an error of two products is one of one", "(2 * DEGREE + 1)", "(DEGREE + 1)"),
+        ("errors of places are forgotten", "return SHORTER + math.sqrt(directions)", "return SHORTER + 0 * math.sqrt(directions)"),
+        ("what cutting rows off moves is forgotten", "2 * math.sqrt(kept) / ROWS_SCALE", "0 * math.sqrt(kept) / ROWS_SCALE"),
+        ("sums beyond the modulus", "MODULUS / (2 * SCALE)", "MODULUS / SCALE"),
+    ),
+    *edits_of(
+        "zoo/release/decryption.py",
+        OF_PUBLISHER,
+        ("everybody may read the secret key", "0o600", "0o644"),
+        (
+            "keys take the place of others",
+            "        check_new(path)\n        path.parent",
+            "        path.unlink(missing_ok=True)\n        path.parent",
+        ),
+        ("any keys decrypt any map", "if made_with != tensor_digest(keys.public_key):", "if made_with is None:"),
+        ("a map without noise is decrypted", "    check_noise(release.record, tensors)  # which nobody could see before\n", ""),
+    ),
+    *edits_of(
+        "zoo/publishers/projections.py",
+        OF_PUBLISHER,
+        (
+            "the secret key is handed over",
+            'return {"places": torch.from_numpy(made.places), "public_key": public_key,',
+            'return {"places": torch.from_numpy(made.places), "public_key": torch.from_numpy(made.secret).expand(2, -1).clone(),',
+        ),
+    ),
+    *edits_of(
+        "zoo/publishers/bridge.py",
+        OF_PUBLISHER,
+        (
+            "encrypted users are joined by their place in the list",
+            "known = index_of(source.user_ids, given.user_ids)",
+            "known = np.arange(given.num_users)",
+        ),
+        ("nobody says what rests on the target", "conditions=(FOLLOWS, ENCRYPTION_HARD)", "conditions=(ENCRYPTION_HARD,)"),
+    ),
+    *edits_of(
+        "zoo/privacy/record/requirements.py",
+        OF_PUBLISHER,
+        ("a record may leave out what encryption rests on", "conditions=(texts.FOLLOWS, texts.ENCRYPTION_HARD)", "conditions=()"),
+    ),
+    *edits_of(
+        "zoo/release/layouts.py",
+        OF_PUBLISHER,
+        ("numbers beyond the modulus are let in", "<= int(numbers.max()) < MODULUS:", "<= int(numbers.max()):"),
+    ),
+)  # fmt: skip

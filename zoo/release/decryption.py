@@ -1,0 +1,111 @@
+"""A target's secret key, in a file of its own, and the map that it decrypts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from zoo.privacy.encryption.parameters import DEGREE, MODULUS
+from zoo.privacy.record.requirements import stated_number
+from zoo.release.files import ReleaseError, tensor_digest
+from zoo.release.plausible import check_noise
+from zoo.release.release import Release
+from zoo.run_folder import saying_where
+
+PUBLIC_KEY = "public_key"
+"""Public input of an encrypted map's record: SHA-256 of the public key that it was made with."""
+_LARGEST = 2**18  # bytes of a file of keys, twice what it needs
+
+
+class SecretKeyError(ReleaseError):
+    """A file of keys that cannot be read, or is of other keys than a map was made with."""
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """What a target's file of keys holds. Whoever has it reads every place that was encrypted with it: it stays at the target."""
+
+    secret_key: Tensor  # (degree,), int64
+    public_key: Tensor  # (2, degree), int64; handed over with the places
+
+    def save(self, path: Path) -> Path:
+        """Write the keys to a new file that its owner alone may read and write, whole or not at all.
+
+        Raises:
+            FileExistsError: There is something at the path: keys are never overwritten, nor used for two lots of places.
+        """
+        check_new(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = save({"secret_key": self.secret_key.contiguous(), "public_key": self.public_key.contiguous()})
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            with saying_where(path):
+                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(temporary, path)  # unlike a rename, it takes nobody's place
+        finally:
+            temporary.unlink(missing_ok=True)
+        return path
+
+    @classmethod
+    def read(cls, path: Path | str) -> KeyPair:
+        """The keys of a file; `SecretKeyError` if it holds anything else."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"No file of keys at {path}. It was made where the places were encrypted.")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        try:
+            found = load(content) if len(content) <= _LARGEST else {}
+        except (SafetensorError, ValueError) as error:
+            raise SecretKeyError(f"{path} cannot be read ({error}). Take the file that publishing made.") from error
+        shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
+        if shapes != {"secret_key": ((DEGREE,), torch.int64), "public_key": ((2, DEGREE), torch.int64)} or not all(
+            0 <= int(tensor.min()) <= int(tensor.max()) < MODULUS for tensor in found.values()
+        ):
+            raise SecretKeyError(f"{path} holds no keys of this encryption. Take the file that publishing made.")
+        return cls(found["secret_key"], found["public_key"])
+
+
+def check_new(path: Path) -> None:
+    """Refuse a path where there is something: `FileExistsError`."""
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(
+            f"{path} exists, and keys are never overwritten: without them what was encrypted is lost. Choose another path."
+        )
+
+
+def decrypted(release: Release, keys: KeyPair) -> Release:
+    """The map of an encrypted one, an ordinary release of kind ``map`` with the same record, ledger and words.
+
+    Raises:
+        ReleaseError: The release is no encrypted map, or its numbers cannot have the noise that the record claims.
+        SecretKeyError: It was made with other keys.
+    """
+    if release.kind != "encrypted_map":
+        raise ReleaseError(
+            f"The release is of kind {release.kind!r}, and what is decrypted is of kind 'encrypted_map'."
+        )
+    made_with = release.record.public_inputs.get(PUBLIC_KEY)
+    if made_with != tensor_digest(keys.public_key):
+        raise SecretKeyError(
+            "The map was made with another public key than that of the file of keys. Take the keys of the places that this "
+            "source was given."
+        )
+    from zoo.privacy.encryption.bridge import decrypted_map
+
+    bodies, masks = (release.tensors[name].numpy() for name in ("bodies", "masks"))
+    sigma = stated_number(release.record, "sigma")
+    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), sigma))
+    tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
+    check_noise(release.record, tensors)  # which nobody could see before
+    return replace(release, kind="map", tensors=tensors)
