@@ -212,6 +212,7 @@ def data_table(summary: dict[str, Any]) -> Table:
     if summary["split"] == "none":
         held_out = "nothing is held out, so all epochs are trained and nothing is measured"
     table.caption = f"{summary['train_ratings']:,} ratings to train on, {held_out}"
+    table.caption_justify = "left"  # sentences, of several lines
     table.caption += "".join(f"\n{escape(remark)}" for remark in summary.get("remarks", ()))
     return table
 
@@ -246,6 +247,7 @@ def result_table(
     if any("/pessimistic/" in key for key in figures):
         said.append("many ties: scores may have collapsed or saturated; pessimistic figures in the run folder")
     table.caption = "\n".join([*said, *map(escape, remarks)])
+    table.caption_justify = "left"
     return table
 
 

@@ -35,8 +35,8 @@ class Files(CrossDomainDataModule):
         **settings: As :class:`CrossDomainDataModule` takes them.
     """
 
-    #: Said when a file is missing.
-    where_to_get_it = "Put your own file there, or point data.root or ZOO_DATA to where it lies."
+    #: Said when a file is missing, behind where it was looked for.
+    where_to_get_it = ""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Files(CrossDomainDataModule):
             # Nobody may have rated in it yet; what cannot do with that says so.
             return self._read(domain, may_be_empty=True)
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error} {self.where_to_get_it}") from error
+            raise FileNotFoundError(f"{error} {self.where_to_get_it}".rstrip()) from error
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """Rows of `<domain>_valid` and `<domain>_test`, where there are such files."""

@@ -133,9 +133,9 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
         raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
     if missing := [name for name in needed if name not in raw.columns]:
         raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Name the right ones, or say "
-            "that there are none (rating_column null: every row counts as 1; timestamp_column null: no times, a user's rows run "
-            "from oldest to newest)."
+            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Name the right ones (columns: "
+            "{DOMAIN: {user: ..., item: ..., rating: ..., timestamp: ...}}), or say that there are none (rating_column null: every "
+            "row counts as 1; timestamp_column null: no times, a user's rows run from oldest to newest)."
         )
     return raw
 
@@ -166,13 +166,13 @@ def _ratings(column: pl.Series, path: Path) -> pl.Series:
     if column.dtype.is_temporal():
         raise ValueError(
             f"Ratings in {path}, column {column.name!r}, are {column.dtype}; ratings are numbers. Name another column, or give "
-            "rating_column=None if every row counts as 1."
+            "rating_column null if every row counts as 1."
         )
     numbers = _numbers(column, path, "rating")
     if missing := numbers.null_count():
         raise ValueError(
             f"{missing} of {len(numbers)} rows of {path} have no {column.name!r}: drop these rows, or give "
-            "rating_column=None if every row counts as 1."
+            "rating_column null if every row counts as 1."
         )
     return numbers
 

@@ -5,6 +5,7 @@ module is imported when its name is first asked for, so that ``import zoo`` and 
 """
 
 import ast
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,9 @@ PERTURBATIONS = {name: home for name, home in _HOMES.items() if home.startswith(
 def __getattr__(name: str) -> Any:  # noqa: ANN401  any exported name
     """Import an exported name when it is first asked for."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'zoo' has no attribute {name!r}; it exports {sorted(_HOMES)}.")
+        near = get_close_matches(name, sorted(_HOMES), n=3)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise AttributeError(f"module 'zoo' has no attribute {name!r}.{meant} It exports {sorted(_HOMES)}.")
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -13,6 +13,7 @@ from tests.mutation.edits_of_others import OTHERS
 from tests.mutation.edits_of_processes import PROCESSES
 from tests.mutation.edits_of_runs import RUNS
 from tests.mutation.edits_of_transfer import TRANSFER
+from tests.mutation.edits_of_words import WORDS
 
 EDITS: tuple[Edit, ...] = (
     *GUARANTEES,
@@ -28,4 +29,5 @@ EDITS: tuple[Edit, ...] = (
     *CLIENTS_AND_SERVER,
     *PRIVATE_ROUNDS,
     *ATTACKS,
+    *WORDS,
 )

@@ -30,6 +30,11 @@ def test_a_name_is_known_by_its_last_part_and_its_initials(word: str, known: lis
     assert nearest(word, known) == f" Did you mean {meant}?"
 
 
+def test_the_nearest_comes_first_and_three_are_named_at_most() -> None:
+    assert nearest("latest3", ["latest12", "latest1"]) == " Did you mean latest1 or latest12?"
+    assert nearest("latest3", [f"latest{k}" for k in (1, 2, 4, 5)]) == " Did you mean latest1 or latest2 or latest4?"
+
+
 def test_a_word_with_a_path_is_not_known_by_its_last_part_alone() -> None:
     assert nearest("bpr/quickstart", ["pricdr/quickstart", "bpr/douban"]) == " Did you mean pricdr/quickstart?"
     assert nearest("data.seed", ["publisher.of.init_args.seed"]) == ""

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,14 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 
 def _must_exist(folder: Path, name: str) -> None:
+    if not folder.is_dir():
+        there = {other.parent.name for other in folder.parent.glob(f"*/{MANIFEST}")}
+        near = get_close_matches(folder.name, sorted(there), n=3)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ReleaseError(
+            f"{folder} is no release: there is no such folder.{meant} Name the folder that the source party handed over "
+            "(--data.releases.NAME PATH, of `recommend` --release NAME=PATH, in Python releases={NAME: PATH}), or publish it there."
+        )
     if not (folder / name).is_file():
         raise ReleaseError(f"{folder} is no release: it has no {name}. Ask the source party for the whole folder.")
 

@@ -28,7 +28,7 @@ from zoo.recommender import Recommender
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
 from zoo.runs.held import AbsentLinks, AbsentRelease, Counts, absent
-from zoo.runs.loaded import of_this_version, read
+from zoo.runs.loaded import check_names, of_this_version, read
 from zoo.runs.trained import Trained
 from zoo.target_data import ReleaseMismatchError, refuse_other_data
 
@@ -90,6 +90,7 @@ def load_bundle(
         raise BundleError(f"{folder / TENSORS} is damaged: {error}. Ask for the bundle again.") from error
     method = _method(folder, manifest, tensors)
     if data is not None:
+        check_names(releases or {}, data.sources)
         data.release_paths |= {name: Path(path) for name, path in (releases or {}).items()}
         read(data, method)
         refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests)
@@ -205,7 +206,8 @@ def _known(
     users = _ids(folder, USERS, sizes.get("num_users")) if holds.get("user_ids") else None
     ids = np.array([f"\n{row}" for row in range(sizes["num_users"])]) if users is None else users
     train, seen = _ratings(folder, holds, tensors, ids, items)
-    given = {name: Release.load(path) for name, path in releases.items() if name in sizes["sources"]}
+    check_names(releases, sizes["sources"])
+    given = {name: Release.load(path) for name, path in releases.items()}
     for name, release in given.items():
         if release.digest != manifest["digests"].get(name):
             raise ReleaseMismatchError(

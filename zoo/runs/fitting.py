@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
+from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import CSVLogger, Logger
 
 import zoo
@@ -31,6 +33,7 @@ from zoo.wording import nearest
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (
+    "`max_epochs` was not set.*",  # `check_run` says it, where it matters
     ".*isinstance.treespec, LeafSpec.*",
     ".*configure_optimizers.* returned `None`.*",
     ".*training_step.* returned `None`.*",
@@ -40,6 +43,8 @@ LIBRARY_CHATTER = (
 )
 #: What a batch may hold, of `Recommender.batches`.
 BATCHES = ("users", "pairs", "triples", "once", "steps")
+#: Epochs that Lightning gives a training which is given no end.
+LIGHTNINGS_EPOCHS = 1000
 #: Settings of the trainer that a run has unless it asks for others.
 TRAINER: Mapping[str, Any] = {"log_every_n_steps": 1, "enable_model_summary": False}
 
@@ -101,7 +106,7 @@ def take_folder(trainer: Trainer) -> bool:
 
 
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
-    """Refuse what cannot be trained, before anything is published and any other process is started."""
+    """Refuse what cannot be trained, before anything is published and any other process is started; say what has no end."""
     method.check_processes(trainer.world_size)
     check_monitors(method, data, trainer)
     if method.batches not in BATCHES:
@@ -113,6 +118,15 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
         raise UsageError(
             f"{type(method).__name__} learns from releases, and this experiment names no source: --data.sources [NAME]. "
             "DMF and EASE use the target alone."
+        )
+    others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set when it is made
+    unlimited = trainer.max_epochs is None and trainer.max_steps == -1 and not any(isinstance(c, Timer) for c in others)
+    if (
+        unlimited and method.batches != "once" and trainer.is_global_zero
+    ):  # a closed form takes one epoch, whatever it is given
+        sys.stderr.write(
+            f"max_epochs is not set: the training takes {LIGHTNINGS_EPOCHS:,} epochs at most. Choose how many: "
+            "--trainer.max_epochs N, in Python max_epochs=N.\n"
         )
 
 

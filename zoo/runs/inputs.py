@@ -16,6 +16,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
+from zoo.data.ratings import Ratings
 from zoo.publisher import Publisher
 from zoo.release.release import Release
 from zoo.run_folder import differing, folder_of_run, load_tensors, plain, write_json
@@ -172,7 +173,7 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
     """A release of each source, the first made when it is known that all can be read and have users of the target."""
     releases = {}
     with isolate_rng():  # the same random stream as a run that is handed the releases
-        sources = {name: data.source(name) for name in names}
+        sources = {name: _own_ratings(data, name) for name in names}
         for name, source in sources.items():
             if not publisher.control:  # which may be of nobody, or say of itself that it is of others
                 data.check_source_users(name, source)
@@ -180,6 +181,17 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
             releases[name] = publisher.for_target(data.train).publish(sources.pop(name), name)
             data.link_users(name, releases[name], f"The release of {name!r} just made")
     return releases
+
+
+def _own_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
+    """The ratings of a source; where they do not lie here, it is said what a target party gives in their place."""
+    try:
+        return data.source(name)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error} A target party, which has none of {name!r}, passes what the source party published: "
+            f"--data.releases.{name} PATH (in Python releases={{{name!r}: PATH}} of the datamodule)."
+        ) from error
 
 
 def _folder(trainer: Trainer) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.known_classes import importing_nothing
 from zoo.runs.trained import Trained
 from zoo.target_data import refuse_other_data
+from zoo.wording import nearest
 
 
 def load_run(
@@ -35,6 +36,7 @@ def load_run(
         data.release_paths |= {name: path for name in data.sources if (path := folder / "releases" / name).is_dir()}
         if not Path(data.users).exists() and (beside := folder / Path(data.users).name).is_file():
             data.users = str(beside)
+    check_names(releases or {}, data.sources)
     data.release_paths |= {name: Path(path) for name, path in (releases or {}).items()}
     said = logging.getLogger("datamodules")  # what is odd about the data was said when they were trained on
     with of_this_version(folder, checkpoint):
@@ -48,6 +50,13 @@ def load_run(
         said.setLevel(level)
     refuse_other_data(checkpoint["zoo"], data.digests)
     return Trained(method, data, data.test.seen, folder)
+
+
+def check_names(releases: Collection[str], sources: Collection[str]) -> None:
+    """Refuse releases of domains that it was not trained with."""
+    if others := sorted(set(releases) - set(sources)):
+        known = f"its sources are {sorted(sources)}" if sources else "it has no sources"
+        raise UsageError(f"releases names {others}, which are no sources of it; {known}.{nearest(others[0], sources)}")
 
 
 def read(data: CrossDomainDataModule, method: Recommender) -> None:

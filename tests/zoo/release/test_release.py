@@ -228,8 +228,15 @@ def test_compressed_rows_that_point_outside_are_refused(change: dict[str, torch.
 
 
 def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, saved: Path) -> None:
-    with pytest.raises(ReleaseError, match=r"is no release: it has no release.json"):
+    with pytest.raises(
+        ReleaseError, match=r"absent is no release: there is no such folder\. Name .*--data\.releases\.NAME PATH"
+    ):
         Release.load(tmp_path / "absent")
+    with pytest.raises(ReleaseError, match=rf"no such folder\. Did you mean {saved.name}\? Name the folder"):
+        Release.load(saved.with_name(f"{saved.name}s"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ReleaseError, match=r"is no release: it has no release.json"):
+        Release.load(tmp_path / "empty")
     (saved / TENSORS).unlink()
     with pytest.raises(ReleaseError, match=r"it has no tensors.safetensors. Ask the source party for the whole folder"):
         Release.load(saved)

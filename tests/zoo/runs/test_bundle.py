@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
+from datamodules import Synthetic
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.inputs import UsageError
 from zoo.runs.trained import UnknownUserError
@@ -79,6 +80,14 @@ def test_a_bundle_takes_its_own_release_alone(whole: Path, tmp_path: Path) -> No
     zoo.publish(zoo.JLT(epsilon=8, num_components=8), data, tmp_path / "book")
     with pytest.raises(ReleaseMismatchError, match="is not the release of 'book'"):
         zoo.load(whole, releases={"book": tmp_path / "book"})
+
+
+def test_a_release_of_no_source_is_refused_by_name(whole: Path, bare: Path, finished: Path) -> None:
+    for data in (None, Synthetic(num_users=24, num_items=30, ratings_per_user=6)):
+        with pytest.raises(
+            UsageError, match=r"names \['film'\], which are no sources of it; its sources are \['book'\]"
+        ):
+            zoo.load(whole, data=data, releases={"film": finished / "releases" / "book"})
 
 
 def test_what_cannot_be_exported_is_refused_and_leaves_nothing(finished: Path, bare: Path, tmp_path: Path) -> None:

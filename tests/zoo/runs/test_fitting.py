@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
 
 import zoo
-from datamodules import Evaluation, LowRank, Synthetic
+from datamodules import Evaluation, Files, LowRank, Synthetic
 from tests.quickstart import PROJECTED
 from zoo.commands.cli import ZooCLI
-from zoo.runs.fitting import Run, check_clipping, take_folder
+from zoo.runs.fitting import Run, check_clipping, check_run, take_folder
 from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
 
@@ -101,6 +102,35 @@ def test_what_does_not_go_together_is_refused_before_anything_is_published() -> 
     assert not list(Path("runs").rglob("*.ckpt"))
 
 
+def test_a_training_that_was_given_no_end_is_told_how_long_it_may_take(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = Synthetic(**TINY, sources=[]), "max_epochs is not set: the training takes 1,000 epochs at most."
+    for settings in ({"max_epochs": 1000}, {"max_steps": 5}, {"max_time": "00:00:01:00"}):
+        check_run(zoo.BPR(), data, Trainer(accelerator="cpu", logger=False, **settings))
+    check_run(zoo.EASE(), data, Trainer(accelerator="cpu", logger=False))
+    assert said not in capsys.readouterr().err
+    check_run(zoo.BPR(), data, Trainer(accelerator="cpu", logger=False))
+    assert f"{said} Choose how many: --trainer.max_epochs N" in capsys.readouterr().err
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        zoo.fit(zoo.EASE(), data, accelerator="cpu", enable_progress_bar=False)
+    assert not [one for one in warned if "max_epochs" in str(one.message)], (
+        "the libraries' own sentence shows a path of theirs"
+    )
+
+
+def test_where_a_source_does_not_lie_here_a_target_party_is_told_what_to_pass(tmp_path: Path) -> None:
+    (tmp_path / "books.csv").write_text("user_id,item_id,rating,timestamp\n" + "u,i,1,1\nu,j,1,2\nu,k,1,3\n")
+    data = Files("own", "books", ["films"], root=tmp_path)
+    with pytest.raises(FileNotFoundError) as refused:
+        zoo.fit(zoo.PriCDR(), data, publisher=zoo.JLT(epsilon=8), **QUICK)
+    said = str(refused.value)
+    assert re.match(
+        r"No ratings of 'films' in \S+ Looked for films.csv.gz, .* data.root elsewhere\. A target party", said
+    )
+    assert said.endswith("--data.releases.films PATH (in Python releases={'films': PATH} of the datamodule).")
+    assert said.count("ZOO_DATA") == 1, "where to put a file is said once"
+
+
 def test_a_second_clip_is_refused_where_a_guarantee_rests_on_the_first() -> None:
     with pytest.raises(UsageError, match="a second clip would void its accounting"):
         check_clipping(zoo.SPPG(), 1.0)
@@ -119,6 +149,15 @@ def test_a_source_party_publishes_from_python(tmp_path: Path) -> None:
         zoo.publish(zoo.Plaintext(), Synthetic(**TINY), tmp_path / "book")
     with pytest.raises(UsageError, match="say which is yours"):
         zoo.publish(zoo.Plaintext(), Synthetic(**TINY, sources=["book", "film"]), tmp_path / "other")
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'PriCDRs'\. Did you mean PriCDR or PriCDRSym\? It exports \["
+    ):
+        zoo.PriCDRs  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'xyz'\. It exports \["):
+        zoo.xyz  # noqa: B018
 
 
 def test_importing_the_zoo_loads_no_library() -> None:

@@ -73,6 +73,14 @@ def test_what_cannot_be_asked_is_refused(
         loaded.recommend(*arguments)  # type: ignore[arg-type]
 
 
+def test_a_release_of_no_source_is_refused_and_not_passed_over(moved: Path) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"releases names \['bok'\], which are no sources of it; its sources are \['book'\]\. Did you mean book\?",
+    ):
+        zoo.load(moved, releases={"bok": moved / "releases" / "book"})
+
+
 def test_somebody_of_the_release_alone_is_scored_by_their_row(moved: Path) -> None:
     loaded = zoo.load(moved)
     release = loaded.data.releases["book"]

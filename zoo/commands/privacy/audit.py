@@ -88,6 +88,7 @@ def audit_table(results: Sequence[Result | OneRunResult], runs: int, beta: float
             f"[{colour}]{row['verdict']}{'' if row['holds'] else ' (published; does not hold)'}[/]",
         )
     table.caption = _caption(results, beta)
+    table.caption_justify = "left"
     return table
 
 

@@ -174,6 +174,7 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
         if_so = ", under the conditions of each" if spent.conditions else ""
         together = f"Together: epsilon {rounded_up(spent.epsilon)} at delta {shown_delta(spent.delta)}{if_so}."
     table.caption = f"{together} Planned for {num_users}."
+    table.caption_justify = "left"
     return table
 
 

@@ -233,7 +233,8 @@ def as_html(page: list[Part], title: str) -> str:
         "h2{border-bottom:1px solid #ccc;margin-top:2rem}th{text-align:left;padding:.2rem 1.5rem .2rem 0;vertical-align:top;"
         "font-weight:600}td{word-break:break-word}p{margin:.3rem 0}"
     )
-    head = f"<meta charset='utf-8'><title>{_escaped(title)}</title><style>{style}</style>"
+    read = "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
+    head = f"{read}<title>{_escaped(title)}</title><style>{style}</style>"
     return f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{_escaped(title)}</h1>{''.join(blocks)}</body></html>\n"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from datamodules import Douban, Restaurant, ciao
 from datamodules.amazon import AMAZON
 from zoo.commands.data.by_hand import BY_HAND
 from zoo.commands.data.command import main
@@ -123,6 +124,22 @@ def test_every_data_set_that_a_datamodule_reads_is_fetched_or_said_where_to_get(
         origins = {re.match(r"github\.com/[^,/]+/[^,/]+", known.source)[0] for known in domains.values()}  # type: ignore[index]
         assert name == "amazon-many" or all(origin in BY_HAND[name] for origin in origins)
         assert name != "amazon-many" or (len(origins) == 8 and BY_HAND[name].startswith("Eight repositories"))
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "said"),
+    [
+        ("douban", "/GA-DTCDR (", Douban.where_to_get_it),
+        ("douban-book-music", "/PriCDR (", Douban.where_to_get_it),
+        ("rc", "https://archive.ics.uci.edu (dataset 232", Restaurant.where_to_get_it),
+        ("ciao", re.sub(r", .*", " (", ciao.SOURCE), f"{ciao.SOURCE} ("),
+    ],
+)
+def test_what_is_got_by_hand_comes_from_where_its_datamodule_says(name: str, here: str, said: str) -> None:
+    assert here in BY_HAND[name]
+    assert here.strip("/ (") in said
+    with pytest.raises(ValueError, match=rf"put them into \$ZOO_DATA/{name}, or data/{name}\."):
+        registered(name)
 
 
 def test_the_help_of_fetch_says_what_is_not_fetched(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """What a guarantee for one rating says of several, against formulas of their own, and of a guess."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +128,13 @@ def test_no_text_goes_on_in_the_place_of_a_heading() -> None:
     forged = "for research" + " " * 200 + "guarantee      proved"
     said = as_text([Part("Said", [forged], [("rationale", forged)])])
     assert said == "Said\n  for research guarantee proved\n  rationale  for research guarantee proved"
+
+
+def test_a_page_is_as_wide_as_the_screen_and_loads_nothing() -> None:
+    made = as_html([Part("In short", ["a line"], [("epsilon", "8.00")])], "Release")
+    assert "<meta name='viewport' content='width=device-width, initial-scale=1'>" in made
+    assert "word-break:break-word" in made, "a digest does not widen it"
+    assert not re.search(r"src=|href=|url\(|http", made)
 
 
 def test_a_page_shows_every_character_and_obeys_none() -> None:
