@@ -66,6 +66,11 @@ def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
         )
     elif own.not_protected:
         said.append(f"Not covered by the guarantee of the training: {visible('; '.join(own.not_protected))}.")
+    if maps := [visible(name) for name, source in manifest["sizes"]["sources"].items() if source["kind"] == "map"]:
+        said.append(
+            f"**People are placed by their own rows of {' and '.join(maps)}, as they are and under no epsilon**, where these lay "
+            "at hand in training: the weights then hold what these people rated there, and are for who holds those ratings."
+        )
     said.append(
         "**In here without noise, and under no guarantee named above**: how many ratings each user and each item has, the list of "
         "items, digests of the ratings (who knows all of them but one can try the last), and figures measured on held-out ratings."

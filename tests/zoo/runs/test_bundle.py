@@ -57,13 +57,28 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
 
     record = json.loads((bare / "privacy.json").read_text())["book"]
     (tmp_path / "privacy.json").write_text(json.dumps({"SPPG": record}))
-    manifest = {"method": "SPPG", "target": "music", "holds": {"user_ids": False, "ratings": False}}
+    manifest = {
+        "method": "SPPG",
+        "target": "music",
+        "holds": {"user_ids": False, "ratings": False},
+        "sizes": {"sources": {}},
+    }
     said = privacy(tmp_path, manifest)
     assert said[0] == "The training on the target: rating, eps 8.00, delta 1e-05, proved."
     assert said[1].startswith("Not covered by the guarantee of the training: the sets of users and items")
     assert said[2].startswith(
         "**In here without noise, and under no guarantee named above**: how many ratings each user"
     )
+
+
+def test_who_is_placed_by_own_rows_is_told_so(bare: Path, tmp_path: Path) -> None:
+    from zoo.runs.card import privacy
+
+    manifest = json.loads((bare / "bundle.json").read_text())
+    assert not any("placed by their own rows" in line for line in privacy(bare, manifest))
+    manifest["sizes"]["sources"]["book"]["kind"] = "map"
+    said = privacy(bare, manifest)
+    assert sum(line.startswith("**People are placed by their own rows of book, as they are and") for line in said) == 1
 
 
 def test_nobody_is_asked_for_by_name_where_no_user_is_named(bare: Path, finished: Path) -> None:
