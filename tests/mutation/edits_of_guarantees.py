@@ -353,7 +353,11 @@ GUARANTEES = (
     ),
     *edits_of(
         f"{PUBLISHERS}/controls.py",
-        ("tests/zoo/publishers/test_controls.py", "tests/contracts/test_publishers.py"),
+        (
+            "tests/zoo/publishers/test_controls.py",
+            "tests/zoo/publishers/test_bridge.py",
+            "tests/contracts/test_publishers.py",
+        ),
         ("a control is drawn with the same seed", 'seed=self.seed, phase="noise"', 'seed=0, phase="noise"'),
         (
             "the other share of the ratings is kept",
@@ -361,6 +365,11 @@ GUARANTEES = (
             "uniform_reals(keys) > self.share",
         ),
         ("nobody is shuffled", "np.roll(order, 1)", "np.roll(order, 0)"),
+        (
+            "a map of fewer is a map of others",
+            "matrix=source.matrix[kept], user_ids=source.user_ids[kept]",
+            "matrix=source.matrix[: len(kept)], user_ids=source.user_ids[kept]",
+        ),
         (
             "rows of some under the names of others",
             "user_ids=release.user_ids[kept]",

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from zoo.data.pairs import Ids
+from zoo.data.pairs import Ids, Integers
 from zoo.data.ratings import Ratings
 from zoo.data.sampling import distinct_items, hash_ids, mix, uniform_reals
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
@@ -177,7 +177,8 @@ class Partial(Wrapper):
     """Another publisher's release for a share of its users: what a smaller overlap between the parties is worth.
 
     Who is left out is drawn from the ids and a public seed, so dropping rows is post-processing and the record is that of
-    ``of``. The target then needs ``missing_users: zero``.
+    ``of``. Of one that joins its users with the target's, such as `BridgePublisher`, they are dropped before: data sets that
+    differ in one user's data differ in no more afterwards. The target then needs ``missing_users: zero``.
 
     Args:
         of: The publisher whose release is cut.
@@ -191,17 +192,34 @@ class Partial(Wrapper):
         super().__init__(of)
         self.share, self.seed = share, seed
 
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """That of ``of``, cut; or made of ratings of fewer users."""
+        return super().prepare(
+            replace(sizes, num_users=self._number(sizes.num_users)) if self.of.joins_users else sizes
+        )
+
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
-        """The release of ``of`` without the rows of the others."""
+        """The release of ``of`` without the rows of the others, or of ratings without theirs."""
+        note = {"share of the users": self.share}
+        if self.of.joins_users:
+            kept = self._kept(source.user_ids)
+            release = make(replace(source, matrix=source.matrix[kept], user_ids=source.user_ids[kept]), domain)
+            return replace(release, record=noted(release, **note))
         release = make(source, domain)
-        order = np.argsort(mix(self.seed, "partial", hash_ids(release.user_ids)), kind="stable")
-        kept = np.sort(order[: max(1, round(self.share * release.num_users))])
+        kept = self._kept(release.user_ids)
         return replace(
             release,
             tensors=release.tensors_of(torch.from_numpy(kept)),
             user_ids=release.user_ids[kept],
-            record=noted(release, **{"share of the users": self.share}),
+            record=noted(release, **note),
         )
+
+    def _kept(self, user_ids: Ids) -> Integers:
+        order = np.argsort(mix(self.seed, "partial", hash_ids(user_ids)), kind="stable")
+        return np.sort(order[: self._number(len(user_ids))])
+
+    def _number(self, users: int) -> int:
+        return max(1, round(self.share * users))
 
 
 class Thinned(Wrapper):

@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from tests.samples import binary, some_ratings
-from zoo import JLT, BridgePublisher, Noise, NoisyRows, Plaintext, ProjectionPublisher, Ratings, Release, Shuffled
+from zoo import (
+    JLT,
+    BridgePublisher,
+    Noise,
+    NoisyRows,
+    Partial,
+    Plaintext,
+    ProjectionPublisher,
+    Ratings,
+    Release,
+    Shuffled,
+)
 from zoo.commands.privacy.show import guaranteed
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.randomness.noise import NoiseSource
@@ -43,6 +54,19 @@ def test_users_are_joined_by_their_ids() -> None:
             expected += np.outer(row / np.linalg.norm(row), places.tensors["vectors"][at, 0].numpy())
     assert made.kind == "map"
     assert made.tensors["map"].numpy() == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_smaller_overlap_is_a_map_of_fewer_users_with_the_same_noise() -> None:
+    """And their number, not that of all, is what scoring centres and scales by."""
+    publisher = BridgePublisher(**CLEAR, projections=projections())
+    half = Partial(publisher, 0.5).for_target(target()).publish(binary(), "book")
+    kept = [list(binary().user_ids).index(user) for user in half.user_ids]
+    fewer = replace(binary(), matrix=binary().matrix[kept], user_ids=binary().user_ids[kept])
+    alone = publisher.for_target(target()).publish(fewer, "book")
+    assert half.source_users == len(kept) == 4
+    assert torch.equal(half.tensors["map"], alone.tensors["map"])
+    assert half.record.public_inputs["share of the users"] == 0.5
+    assert half.record.public_inputs["sigma"] == alone.record.public_inputs["sigma"]
 
 
 def test_what_the_target_published_is_what_one_place_makes(tmp_path: Path) -> None:
