@@ -20,7 +20,7 @@ from datamodules.protocol import Evaluation, Filters
 from datamodules.remarks import on_list, on_negative
 from datamodules.splits import PAIR, Split, earlier, hold_out
 from datamodules.tables import with_categories
-from datamodules.users import COMMON, OWN, agreed_users, is_worked_out, list_steps, read_catalogue
+from datamodules.users import COMMON, OWN, agreed_users, check_users, is_worked_out, list_steps, read_catalogue
 from datamodules.warned import warn_once
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
@@ -88,6 +88,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
     ) -> None:
         super().__init__()
         check_sources(target, sources)
+        check_users(users)
         if min(batch_size, evaluation_batch_size, top_k) < 1:
             raise ValueError(
                 f"Batch sizes and top_k must be at least 1; got {batch_size}, {evaluation_batch_size}, {top_k}."

@@ -41,6 +41,14 @@ def _read_list(path: Path, column: str, allowed: str) -> list[str]:
     return found
 
 
+def check_users(users: object) -> None:
+    """Refuse an argument `users` that is neither a word nor a path; a config's `null` gets here."""
+    if not isinstance(users, str) or not users:
+        raise ValueError(
+            f"users must be 'own', 'common' or the path of a CSV file with a column user_id; got {users!r}."
+        )
+
+
 def agreed_users(users: str) -> list[str] | None:
     """Ids that the parties agreed on, from the argument `users`; None where each domain has its own. `common` is refused."""
     if users == OWN:

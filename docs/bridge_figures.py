@@ -21,7 +21,7 @@ EPSILONS, CLEAR = (0.25, 0.5, 1.0, 2.0), 1e6
 DELTA = 1e-5
 
 
-def draw(report: str = "bridge_overlap") -> Path:
+def draw(report: str = "bridge_reach") -> Path:
     """HR@10 against the share of the users, and the part of the noiseless lift against share times mu."""
     rows = read(RESULTS / report / "results.csv")
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8))

@@ -29,8 +29,8 @@ def test_lifts_are_parts_of_that_of_all_users_without_noise(
         for words, share in figures.SHARES.items()
         for epsilon in (*figures.EPSILONS, figures.CLEAR)
     ]
-    (tmp_path / "bridge_overlap").mkdir()
-    with (tmp_path / "bridge_overlap" / "results.csv").open("w", encoding="utf-8", newline="") as file:
+    (tmp_path / "bridge_reach").mkdir()
+    with (tmp_path / "bridge_reach" / "results.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("system", "release", "sampled/hit_rate@10", "sampled/hit_rate@10 sd"))
         writer.writerows((*row, "") for row in rows)

@@ -270,6 +270,7 @@ def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
             r"\['right'\] stand more than once in \['right', 'third', 'right'\]",
         ),
         ({"batch_size": 0}, "at least 1"),
+        ({"users": None}, "users must be 'own', 'common' or the path of a CSV file with a column user_id; got None"),
         ({"releases": {"other": Path("x")}}, r"names \['other'\], which are no sources"),
     ],
 )
