@@ -24,6 +24,7 @@ from zoo.report.command import main
 from zoo.report.files import gains_csv, results_csv, seeds_csv
 from zoo.report.gains import Gain
 from zoo.report.results import MEASURES, RANKINGS, Results
+from zoo.report.written import commands
 
 FIRST = "cold/pricdr/jlt-eps-1/seed-0"
 NODE = shutil.which("node")
@@ -118,6 +119,12 @@ def test_a_task_alone_is_reported_as_in_the_whole(report: Path, runs: Path, tmp_
     assert "--only 'cold/*'\npython -m zoo report runs/benchmarks/" in page
     assert " --task cold --out" in page
     assert "Book -> Music" not in page
+
+
+def test_a_task_is_run_by_the_name_of_its_cells_and_reported_by_its_own(results: Results) -> None:
+    ran, reported = commands(results, Path("out"), ["Cold start"])
+    assert ran.endswith(" --only 'cold-start/*'")
+    assert reported.endswith(" --task 'Cold start' --out out")
 
 
 def test_cells_of_other_tasks_are_not_counted(results: Results) -> None:
