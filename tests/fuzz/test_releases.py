@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged, refusal_of
 from tests.samples import binary
-from zoo import JLT, FlippedRows, NoisyRows, Release
+from zoo import JLT, BridgePublisher, FlippedRows, NoisyRows, ProjectionPublisher, Release
 from zoo.commands.privacy.show import as_html, as_text, parts
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError
@@ -20,6 +21,9 @@ PUBLISHERS = {
     "noisy": lambda: NoisyRows(epsilon=2.0),
     "flipped": lambda: FlippedRows(epsilon=2.0),
 }
+#: Of the extra `encryption`, where it is installed.
+ENCRYPTED = ["encrypted_map", "encrypted_places"] if find_spec("tenseal") else []
+NAMES = sorted([*PUBLISHERS, *ENCRYPTED])
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("releases")
     for name, publisher in PUBLISHERS.items():
         publisher().publish(binary(), "book").save(root / name)
+    if ENCRYPTED:
+        places = ProjectionPublisher(num_directions=2, secret_key=root / "own.key").publish(binary(), "book")
+        received = places.save(root / "encrypted_places")
+        BridgePublisher(epsilon=2.0, received=received).publish(binary(), "book").save(root / "encrypted_map")
     return root
 
 
@@ -67,7 +75,7 @@ def with_damage(saved: Path, folder: Path, file: str, hits: list[Hit], at_the_en
 
 
 @cases(50)
-@given(name=st.sampled_from(sorted(PUBLISHERS)), changes=CHANGES)
+@given(name=st.sampled_from(NAMES), changes=CHANGES)
 def test_a_manifest_of_odd_values_is_refused_in_words(
     saved: Path, tmp_path: Path, name: str, changes: list[Change]
 ) -> None:
@@ -76,7 +84,7 @@ def test_a_manifest_of_odd_values_is_refused_in_words(
 
 @pytest.mark.slow
 @cases(2_000)
-@given(name=st.sampled_from(sorted(PUBLISHERS)), changes=CHANGES)
+@given(name=st.sampled_from(NAMES), changes=CHANGES)
 def test_many_manifests_are(saved: Path, tmp_path: Path, name: str, changes: list[Change]) -> None:
     with_a_change(saved, tmp_path / "x", name, changes)
 

@@ -51,7 +51,7 @@ class KeyPair:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                os.link(temporary, path)  # unlike a rename, it takes nobody's place
+                _take_place(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
         return path
@@ -74,6 +74,17 @@ class KeyPair:
         ):
             raise SecretKeyError(f"{path} holds no keys of this encryption. Take the file that publishing made.")
         return cls(found["secret_key"], found["public_key"])
+
+
+def _take_place(temporary: Path, path: Path) -> None:
+    """Give a file its name, unless there is one: a link takes nobody's place, and a rename does where links are unknown."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        check_new(path)
+        temporary.rename(path)
 
 
 def check_new(path: Path) -> None:

@@ -150,7 +150,22 @@ def test_keys_are_never_overwritten(handed_over: Path) -> None:
     before = file.read_bytes()
     with pytest.raises(FileExistsError, match="keys are never overwritten: without them what was encrypted is lost"):
         ProjectionPublisher(num_directions=2, secret_key=file).publish(target(), "music")
+    with pytest.raises(FileExistsError, match="Choose another path"):
+        KeyPair.read(file).save(file)
     assert file.read_bytes() == before
+
+
+def test_keys_are_written_where_a_disk_knows_no_links(
+    handed_over: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr("os.link", unknown)
+    file = KeyPair.read(handed_over / "own" / "music.key").save(tmp_path / "new" / "music.key")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_bytes() == (handed_over / "own" / "music.key").read_bytes()
+    assert [path.name for path in file.parent.iterdir()] == ["music.key"]
 
 
 def test_a_release_is_never_overwritten_by_a_decrypted_one(handed_over: Path) -> None:

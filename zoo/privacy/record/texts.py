@@ -127,7 +127,7 @@ TARGET_SIDE = "the target's users, whose projections the source sees under a rec
 
 TARGET_ENCRYPTED = (
     "the target's users: the source sees their ids and how many they are, of their places ciphertexts alone; the decrypted map "
-    "tells of the places to whoever reads it"
+    "tells of the places to whoever reads it, and the source, which knows its own noise, would read sums of them exactly"
 )
 
 NOT_PROTECTED_BY_TRAINING = (
