@@ -65,9 +65,8 @@ class Bridge(Recommender):
         widths = {name: source["width"] for name, source in sizes["sources"].items()}
         if len(set(widths.values())) > 1:
             raise ReleaseMismatchError(
-                f"Bridges must lead to the same directions, and the maps have {widths} of them. Ask the sources for maps to the "
-                f"same "
-                "projections."
+                f"Bridges must lead to the same directions, and the maps have {widths} of them. Ask the sources for maps to "
+                "the same projections."
             )
         width = next(iter(widths.values()), 1)
         self.register_buffer("mean", torch.zeros(sizes["num_items"]))

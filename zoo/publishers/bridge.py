@@ -200,8 +200,8 @@ class BridgePublisher(Publisher):
             )
         if not source.binary:
             raise ValueError(
-                f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1): a bridge is of who has "
-                f"what."
+                f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1): a bridge is of who "
+                "has what."
             )
         noise = NoiseSource.of(self.noise_seed)
         if given.kind == ENCRYPTED_PLACES:
