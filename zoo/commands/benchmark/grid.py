@@ -143,7 +143,7 @@ class Range:
 class Search:
     """A hyperparameter search inside the cells of a system, on validation alone."""
 
-    trials: int  # how many settings are tried; as many as choices allow: each of them once
+    trials: int  # how many settings are tried; as many as choices allow: each of them once, and of equal ones the first is taken
     # Dotted settings and what they may be. A setting of the publisher makes every trial a release of its own: all of them
     # are then counted in the record of the one that is used.
     parameters: dict[str, Range]

@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     weights again. Where the search does not leave it alone, every trial is a release of its own. Choosing one of them by a
     result reveals something of all, so the record of the chosen one is that of all trials together, and it is trained with that.
 
-    Where there are no more settings than trials, each is tried once. Trials and their list ``search.json`` go to ``search`` in
-    the folder; the seed is that of the sampler.
+    Where there are no more settings than trials, each is tried once, in the order of the file: of those that do equally well the
+    first one is chosen. Trials and their list ``search.json`` go to ``search`` in the folder; the seed is that of the sampler.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize", sampler=_sampler(search, seed))
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    if search.trials == search.combinations:
+        for numbers in product(*(range(len(values.choices)) for values in search.parameters.values())):
+            study.enqueue_trial(dict(zip(search.parameters, numbers, strict=True)))
     kept = _Trials(folder, arguments, search.touches_source)
 
     def objective(trial: optuna.Trial) -> float:
@@ -47,14 +51,6 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
         tested([*arguments, *settings(chosen), *given], folder)
     else:
         kept.test(best.number)
-
-
-def _sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
-    """Each setting once where there are no more than trials; else those that what was tried before speaks for."""
-    if search.trials == search.combinations:
-        numbers = {name: range(len(values.choices)) for name, values in search.parameters.items()}
-        return optuna.samplers.GridSampler(numbers, seed=seed)
-    return optuna.samplers.TPESampler(seed=seed)
 
 
 class _Trials:

@@ -246,9 +246,17 @@ def test_where_trials_allow_it_each_choice_is_tried_once(made: Made, place: Path
     grid = {"model.l2": {"choices": [1.0, 30.0, 500.0]}, "model.row_exponent": {"choices": [0.0, 0.25]}}
     searched = run(made(**searching(grid, 6, releases=[], settings={"model": "EASE"})), place / "runs")
     tried = [tuple(trial["settings"].values()) for trial in searched.report["trials"]]
-    assert sorted(tried) == [(l2, exponent) for l2 in (1.0, 30.0, 500.0) for exponent in (0.0, 0.25)]
+    assert tried == [(l2, exponent) for l2 in (1.0, 30.0, 500.0) for exponent in (0.0, 0.25)]
     best = max(searched.report["trials"], key=lambda trial: trial["val/ndcg@10"])
     assert searched.report["chosen"] == best["settings"]
+
+
+def test_of_choices_that_do_equally_well_the_first_one_listed_is_taken(made: Made, place: Path) -> None:
+    """Blocks of users that are scored together change no score."""
+    grid = {"model.chunk_size": {"choices": [64, 3, 17]}}
+    searched = run(made(**searching(grid, 3, releases=[], settings={"model": "UserKNN"})), place / "runs")
+    assert len({round(trial["val/ndcg@10"], 6) for trial in searched.report["trials"]}) == 1
+    assert searched.report["chosen"] == {"model.chunk_size": 64}
 
 
 def test_more_trials_than_choices_are_refused() -> None:
