@@ -328,7 +328,7 @@ def known_users_table(folder: Path = KITCHEN) -> str:
             cells += [f"{figures[task, name]:.4f}", f"{float(gain['difference']):+.4f} ({p})" if gain else "-"]
         lines.append(cells)
     against = "less its noise control (p over users / over seeds)"
-    return table(("row", "latest item", against, "random item", against), lines, left=1)
+    return table(("row", "latest items", against, "random items", against), lines, left=1)
 
 
 def kept(figure: float | None, floors: Sequence[float], most: float | None) -> str:
