@@ -42,9 +42,9 @@ from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 from zoo.publishers.projections import ProjectionPublisher
 from zoo.release.decryption import PUBLIC_KEY
 from zoo.release.files import tensor_digest
+from zoo.release.layouts import ENCRYPTED_MAP, ENCRYPTED_PLACES
 from zoo.release.release import Release
-
-ENCRYPTED_PLACES = "encrypted_places"
+from zoo.release.signature import TrustedKeys
 
 
 class BridgePublisher(Publisher):
@@ -83,6 +83,8 @@ class BridgePublisher(Publisher):
         received: Folder of the target's release of projections, where it has published them, encrypted or not.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
             subtract the noise: the record then says `guarantee: none`.
+        trusted: Public keys (a PEM file, or a folder of them), one of which must have signed what was ``received``; null: it may be
+            from anybody. Of encrypted places, which nobody here can look at, take no others than those that the target has signed.
     """
 
     joins_users = True
@@ -98,9 +100,14 @@ class BridgePublisher(Publisher):
         projections: ProjectionPublisher | None = None,
         received: Path | None = None,
         noise_seed: int | None = None,
+        trusted: Path | None = None,
     ) -> None:
         if projections is not None and received is not None:
             raise ValueError("projections makes what received has: give one of them.")
+        if trusted is not None and received is None:
+            raise ValueError(
+                f"trusted is {str(trusted)!r}, and nothing is received that a key could have signed. Leave it out."
+            )
         if projections is not None and projections.secret_key is not None:
             raise ValueError(
                 "projections are made at one place with the source's ratings, where secret_key hides them from nobody. Leave it "
@@ -110,6 +117,7 @@ class BridgePublisher(Publisher):
         self.kept_items, self.counts_share, self.noise_seed = kept_items, counts_share, noise_seed
         self.projections = ProjectionPublisher() if projections is None else projections
         self.received = None if received is None else Path(received)
+        self.trusted = None if trusted is None else Path(trusted)
         self._given: Release | None = None
         self._plan = partial(
             plan_bridge,
@@ -131,7 +139,9 @@ class BridgePublisher(Publisher):
 
     @cached_property
     def _from_file(self) -> Release | None:
-        return None if self.received is None else Release.load(self.received)
+        if self.received is None:
+            return None
+        return Release.load(self.received, None if self.trusted is None else TrustedKeys.read(self.trusted))
 
     def _projected(self) -> Release | None:
         """The target's release of projections, if it is at hand."""
@@ -184,7 +194,7 @@ class BridgePublisher(Publisher):
         return planned(
             ENCRYPTED_BRIDGE,
             tensors=partial(self._tensors, plan),
-            kind="encrypted_map",
+            kind=ENCRYPTED_MAP,
             public_inputs=inputs | made_with,
             conditions=(FOLLOWS, ENCRYPTION_HARD),
             assumptions=(*assumptions, WHOLE_NUMBERS),

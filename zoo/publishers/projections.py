@@ -29,6 +29,7 @@ from zoo.privacy.rows.bridge import LONGEST
 from zoo.privacy.rows.vectors import VectorsPlan, noisy_vectors, plan_vectors
 from zoo.publisher import PlannedRelease, PublicSizes, Publisher
 from zoo.release.decryption import KeyPair, check_new
+from zoo.release.layouts import ENCRYPTED_PLACES
 
 #: Why there is no guarantee where no noise is asked for.
 BARE = "the users' places are handed over without noise"
@@ -44,7 +45,8 @@ class ProjectionPublisher(Publisher):
     ``epsilon: null`` there is no noise and no guarantee.
 
     With ``secret_key`` places are encrypted instead (CKKS), for a source that then computes with what it cannot read: the release
-    holds ciphertexts and a public key, the secret key goes into that file and nowhere else. That is secrecy as long as
+    holds ciphertexts and a public key, the secret key goes into that file and from there into this program's memory alone. That is
+    secrecy as long as
     ring learning with errors is hard, and no differential privacy. What the source makes of them, ``python -m zoo decrypt`` reads.
 
     It is run by the target, before the source builds the bridge; see `BridgePublisher`.
@@ -56,7 +58,8 @@ class ProjectionPublisher(Publisher):
         item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 leaves
             popular items all their weight.
         relation: `zero_out_one_user` or `replace_one_user`.
-        secret_key: File to write the keys to, new ones for each release; its owner alone can read it, and it stays at the target.
+        secret_key: File to write the keys to, new ones for each release, in a folder that exists; its owner alone can read it,
+            and it stays at the target. It is written first: where publishing fails afterwards it is of no use, and may be removed.
             Needs the extra `encryption`.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
             subtract the noise: the record then says `guarantee: none`.
@@ -137,7 +140,7 @@ class ProjectionPublisher(Publisher):
             not_protected=NOT_PROTECTED_BY_VECTORS,
             reason=ENCRYPTED,
         )
-        return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._encrypted, "encrypted_places")
+        return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._encrypted, ENCRYPTED_PLACES)
 
     def _encrypted(self, source: Ratings, _: str) -> Mapping[str, Tensor]:
         from zoo.privacy.encryption.bridge import encrypted_places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from zoo.privacy.encryption.parameters import DEGREE, MODULUS
 from zoo.privacy.record.requirements import stated_number
 from zoo.release.files import ReleaseError, tensor_digest
+from zoo.release.layouts import ENCRYPTED_MAP
 from zoo.release.plausible import check_noise
 from zoo.release.release import Release
 from zoo.run_folder import saying_where
@@ -32,7 +33,7 @@ class SecretKeyError(ReleaseError):
 class KeyPair:
     """What a target's file of keys holds. Whoever has it reads every place that was encrypted with it: it stays at the target."""
 
-    secret_key: Tensor  # (degree,), int64
+    secret_key: Tensor = field(repr=False)  # (degree,), int64
     public_key: Tensor  # (2, degree), int64; handed over with the places
 
     def save(self, path: Path) -> Path:
@@ -40,9 +41,9 @@ class KeyPair:
 
         Raises:
             FileExistsError: There is something at the path: keys are never overwritten, nor used for two lots of places.
+            FileNotFoundError: Its folder does not exist.
         """
         check_new(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         content = save({"secret_key": self.secret_key.contiguous(), "public_key": self.public_key.contiguous()})
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
@@ -81,6 +82,7 @@ def _take_place(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
     except FileExistsError:
+        check_new(path)
         raise
     except OSError:
         check_new(path)
@@ -88,10 +90,14 @@ def _take_place(temporary: Path, path: Path) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a path where there is something: `FileExistsError`."""
+    """Refuse a path where there is something, `FileExistsError`, or whose folder is not there, `FileNotFoundError`."""
     if path.exists() or path.is_symlink():
         raise FileExistsError(
             f"{path} exists, and keys are never overwritten: without them what was encrypted is lost. Choose another path."
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"No folder {path.parent} for the file of keys {path.name}. Make it, apart from what is handed over, or choose another."
         )
 
 
@@ -102,11 +108,15 @@ def decrypted(release: Release, keys: KeyPair) -> Release:
         ReleaseError: The release is no encrypted map, or its numbers cannot have the noise that the record claims.
         SecretKeyError: It was made with other keys.
     """
-    if release.kind != "encrypted_map":
+    if release.kind != ENCRYPTED_MAP:
         raise ReleaseError(
-            f"The release is of kind {release.kind!r}, and what is decrypted is of kind 'encrypted_map'."
+            f"The release is of kind {release.kind!r}, and what is decrypted is of kind {ENCRYPTED_MAP!r}."
         )
     made_with = release.record.public_inputs.get(PUBLIC_KEY)
+    if not isinstance(made_with, str):
+        raise ReleaseError(
+            "The record of the map does not say which public key it was made with. Ask the source for it again."
+        )
     if made_with != tensor_digest(keys.public_key):
         raise SecretKeyError(
             "The map was made with another public key than that of the file of keys. Take the keys of the places that this "

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 from scipy.sparse import csr_array
@@ -10,13 +10,15 @@ from torch import Tensor
 
 from zoo.nn.generator import GeneratedRows, generator_shapes
 from zoo.nn.rows import DenseRows, SparseRows
-from zoo.privacy.encryption.parameters import DEGREE, MODULUS, num_blocks
+from zoo.privacy.encryption.parameters import DEGREE, MODULUS, MOST_DIRECTIONS, num_blocks
 from zoo.release.files import ReleaseError, all_finite
 from zoo.release.lazy_rows import LazyRows
 
 LARGEST_WIDTH = 2**31
 
 Kind = Literal["rows", "ratings", "generator", "embeddings", "map", "encrypted_places", "encrypted_map"]
+ENCRYPTED_PLACES: Final = "encrypted_places"
+ENCRYPTED_MAP: Final = "encrypted_map"
 
 
 class Layout(ABC):
@@ -216,6 +218,14 @@ class Encrypted(Layout):
             if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < MODULUS:
                 raise ReleaseError(f"Tensor {name!r} must hold numbers in [0, {MODULUS}), as ciphertexts do.")
 
+    def _expect_hidden(self, **halves: Tensor) -> None:
+        """Refuse second halves (count, degree) of zeros: such a ciphertext is its message, and no encryption makes one."""
+        for name, half in halves.items():
+            if not bool(half.any(dim=-1).all()):
+                raise ReleaseError(
+                    f"Tensor {name!r} has a ciphertext whose second half is all zeros, which hides nothing."
+                )
+
 
 class EncryptedPlaces(Encrypted):
     """``places`` (blocks, 2, degree), ciphertexts of users' places, ``public_key`` (2, degree) and ``directions`` (1,), int64."""
@@ -224,8 +234,8 @@ class EncryptedPlaces(Encrypted):
         """Of as many ciphertexts as so many users take."""
         self._expect(dict.fromkeys(("places", "public_key", "directions"), torch.int64))
         places, public_key, directions = (self.tensors[name] for name in ("places", "public_key", "directions"))
-        if directions.shape != (1,) or not 1 <= int(directions) <= DEGREE:
-            raise ReleaseError(f"Tensor 'directions' must hold one number from 1 to {DEGREE}.")
+        if directions.shape != (1,) or not 1 <= int(directions) <= MOST_DIRECTIONS:
+            raise ReleaseError(f"Tensor 'directions' must hold one number from 1 to {MOST_DIRECTIONS}.")
         blocks = num_blocks(num_users, int(directions))
         if tuple(places.shape) != (blocks, 2, DEGREE) or tuple(public_key.shape) != (2, DEGREE):
             raise ReleaseError(
@@ -233,6 +243,7 @@ class EncryptedPlaces(Encrypted):
                 f"{tuple(places.shape)} and {tuple(public_key.shape)}."
             )
         self._expect_below_modulus("places", "public_key")
+        self._expect_hidden(places=places[:, 1], public_key=public_key[1:])
 
     @property
     def width(self) -> int:
@@ -248,14 +259,19 @@ class EncryptedMap(Encrypted):
         names = ("bodies", "masks", "items")
         self._expect({**dict.fromkeys(names, torch.int64), "counts": torch.float32})
         bodies, masks, items = (self.tensors[name] for name in names)
-        if bodies.ndim != 2 or not 1 <= bodies.shape[1] <= DEGREE or tuple(masks.shape) != (len(bodies), DEGREE):
+        if (
+            bodies.ndim != 2
+            or not 1 <= bodies.shape[1] <= MOST_DIRECTIONS
+            or tuple(masks.shape) != (len(bodies), DEGREE)
+        ):
             raise ReleaseError(
-                f"An encrypted map needs bodies (kept, 1 to {DEGREE} directions) and masks (kept, {DEGREE}); got "
+                f"An encrypted map needs bodies (kept, 1 to {MOST_DIRECTIONS} directions) and masks (kept, {DEGREE}); got "
                 f"{tuple(bodies.shape)} and {tuple(masks.shape)}."
             )
         as_map = {"map": torch.zeros(bodies.shape), "items": items, "counts": self.tensors["counts"]}
         Map(as_map).check(num_users)
         self._expect_below_modulus("bodies", "masks")
+        self._expect_hidden(masks=masks)
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """The same map, whoever is asked for."""
@@ -284,8 +300,8 @@ LAYOUTS: dict[Kind, type[Layout]] = {
     "generator": Generator,
     "embeddings": Embeddings,
     "map": Map,
-    "encrypted_places": EncryptedPlaces,
-    "encrypted_map": EncryptedMap,
+    ENCRYPTED_PLACES: EncryptedPlaces,
+    ENCRYPTED_MAP: EncryptedMap,
 }
 
 

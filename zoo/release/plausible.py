@@ -62,8 +62,8 @@ def check_noise(record: PrivacyRecord, tensors: Mapping[str, Tensor], false_alar
     """Refuse rows that cannot be what their record claims: too little noise, too few or too many ones, or off the lattice.
 
     Looks at rows (users, width) of `NoisyRows`, `FlippedRows`, `JLT` and `SJLT`, dense or compressed, and at the vectors of
-    `EmbeddingPublisher`, some users at a time; at no other release, and at none without a guarantee. `ReleaseError` says what
-    was found, and how likely that was.
+    `EmbeddingPublisher` and `ProjectionPublisher`, some users at a time, and at maps; at no other release, and at none without a
+    guarantee. `ReleaseError` says what was found, and how likely that was.
     """
     if not record.claims:
         return

@@ -21,6 +21,8 @@ def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted:
 
     Raises:
         FileExistsError: There is something at ``out``.
+        FileNotFoundError: There is no file of keys, or no release.
+        SignatureError: None of the trusted keys has signed the release.
         ReleaseError: The release is damaged, of another kind, made with other keys, or cannot have the noise that it claims.
         MissingLibraryError: What decrypts is not installed.
     """

@@ -45,7 +45,7 @@ def test_the_map_is_decrypted_and_its_record_printed(
     [
         (["encrypted", "--key", "absent", "--out", "m"], "No file of keys at"),
         (["places", "--key", "own.key", "--out", "m"], "what is decrypted is of kind 'encrypted_map'"),
-        (["absent", "--key", "own.key", "--out", "m"], "is no release: it has no release.json"),
+        (["absent", "--key", "own.key", "--out", "m"], "is no release: there is no such folder"),
         (["encrypted", "--key", "encrypted/release.json", "--out", "m"], "Take the file that publishing made"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 
 from tests.samples import binary, some_ratings
 from tests.zoo.publishers.test_bridge import target
+from tests.zoo.release.test_signature import private
 from zoo import BridgePublisher, Partial, Plaintext, ProjectionPublisher, Release, Shuffled, decrypt
 from zoo.commands.privacy.show import PLAUSIBLE, UNSEEN_ENCRYPTED, UNSEEN_ROWS, checked, unchecked
 from zoo.privacy.encryption.parameters import DEGREE, MODULUS
@@ -20,6 +21,7 @@ from zoo.privacy.record.requirements import InconsistentRecordError
 from zoo.privacy.record.texts import ENCRYPTION_HARD, FOLLOWS, TARGET_ENCRYPTED, TARGET_SIDE, WHOLE_NUMBERS
 from zoo.release.decryption import KeyPair, SecretKeyError, decrypted
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError
+from zoo.release.signature import SignatureError, SigningKey
 
 pytest.importorskip("tenseal", reason="encrypted places are an extra: pip install 'cdr-zoo[encryption]'")
 
@@ -28,9 +30,32 @@ pytest.importorskip("tenseal", reason="encrypted places are an extra: pip instal
 def handed_over(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the target's file of keys, and with the places that it hands over."""
     folder = tmp_path_factory.mktemp("target")
+    (folder / "own").mkdir()
     publisher = ProjectionPublisher(num_directions=2, secret_key=folder / "own" / "music.key")
     publisher.publish(target(), "music").save(folder / "places")
     return folder
+
+
+def test_keys_are_not_written_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """Such as the one that is to be handed over, which saving makes."""
+    publisher = ProjectionPublisher(num_directions=2, secret_key=tmp_path / "places" / "own.key")
+    with pytest.raises(FileNotFoundError, match=r"No folder .*places for the file of keys own\.key"):
+        publisher.publish(target(), "music")
+    assert not list(tmp_path.iterdir())
+
+
+def test_places_are_taken_from_those_whose_key_is_trusted(handed_over: Path, tmp_path: Path) -> None:
+    """Nobody else can be told from the target, as nobody can look at encrypted places."""
+    release, public = Release.load(handed_over / "places"), tmp_path / "signed.pub"
+    for name in ("signed", "strange"):
+        release.save(tmp_path / name, sign=SigningKey.read(private(tmp_path / f"{name}.pem")))
+    made = BridgePublisher(4.0, received=tmp_path / "signed", trusted=public).publish(binary(), "book")
+    assert made.kind == "encrypted_map"
+    for folder in (tmp_path / "strange", handed_over / "places"):
+        with pytest.raises(SignatureError):
+            BridgePublisher(4.0, received=folder, trusted=public).publish(binary(), "book")
+    with pytest.raises(ValueError, match="nothing is received that a key could have signed"):
+        BridgePublisher(4.0, trusted=public)
 
 
 def bridge(handed_over: Path, epsilon: float = 4.0, **settings: Any) -> BridgePublisher:  # noqa: ANN401
@@ -162,7 +187,7 @@ def test_keys_are_written_where_a_disk_knows_no_links(
         raise PermissionError("no links here")
 
     monkeypatch.setattr("os.link", unknown)
-    file = KeyPair.read(handed_over / "own" / "music.key").save(tmp_path / "new" / "music.key")
+    file = KeyPair.read(handed_over / "own" / "music.key").save(tmp_path / "music.key")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_bytes() == (handed_over / "own" / "music.key").read_bytes()
     assert [path.name for path in file.parent.iterdir()] == ["music.key"]
@@ -219,10 +244,13 @@ def places_with(**tensors: torch.Tensor) -> Any:  # noqa: ANN401
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (places_with(directions=torch.tensor([0])), "'directions' must hold one number from 1 to 4096"),
-        (places_with(directions=torch.tensor([2**40])), "'directions' must hold one number from 1 to 4096"),
-        (places_with(directions=torch.tensor([1, 2])), "'directions' must hold one number from 1 to 4096"),
-        (places_with(directions=torch.tensor([4096])), r"of 8 users need places \(8, 2, 4096\)"),
+        (places_with(directions=torch.tensor([0])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([2**40])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([1, 2])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([4096])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([2048])), r"of 8 users need places \(4, 2, 4096\)"),
+        (places_with(places=torch.zeros(1, 2, DEGREE).long()), "'places' has a ciphertext whose second half is all zeros"),
+        (places_with(public_key=torch.ones(2, DEGREE).long() * torch.tensor([[1], [0]])), "'public_key' has a ciphertext whose"),
         (places_with(places=torch.zeros(1, 2, 7).long()), r"got \(1, 2, 7\) and \(2, 4096\)"),
         (places_with(places=torch.full((1, 2, DEGREE), -1)), r"Tensor 'places' must hold numbers in \[0, 1152921504606830593\)"),
         (places_with(public_key=torch.full((2, DEGREE), MODULUS)), "Tensor 'public_key' must hold numbers in"),
@@ -239,9 +267,10 @@ def test_places_that_are_none_are_refused(handed_over: Path, tensors: Any, messa
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"bodies": torch.zeros(7).long()}, r"needs bodies \(kept, 1 to 4096 directions\) and masks \(kept, 4096\); got \(7,\)"),
+        ({"bodies": torch.zeros(7).long()}, r"needs bodies \(kept, 1 to 2048 directions\) and masks \(kept, 4096\); got \(7,\)"),
         ({"masks": torch.zeros(6, DEGREE).long()}, r"got \(7, 2\) and \(6, 4096\)"),
         ({"masks": torch.full((7, DEGREE), MODULUS)}, "Tensor 'masks' must hold numbers in"),
+        ({"masks": torch.zeros(7, DEGREE).long()}, "'masks' has a ciphertext whose second half is all zeros"),
         ({"bodies": torch.full((7, 2), -5)}, "Tensor 'bodies' must hold numbers in"),
         ({"items": torch.tensor([0, 1, 2, 3, 4, 5, 9])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
         ({"counts": torch.full((7,), torch.nan)}, "NaN or infinite"),
@@ -279,7 +308,7 @@ def test_controls_and_parts_go_through_encryption_too(handed_over: Path) -> None
     ("make", "message"),
     [
         (lambda: ProjectionPublisher(2.0, secret_key=Path("x")), "Leave one of them out"),
-        (lambda: ProjectionPublisher(num_directions=5000, secret_key=Path("x")), "1 to 4096 directions, got 5000"),
+        (lambda: ProjectionPublisher(num_directions=5000, secret_key=Path("x")), "1 to 2048 directions, got 5000"),
         (
             lambda: BridgePublisher(1.0, projections=ProjectionPublisher(secret_key=Path("x"))),
             "where secret_key hides them from nobody",

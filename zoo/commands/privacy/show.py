@@ -16,7 +16,7 @@ from zoo.privacy.record.requirements import MECHANISMS
 from zoo.privacy.record.shared_projection import SEED
 from zoo.privacy.record.texts import NOT_AUDITED
 from zoo.release.about import About
-from zoo.release.layouts import Kind
+from zoo.release.layouts import ENCRYPTED_MAP, Kind
 from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
 from zoo.release.release import Release
 from zoo.run_folder import visible
@@ -122,7 +122,7 @@ def checked(record: PrivacyRecord, kind: Kind = "rows") -> list[str]:
     if not record.claims:
         return [*CHECKED]
     ours = [COMPARED] if record.mechanism in MECHANISMS else []
-    seen = record.mechanism in LOOKED_AT and kind != "encrypted_map"
+    seen = record.mechanism in LOOKED_AT and kind != ENCRYPTED_MAP
     return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if seen else [])]
 
 
@@ -131,7 +131,7 @@ def unchecked(record: PrivacyRecord, kind: Kind = "rows") -> list[str]:
     if not record.claims:
         return []
     ours = UNSEEN_ROWS if record.mechanism in LOOKED_AT else UNSEEN_WEIGHTS
-    ours = UNSEEN_ENCRYPTED if kind == "encrypted_map" else ours
+    ours = UNSEEN_ENCRYPTED if kind == ENCRYPTED_MAP else ours
     seed = [UNSEEN_SEED] if SEED in record.public_inputs else []
     return [ours if record.mechanism in MECHANISMS else UNKNOWN, *seed, *UNSEEN]
 

@@ -47,7 +47,7 @@ from zoo.privacy.encryption.parameters import (
     num_blocks,
     users_at_once,
 )
-from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
 from zoo.privacy.rows.bridge import LONGEST, BridgePlan, NoisyMap, chosen_items
 from zoo.privacy.rows.vectors import clip_vectors
 
@@ -64,6 +64,10 @@ class EncryptedPlaces(NamedTuple):
     secret: Integers  # (degree,); never handed over
     public_key: Integers  # (2, degree)
     places: Integers  # (blocks, 2, degree)
+
+    def __repr__(self) -> str:
+        """Without the key: what is printed is kept."""
+        return f"EncryptedPlaces({len(self.places)} ciphertexts)"
 
 
 class EncryptedMap(NamedTuple):
@@ -114,7 +118,7 @@ def encrypted_map(
     weights.eliminate_zeros()  # the library refuses to multiply by nothing
     found = np.flatnonzero(known >= 0)
     of_items = csc_array(weights[known[found]])
-    steps = np.rint(plan.noise_std * SCALE * noise.normal((len(items), directions))).astype(np.int64)
+    steps = _steps(plan.noise_std, noise, (len(items), directions))
     ckks = Ckks()
     encryptor, blocks = ckks.encryptor(public=public_key), ckks.ciphertexts(places)
     bodies = np.empty((len(items), directions), dtype=np.int64)
@@ -130,6 +134,17 @@ def encrypted_map(
         bodies[item] = (halves[0, :directions] + steps[item]) % MODULUS
         masks[item] = halves[1]
     return EncryptedMap(items, bodies, masks, counts.astype(np.float32))
+
+
+def _steps(sigma: float, noise: NoiseSource, shape: tuple[int, int]) -> Integers:
+    """The noise in whole numbers of which `SCALE` are 1, its lowest part drawn anew.
+
+    What is below the public lattice of such noise would otherwise stand as float64 has it, for whoever has the secret key. Adding
+    whole numbers that are uniform over a step of that lattice, around 0, is post-processing; they hide that part.
+    """
+    steps = np.rint(sigma * SCALE * noise.normal(shape)).astype(np.int64)
+    step = int(lattice_spacing(sigma) * SCALE)
+    return steps if step < 2 else steps + noise.integers(step, shape) - step // 2
 
 
 def _add_products(

@@ -2,11 +2,12 @@
 
 What crosses between parties is arrays of whole numbers below the modulus, never a file of the library's own: whoever reads
 them checks numbers, and no parser of bytes stands open. The library's calls read a ciphertext's numbers and have none that set
-them, so arrays become ciphertexts by files in SEAL's own uncompressed form, written here into a folder that is its owner's alone.
+them, so arrays become ciphertexts by files in SEAL's own uncompressed form, written here and kept in memory where the system can.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -161,10 +162,20 @@ def _library() -> Any:  # noqa: ANN401  a module without types
 
 @contextmanager
 def _scratch(content: bytes) -> Iterator[str]:
-    """A file of its owner's alone with this content, gone afterwards: the library reads files and nothing else."""
+    """A file with this content in memory, or where there are none such its owner's alone and gone afterwards.
+
+    The library reads files and nothing else, and what it reads may be a secret key: it is not to lie on a disk.
+    """
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("seal"), "wb") as file:
+            file.write(content)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+        return
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         path = Path(folder) / "seal"
-        path.write_bytes(content)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
         yield str(path)
 
 

@@ -19,13 +19,18 @@ SHORTER = 1 - 2**-10
 ERROR = 21
 """Of a coefficient of what SEAL draws as an error (centred binomial, of 42 bits), at most, in size."""
 
+MOST_DIRECTIONS = 2048
+"""Of a place: with more of them the errors of the encryption do not fit beside a place of length `SHORTER`."""
+
 _FAR = 12  # standard deviations of the noise, which nobody sees exceeded
 
 
 def check_directions(directions: int) -> None:
-    """Refuse places that are wider than a polynomial is long."""
-    if not 1 <= directions <= DEGREE:
-        raise ValueError(f"Encrypted places have 1 to {DEGREE} directions, got {directions}. Set num_directions lower.")
+    """Refuse places so wide that the errors of their encryption make them longer than 1."""
+    if not 1 <= directions <= MOST_DIRECTIONS:
+        raise ValueError(
+            f"Encrypted places have 1 to {MOST_DIRECTIONS} directions, got {directions}. Set num_directions lower."
+        )
 
 
 def users_at_once(directions: int) -> int:
@@ -64,7 +69,8 @@ def check_room(plan: BridgePlan, kept: int, directions: int, num_users: int) -> 
     if moved > plan.sensitivity:
         raise ValueError(
             f"Errors of the encryption do not fit beside a sensitivity of {plan.sensitivity:g} for a map of {kept} items and "
-            f"{directions} directions: they come to {moved:.6g} together. Set kept_items lower, or clip larger."
+            f"{directions} directions: they come to {moved:.6g} together. Set kept_items lower, or ask the target for fewer "
+            "directions."
         )
     if (largest := num_users * min(1.0, plan.clip) + _FAR * plan.noise_std) > (most := MODULUS / (2 * SCALE)):
         raise ValueError(

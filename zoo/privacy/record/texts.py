@@ -80,8 +80,9 @@ WHOLE_NUMBERS = (
 # Conditions.
 
 FOLLOWS = (
-    "the target follows the protocol: it drew its keys as told and encrypted places of length 1 at most, none of which the source "
-    "can see; of a target that does not, nothing is promised, towards it or whoever has it from there"
+    "the target follows the protocol: the public key and the places are its own, the keys drawn as told and the places of length 1 "
+    "at most, none of which the source can see; of a target that does not, nothing is promised, towards it or whoever has it from "
+    "there"
 )
 """Of a map with encrypted places: the source clips what it cannot read by nobody's word but the target's."""
 ENCRYPTION_HARD = (
