@@ -22,8 +22,8 @@ DELTA = 1e-5
 
 
 def draw(report: str = "bridge_reach") -> Path:
-    """HR@10 against the share of the users, and the part of the noiseless lift against share times mu."""
-    rows = read(RESULTS / report / "results.csv")
+    """HR@10 against the share of the users, and what is left of the lift of those who are placed against share times mu."""
+    rows = [row for row in read(RESULTS / report / "results.csv") if row["task"] == "home"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8))
     for number, epsilon in enumerate((*EPSILONS, CLEAR)):
         line = [at(share, rows, "Bridge", f"{words} eps {epsilon:g}") for words, share in SHARES.items()]
@@ -35,9 +35,9 @@ def draw(report: str = "bridge_reach") -> Path:
     left.legend(frameon=False, fontsize=8)
     for number, epsilon in enumerate(EPSILONS):
         mu = gauss_mu(epsilon, DELTA)
-        kept = [(share * mu, part_kept(rows, words, epsilon), 0.0) for words, share in SHARES.items()]
+        kept = [(share * mu, part_kept(rows, words, epsilon) / share, 0.0) for words, share in SHARES.items()]
         curve(right, kept, f"epsilon {epsilon:g}", f"C{number}")
-    right.set(xscale="log", xlabel="share of the users x mu", ylabel="of the lift of all users without noise")
+    right.set(xscale="log", xlabel="share of the users x mu", ylabel="lift of who is placed, 1: all, without noise")
     right.legend(frameon=False, fontsize=8)
     return saved(figure, RESULTS / report / "signal.png")
 

@@ -23,16 +23,16 @@ def figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 def test_lifts_are_parts_of_that_of_all_users_without_noise(
     figures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [("Popularity", "", 0.3), ("Ridge", "Plaintext", 0.6)]
+    rows = [("home", "Popularity", "", 0.3), ("home", "Ridge", "Plaintext", 0.6), ("known", "Popularity", "", 0.4)]
     rows += [
-        ("Bridge", f"{words} eps {epsilon:g}", 0.3 + 0.2 * share * min(epsilon, 1))
+        ("home", "Bridge", f"{words} eps {epsilon:g}", 0.3 + 0.2 * share * min(epsilon, 1))
         for words, share in figures.SHARES.items()
         for epsilon in (*figures.EPSILONS, figures.CLEAR)
     ]
     (tmp_path / "bridge_reach").mkdir()
     with (tmp_path / "bridge_reach" / "results.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(("system", "release", "sampled/hit_rate@10", "sampled/hit_rate@10 sd"))
+        writer.writerow(("task", "system", "release", "sampled/hit_rate@10", "sampled/hit_rate@10 sd"))
         writer.writerows((*row, "") for row in rows)
     drawn: dict[str, list[tuple[float, float, float]]] = {}
     shown = figures.curve
@@ -47,7 +47,9 @@ def test_lifts_are_parts_of_that_of_all_users_without_noise(
         (share, pytest.approx(0.3 + 0.1 * share), 0.0) for share in (0.125, 0.25, 0.5, 1)
     ]
     kept = drawn["epsilon 0.5 of 6"]
-    assert [part for _, part, _ in kept] == pytest.approx([0.0625, 0.125, 0.25, 0.5])
+    assert [part for _, part, _ in kept] == pytest.approx(
+        [0.5] * 4
+    )  # of those who are placed: others have popularity's
     # mu of (0.5, 1e-5) by the hockey-stick divergence of N(0, 1) and N(mu, 1), solved with scipy
     mu = brentq(
         lambda m: norm.cdf(m / 2 - 0.5 / m) - 2.718281828459045**0.5 * norm.cdf(-m / 2 - 0.5 / m) - 1e-5, 0.01, 5
