@@ -80,7 +80,7 @@ def encrypted(**settings: Any) -> Account:  # noqa: ANN401
     """As with places that a target has encrypted; of what they hold no record tells, so none are, and no library is needed."""
     target = some_ratings(60, 9)
     record = ProjectionPublisher(secret_key=Path("own.key")).forecast(60, 9)
-    numbers = {"places": torch.zeros(1, 2, 4096), "public_key": torch.zeros(2, 4096), "directions": torch.tensor([6])}
+    numbers = {"places": torch.ones(1, 2, 4096), "public_key": torch.ones(2, 4096), "directions": torch.tensor([6])}
     tensors = {name: tensor.long() for name, tensor in numbers.items()}
     places = Release("encrypted_places", "music", tensors, target.user_ids, record, (NonPrivateEvent(),))
     publisher = BridgePublisher(4.0, kept_items=30, received=Path("places"), **settings)
