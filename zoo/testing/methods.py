@@ -321,6 +321,7 @@ class MethodContract:
         users, data = loaded.user_ids[5:7], loaded.data
         expected = loaded.recommend(users, k=3)
         whole = zoo.export(loaded, tmp_path / "whole", with_user_ids=True, with_ratings=True)
+        assert trained.method.sizes is not None
         paths = {name: trained.data.release_paths[name] for name in trained.method.sizes["sources"]}
         assert zoo.load(whole, releases=paths).recommend(users, k=3).equals(expected)
         bare = zoo.load(zoo.export(loaded, tmp_path / "bare", with_user_ids=True))
