@@ -1,7 +1,7 @@
 """Measures one experiment as its data grow tenfold, and tenfold again, by the commands that a user gives.
 
-    python benchmarks/scaling.py RESULTS.jsonl            # every size and step that the file does not have yet
-    python benchmarks/scaling.py RESULTS.jsonl 2e6        # one size, by the ratings of its target
+    python benchmarks/scaling.py RESULTS.jsonl            # 2e5, 2e6 and 2e7: every step that the file does not have yet
+    python benchmarks/scaling.py RESULTS.jsonl 1e8        # one size, by the ratings of its target; 1e8 is loaded alone
 
 Ratings are generated: 20 of each user in the target and 20 in the source, some items far more popular than others, everybody in
 both, a tenth as many items as users. Each step is a process of its own; its line of JSON says the seconds that passed, the
@@ -29,6 +29,8 @@ import yaml
 EACH, BATCHES = 20, 20
 #: Users, by the ratings of the target.
 SIZES = {"2e5": 10_000, "2e6": 100_000, "2e7": 1_000_000, "1e8": 5_000_000}
+#: Those that are measured where none is named.
+USUAL = ("2e5", "2e6", "2e7")
 #: Rows that are generated and written at a time.
 ROWS = 5_000_000
 PUBLISHERS = {
@@ -151,7 +153,7 @@ def main() -> None:
     results = Path(sys.argv[1])
     kept = [json.loads(line) for line in results.read_text().splitlines()] if results.is_file() else []
     done = {(line["ratings"], line["step"]) for line in kept}
-    for ratings in sys.argv[2:] or SIZES:
+    for ratings in sys.argv[2:] or USUAL:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             prepare(folder, SIZES[ratings])

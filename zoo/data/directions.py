@@ -46,6 +46,18 @@ def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> 
     return Directions(mean, projections, decoder)
 
 
+def check_form(num_directions: int, item_damping: float) -> None:
+    """Refuse a number of directions or a damping that `directions_of` has no answer to.
+
+    Raises:
+        ValueError: What is wrong, with its value and what is allowed.
+    """
+    if num_directions < 1 or not 0 <= item_damping <= 2:
+        raise ValueError(
+            f"num_directions must be at least 1 and item_damping lie in [0, 2]; got {num_directions} and {item_damping}."
+        )
+
+
 def _unit(rows: csr_array) -> csr_array:
     """Rows of unit length; empty ones stay."""
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())

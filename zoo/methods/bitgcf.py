@@ -2,13 +2,13 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.data.batches import Batch, TripleBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.nn.factors import FactorTables
 from zoo.nn.feature_transfer import FeatureTransfer
 from zoo.nn.light_graph import LightGraph
+from zoo.nn.lookup import rows_at
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender
@@ -165,8 +165,8 @@ class BiTGCF(Recommender):
 
     def _loss(self, nodes: Nodes, tables: FactorTables, batch: TripleBatch) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of a domain's triples, and the vectors of their users and of their items that it is worked out from."""
-        users = F.embedding(batch.users, nodes[0])
-        positives, negatives = F.embedding(batch.positives, nodes[1]), F.embedding(batch.negatives, nodes[1])
+        users = rows_at(nodes[0], batch.users)
+        positives, negatives = rows_at(nodes[1], batch.positives), rows_at(nodes[1], batch.negatives)
         loss = pairwise_loss(users, positives, negatives)
         if self.l2:
             own = (tables.users(batch.users), *map(tables.items, (batch.positives, batch.negatives)))

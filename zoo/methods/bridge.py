@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.batches import Batch
-from zoo.data.directions import directions_of
+from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import Ratings, index_of
 from zoo.privacy.rows.bounds import clip_rows
 from zoo.recommender import Outputs, Recommender
@@ -26,7 +26,8 @@ class Bridge(Recommender):
     row ``r`` at the source has the place ``g (r - m) C``, where ``m`` is the mean row by the noisy counts of the release. Where
     there are several sources, places add up. Somebody with target history has the own place there besides. The scores are the
     mean target row (rows of unit length) plus the place times the target's decoder. In closed form; memory is linear in
-    ratings, users and items.
+    ratings, users and items. Maps say which directions they lead to; where none is of anybody, as with `Nothing`, they are
+    those of the arguments, so that the same method without its source is to be had.
 
     The gain ``g`` is public and needs no tuning by noise: a map whose noise has the variance ``s`` has the signal
     ``t = (|C|^2 - s kept k) / n`` for ``n`` users whom both know, since the mean of ``q_u . r_u C`` is ``|C|^2 / n`` without
@@ -44,6 +45,8 @@ class Bridge(Recommender):
     Args:
         explained_share: Share of the variance of people's places that the source would explain without noise; it decides how far
             places are trusted against the mean row.
+        num_directions: Of the target, where no map leads to any.
+        item_damping: Of the target's directions, where no map was made with one; see `ProjectionPublisher`.
     """
 
     batches = "once"
@@ -54,21 +57,22 @@ class Bridge(Recommender):
     decoder: Tensor
     places: Tensor
 
-    def __init__(self, explained_share: float = 0.25) -> None:
+    def __init__(self, explained_share: float = 0.25, num_directions: int = 6, item_damping: float = 0.5) -> None:
         super().__init__()
         if not 0 < explained_share <= 1:
             raise ValueError(f"explained_share must lie in (0, 1], got {explained_share}.")
-        self.explained_share = explained_share
+        check_form(num_directions, item_damping)
+        self.explained_share, self.num_directions, self.item_damping = explained_share, num_directions, item_damping
 
     def build(self, sizes: Sizes) -> None:
         """Make the buffers of the mean, the decoder and the places."""
-        widths = {name: source["width"] for name, source in sizes["sources"].items()}
+        widths = {name: source["width"] for name, source in sizes["sources"].items() if source["num_users"]}
         if len(set(widths.values())) > 1:
             raise ReleaseMismatchError(
                 f"Bridges must lead to the same directions, and the maps have {widths} of them. Ask the sources for maps to "
                 "the same projections."
             )
-        width = next(iter(widths.values()), 1)
+        width = next(iter(widths.values()), self.num_directions)
         self.register_buffer("mean", torch.zeros(sizes["num_items"]))
         self.register_buffer("decoder", torch.zeros(width, sizes["num_items"]))
         self.register_buffer("places", torch.zeros(sizes["num_users"], width))
@@ -82,21 +86,21 @@ class Bridge(Recommender):
                 f"Bridges must lead to the same directions, and the maps were made with item_damping {sorted(damping)}. Ask the "
                 "sources for maps to the same projections."
             )
-        found = directions_of(train.matrix, self.decoder.shape[0], damping.pop() if damping else 0.0)
+        found = directions_of(train.matrix, self.decoder.shape[0], damping.pop() if damping else self.item_damping)
         self.mean.copy_(torch.from_numpy(found.mean))
         self.decoder.copy_(torch.from_numpy(found.decoder))
         places = found.projections
         history = torch.from_numpy(np.diff(train.matrix.indptr) > 0)
         for name, release in self._maps().items():
             own = self.data.own_rows.get(name)
-            if own is not None and release.num_users:
+            if own is not None:
                 both = int((history & (self.data.links[name].cpu() >= 0)).sum())
                 places = places + self._told(release, own, both)
         self.places.copy_(torch.from_numpy(places))
         return {}
 
     def _maps(self) -> dict[str, Release]:
-        return dict(self.data.releases)
+        return {name: release for name, release in self.data.releases.items() if release.num_users}
 
     def _told(self, release: Release, own: Ratings, both: int) -> Floats:
         """Places of the target's users by a release and the source's rows, (users, directions); zeros of others."""

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from zoo.data.batches import Batch, PairBatch
 from zoo.methods.two_towers import TwoTowerRecommender
+from zoo.nn.lookup import rows_at
 from zoo.nn.losses import all_items_loss
 from zoo.recommender import Outputs
 
@@ -69,4 +70,5 @@ class DMF(TwoTowerRecommender):
         """Factors of the user and of the item of each pair; towers read whoever is in several pairs once."""
         people, person = torch.unique(batch.users, return_inverse=True)
         columns, column = torch.unique(batch.items, return_inverse=True)
-        return self.user_factors(people)[person], self.towers.items(self.target_columns, columns)[column]
+        users, items = self.user_factors(people), self.towers.items(self.target_columns, columns)
+        return rows_at(users, person), rows_at(items, column)

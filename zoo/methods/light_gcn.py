@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.data.batches import Batch, TripleBatch
 from zoo.nn.factors import FactorTables
 from zoo.nn.light_graph import LightGraph
+from zoo.nn.lookup import rows_at
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs, Recommender
@@ -101,8 +101,8 @@ class LightGCN(Recommender):
         """The loss of the triples, summed; factors are passed along the graph once."""
         assert isinstance(batch, TripleBatch)
         every_user, every_item = self.propagated()
-        users = F.embedding(batch.users, every_user)
-        positives, negatives = F.embedding(batch.positives, every_item), F.embedding(batch.negatives, every_item)
+        users = rows_at(every_user, batch.users)
+        positives, negatives = rows_at(every_item, batch.positives), rows_at(every_item, batch.negatives)
         loss = pairwise_loss(users, positives, negatives)
         if self.l2:
             own = (self.factors.users(batch.users), *map(self.factors.items, (batch.positives, batch.negatives)))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.factors import SideBySide
+from zoo.nn.lookup import Table
 from zoo.nn.rows import SparseRows
 
 State: TypeAlias = tuple[Tensor, ...]
@@ -48,7 +49,7 @@ class ItemTower(nn.Module):
 
     def __init__(self, num_items: int, dims: Sequence[int]) -> None:
         super().__init__()
-        self.items = nn.Embedding(num_items, dims[0] // 2)
+        self.items = Table(num_items, dims[0] // 2)
         nn.init.normal_(self.items.weight, std=0.01)
         self.layers = _layers(dims, bias=True)
         self.head = nn.Linear(dims[-1], 1)
@@ -94,7 +95,7 @@ class CrossNetwork(nn.Module):
         super().__init__()
         self.cross_layers = cross_layers
         self.dropout = nn.Dropout(dropout)
-        self.users = nn.Embedding(num_users, dims[0] // 2)
+        self.users = Table(num_users, dims[0] // 2)
         nn.init.normal_(self.users.weight, std=0.01)
         self.target = ItemTower(num_items, dims)
         self.sources = nn.ModuleDict({name: ItemTower(items, dims) for name, items in sources.items()})

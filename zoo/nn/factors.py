@@ -6,6 +6,8 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.lookup import Table
+
 
 class FactorTables(nn.Module):
     """A factor of width ``dim`` for each user and for each item; their inner product is the score of matrix factorisation.
@@ -15,7 +17,7 @@ class FactorTables(nn.Module):
 
     def __init__(self, num_users: int, num_items: int, dim: int, init: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.users, self.items = nn.Embedding(num_users, dim), nn.Embedding(num_items, dim)
+        self.users, self.items = Table(num_users, dim), Table(num_items, dim)
         for table in (self.users, self.items):
             init(table.weight)
 

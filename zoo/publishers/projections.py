@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from zoo.data.directions import directions_of
+from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation
@@ -75,10 +75,7 @@ class ProjectionPublisher(Publisher):
         noise_seed: int | None = None,
         secret_key: Path | None = None,
     ) -> None:
-        if num_directions < 1 or not 0 <= item_damping <= 2:
-            raise ValueError(
-                f"num_directions must be at least 1 and item_damping lie in [0, 2]; got {num_directions} and {item_damping}."
-            )
+        check_form(num_directions, item_damping)
         if epsilon is None and (delta is not None or noise_seed is not None):
             raise ValueError(
                 f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without. Set epsilon, e.g. "

@@ -77,6 +77,16 @@ def test_without_a_release_or_a_row_everybody_has_the_mean(tmp_path: Path) -> No
     assert torch.allclose(cold, cold[:1].expand_as(cold))
 
 
+@pytest.mark.parametrize(("settings", "form"), [({}, (6, 0.5)), ({"num_directions": 2, "item_damping": 0.1}, (2, 0.1))])
+def test_without_a_release_people_with_history_have_their_own_places_in_the_directions_asked_for(
+    tmp_path: Path, settings: dict[str, Any], form: tuple[int, float]
+) -> None:
+    method, _ = solved(tmp_path, Nothing("map"), Bridge(**settings), missing_users="zero")
+    target = directions_of(method.data.train.matrix, *form)
+    assert method.places.numpy() == pytest.approx(target.projections, abs=1e-6)
+    assert method.decoder.numpy() == pytest.approx(target.decoder, abs=1e-6)
+
+
 def test_where_the_source_does_not_lie_nobody_is_placed_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Synthetic(**TASK)
     data.read_target()
@@ -119,7 +129,18 @@ def test_bad_settings_are_refused(share: float) -> None:
         Bridge(explained_share=share)
 
 
+@pytest.mark.parametrize(("directions", "damping"), [(0, 0.5), (6, -0.1), (6, 2.5)])
+def test_directions_that_there_cannot_be_are_refused(directions: int, damping: float) -> None:
+    with pytest.raises(ValueError, match=rf"num_directions must be at least 1 .*; got {directions} and {damping}\."):
+        Bridge(num_directions=directions, item_damping=damping)
+
+
 def test_maps_to_other_directions_are_refused() -> None:
-    sizes = {"num_users": 3, "num_items": 4, "sources": {"a": {"width": 2}, "b": {"width": 3}}}
+    sources = {
+        "a": {"width": 2, "num_users": 3},
+        "b": {"width": 3, "num_users": 1},
+        "nobody": {"width": 1, "num_users": 0},
+    }
+    sizes = {"num_users": 3, "num_items": 4, "sources": sources}
     with pytest.raises(ReleaseMismatchError, match=r"to the same directions, and the maps have \{'a': 2, 'b': 3\}"):
         Bridge().build(sizes)
