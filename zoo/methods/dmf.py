@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, PairBatch
@@ -58,17 +57,13 @@ class DMF(TwoTowerRecommender):
     def step(self, batch: Batch) -> Outputs:
         """Binary cross-entropy over all items of the users, or over the pairs; summed. Who comes twice is read once."""
         if isinstance(batch, PairBatch):
-            users, items = self._factors(batch)
-            logits = self.towers.paired_logits(users, items)
+            people, person = torch.unique(batch.users, return_inverse=True)
+            columns, column = torch.unique(batch.items, return_inverse=True)
+            users, items = self.user_factors(people), self.towers.items(self.target_columns, columns)
+            logits = self.towers.logits_at(users, items, person, column)
             loss = F.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum")
+            users, items = rows_at(users, person), rows_at(items, column)  # the rows of the batch are its pairs
         else:
             users, items = self.user_factors(batch.users), self.towers.items(self.target_columns)
             loss = all_items_loss(self.towers.logits(users, items), self.target_rows.bags(batch.users))
         return {"loss": loss, "user_factors": users, "item_factors": items}
-
-    def _factors(self, batch: PairBatch) -> tuple[Tensor, Tensor]:
-        """Factors of the user and of the item of each pair; towers read whoever is in several pairs once."""
-        people, person = torch.unique(batch.users, return_inverse=True)
-        columns, column = torch.unique(batch.items, return_inverse=True)
-        users, items = self.user_factors(people), self.towers.items(self.target_columns, columns)
-        return rows_at(users, person), rows_at(items, column)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from zoo.nn.towers import TwoTowers, check_training
@@ -43,7 +44,8 @@ class TwoTowerRecommender(Recommender):
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Scaled cosines with given items."""
-        return self.towers.paired_logits(self.user_factors(users), self._item_factors()[items])
+        user = torch.arange(len(users), device=users.device)[:, None]
+        return self.towers.logits_at(self.user_factors(users), self._item_factors(), user, items)
 
     def score_all(self, users: Tensor) -> Tensor:
         """Scaled cosines with all items."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.factors import SideBySide
-from zoo.nn.lookup import Table
+from zoo.nn.lookup import Table, rows_at
 from zoo.nn.rows import SparseRows
 
 State: TypeAlias = tuple[Tensor, ...]
@@ -41,7 +41,7 @@ class Read(NamedTuple):
         some, place = torch.unique(index.clamp(min=0), return_inverse=True)
         counts = rows.counts_of(some)
         means = rows.bags(some).times(factors) / counts.clamp(min=1)[:, None]
-        return cls(means[place], (index >= 0) & (counts > 0)[place])
+        return cls(rows_at(means, place), (index >= 0) & (counts > 0)[place])
 
 
 class ItemTower(nn.Module):

@@ -1,5 +1,8 @@
-"""Rows of a table by their numbers, with a gradient that is added up fast."""
+"""Rows of a table by their numbers, and weighted sums of them, with gradients that are added up fast."""
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,3 +25,45 @@ class Table(nn.Embedding):
     def forward(self, input: Tensor) -> Tensor:
         """Rows at the numbers of any shape, shape ``(*shape, embedding_dim)``."""
         return rows_at(self.weight, input)
+
+
+def sums_of_rows(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums of the rows ``index`` (entries,) of a table (rows, width), shape ``(sums, width)``.
+
+    The same numbers as `torch.nn.functional.embedding_bag` in its mode ``sum``: ``offsets`` (sums,) say with which entry each sum
+    begins, ``weights`` (entries,) are no parameters. On a CPU the gradient of the table is a sum of that kind as well, over the
+    entries in the order of the rows that they read.
+    """
+    if table.device.type == "cpu" and table.requires_grad and not weights.requires_grad:
+        sums: Tensor = _SumsOfRows.apply(table, index, offsets, weights)  # type: ignore[no-untyped-call]
+        return sums
+    return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
+
+
+class _SumsOfRows(torch.autograd.Function):
+    """`sums_of_rows` with its gradient."""
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+        """The sums."""
+        return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ANN401  torch's context
+        """Keep what the gradient is worked out from."""
+        table, *entries = inputs
+        ctx.save_for_backward(*entries)
+        ctx.num_rows = len(table)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+        """For each row of the table, the gradients of the sums that it is in, by its weights in them."""
+        index, offsets, weights = ctx.saved_tensors
+        order = index.int().argsort(stable=True)
+        sums = torch.repeat_interleave(offsets.diff(append=offsets.new_tensor([len(index)])))
+        counts = torch.bincount(index, minlength=ctx.num_rows)
+        sorted_sums, starts = sums[order], counts.cumsum(0) - counts
+        by_row = F.embedding_bag(
+            sorted_sums, gradient.contiguous(), starts, mode="sum", per_sample_weights=weights[order]
+        )
+        return by_row, None, None, None

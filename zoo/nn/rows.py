@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from zoo.nn.lookup import sums_of_rows
 
 
 class Bags(NamedTuple):
@@ -28,8 +29,7 @@ class Bags(NamedTuple):
 
     def times(self, table: Tensor) -> Tensor:
         """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there."""
-        weights = self.weights.to(table.dtype)
-        return F.embedding_bag(self.items, table, self.offsets, mode="sum", per_sample_weights=weights)
+        return sums_of_rows(table, self.items, self.offsets, self.weights.to(table.dtype))
 
     def dense(self, width: int) -> Tensor:
         """The same rows as a dense matrix, shape ``(batch, width)``."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.lookup import rows_at
 from zoo.nn.rows import Bags, SparseRows
 
 
@@ -108,8 +109,12 @@ class TwoTowers(nn.Module):
         """Of every user factor (users, dim) with every item factor (items, dim), shape ``(users, items)``."""
         return self.scale * F.normalize(users, dim=-1) @ F.normalize(items, dim=-1).T
 
-    def paired_logits(self, users: Tensor, items: Tensor) -> Tensor:
-        """Of factors side by side: users (batch, dim) and items (batch, dim) or (batch, candidates, dim)."""
-        if items.ndim == 3:
-            users = users[:, None]
-        return self.scale * F.cosine_similarity(users, items, dim=-1)
+    def logits_at(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        """Of chosen pairs: the users' factors (users, dim) at ``user`` and the items' (items, dim) at ``item``, which broadcast.
+
+        Factors are scaled to unit length before the pairs are, each once.
+        """
+        logits: Tensor = (
+            rows_at(self.scale * F.normalize(users, dim=-1), user) * rows_at(F.normalize(items, dim=-1), item)
+        ).sum(-1)
+        return logits

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from zoo.nn.lookup import Table, rows_at
+from zoo.nn.lookup import Table, rows_at, sums_of_rows
 
 
 @pytest.mark.parametrize("shape", [(0,), (5000,), (700, 4), (20, 5, 3)])
@@ -29,3 +29,39 @@ def test_a_table_is_looked_up_so() -> None:
 def test_a_row_that_there_is_not_is_refused(wrong: int) -> None:
     with pytest.raises(IndexError, match="out of range"):
         Table(4, 3)(torch.tensor([0, wrong]))
+
+
+def _entries(lengths: list[int], rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random entries of sums so long, where each begins, and weights."""
+    counts = torch.tensor(lengths)
+    total = int(counts.sum())
+    return torch.randint(0, rows, (total,)), counts.cumsum(0) - counts, torch.randn(total, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("lengths", [[3, 0, 5, 1, 0], [40] * 30, [0, 0], [1]])
+def test_sums_and_their_gradient_are_those_of_an_embedding_bag(lengths: list[int]) -> None:
+    table = torch.randn(12, 4, dtype=torch.float64, requires_grad=True)
+    index, offsets, weights = _entries(lengths, 12)
+    upstream = torch.randn(len(lengths), 4, dtype=torch.float64)
+    ours = sums_of_rows(table, index, offsets, weights)
+    theirs = F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
+    assert torch.equal(ours, theirs)
+    found, expected = (torch.autograd.grad(sums, table, upstream)[0] for sums in (ours, theirs))
+    assert found.numpy() == pytest.approx(expected.numpy(), abs=1e-12)
+
+
+def test_the_gradient_of_sums_has_a_gradient_itself() -> None:
+    """A penalty on a critic's gradient differentiates twice."""
+    table = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    entries = _entries([2, 0, 4], 6)
+    assert torch.autograd.gradcheck(lambda rows: sums_of_rows(rows, *entries), (table,))
+    assert torch.autograd.gradgradcheck(lambda rows: sums_of_rows(rows, *entries), (table,))
+
+
+def test_weights_that_learn_keep_their_gradient() -> None:
+    table = torch.randn(6, 3, requires_grad=True)
+    index, offsets, weights = _entries([2, 1], 6)
+    learned = weights.float().requires_grad_()
+    sums_of_rows(table, index, offsets, learned).sum().backward()
+    assert learned.grad is not None
+    assert learned.grad.tolist() == pytest.approx(table.detach()[index].sum(1).tolist(), abs=1e-5)

@@ -46,6 +46,7 @@ def test_logits_are_scaled_cosines() -> None:
     users, items = torch.randn(4, 3), torch.randn(6, 3)
     expected = 10 * F.cosine_similarity(users[:, None], items[None], dim=-1)
     assert torch.allclose(towers.logits(users, items), expected, atol=1e-5)
-    assert torch.allclose(towers.paired_logits(users, items[:4]), expected.diagonal()[:4], atol=1e-5)
-    listed = items[torch.tensor([[0, 5], [1, 1], [2, 0], [3, 3]])]
-    assert torch.allclose(towers.paired_logits(users, listed)[0], expected[0, [0, 5]], atol=1e-5)
+    some = torch.tensor([3, 0, 3])
+    assert torch.allclose(towers.logits_at(users, items, some, some), expected[some, some], atol=1e-5)
+    user, listed = torch.arange(4)[:, None], torch.tensor([[0, 5], [1, 1], [2, 0], [3, 3]])
+    assert torch.allclose(towers.logits_at(users, items, user, listed), expected[user, listed], atol=1e-5)
