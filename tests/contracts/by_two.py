@@ -32,7 +32,7 @@ EPOCHS, INSIDE = (
 def kind_of(name: str) -> str:
     """What release a method is given: the first that it reads of these; ratings to one that reads none."""
     reads = getattr(zoo, name).reads
-    return next((kind for kind in ("generator", "ratings", "embeddings") if kind in reads), "ratings")
+    return next((kind for kind in ("generator", "ratings", "embeddings", "map") if kind in reads), "ratings")
 
 
 def made(name: str, folder: Path) -> tuple[Recommender, CrossDomainDataModule]:

@@ -109,7 +109,9 @@ def main(folder: Path, names: list[str]) -> None:
     publishing = os.fork()
     if not publishing:  # this process reads no ratings: that begins threads
         for kind in {kind_of(name) for name in names}:
-            publisher_for(frozenset({kind})).publish(Synthetic(**DATA).source("book"), "book").save(folder / kind)
+            publisher_for(frozenset({kind}), **DATA).publish(Synthetic(**DATA).source("book"), "book").save(
+                folder / kind
+            )
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(publishing, 0)[1]) == 0
     for number, name in enumerate(names):

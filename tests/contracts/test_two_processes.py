@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes have left of all methods: one pair for all of them, since torch takes its time to start."""
     out = tmp_path_factory.mktemp("by_two")
     for kind in {kind_of(name) for name in NAMES}:
-        publisher_for(frozenset({kind})).publish(Synthetic(**DATA).source("book"), "book").save(out / kind)
+        publisher_for(frozenset({kind}), **DATA).publish(Synthetic(**DATA).source("book"), "book").save(out / kind)
     for name in ALONE:  # trained by one process, scored by both
         method, data = made(name, out)
         trainer = trainer_of(out / name / "alone", devices=1, max_epochs=1)
@@ -164,4 +164,6 @@ def test_what_one_has_to_train_is_refused_by_name(folder: Path, name: str) -> No
 
 
 def test_only_what_is_solved_private_or_of_several_is_refused() -> None:
-    assert set(ALONE) == {"EASE", "Ensemble", "OneBitMC", "Popularity", "Ridge", "SPPG", "UserKNN"}
+    assert set(ALONE) == {
+        "Bridge", "EASE", "Ensemble", "IALS", "OneBitMC", "Popularity", "Ridge", "SLIM", "SPPG", "UserKNN",
+    }  # fmt: skip

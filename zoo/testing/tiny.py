@@ -41,15 +41,15 @@ def ratings(users: int = 9, items: int = 7, density: float = 0.5, seed: int = 0)
     return Ratings(matrix, user_ids, item_ids, (Step("split random2"),))
 
 
-def publisher_for(reads: frozenset[str]) -> Publisher:
-    """Of a release that a method reads: the ratings, vectors of users, or a generator that takes noise."""
+def publisher_for(reads: frozenset[str], **settings: Any) -> Publisher:  # noqa: ANN401
+    """Of a release that a method reads: ratings, vectors of users, a map for a target of other ``settings``, or a generator."""
     if "generator" in reads:
         network = zoo.SPPG(mechanism="none", steps=2, sample_size=8, condition_dim=4, generator_dims=(8,), noise_dim=2)
         return zoo.GeneratorPublisher(network)
     if "ratings" in reads or not reads:
         return zoo.Plaintext()
     if reads == {"map"}:
-        target = Synthetic(**SYNTHETIC)
+        target = Synthetic(**SYNTHETIC | settings)
         target.read_target()
         return zoo.BridgePublisher(
             epsilon=8.0, kept_items=20, projections=zoo.ProjectionPublisher(num_directions=3)
