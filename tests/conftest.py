@@ -27,6 +27,9 @@ from tests.quickstart import PROJECTED
 if TYPE_CHECKING:
     from zoo.commands.cli import ZooCLI
 
+#: Names the test that a pytest is run for.
+OWN = "ZOO_TESTS_OWN_PROCESS"
+
 
 def write_csv(
     path: Path, rows: list[tuple[str, str]], rating: str = "4", header: str = "user_id,item_id,rating,timestamp"
@@ -68,6 +71,19 @@ def write_ratings(folder: Path, most: int) -> None:
     tests = [row for row in rows if row.endswith((",7", ",8"))]
     for stem, part in (("ratings", rows), ("u1_test", tests)):
         (folder / f"{stem}.csv").write_text("\n".join([header, *part]) + "\n", encoding="utf-8")
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test marked ``own_process`` is run by a pytest of its own, if it is not its only test already."""
+    if pyfuncitem.get_closest_marker("own_process") is None or os.environ.get(OWN) == pyfuncitem.nodeid:
+        return None
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "own_process", "-p", "no:xdist", pyfuncitem.nodeid]
+    environment = {**os.environ, OWN: pyfuncitem.nodeid}
+    run = subprocess.run(
+        command, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    return True
 
 
 def pytest_collection_finish() -> None:

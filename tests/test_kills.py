@@ -32,7 +32,7 @@ from zoo.run_folder import BEST, CONFIG, METRICS, PRIVACY
 from zoo.runs.inputs import read_checkpoint
 from zoo.runs.resume import checkpoint_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.own_process]
 
 SEEDED = (*PROJECTED, "--publisher.noise_seed", "5", "--publisher.seed", "5", "--trainer.max_epochs", "3")
 GRID: dict[str, Any] = LEAST | {

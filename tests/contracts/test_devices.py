@@ -32,6 +32,7 @@ WAITS = {
 MAY = {
     "FedGCDR": "a round of clients, of which those without items or with a NaN are counted: once a round",
     "FedGNN": "as FedGCDR",
+    "Bridge": "solved once, by the processor",
     "Ensemble": "trains a copy and chooses weights: once an epoch",
     "IALS": "rows are solved in blocks, whose lengths are counted: twice an epoch",
     "OneBitMC": "a solver logs its objective once a step, and stops by it",

@@ -93,8 +93,7 @@ class Released:
 
     def __post_init__(self) -> None:
         """Refuse settings that name no class."""
-        if not isinstance(self.publisher, str) and "class_path" not in self.publisher:
-            raise BenchmarkError(f"A publisher is a class name, or class_path and init_args; got {self.publisher}.")
+        _expect_publisher(self.publisher)
 
     def rows(self, task: str, system: str) -> Iterator[Row]:
         """A row for each epsilon, and behind it that of its noise control."""
@@ -344,6 +343,21 @@ def publisher_class(settings: dict[str, Any]) -> type[Publisher]:
     return found if isinstance(found, type) and issubclass(found, Publisher) else Publisher
 
 
+def _expect_publisher(settings: object) -> None:
+    """Refuse what names no class, or has settings that are none; what another publisher wraps is looked at too."""
+    if isinstance(settings, str):
+        return
+    given = settings.get("init_args") if isinstance(settings, dict) else ()
+    if not (
+        isinstance(settings, dict) and isinstance(settings.get("class_path"), str) and isinstance(given or {}, dict)
+    ):
+        raise BenchmarkError(
+            f"A publisher is a class name, or class_path and init_args by name; got {str(settings)[:200]}."
+        )
+    if isinstance(given, dict) and isinstance(given.get("of"), dict):
+        _expect_publisher(given["of"])
+
+
 def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
     given = dict(publisher.get("init_args") or {})
     if isinstance(given.get("of"), dict):
@@ -355,5 +369,9 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
 
 def _with(settings: dict[str, Any], keys: Sequence[str], value: float) -> dict[str, Any]:
     """The settings with another value at a path."""
+    if not isinstance(settings, dict):
+        raise BenchmarkError(
+            f"epsilon_key leads through settings by name to an epsilon; at {'.'.join(keys)!r} it finds {str(settings)[:80]!r}."
+        )
     key, *rest = keys
     return {**settings, key: _with(settings.get(key) or {}, rest, value) if rest else value}

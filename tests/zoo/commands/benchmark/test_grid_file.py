@@ -122,6 +122,24 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
         ({"seeds": []}, "A benchmark needs seeds, and this one has none"),
         ({"seeds": [1, 2, 1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[1, 2, 1\]"),
         ({"seeds": [0, -1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[0, -1\]"),
+        (
+            released(publisher={"init_args": {}}),
+            r"A publisher is a class name, or class_path and init_args by name; got \{'init_args",
+        ),
+        (
+            released(publisher={"class_path": "JLT", "init_args": "epsilon"}),
+            r"class_path and init_args by name; got .*'epsilon'",
+        ),
+        (
+            released(publisher={"class_path": "Shuffled", "init_args": {"of": {"class_path": 3}}}),
+            r"A publisher is a class name, or .*; got \{'class_path': 3\}",
+        ),
+        (
+            released(
+                publisher={"class_path": "Shuffled", "init_args": {"of": "JLT"}}, epsilons=[3], epsilon_key="of.epsilon"
+            ),
+            r"epsilon_key leads through settings by name to an epsilon; at 'epsilon' it finds 'JLT'",
+        ),
         (system(seeds=[]), r"Seeds must be distinct numbers from 0 on; S has \[\]"),
         ({"tasks": {"a": {"title": "A", "seeds": []}}}, r"Seeds must be distinct numbers from 0 on; a has \[\]"),
         (
