@@ -351,9 +351,7 @@ def _expect_publisher(settings: object) -> None:
     if not (
         isinstance(settings, dict) and isinstance(settings.get("class_path"), str) and isinstance(given or {}, dict)
     ):
-        raise BenchmarkError(
-            f"A publisher is a class name, or class_path and init_args by name; got {str(settings)[:200]}."
-        )
+        raise BenchmarkError(f"A publisher is a class name, or class_path and init_args; got {str(settings)[:200]}.")
     if isinstance(given, dict) and isinstance(given.get("of"), dict):
         _expect_publisher(given["of"])
 

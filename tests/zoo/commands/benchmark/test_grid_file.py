@@ -128,7 +128,7 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
         ),
         (
             released(publisher={"class_path": "JLT", "init_args": "epsilon"}),
-            r"class_path and init_args by name; got .*'epsilon'",
+            r"class_path and init_args; got .*'epsilon'",
         ),
         (
             released(publisher={"class_path": "Shuffled", "init_args": {"of": {"class_path": 3}}}),
