@@ -123,10 +123,6 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
         ({"seeds": [1, 2, 1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[1, 2, 1\]"),
         ({"seeds": [0, -1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[0, -1\]"),
         (
-            released(publisher={"init_args": {}}),
-            r"A publisher is a class name, or class_path and init_args by name; got \{'init_args",
-        ),
-        (
             released(publisher={"class_path": "JLT", "init_args": "epsilon"}),
             r"class_path and init_args; got .*'epsilon'",
         ),
