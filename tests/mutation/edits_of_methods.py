@@ -117,6 +117,36 @@ METHODS = (
         ),
     ),
     *edits_of(
+        f"{NN}/lookup.py",
+        (f"{OF_NN}/test_lookup.py",),
+        ("gradients of sums forget the weights", "per_sample_weights=weights[order]", "per_sample_weights=weights"),
+        (
+            "rows that no sum reads shift the gradient",
+            "torch.bincount(index, minlength=ctx.num_rows)",
+            "torch.bincount(index)",
+        ),
+        ("weights that learn lose their gradient", " and not weights.requires_grad", ""),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/bridge.py",
+        (f"{OF_METHODS}/test_bridge.py",),
+        (
+            "without a map there is one direction",
+            'for name, source in sizes["sources"].items() if source["num_users"]}',
+            'for name, source in sizes["sources"].items()}',
+        ),
+        (
+            "without a map no rating is damped",
+            "damping.pop() if damping else self.item_damping",
+            "damping.pop() if damping else 0.0",
+        ),
+        (
+            "who has history is not moved by a map",
+            "places = places + self._told(release, own, both)",
+            "places = np.where(history.numpy()[:, None], places, places + self._told(release, own, both))",
+        ),
+    ),
+    *edits_of(
         f"{NN}/item_sum.py",
         (f"{OF_NN}/test_item_sum.py",),
         (
@@ -129,7 +159,11 @@ METHODS = (
         f"{NN}/towers.py",
         (f"{OF_NN}/test_towers.py",),
         ("entries are left out when scoring", "if self.dropout and self.training:", "if self.dropout:"),
-        ("a pair's logit is a bare cosine", "return self.scale * F.cosine_similarity", "return F.cosine_similarity"),
+        (
+            "a pair's logit is a bare cosine",
+            "rows_at(self.scale * users, user)",
+            "rows_at(users, user)",
+        ),
         (
             "the towers read each other's rows",
             "self.user_tower = SparseTower(num_items, dims",

@@ -57,6 +57,7 @@ RUNS = (
     *edits_of(
         f"{BENCHMARK}/grid.py",
         (f"{OF_BENCHMARK}/test_grid_rows.py", f"{OF_BENCHMARK}/test_grid_file.py"),
+        ("settings of a publisher may be a word", "and isinstance(given or {}, dict)", ""),
         ("a control of a control", "if self.noise_control and not is_control:", "if self.noise_control:"),
         ("a pinned seed is overridden", 'given = {"seed": seed, **given}', 'given = {**given, "seed": seed}'),
         (

@@ -114,7 +114,6 @@ class TwoTowers(nn.Module):
 
         Factors are scaled to unit length before the pairs are, each once.
         """
-        logits: Tensor = (
-            rows_at(self.scale * F.normalize(users, dim=-1), user) * rows_at(F.normalize(items, dim=-1), item)
-        ).sum(-1)
+        users, items = F.normalize(users, dim=-1), F.normalize(items, dim=-1)
+        logits: Tensor = (rows_at(self.scale * users, user) * rows_at(items, item)).sum(-1)
         return logits
