@@ -1,0 +1,196 @@
+"""What else a bridge's budget may buy, on Amazon Books <- Movies, users without books: figures of docs/methods/bridge.md.
+
+``python benchmarks/bridge_alternatives.py [SPLITS [DRAWS]]`` prints HR@10 among 1 + 99, the mean over splits and draws of
+noise, each with the gain and the penalty that validation prefers. One user of Movies is protected, at delta 1e-5, but where a row
+says that it guarantees nothing. Reads ratings in ``ZOO_DATA``.
+"""
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from datamodules import Amazon, Evaluation, Filters
+from datamodules.users import write_users
+from zoo.data.directions import directions_of
+from zoo.data.evaluation import HeldOutCases
+from zoo.data.ratings import index_of
+from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.bounds import clip_rows
+from zoo.privacy.rows.bridge import chosen_items, plan_bridge
+
+Floats = npt.NDArray[np.float64]
+
+EPSILONS, DELTA = (2.0, 8.0), 1e-5
+GAINS = np.geomspace(0.003, 300, 26)
+PENALTIES = np.geomspace(1.0, 1000.0, 7)
+
+
+class Task(NamedTuple):
+    """One split, all users in both domains."""
+
+    train: csr_array  # the target's, (users, items)
+    source: csr_array  # the same users', (users, items of the source)
+    validation: HeldOutCases
+    test: HeldOutCases
+
+
+class Told(NamedTuple):
+    """Scores: a mean row, and what the gain times a user's place adds."""
+
+    mean: Floats
+    places: Floats  # (users, directions)
+    decoder: Floats  # (directions, items)
+
+
+class Released(NamedTuple):
+    """What the source has published, and what it is read with."""
+
+    mean: Floats
+    decoder: Floats
+    rows: Floats  # of the users at the source, centred by the noisy counts, (users, kept items)
+    map: Floats  # (kept items, directions)
+    gram: Floats  # of those rows, (kept items, kept items)
+    noise_std: float  # of the map
+
+    def told(self, map_: Floats) -> Told:
+        """Everybody placed by the map, or by what was made of it."""
+        return Told(self.mean, self.rows @ map_, self.decoder)
+
+
+Make = Callable[[Task, float, NoiseSource], Iterator[Told]]
+
+
+def read(seed: int) -> Task:
+    """The task of configs/bridge/cold_start.yaml."""
+    data = Amazon(
+        name="amazon-books-movies-dense", target="books", sources=["movies"], users="common", filters=Filters(threshold=3),
+        evaluation=Evaluation(split="cold_start"), seed=seed,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        data.users = str(write_users(data.common_users(), Path(folder) / "users.csv"))
+        data.read_target()
+        source = data.source("movies")
+    rows = index_of(source.user_ids, data.train.user_ids)
+    return Task(data.train.matrix, csr_array(source.matrix[rows]), data.validation, data.test)
+
+
+def hit_rate(told: Told, cases: HeldOutCases, gain: float) -> float:
+    """HR@10; ties count half."""
+    users, items = cases.users.numpy(), np.column_stack([cases.items.numpy(), cases.candidates.numpy()])
+    places = gain * told.places[users]
+    scores = np.stack(
+        [told.mean[some] + place @ told.decoder[:, some] for some, place in zip(items, places, strict=True)]
+    )
+    scores[items < 0] = -np.inf
+    better, same = (scores[:, 1:] > scores[:, :1]).sum(1), (scores[:, 1:] == scores[:, :1]).sum(1)
+    return float((better + same / 2 < 10).mean())
+
+
+def tested(task: Task, found: Iterable[Told]) -> float:
+    """HR@10 on the test of what is best on validation, the first of those that are equally good."""
+    best, chosen = -1.0, (0.0, None)
+    for told, gain in product(found, GAINS):
+        if (reached := hit_rate(told, task.validation, gain)) > best:
+            best, chosen = reached, (gain, told)
+    gain, told = chosen
+    assert told is not None
+    return hit_rate(told, task.test, gain)
+
+
+def places_of(task: Task, count: int, weight: float) -> tuple[Floats, Floats, Floats]:
+    """Mean, decoder and places in the target's directions, the j-th of which has the weight j ^ -weight in a place of length 1."""
+    made = directions_of(task.train, count, 0.5)
+    if not weight:
+        return made.mean, made.decoder, made.projections
+    scaled = made.projections * np.arange(1, count + 1) ** -weight
+    scaled /= np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)
+    rows = clip_rows(task.train, 1.0)
+    has = np.diff(task.train.indptr) > 0
+    fitted = np.linalg.pinv(scaled[has]) @ (rows[np.flatnonzero(has)] - made.mean)
+    return made.mean, np.asarray(fitted), scaled
+
+
+def released(
+    task: Task, epsilon: float, noise: NoiseSource, *, directions: int = 6, weight: float = 0.0, of_gram: float = 0.0
+) -> Released:
+    """A bridge as shipped, but for the settings; a Gram matrix of the source's unit rows beside it.
+
+    ``of_gram`` is the part of the squared mu that the Gram matrix takes: a user moves it by the product of a unit row with itself,
+    whose length is 1. With 0 it is exact, and guarantees nothing.
+    """
+    mu = gauss_mu(epsilon, DELTA)
+    plan = plan_bridge(epsilon=epsilon, delta=DELTA, kept_items=400)
+    plan = replace(plan, **{name: getattr(plan, name) / np.sqrt(1 - of_gram) for name in ("noise_std", "counts_std")})
+    mean, decoder, projections = places_of(task, directions, weight)
+    counts, items, rows = chosen_items(task.source, plan, noise)
+    summed = np.asarray(rows.T @ projections) + plan.noise_std * noise.normal((len(items), directions))
+    centre = np.maximum(counts[items], 0) / task.source.shape[0]
+    gram = np.asarray((rows.T @ rows).todense(), dtype=np.float64)
+    if of_gram:
+        drawn = np.triu(noise.normal(gram.shape)) / (mu * np.sqrt(of_gram))
+        gram += drawn + np.triu(drawn, 1).T
+    gram -= task.source.shape[0] * np.outer(centre, centre)
+    return Released(mean, decoder, np.asarray(rows.todense()) - centre, summed, gram, plan.noise_std)
+
+
+def ridge(release: Released) -> Iterator[Told]:
+    """Ridge regression of places on rows by the Gram matrix, negative eigenvalues of which are 0, at each penalty."""
+    values, vectors = np.linalg.eigh(release.gram)
+    for penalty in PENALTIES:
+        yield release.told((vectors * penalty / (np.maximum(values, 0.0) + penalty)) @ (vectors.T @ release.map))
+
+
+def by_signal(release: Released) -> Told:
+    """Each direction by the part of it that is no noise, as seen in the release itself: this costs nothing."""
+    power = (release.map**2).mean(axis=0)
+    return release.told(release.map * np.maximum(1 - release.noise_std**2 / power, 0.0))
+
+
+def main() -> None:
+    """The table."""
+    warnings.filterwarnings("ignore")
+    splits, draws = (int(word) for word in (*sys.argv[1:], "5", "4")[:2])
+    tasks = [read(seed) for seed in range(splits)]
+
+    def row(words: str, make: Make) -> None:
+        found = []
+        for epsilon in EPSILONS:
+            runs = product(tasks, range(draws))
+            found.append(np.mean([tested(task, make(task, epsilon, NoiseSource.of(draw))) for task, draw in runs]))
+        print(f"| {words} | {' | '.join(f'{figure:.4f}'.lstrip('0') for figure in found)} |", flush=True)
+
+    def plain(**settings: Any) -> Make:  # noqa: ANN401
+        def made(*asked: Any) -> Iterator[Told]:  # noqa: ANN401
+            yield (release := released(*asked, **settings)).told(release.map)
+
+        return made
+
+    row("as shipped, with the best gain", plain())
+    for share in (0.2, 0.4):
+        row(
+            f"Ridge by a private Gram matrix, {share:g} of the squared mu",
+            lambda *asked, share=share: ridge(released(*asked, of_gram=share)),
+        )
+    row("Ridge by the exact Gram matrix: no guarantee", lambda *asked: ridge(released(*asked)))
+    for weight in (0.25, 0.5, 1.0):
+        row(f"leading directions weigh more in a place: j ^ -{weight:g}", plain(weight=weight))
+    for count in (12, 16):
+        row(f"{count} directions", plain(directions=count))
+        row(
+            f"{count} directions, each by its signal in the release",
+            lambda *asked, count=count: iter([by_signal(released(*asked, directions=count))]),
+        )
+
+
+if __name__ == "__main__":
+    main()
