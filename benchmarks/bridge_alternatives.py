@@ -88,9 +88,7 @@ def hit_rate(told: Told, cases: HeldOutCases, gain: float) -> float:
     """HR@10; ties count half."""
     users, items = cases.users.numpy(), np.column_stack([cases.items.numpy(), cases.candidates.numpy()])
     places = gain * told.places[users]
-    scores = np.stack(
-        [told.mean[some] + place @ told.decoder[:, some] for some, place in zip(items, places, strict=True)]
-    )
+    scores = told.mean[items] + np.einsum("ud,ucd->uc", places, told.decoder.T[items])
     scores[items < 0] = -np.inf
     better, same = (scores[:, 1:] > scores[:, :1]).sum(1), (scores[:, 1:] == scores[:, :1]).sum(1)
     return float((better + same / 2 < 10).mean())
