@@ -16,6 +16,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.wording": set(),
     "zoo.shipped": {"zoo.wording"},
     "zoo.processes": set(),
+    "zoo.freed_memory": set(),
     "zoo.run_folder": {"zoo.processes"},
     "zoo.nn": set(),
     "zoo.federated": set(),
@@ -49,6 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.target_data": {"zoo.data", "zoo.metrics", "zoo.release"},
     "zoo.recommender": {
         "zoo.data",
+        "zoo.freed_memory",
         "zoo.metrics",
         "zoo.nn",
         "zoo.privacy.record",
@@ -57,7 +59,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.target_data",
     },
     "zoo.publisher": {"zoo.data", "zoo.privacy", "zoo.release", "zoo.run_folder"},
-    "zoo.publishers": {"zoo.data", "zoo.privacy", "zoo.publisher", "zoo.release"},
+    "zoo.publishers": {"zoo.data", "zoo.freed_memory", "zoo.privacy", "zoo.publisher", "zoo.release"},
     "zoo.methods": {
         "zoo.data",
         "zoo.federated",

@@ -14,6 +14,7 @@ from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.random_states import RandomState, go_on_from, kept_states, part_streams, random_states
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.training import share_of
+from zoo.freed_memory import keep_freed_memory
 from zoo.metrics import (
     SELECTION_METRIC,
     ListMetrics,
@@ -149,6 +150,7 @@ class Recommender(Given, LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """Read the target's ratings and the releases into buffers."""
+        keep_freed_memory()
         if stage == "fit":
             self.check_processes(self.trainer.world_size)
         self.check_signs(self.data.signs)

@@ -14,6 +14,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from zoo.data.batches import Batch, UserBatch
 from zoo.data.ratings import Ratings
 from zoo.data.training import Batches, training_batches
+from zoo.freed_memory import keep_freed_memory
 from zoo.publisher import Publisher
 
 
@@ -91,6 +92,7 @@ class TrainedPublisher(Publisher):
 
     def trained(self, source: SourceRatings, max_epochs: int = 1) -> LightningModule:
         """A copy of the network after so many epochs on a source."""
+        keep_freed_memory()
         network, callbacks = copy.deepcopy((self.network, self.callbacks))
         with isolate_rng(), warnings.catch_warnings():
             torch.manual_seed(self.seed)
