@@ -92,6 +92,13 @@ class Recommender(Given, LightningModule, ABC):
             RandomState
         ] = []  # of every process, by a checkpoint that is about to be gone on from
 
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  any attribute's
+        """As a module does, but at once where a plain attribute gets another string or None: a trainer does so 45 times a step."""
+        if name in self.__dict__ and (value is None or type(value) is str):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     # What a method says.
 
     @abstractmethod
