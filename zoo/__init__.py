@@ -95,12 +95,19 @@ PUBLISHERS = {name: home for name, home in _HOMES.items() if home.startswith("zo
 PERTURBATIONS = {name: home for name, home in _HOMES.items() if home.startswith("zoo.methods.") and name not in METHODS}
 
 
+class _UnknownNameError(AttributeError):
+    """Looks for the nearest names when it is read: parsers ask for hundreds of names that are not here, and read nothing."""
+
+    def __str__(self) -> str:
+        near = get_close_matches(str(self.name), sorted(_HOMES), n=3)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"module 'zoo' has no attribute {self.name!r}.{meant} It exports {sorted(_HOMES)}."
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401  any exported name
     """Import an exported name when it is first asked for."""
     if name not in _HOMES:
-        near = get_close_matches(name, sorted(_HOMES), n=3)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise AttributeError(f"module 'zoo' has no attribute {name!r}.{meant} It exports {sorted(_HOMES)}.")
+        raise _UnknownNameError(name=name)
     return getattr(import_module(_HOMES[name]), name)
 
 

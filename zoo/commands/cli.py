@@ -142,15 +142,19 @@ class ZooCLI(LightningCLI):
             "parser_class": ZooParser,
             "parser_kwargs": {"allow_abbrev": False, "prog": "python -m zoo"},
         }
+        given = sys.argv[1:] if kwargs.get("args") is None else kwargs["args"]
+        self.first = str(given[0]) if isinstance(given, list) and given else ""
         super().__init__(**(defaults | kwargs))
 
-    @staticmethod
-    def subcommands() -> dict[str, set[str]]:
-        """Lightning's commands and ours, with the arguments that the command line does not offer."""
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # static in LightningCLI
+        """Lightning's commands and ours, with the arguments that the command line does not offer.
+
+        Where the arguments begin with one of them it is the only one: parsers of the others would take as long as its own, each.
+        """
         commands = {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
         for name in ("validate", "test"):
             commands[name] = commands[name] | {"verbose"}  # the run's own report is the one table
-        return commands
+        return {self.first: commands[self.first]} if self.first in commands else commands
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The publisher, parsed and checked but made only by who publishes; checkpoint, recommendations and trackers."""

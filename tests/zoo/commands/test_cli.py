@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -38,6 +39,16 @@ def test_what_needs_no_library_loads_none(argument: str) -> None:
         "print('HEAVY', [m for m in ('torch', 'numpy', 'pytorch_lightning', 'polars') if m in sys.modules])"
     )
     assert loaded.endswith("HEAVY []\n")
+
+
+@pytest.mark.parametrize(("given", "parsers"), [("fit", 1), ("publish", 1), ("-h", 5), ("fitt", 5)])
+def test_a_command_makes_its_own_parser_alone(cli: Command, given: str, parsers: int) -> None:
+    with (
+        patch.object(ZooCLI, "add_arguments_to_parser", autospec=True) as adds,
+        pytest.raises(SystemExit),
+    ):
+        cli(given, "--help")
+    assert adds.call_count == parsers
 
 
 def test_list_names_everything_in_a_line_each() -> None:

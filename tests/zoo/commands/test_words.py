@@ -134,8 +134,6 @@ def test_a_figure_that_nobody_logs_is_a_sentence(monkeypatch: pytest.MonkeyPatch
 
 def ended(monkeypatch: pytest.MonkeyPatch, *given: str) -> str:
     """What a command ends with."""
-    commands = {name: asked for name, asked in ZooCLI.subcommands().items() if name == given[0]}
-    monkeypatch.setattr(ZooCLI, "subcommands", staticmethod(lambda: commands))
     monkeypatch.setattr("sys.argv", ["zoo", *given])
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
     with pytest.raises(SystemExit) as over:
