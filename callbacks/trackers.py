@@ -65,11 +65,14 @@ class Trackers(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Send what the run has left, once all callbacks have left it."""
-        if stage != "test" or self.folder is None or not (others := self._others(trainer)):
+        if stage != "test" or self.folder is None:
+            return
+        # On every process, as one alone would wait for the rows of tables that lie in parts.
+        shown = recommended(pl_module, trainer.datamodule, self.recommendations) if self.recommendations else None  # type: ignore[attr-defined]
+        if not (others := self._others(trainer)):
             return
         facts = json.loads((self.folder / METRICS).read_text(encoding="utf-8"))
         numbers = {name: float(facts[name]) for name in FACTS if name in facts}
-        shown = recommended(pl_module, trainer.datamodule, self.recommendations) if self.recommendations else None  # type: ignore[attr-defined]
         for logger in others:
             logger.log_metrics(numbers, step=trainer.global_step)
             for path in sorted(self.folder.rglob("*.png")):

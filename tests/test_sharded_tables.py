@@ -28,9 +28,10 @@ import torch
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers.logger import DummyLogger
 from pytorch_lightning.strategies import ModelParallelStrategy
 
-from callbacks import CaseWriter
+from callbacks import CaseWriter, Trackers
 from datamodules import Synthetic
 from sharded_tables import ShardedBPR
 
@@ -48,8 +49,9 @@ def fitted(name, epochs, ckpt=None):
     seed_everything(0)
     trainer = Trainer(
         max_epochs=epochs, accelerator="cpu", devices=2, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[CaseWriter(), *([Start()] if name == "whole" else [])],
-        logger=CSVLogger(out, name="", version=name),
+        enable_model_summary=False,
+        callbacks=[CaseWriter(), *([Start(), Trackers(recommendations=3)] if name == "whole" else [])],
+        logger=[CSVLogger(out, name="", version=name), DummyLogger()],  # who is told more than figures
         strategy=ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2, save_distributed_checkpoint=False),
     )
     method, data = ShardedBPR(num_factors=4, lr=0.01), Synthetic(**{DATA!r})
@@ -58,6 +60,7 @@ def fitted(name, epochs, ckpt=None):
     return trainer, method, data
 
 trainer, method, data = fitted("whole", 3)
+(out / "whole" / "metrics.json").write_text("{{}}")  # of a whole run
 trainer.test(method, datamodule=data, verbose=False)
 torch.save({{key: float(value) for key, value in trainer.callback_metrics.items()}}, out / f"figures_{{trainer.global_rank}}.pt")
 fitted("half", 1)
