@@ -1,13 +1,15 @@
 """Measures evaluation: held-out items of generated users ranked by BPR, among candidates and among all items.
 
-``python benchmarks/evaluation_speed.py USERS ITEMS [THREADS]`` prints one line of JSON: seconds of the test of every user, of the
-scores of all items alone (one matrix product), and peak memory.
+``python benchmarks/evaluation_speed.py USERS ITEMS [THREADS] [gpu]`` prints one line of JSON: seconds of the test of every user
+among the candidates and among all items, of the scores of all items alone (one matrix product), of the vectors of users and
+candidates read alone, and peak memory after each kind; with ``gpu``, on the first CUDA device.
 """
 
 import json
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,24 +56,38 @@ class Generated(LightningDataModule):
         return EvaluationBatches(len(self.cases.users), 512, self.cases.batch, Share())
 
 
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes, until a device has done it."""
+    began = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
 def main() -> None:
     """Both kinds of ranking."""
     warnings.filterwarnings("ignore")
-    num_users, num_items, *threads = map(int, sys.argv[1:])
+    accelerator = "gpu" if sys.argv[-1] == "gpu" else "cpu"
+    num_users, num_items, *threads = map(int, sys.argv[1 : len(sys.argv) - (accelerator == "gpu")])
     torch.set_num_threads(*threads or [1])
     found: dict[str, float] = {}
     for kind in ("sampled", "full"):
         method, data = BPR(), Generated(num_users, num_items, kind == "full")
         quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-        trainer = Trainer(accelerator="cpu", devices=1, enable_checkpointing=False, **quiet)
+        trainer = Trainer(accelerator=accelerator, devices=1, enable_checkpointing=False, **quiet)
         began = time.perf_counter()
         trainer.test(method, datamodule=data, verbose=False)
         found[kind] = time.perf_counter() - began
-    began = time.perf_counter()
+        found[f"{kind}, MiB"] = peak_memory()
+    if accelerator == "gpu":  # the trainer has taken it back
+        method.cuda()
+    parts = torch.arange(num_users, device=method.device).split(512)
+    candidates = data.cases.candidates.to(method.device)
     with torch.inference_mode():
-        for users in torch.split(torch.arange(num_users), 512):
-            method.score_all(users)
-    found |= {"scores alone": time.perf_counter() - began, "MiB": peak_memory()}
+        found["scores alone"] = seconds(lambda: [method.score_all(users) for users in parts])
+        vectors = method.factors.items.weight
+        found["candidates' vectors alone"] = seconds(lambda: [vectors[candidates[users].long()] for users in parts])
     print(json.dumps({"users": num_users, "items": num_items, **{name: round(v, 2) for name, v in found.items()}}))
 
 

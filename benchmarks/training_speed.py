@@ -1,7 +1,8 @@
 """Measures training on MovieLens 100K: all 100,000 ratings, epochs of batches alone, of a bare loop, and of the trainer.
 
-``python benchmarks/training_speed.py METHOD BATCH_SIZE [THREADS] [KEY=VALUE ...]`` prints one line of JSON; further words are
-settings of the method. Rates are observed pairs per second of the processors' time and of the clock, an epoch not counted first.
+``python benchmarks/training_speed.py METHOD BATCH_SIZE [THREADS] [gpu] [KEY=VALUE ...]`` prints one line of JSON; further words are
+settings of the method. Rates are observed pairs per second of the processors' time and of the clock, an epoch not counted first;
+with ``gpu``, of the first CUDA device.
 """
 
 import json
@@ -36,20 +37,27 @@ def ratings() -> Ratings:
     return Ratings(csr_array((np.ones(len(user)), (user, item))), users, items)
 
 
+def now() -> tuple[float, float]:
+    """Seconds of the processors and of the clock, once a device has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.process_time(), time.perf_counter()
+
+
 def rates(pairs: int, epoch: Callable[[], object]) -> dict[str, int]:
     """Pairs per second of processor and clock, over some epochs after the first."""
     epoch()
-    started = time.process_time(), time.perf_counter()
+    started = now()
     for _ in range(EPOCHS):
         epoch()
-    passed = time.process_time() - started[0], time.perf_counter() - started[1]
+    passed = [end - start for start, end in zip(started, now(), strict=True)]
     return {"per_cpu_s": round(EPOCHS * pairs / passed[0]), "per_s": round(EPOCHS * pairs / passed[1])}
 
 
-def by_trainer(method: Any, data: SourceRatings, pairs: int) -> dict[str, int]:  # noqa: ANN401  any recommender
+def by_trainer(method: Any, data: SourceRatings, pairs: int, accelerator: str) -> dict[str, int]:  # noqa: ANN401  any recommender
     """The same of the trainer's epochs, from the end of the first to the end of the last."""
     ends: list[tuple[float, float]] = []
-    method.on_train_epoch_start = lambda: ends.append((time.process_time(), time.perf_counter()))
+    method.on_train_epoch_start = lambda: ends.append(now())
     quiet: dict[str, Any] = {
         "logger": False,
         "enable_checkpointing": False,
@@ -58,7 +66,7 @@ def by_trainer(method: Any, data: SourceRatings, pairs: int) -> dict[str, int]: 
         "limit_val_batches": 0,
         "num_sanity_val_steps": 0,
     }
-    Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS + 2, **quiet).fit(method, datamodule=data)
+    Trainer(accelerator=accelerator, devices=1, max_epochs=EPOCHS + 2, **quiet).fit(method, datamodule=data)
     cpu, clock = (last - first for first, last in zip(ends[1], ends[-1], strict=True))
     return {"per_cpu_s": round(EPOCHS * pairs / cpu), "per_s": round(EPOCHS * pairs / clock)}
 
@@ -67,11 +75,14 @@ def main() -> None:
     """One method."""
     warnings.filterwarnings("ignore")
     name, batch_size, *rest = sys.argv[1:]
-    threads = int(rest.pop(0)) if rest and "=" not in rest[0] else 1
+    threads = int(rest.pop(0)) if rest and rest[0].isdecimal() else 1
     torch.set_num_threads(threads)
+    accelerator = rest.pop(0) if rest[:1] == ["gpu"] else "cpu"
     settings = {key: json.loads(value) for key, value in (word.split("=", 1) for word in rest)}
     made, data = getattr(zoo, name)(**settings), ratings()
-    trainer = by_trainer(made, SourceRatings(data, batch_size=int(batch_size)), data.num_ratings)
+    trainer = by_trainer(made, SourceRatings(data, batch_size=int(batch_size)), data.num_ratings, accelerator)
+    if accelerator == "gpu":  # the trainer has taken it back
+        made.cuda()
     batches = training_batches(data, made, int(batch_size), 0, lambda: 0)
     optimiser = made.configure_optimizers()
 
@@ -88,6 +99,7 @@ def main() -> None:
                 "settings": settings,
                 "batch_size": int(batch_size),
                 "threads": threads,
+                "accelerator": accelerator,
                 "batches": rates(data.num_ratings, lambda: list(batches)),
                 "bare": rates(data.num_ratings, bare),
                 "trainer": trainer,

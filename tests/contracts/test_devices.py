@@ -1,4 +1,4 @@
-"""Training on another device: no step makes a tensor elsewhere or waits for the processor, and CUDA gives what the CPU gives."""
+"""Training on another device and in half precision: what a step makes where and waits for, and CUDA gives what the CPU gives."""
 
 import traceback
 from collections.abc import Callable
@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Trainer
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 import zoo
 from datamodules import CrossDomainDataModule, Synthetic
 from tests.contracts.test_methods import NAMES, tiny_method
-from zoo import Recommender
+from zoo import SPPG, Recommender
 from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for
 
 ROOT = str(Path(zoo.__file__).parent)
@@ -28,7 +30,20 @@ WAITS = {
     getattr(Tensor, name)
     for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 }
-#: Who may, in a file of which room, and why.
+#: What waits for a size: how many entries its result has is known to the device alone.
+SIZED = ("bincount", "masked_select", "nonzero", "unique", "_unique", "repeat_interleave")
+#: Where steps do, once for a batch, and for the size of what.
+SIZES = {
+    "zoo/data/unseen.py": "which draws hit what users have, of negatives of a source, which are drawn in the step",
+    "zoo/methods/darec.py": "who is in a source",
+    "zoo/methods/emcdr.py": "different users of triples, whose vectors are mapped once",
+    "zoo/methods/etl.py": "who is in a source",
+    "zoo/methods/fedcdr.py": "as EMCDR",
+    "zoo/methods/fedct.py": "as EMCDR",
+    "zoo/nn/cross_network.py": "different users of pairs, whose histories are read once",
+    "zoo/nn/rows.py": "entries of the rows of a batch",
+}
+#: Who may make something elsewhere or wait for a number, and why.
 MAY = {
     "FedGCDR": "a round of clients, of which those without items or with a NaN are counted: once a round",
     "FedGNN": "as FedGCDR",
@@ -66,26 +81,54 @@ def make(request: pytest.FixtureRequest, released: Callable[[frozenset[str]], Pa
 
 
 class Watch(TorchFunctionMode):
-    """Notes where the project's code makes a tensor without naming a device, or waits for one."""
+    """Notes where the project's code makes a tensor without naming a device, or waits for one or for its size."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: set[str] = set()
+        self.sized: set[str] = set()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         kwargs = kwargs or {}
         if function in WAITS or (function in MAKERS and kwargs.get("device") is None):
-            ours = [frame for frame in traceback.extract_stack() if frame.filename.startswith(ROOT)]
-            if ours:
-                self.found.add(
-                    f"{ours[-1].filename[len(ROOT) + 1 :]}:{ours[-1].lineno} {function.__name__}: {ours[-1].line}"
-                )
+            if ours := self._ours():
+                self.found.add(f"{self._file(ours)}:{ours.lineno} {function.__name__}: {ours.line}")
+        elif self._is_sized(function, args, kwargs) and (ours := self._ours()):
+            self.sized.add(self._file(ours))
         return function(*args, **kwargs)
 
+    @staticmethod
+    def _is_sized(function: Any, args: Any, kwargs: Any) -> bool:  # noqa: ANN401
+        if function is Tensor.__getitem__:
+            places = args[1] if isinstance(args[1], tuple) else (args[1],)
+            return any(isinstance(place, Tensor) and place.dtype == torch.bool for place in places)
+        return function.__name__.startswith(SIZED) and "output_size" not in kwargs
 
-def trained(method: Recommender, data: CrossDomainDataModule, accelerator: str = "cpu") -> Trainer:
+    @staticmethod
+    def _ours() -> traceback.FrameSummary | None:
+        return next((frame for frame in reversed(traceback.extract_stack()) if frame.filename.startswith(ROOT)), None)
+
+    @staticmethod
+    def _file(frame: traceback.FrameSummary) -> str:
+        return str(Path(frame.filename).relative_to(Path(ROOT).parent))
+
+
+def trained(
+    method: Recommender,
+    data: CrossDomainDataModule,
+    accelerator: str = "cpu",
+    precision: Any = "32-true",  # noqa: ANN401  Lightning's literals
+) -> Trainer:
     quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    trainer = Trainer(accelerator=accelerator, devices=1, logger=False, limit_val_batches=0, max_epochs=1, **quiet)
+    trainer = Trainer(
+        accelerator=accelerator,
+        devices=1,
+        precision=precision,
+        logger=False,
+        limit_val_batches=0,
+        max_epochs=1,
+        **quiet,
+    )
     trainer.fit(method, datamodule=data)
     return trainer
 
@@ -102,25 +145,83 @@ def test_no_step_leaves_its_device(make: Make) -> None:
 
     method.training_step = watched  # type: ignore[method-assign]
     trained(method, data)
-    assert bool(watch.found) == (type(method).__name__ in MAY), "\n".join(sorted(watch.found))
+    allowed = type(method).__name__ in MAY
+    assert bool(watch.found) == allowed, "\n".join(sorted(watch.found))
+    assert allowed or watch.sized <= SIZES.keys(), "a step waits for a size that is not told of"
+
+
+@pytest.mark.slow
+def test_mixed_precision_trains_and_ranks_or_is_refused(make: Make) -> None:
+    """Weights, gradients and scores stay in single precision, and are numbers."""
+    method, data = make()
+    if isinstance(method, SPPG):
+        with pytest.raises(ValueError, match="SPPG trains in single precision; got 'bf16-mixed'"):
+            trained(method, data, precision="bf16-mixed")
+        return
+    trainer = trained(method, data, precision="bf16-mixed")
+    assert {weights.dtype for weights in method.parameters()} <= {torch.float32}
+    trainer.test(method, datamodule=data, verbose=False)
+    figures = trainer.callback_metrics
+    assert all(bool(value.isfinite()) for value in figures.values())
+    assert 0 <= float(figures["test/sampled/ndcg@10"]) <= 1
 
 
 def test_the_exceptions_are_methods() -> None:
     assert set(MAY) <= set(NAMES)
 
 
+class DrawnByTheProcessor(TorchDispatchMode):
+    """Has everything random drawn by the processor's generators, with the seed of the device's, and moved to where it is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twins: dict[Generator, Generator] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in function.tags:
+            return function(*args, **kwargs)
+        drawn = function(*tree_map(self._here, args), **tree_map(self._here, kwargs))
+        if function._schema.is_mutable:
+            return args[0].copy_(drawn)
+        device = kwargs.get("device") or next((part.device for part in args if isinstance(part, Tensor)), "cpu")
+        return tree_map(lambda part: part.to(device) if isinstance(part, Tensor) else part, drawn)
+
+    def _here(self, part: object) -> object:
+        if isinstance(part, Generator) and part.device.type != "cpu":
+            return self.twins.setdefault(part, Generator().manual_seed(part.initial_seed()))
+        if isinstance(part, torch.device):
+            return torch.device("cpu")
+        return part.cpu() if isinstance(part, Tensor) else part
+
+
+@pytest.mark.parametrize("draw", [
+    lambda place, generator: torch.rand(5, device=place, generator=generator),
+    lambda place, generator: torch.randint(9, (5,), device=place, generator=generator),
+    lambda place, generator: torch.randperm(9, device=place, generator=generator),
+    lambda place, generator: torch.zeros(5, device=place).normal_(generator=generator),
+    lambda place, _: torch.randn_like(torch.zeros(5, device=place)),
+    lambda place, _: torch.dropout(torch.ones(50, device=place), 0.5, True),
+])  # fmt: skip
+def test_the_processor_draws_what_it_would_draw(draw: Callable[[str, Generator], Tensor]) -> None:
+    torch.manual_seed(3)
+    expected = draw("cpu", Generator().manual_seed(5))
+    torch.manual_seed(3)
+    with DrawnByTheProcessor():
+        assert torch.equal(draw("cpu", Generator().manual_seed(5)), expected)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:
     """With draws of the processor on both, as those of a device are others; sums in another order differ by rounding."""
-    if make()[0].batches in ("pairs", "triples"):
-        pytest.skip("draws negatives on its device, which are others")
     torch.manual_seed(0)
     here, data = make()
     trained(here, data)
     torch.manual_seed(0)
     there, data = make()
-    trained(there, data, "gpu")
+    with DrawnByTheProcessor():
+        trained(there, data, "gpu")
     assert there.device.type == "cuda"
     users = torch.arange(5)
     for method in (here, there.cpu()):

@@ -151,7 +151,7 @@ class DARec(Recommender):
         for name, (source, present) in rows.items():
             owners.append(present.nonzero().squeeze(1))
             vectors.append(self.source_encoders[name](source[owners[-1]]))
-        domains = torch.repeat_interleave(torch.tensor([len(places) for places in owners], device=users.device))
+        domains = torch.cat([torch.full_like(places, number) for number, places in enumerate(owners)])
         return Patterns(self.extractor(torch.cat(vectors).tanh()), torch.cat(owners), domains)
 
     def logits(self, patterns: Tensor) -> Tensor:

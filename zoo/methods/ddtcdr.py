@@ -150,7 +150,8 @@ class DDTCDR(Recommender):
         """Cross-entropy of pairs of a release, their mean; users there are its rows."""
         users, items = side.network.users(batch.users), side.network.items(batch.items)
         own, cross = side.network.logits(users, items), self.network.logits(side.map.back(users), items)
-        logits = torch.lerp(own, cross, self.cross_share * self._linked(name).shared()[batch.users])
+        share = self.cross_share * self._linked(name).shared()[batch.users]
+        logits = torch.lerp(own, cross, share.to(own.dtype))
         return F.binary_cross_entropy_with_logits(logits, batch.labels)
 
     def _logits(self, users: Tensor, factors: Tensor, items: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ class DDTCDR(Recommender):
             if self._linked(name).has_rows:
                 total = total + side.network.logits(side.map(factors), items) * present
                 count = count + present
-        return torch.lerp(own, total / count.clamp(min=1), self.cross_share * (count > 0))
+        return torch.lerp(own, total / count.clamp(min=1), (self.cross_share * (count > 0)).to(own.dtype))
 
     # Scoring.
 

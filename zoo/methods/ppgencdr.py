@@ -99,7 +99,7 @@ class PPGenCDR(TwoTowerRecommender):
         """Target factor and code of users (batch,) in one, shape ``(batch, dim)``."""
         known = self.target_rows.counts_of(users) > 0
         share = torch.where(known, self.source_share, 1.0) * present
-        return torch.lerp(own, code, share[:, None])
+        return torch.lerp(own, code, share[:, None].to(own.dtype))
 
     def user_factors(self, users: Tensor) -> Tensor:
         """Profiles of users (batch,), shape ``(batch, dim)``."""

@@ -25,7 +25,7 @@ class Bags(NamedTuple):
     @property
     def rows(self) -> Tensor:
         """Row of each entry, shape ``(entries,)``."""
-        return torch.repeat_interleave(self.lengths)
+        return torch.repeat_interleave(self.lengths, output_size=len(self.items))
 
     def times(self, table: Tensor) -> Tensor:
         """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there."""
@@ -84,7 +84,12 @@ class SparseRows(nn.Module):
         order = self.items.argsort(stable=True)
         counts = torch.bincount(self.items, minlength=self.width)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparseRows(starts, torch.repeat_interleave(self.counts())[order], self.weights[order], self.num_rows)
+        return SparseRows(
+            starts,
+            torch.repeat_interleave(self.counts(), output_size=len(self.items))[order],
+            self.weights[order],
+            self.num_rows,
+        )
 
     def bags(self, index: Tensor) -> Bags:
         """Rows ``index`` (batch,), in any order and as often as wanted.

@@ -108,6 +108,7 @@ def take_folder(trainer: Trainer) -> bool:
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
     """Refuse what cannot be trained, before anything is published and any other process is started; say what has no end."""
     method.check_processes(trainer.world_size)
+    _check_precision(str(trainer.precision))
     check_monitors(method, data, trainer)
     if method.batches not in BATCHES:
         raise UsageError(
@@ -127,6 +128,15 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
         sys.stderr.write(
             f"max_epochs is not set: the training takes {LIGHTNINGS_EPOCHS:,} epochs at most. Choose how many: "
             "--trainer.max_epochs N, in Python max_epochs=N.\n"
+        )
+
+
+def _check_precision(precision: str) -> None:
+    """Refuse to keep counts and moments in half precision, where they stop to grow."""
+    if precision in ("16-true", "bf16-true") or precision.startswith("transformer-engine"):
+        raise UsageError(
+            f"trainer.precision is {precision!r}, which keeps everything in half precision, counts of items and Adam's moments "
+            "among them: in bfloat16 a count ends at 256. Take bf16-mixed or, on CUDA, 16-mixed."
         )
 
 

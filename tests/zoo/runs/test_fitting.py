@@ -141,6 +141,13 @@ def test_a_second_clip_is_refused_where_a_guarantee_rests_on_the_first() -> None
     check_clipping(zoo.SPPG(), None)
 
 
+@pytest.mark.parametrize("precision", ["16-true", "bf16-true"])
+def test_counts_in_half_precision_are_refused(precision: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"trainer.precision is '{precision}', .* Take bf16-mixed"):
+        zoo.fit(zoo.BPR(), Synthetic(**TINY), precision=precision, **QUICK)
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
 def test_a_source_party_publishes_from_python(tmp_path: Path) -> None:
     release = zoo.publish(zoo.JLT(epsilon=8, num_components=8), Synthetic(**TINY), tmp_path / "book")
     assert zoo.Release.load(tmp_path / "book").digest == release.digest
