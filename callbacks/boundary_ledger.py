@@ -262,5 +262,5 @@ def _shown(shape: tuple[int, ...]) -> str:
 
 
 def _domain(trainer: Trainer) -> str:
-    name: str = trainer.datamodule.summary["target"]["domain"]  # type: ignore[attr-defined]
+    name: str = trainer.datamodule.target  # type: ignore[attr-defined]
     return name

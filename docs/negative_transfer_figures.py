@@ -22,7 +22,7 @@ CUT_OFFS = (5, 10)
 
 def draw(report: str, ranking: str = "sampled") -> list[Path]:
     """A figure for each cut-off: HR above NDCG, a column for each series."""
-    rows = read(RESULTS / report / "negative_transfer.csv")
+    rows = swept(read(RESULTS / report / "negative_transfer.csv"))
     series = list(dict.fromkeys(row["series"] for row in rows))
     colours = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(row["row"] for row in rows))}
     made = []
@@ -39,6 +39,14 @@ def draw(report: str, ranking: str = "sampled") -> list[Path]:
             axes[-1][column].set_xlabel("domains, the target among them")
         made.append(saved(figure, RESULTS / report / f"negative_transfer_{k}.png"))
     return made
+
+
+def swept(rows: Sequence[Row]) -> list[Row]:
+    """Those of rows that a series has at more than one number of domains: one number makes no line."""
+    counts: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        counts.setdefault((row["series"], row["row"]), set()).update({row["domains"], row["fewer"] or row["domains"]})
+    return [row for row in rows if len(counts[row["series"], row["row"]]) > 1]
 
 
 def panel(axis: Axes, rows: Sequence[Row], colours: Mapping[str, str]) -> None:

@@ -16,6 +16,8 @@ ROWS = [
     ("Books", "soft", "EMCDR, vectors", 16, "LightGCN", "", 0.1, 0.2),
     ("Books", "hard", "EMCDR, vectors", 16, "4 domains", 4, 0.1, 0.3),
     ("Books", "hard", "PriCDR, JLT", 16, "8 domains", 8, 0.25, 0.15),
+    ("Books", "soft", "FedGCDR-M, vectors", 16, "LightGCN", "", 0.1, 0.2),
+    ("Ciao", "soft", "EMCDR, vectors", 4, "EASE", "", 0.45, 0.5),
     ("Ciao", "soft", "EMCDR, vectors", 8, "EASE", "", 0.4, 0.5),
 ]
 
@@ -51,7 +53,9 @@ def figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     return module
 
 
-def test_a_panel_has_every_row_at_each_number_of_domains(figures: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panel_has_every_row_that_is_there_at_several_numbers_of_domains(
+    figures: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn: list[tuple[str, Any, str]] = []
     shown = figures.curve
 
@@ -68,11 +72,12 @@ def test_a_panel_has_every_row_at_each_number_of_domains(figures: ModuleType, mo
         ("EMCDR, vectors", [(4.0, 0.3, 0.01), (16.0, 0.1, 0.01)], "C0"),
         ("PriCDR, JLT", [(8.0, 0.15, 0.0), (16.0, 0.25, 0.01)], "C1"),
     ]
-    assert drawn[4] == ("EMCDR, vectors", [(8.0, 0.4, 0.01)], "C0"), "a row has one colour in all series"
+    line = [(4.0, 0.45, 0.01), (8.0, 0.4, 0.01)]
+    assert drawn[4] == ("EMCDR, vectors", line, "C0"), "a row has one colour in all series"
 
 
 def test_what_lies_below_the_target_alone_is_shaded(figures: ModuleType) -> None:
-    rows = figures.read(figures.RESULTS / "many" / "negative_transfer.csv")
+    rows = figures.swept(figures.read(figures.RESULTS / "many" / "negative_transfer.csv"))
     own = [row for row in rows if row["series"] == "Books" and row["figure"] == "sampled/hit_rate@5"]
     figure, axis = plt.subplots()
     figures.panel(axis, own, {"EMCDR, vectors": "C0", "PriCDR, JLT": "C1"})
@@ -88,8 +93,9 @@ def test_what_lies_below_the_target_alone_is_shaded(figures: ModuleType) -> None
 
 
 def test_targets_alone_are_told_apart_by_the_rows_held_against_them(figures: ModuleType) -> None:
-    rows = figures.read(figures.RESULTS / "many" / "negative_transfer.csv")
+    rows = figures.swept(figures.read(figures.RESULTS / "many" / "negative_transfer.csv"))
     own = [row for row in rows if row["figure"] == "sampled/ndcg@10" and row["kind"] == "soft"]
+    assert len(own) == 4
     own.append(own[0] | {"row": "PriCDR, JLT"})
     own.append(own[0] | {"row": "PriCDR, JLT", "against": "PriCDR, Nothing", "against_mean": "0.35"})
     figure, axis = plt.subplots()

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from callbacks import BoundaryLedger
 from callbacks.boundary_ledger import Crossing
+from datamodules import Synthetic
 from tests.zoo.methods.mixed_runs import around, embeddings
-from zoo import FedGCDR
+from zoo import EmbeddingPublisher, FedGCDR, FedGNN
+from zoo.testing.tiny import SYNTHETIC
 
 USERS, ITEMS, F, LAYERS, HIDDEN = 40, 30, 3, 2, 4
 DATA: dict[str, Any] = {"num_users": USERS, "num_items": ITEMS, "sources": ["book", "film"], "batch_size": 16}
@@ -83,6 +85,18 @@ def test_rounds_are_counted_by_hand_before_and_after_fine_tuning_began(tmp_path:
         }
         assert maps == (set() if tuning else present)
     assert without_film == 2 * GAT
+
+
+def test_rounds_within_a_source_stand_in_a_table_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    source = Synthetic(**SYNTHETIC).source("book")
+    network = FedGNN(num_factors=F, num_layers=LAYERS)
+    publisher = EmbeddingPublisher(network, max_epochs=2, batch_size=8, callbacks=[BoundaryLedger()])
+    publisher.publish(source, "book")
+    table = capsys.readouterr().out
+    assert "FedGNN: what left clients and domains" in table
+    assert "clients of book" in table
+    assert "server of book" in table
+    assert f"{2 * -(-source.num_users // 8)} rounds" in table
 
 
 def test_it_adds_up_to_appendix_b_where_everybody_is_in_every_source(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class EmbeddingPublisher(TrainedPublisher):
         Zeros of users without ratings. Neither is a release.
         """
         check_has_ratings(source, domain)
-        ratings = SourceRatings(source, batch_size=self.batch_size, seed=self.seed)
+        ratings = SourceRatings(source, batch_size=self.batch_size, seed=self.seed, target=domain)
         network = self.trained(ratings, self.max_epochs).cpu().eval()
         with torch.no_grad():
             vectors = _embedder(network).user_vectors().detach()  # it may be a view of the weights

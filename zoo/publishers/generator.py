@@ -77,7 +77,8 @@ class GeneratorPublisher(TrainedPublisher):
     def publish(self, source: Ratings, domain: str) -> Release:
         """Train on the source's ratings, in [0, 1] and at least one, then release; all steps of the training must be taken."""
         _check(source, domain)
-        network = _releasable(self.trained(SourceRatings(source, _releasable(self.network).training_batches)))
+        ratings = SourceRatings(source, _releasable(self.network).training_batches, target=domain)
+        network = _releasable(self.trained(ratings))
         if network.steps_left:
             raise ValueError(
                 f"Training on {domain!r} ended with {network.steps_left} steps left. When it ends must not depend on the ratings, "

@@ -23,7 +23,7 @@ class SourceRatings(LightningDataModule):
 
     With ``num_batches`` there are so many batches without anybody in them, for a method that takes its own samples; without,
     an epoch of batches of the form that the method wants, of ``batch_size`` examples each, their order and negatives from the
-    seed.
+    seed. ``target`` is the name of the domain, which is what the training is about.
     """
 
     signs = full_ranking = sampled_ranking = False
@@ -31,9 +31,17 @@ class SourceRatings(LightningDataModule):
     digests: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     releases = links = release_paths = digests
 
-    def __init__(self, ratings: Ratings, num_batches: int | None = None, batch_size: int = 128, seed: int = 0) -> None:
+    def __init__(
+        self,
+        ratings: Ratings,
+        num_batches: int | None = None,
+        batch_size: int = 128,
+        seed: int = 0,
+        target: str = "source",
+    ) -> None:
         super().__init__()
         self.train, self.num_batches, self.batch_size, self.seed = ratings, num_batches, batch_size, seed
+        self.target = target
 
     @property
     def sizes(self) -> dict[str, Any]:
