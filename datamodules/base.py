@@ -15,7 +15,7 @@ from datamodules.candidates import candidates
 from datamodules.columns import check_columns, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
-from datamodules.prepared import Prepared, decisive, prepared, teller
+from datamodules.prepared import Prepared, decisive, prepared, tell_what_is_read, teller
 from datamodules.protocol import Evaluation, Filters
 from datamodules.remarks import on_list, on_negative
 from datamodules.splits import PAIR, Split, earlier, hold_out
@@ -154,6 +154,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
+        tell_what_is_read(self.files(name))
         listed = None if self.users_worked_out else agreed_users(self.users)
         shipped = self.public_ids(name) is not None
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)

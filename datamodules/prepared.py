@@ -170,8 +170,7 @@ def prepared(
         applied: What is done to the ratings, for the records of who reads them.
         make: Prepares it.
     """
-    there = [path for path in files or () if path.is_file()]
-    size = sum(path.stat().st_size for path in there)
+    there, size = _there(files)
     if size < LARGE:
         return make()
     key = _key(there, settings)
@@ -185,15 +184,29 @@ def prepared(
     if (kept := Prepared.load(folder, applied)) is not None:
         tell(f"Prepared ratings taken from {folder}.")
         return kept
-    tell(
-        f"Reading {', '.join(path.name for path in there)} ({size / 2**20:,.0f} MiB); the next start reads what was made of it."
-    )
+    tell(f"{_reading(there, size)}; the next start reads what was made of it.")
     with hearing() as warned:
         made = make()
     if _key(there, settings) == key:  # nobody has changed a file while it was read
         shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
         made.save(folder, warned)
     return made
+
+
+def tell_what_is_read(files: Iterable[Path] | None) -> None:
+    """Say at a terminal which files are read, if they are large."""
+    there, size = _there(files)
+    if size >= LARGE:
+        tell(f"{_reading(there, size)}.")
+
+
+def _there(files: Iterable[Path] | None) -> tuple[list[Path], int]:
+    there = [path for path in files or () if path.is_file()]
+    return there, sum(path.stat().st_size for path in there)
+
+
+def _reading(files: Sequence[Path], size: int) -> str:
+    return f"Reading {', '.join(path.name for path in files)} ({size / 2**20:,.0f} MiB)"
 
 
 def _is_open_to_others(folder: Path) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 import datamodules.prepared
 import datamodules.warned
+import zoo
 from datamodules import Evaluation, Files, Filters
 from tests.zoo.test_full_disk import room_for
 
@@ -272,3 +273,24 @@ def test_who_waits_is_told_what_for(
         "Holding out of 72 ratings (latest2).",
         "Drawing the negatives of 12 test and 12 validation cases.",
     ]
+
+
+def test_a_source_party_that_waits_is_told_what_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(datamodules.prepared, "MANY", 10)
+    data = Files("mine", "films", ["books"], root=folder / "data")
+    zoo.publish(zoo.FlippedRows(epsilon=8.0), data, folder / "release")
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["Reading books.csv (0 MiB).", "Publishing 72 ratings of 'books' by FlippedRows."]
+    assert not kept(folder), "a source's ratings are never kept"
+
+
+def test_a_source_party_with_small_files_is_told_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(datamodules.prepared, "LARGE", 1 << 20)
+    zoo.publish(
+        zoo.FlippedRows(epsilon=8.0), Files("mine", "films", ["books"], root=folder / "data"), folder / "release"
+    )
+    assert capsys.readouterr().err == ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import zoo
 from datamodules import CrossDomainDataModule
+from datamodules.prepared import teller
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
@@ -93,6 +94,9 @@ def publish_release(
     meantime, before it is written. What it costs is on the disk before the release is. What is refused before costs nothing, for
     nothing has left the process.
     """
+    teller(ratings.num_ratings)(
+        f"Publishing {ratings.num_ratings:,} ratings of {name!r} by {type(publisher).__name__}."
+    )
     data = "" if budget is None else ratings.digest()
     if budget is not None:
         planned = publisher.prepare(PublicSizes.of(ratings))

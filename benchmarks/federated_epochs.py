@@ -1,0 +1,59 @@
+"""Measures an epoch of FedGNN on each domain of Amazon, beside the time that FedGCDR's table 4 has for a domain of that name.
+
+    ZOO_DATA=data python benchmarks/federated_epochs.py [THREADS]       # prints a row of a table for each domain
+
+The settings are the paper's of its appendix C.2 (256 clients a round, width 8) with its two layers. The domains' files are other
+parts of Amazon than the paper's, which cannot be rebuilt (docs/data.md), so seconds for a thousand interactions stand beside:
+what a round takes grows with the items that its clients have, and those of the users of each epoch are all interactions.
+"""
+
+import sys
+import time
+import warnings
+from typing import Any
+
+import torch
+from pytorch_lightning import Trainer
+
+from datamodules import Amazon, Evaluation
+from zoo import FedGNN, Ratings
+from zoo.publishers.trained import SourceRatings
+
+EPOCHS, CLIENTS, WIDTH = 3, 256, 8
+#: Name of a domain here, and minutes and seconds of an epoch in the paper's table 4, where it has one of that name.
+DOMAINS = {
+    "clothing": "03:31", "books": "11:02", "cds": "04:02", "movies": "01:55", "home": "04:36", "electronics": "04:40",
+    "sports": "03:41", "phones": "02:40", "toys": "01:10", "grocery": "00:50", "kindle": "02:06", "beauty": "", "games": "",
+    "instruments": "", "digital_music": "", "pantry": "",
+}  # fmt: skip
+
+
+def seconds(ratings: Ratings, attention: str) -> float:
+    """Of the clock for an epoch, the mean of some after the first."""
+    method: Any = FedGNN(num_factors=WIDTH, attention=attention)
+    ends: list[float] = []
+    method.on_train_epoch_start = lambda: ends.append(time.perf_counter())
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(
+        accelerator="cpu", devices=1, max_epochs=EPOCHS + 2, limit_val_batches=0, enable_checkpointing=False, **quiet
+    )
+    trainer.fit(method, datamodule=SourceRatings(ratings, batch_size=CLIENTS))
+    return (ends[-1] - ends[1]) / EPOCHS
+
+
+def main() -> None:
+    """Every domain, both forms of attention."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    print("| domain | clients | items | interactions | rounds | `paper`, s | `gat`, s | table 4, mm:ss |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, paper in DOMAINS.items():
+        target = "cds" if name == "books" else "books"
+        ratings = Amazon(target, [name], "amazon-many", evaluation=Evaluation("random2")).source(name)
+        counts = (ratings.num_users, ratings.num_items, ratings.num_ratings, -(-ratings.num_users // CLIENTS))
+        cells = [f"{count:,}" for count in counts] + [f"{seconds(ratings, form):.2f}" for form in ("paper", "gat")]
+        print("|", " | ".join([name, *cells, paper or "-"]), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
