@@ -1,4 +1,4 @@
-"""Training on another device and in half precision: what a step makes where and waits for, and CUDA gives what the CPU gives."""
+"""Training on another device, in half precision and compiled: what a step makes where and waits for; it learns the same."""
 
 import traceback
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 import zoo
+from callbacks import CompiledStep
 from datamodules import CrossDomainDataModule, Synthetic
 from tests.contracts.test_methods import NAMES, tiny_method
 from zoo import SPPG, Recommender
@@ -113,22 +114,16 @@ class Watch(TorchFunctionMode):
         return str(Path(frame.filename).relative_to(Path(ROOT).parent))
 
 
-def trained(
-    method: Recommender,
-    data: CrossDomainDataModule,
-    accelerator: str = "cpu",
-    precision: Any = "32-true",  # noqa: ANN401  Lightning's literals
-) -> Trainer:
+def trained(method: Recommender, data: CrossDomainDataModule, **settings: Any) -> Trainer:  # noqa: ANN401  a trainer's
     quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    trainer = Trainer(
-        accelerator=accelerator,
-        devices=1,
-        precision=precision,
-        logger=False,
-        limit_val_batches=0,
-        max_epochs=1,
-        **quiet,
-    )
+    common: dict[str, Any] = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "limit_val_batches": 0,
+        "max_epochs": 1,
+        "logger": False,
+    }
+    trainer = Trainer(**quiet | common | settings)
     trainer.fit(method, datamodule=data)
     return trainer
 
@@ -164,6 +159,23 @@ def test_mixed_precision_trains_and_ranks_or_is_refused(make: Make) -> None:
     figures = trainer.callback_metrics
     assert all(bool(value.isfinite()) for value in figures.values())
     assert 0 <= float(figures["test/sampled/ndcg@10"]) <= 1
+
+
+@pytest.mark.slow
+def test_a_compiled_step_learns_the_same_or_is_refused(make: Make) -> None:
+    """With the graph alone compiled (`eager`): machine code takes minutes, and sums in another order."""
+    torch.manual_seed(0)
+    plain, data = make()
+    trained(plain, data)
+    torch.manual_seed(0)
+    compiled, data = make()
+    if not plain.automatic_optimization or plain.batches in ("once", "steps"):
+        with pytest.raises(ValueError, match="Leave CompiledStep out"):
+            trained(compiled, data, callbacks=[CompiledStep("eager")])
+        return
+    trained(compiled, data, callbacks=[CompiledStep("eager")])
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 def test_the_exceptions_are_methods() -> None:
@@ -221,7 +233,7 @@ def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:
     torch.manual_seed(0)
     there, data = make()
     with DrawnByTheProcessor():
-        trained(there, data, "gpu")
+        trained(there, data, accelerator="gpu")
     assert there.device.type == "cuda"
     users = torch.arange(5)
     for method in (here, there.cpu()):
@@ -233,6 +245,6 @@ def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_run_on_cuda_trains_and_ranks(make: Make) -> None:
     method, data = make()
-    trainer = trained(method, data, "gpu")
+    trainer = trained(method, data, accelerator="gpu")
     trainer.test(method, datamodule=data, verbose=False)
     assert all(bool(value.isfinite()) for name, value in trainer.callback_metrics.items() if "ndcg" in name)

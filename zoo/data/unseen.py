@@ -63,10 +63,15 @@ class UnseenItems(nn.Module):
 
     def draw(self, users: Tensor, generator: Generator | None = None) -> Tensor:
         """One item for each user (batch,), uniform over those that the user has not; no user may have all."""
-        items = torch.randint(self.num_items, users.shape, generator=generator, device=users.device)
+        items = self._any(len(users), users.device, generator)
         waiting = self.seen(users, items).nonzero().squeeze(1)
         while len(waiting):
-            again = torch.randint(self.num_items, waiting.shape, generator=generator, device=users.device)
+            again = self._any(len(waiting), users.device, generator)
             items[waiting] = again
             waiting = waiting[self.seen(users[waiting], again)]
         return items
+
+    def _any(self, count: int, device: torch.device, generator: Generator | None) -> Tensor:
+        if generator is None:  # named as None, it is nothing that torch.compile knows
+            return torch.randint(self.num_items, (count,), device=device)
+        return torch.randint(self.num_items, (count,), generator=generator, device=device)
