@@ -163,6 +163,11 @@ PRIVATE_ROUNDS = (
     ),
     *edits_of(
         "zoo/publishers/embeddings.py",
+        ("tests/callbacks/test_boundary_ledger_of_sources.py",),
+        ("rounds within a source are of no domain", ", target=domain)", ")"),
+    ),
+    *edits_of(
+        "zoo/publishers/embeddings.py",
         (OF_PRIVATE_FEDGNN,),
         ("vectors of private rounds are released beside", 'getattr(network, "privacy", None) is not None', "False"),
     ),

@@ -305,8 +305,8 @@ METHODS = (
         ),
         (
             "who is in one domain alone is scored by the other",
-            "total / count.clamp(min=1), self.cross_share * (count > 0)",
-            "total / count.clamp(min=1), self.cross_share",
+            "(self.cross_share * (count > 0)).to(own.dtype)",
+            "torch.full_like(own, self.cross_share)",
         ),
         (
             "cold users keep the factor that nobody trained",

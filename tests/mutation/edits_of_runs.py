@@ -148,11 +148,13 @@ RUNS = (
             'if "class_path" in changed or bearing &',
             'if "class_path" in changed or set() &',
         ),
+        ("every command has a parser made", "if self.first in commands", "if False"),
     ),
     *edits_of(
         "zoo/runs/fitting.py",
         ("tests/zoo/commands/test_cli.py", "tests/zoo/runs/test_fitting.py"),
         ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
+        ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
     ),
     *edits_of(
         "zoo/runs/loaded.py",
