@@ -17,6 +17,8 @@ from pathlib import Path
 import yaml
 from api_pages import parts as api_parts
 from command_pages import parts as command_parts
+from cross_domain_summary import PAGE as CROSS_DOMAIN
+from cross_domain_summary import parts as cross_domain_parts
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
@@ -240,6 +242,7 @@ def generated() -> dict[Path, str]:
         PRIVACY: filled(PRIVACY, privacy_parts()),
         LEAKAGE: filled(LEAKAGE, leakage_parts()),
         ONE_BIT: filled(ONE_BIT, one_bit_parts()),
+        CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain_parts()),
     }
     made |= {page: filled(page, found) for page, found in (api_parts() | command_parts()).items()}
     for method, (page, _) in pages().items():
