@@ -3,8 +3,7 @@
     ZOO_DATA=data python benchmarks/federated_epochs.py [THREADS]       # prints a row of a table for each domain
 
 The settings are the paper's of its appendix C.2 (256 clients a round, width 8) with its two layers. The domains' files are other
-parts of Amazon than the paper's, which cannot be rebuilt (docs/data.md), so seconds for a thousand interactions stand beside:
-what a round takes grows with the items that its clients have, and those of the users of each epoch are all interactions.
+parts of Amazon than the paper's, which cannot be rebuilt (docs/data.md): clients, items and interactions stand beside the seconds.
 """
 
 import sys

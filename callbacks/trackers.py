@@ -67,8 +67,9 @@ class Trackers(Callback):
         """Send what the run has left, once all callbacks have left it."""
         if stage != "test" or self.folder is None:
             return
+        wanted = self.recommendations if any(not isinstance(logger, CSVLogger) for logger in trainer.loggers) else 0
         # On every process, as one alone would wait for the rows of tables that lie in parts.
-        shown = recommended(pl_module, trainer.datamodule, self.recommendations) if self.recommendations else None  # type: ignore[attr-defined]
+        shown = recommended(pl_module, trainer.datamodule, wanted) if wanted else None  # type: ignore[attr-defined]
         if not (others := self._others(trainer)):
             return
         facts = json.loads((self.folder / METRICS).read_text(encoding="utf-8"))

@@ -99,15 +99,16 @@ class _UnknownNameError(AttributeError):
     """Looks for the nearest names when it is read: parsers ask for hundreds of names that are not here, and read nothing."""
 
     def __str__(self) -> str:
-        near = get_close_matches(str(self.name), sorted(_HOMES), n=3)
+        (name,) = self.args
+        near = get_close_matches(name, sorted(_HOMES), n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        return f"module 'zoo' has no attribute {self.name!r}.{meant} It exports {sorted(_HOMES)}."
+        return f"module 'zoo' has no attribute {name!r}.{meant} It exports {sorted(_HOMES)}."
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  any exported name
     """Import an exported name when it is first asked for."""
     if name not in _HOMES:
-        raise _UnknownNameError(name=name)
+        raise _UnknownNameError(name, name=name)
     return getattr(import_module(_HOMES[name]), name)
 
 

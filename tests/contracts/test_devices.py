@@ -35,14 +35,18 @@ WAITS = {
 SIZED = ("bincount", "masked_select", "nonzero", "unique", "_unique", "repeat_interleave")
 #: Where steps do, once for a batch, and for the size of what.
 SIZES = {
-    "zoo/data/unseen.py": "which draws hit what users have, of negatives of a source, which are drawn in the step",
-    "zoo/methods/darec.py": "who is in a source",
-    "zoo/methods/emcdr.py": "different users of triples, whose vectors are mapped once",
-    "zoo/methods/etl.py": "who is in a source",
-    "zoo/methods/fedcdr.py": "as EMCDR",
-    "zoo/methods/fedct.py": "as EMCDR",
-    "zoo/nn/cross_network.py": "different users of pairs, whose histories are read once",
-    "zoo/nn/rows.py": "entries of the rows of a batch",
+    "zoo/data/unseen.py: draw": "which draws hit what users have, of negatives of a source, which are drawn in the step",
+    "zoo/methods/darec.py: _source_loss": "patterns of whoever is in a source",
+    "zoo/methods/darec.py: patterns": "who is in a source",
+    "zoo/methods/darec.py: step": "whose patterns are told apart",
+    "zoo/methods/emcdr.py: map_loss": "different users of triples, whose vectors are mapped once",
+    "zoo/methods/etl.py: _encoded": "who is in a source",
+    "zoo/methods/fedcdr.py: <genexpr>": "who is in a source",
+    "zoo/methods/fedcdr.py: transfer_loss": "as EMCDR",
+    "zoo/methods/fedct.py: _standard": "who has a vector, at the first step",
+    "zoo/methods/fedct.py: transfer_loss": "as EMCDR",
+    "zoo/nn/cross_network.py: history": "different users of pairs, whose histories are read once",
+    "zoo/nn/rows.py: bags": "entries of the rows of a batch",
 }
 #: Who may make something elsewhere or wait for a number, and why.
 MAY = {
@@ -95,12 +99,12 @@ class Watch(TorchFunctionMode):
             if ours := self._ours():
                 self.found.add(f"{self._file(ours)}:{ours.lineno} {function.__name__}: {ours.line}")
         elif self._is_sized(function, args, kwargs) and (ours := self._ours()):
-            self.sized.add(self._file(ours))
+            self.sized.add(f"{self._file(ours)}: {ours.name}")
         return function(*args, **kwargs)
 
     @staticmethod
     def _is_sized(function: Any, args: Any, kwargs: Any) -> bool:  # noqa: ANN401
-        if function is Tensor.__getitem__:
+        if function in (Tensor.__getitem__, Tensor.__setitem__):
             places = args[1] if isinstance(args[1], tuple) else (args[1],)
             return any(isinstance(place, Tensor) and place.dtype == torch.bool for place in places)
         return function.__name__.startswith(SIZED) and "output_size" not in kwargs
@@ -147,14 +151,18 @@ def test_no_step_leaves_its_device(make: Make) -> None:
 
 @pytest.mark.slow
 def test_mixed_precision_trains_and_ranks_or_is_refused(make: Make) -> None:
-    """Weights, gradients and scores stay in single precision, and are numbers."""
+    """Weights, their gradients and moments stay in single precision, and figures are numbers."""
     method, data = make()
     if isinstance(method, SPPG):
         with pytest.raises(ValueError, match="SPPG trains in single precision; got 'bf16-mixed'"):
             trained(method, data, precision="bf16-mixed")
         return
     trainer = trained(method, data, precision="bf16-mixed")
-    assert {weights.dtype for weights in method.parameters()} <= {torch.float32}
+    moments = [
+        part for optimiser in trainer.optimizers for state in optimiser.state.values() for part in state.values()
+    ]
+    kept = [*method.parameters(), *moments, *(part.grad for part in method.parameters() if part.grad is not None)]
+    assert {part.dtype for part in kept if isinstance(part, Tensor)} <= {torch.float32}
     trainer.test(method, datamodule=data, verbose=False)
     figures = trainer.callback_metrics
     assert all(bool(value.isfinite()) for value in figures.values())

@@ -72,6 +72,6 @@ class UnseenItems(nn.Module):
         return items
 
     def _any(self, count: int, device: torch.device, generator: Generator | None) -> Tensor:
-        if generator is None:  # named as None, it is nothing that torch.compile knows
+        if generator is None:  # torch.compile cannot pass it on as None
             return torch.randint(self.num_items, (count,), device=device)
         return torch.randint(self.num_items, (count,), generator=generator, device=device)

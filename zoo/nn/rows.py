@@ -189,9 +189,9 @@ class LinkedRows(nn.Module):
 
     def shared(self) -> Tensor:
         """Which rows of the release are of a user of the target, as a mask (rows,); the others are strangers'."""
-        mask = torch.zeros(self.rows.num_rows, dtype=torch.bool, device=self.links.device)
-        mask[self.links[self.links >= 0]] = True
-        return mask
+        mask = torch.zeros(self.rows.num_rows + 1, dtype=torch.bool, device=self.links.device)
+        mask[self.links] = True  # -1, of who has no row, is the last
+        return mask[:-1]
 
     @property
     def has_rows(self) -> bool:
