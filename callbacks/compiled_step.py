@@ -10,8 +10,9 @@ from pytorch_lightning.callbacks import Callback
 class CompiledStep(Callback):
     """Compiles what a method works out for each batch, and nothing of the trainer around it.
 
-    The first steps take minutes on a CPU, where it needs a C++ compiler; it pays in long runs of large networks. Figures are those
-    of an uncompiled run up to rounding, as sums are taken in another order. Refused are methods that are solved, and private
+    The first step takes some 20 seconds on a CPU, where it needs a C++ compiler, and those after it take longer than without, as far
+    as was tried (docs/benchmarks.md); on a GPU it was not. Figures are those of an uncompiled run up to rounding, as sums are taken in
+    another order. Refused are methods that are solved, and private
     trainings: what clips each user's gradient reads the network's own operations.
 
     Args:
