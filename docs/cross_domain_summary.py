@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tables import Row, read, table
+from tables import Row, name, read, table
 
 from zoo.report.gains import NOISE
 
@@ -56,7 +56,7 @@ def best(report: str, release: bool) -> str:
         row for row in rows if (PLAIN.get(row["system"]) == row["release"] if release else row["release"] in NONE)
     ]
     row = max(wanted, key=lambda row: float(row[FIGURE]))
-    return f"{row['system']}{', ' * (row['release'] == 'Nothing')}{row['release'] * (not release)} {float(row[FIGURE]):.3f}"
+    return f"{row['system'] if release else name(row)} {float(row[FIGURE]):.3f}"
 
 
 def plain() -> str:
@@ -73,12 +73,12 @@ def plain() -> str:
 def private() -> str:
     """Methods x epsilons, for users without history: HR@10 of flipped cells, and what of it is not in the noise control."""
     found = gains(COLD)
-    figures = {f"{row['system']}, {row['release']}": row for row in read(RESULTS / COLD / "results.csv")}
+    figures = {name(row): row for row in read(RESULTS / COLD / "results.csv")}
     lines = []
     for method, release in PLAIN.items():
         names = [f"{method}, {kind}" for kind in ("FlippedRows eps 4", "FlippedRows eps 8", release)]
-        if all(name in found for name in names):
-            lines.append((method, *(f"{float(figures[name][FIGURE]):.3f} ({gained(found[name])})" for name in names)))
+        if found.keys() >= set(names):
+            lines.append((method, *(f"{float(figures[row][FIGURE]):.3f} ({gained(found[row])})" for row in names)))
     return table(("method", "epsilon 4", "epsilon 8", "plain"), lines, left=1)
 
 

@@ -25,7 +25,7 @@ from house import house_table
 from leakage_figures import parts as leakage_parts
 from one_bit_figures import parts as one_bit_parts
 from quickstart_table import parts as quickstart_parts
-from tables import Row, read, table
+from tables import Row, name, read, table
 
 import zoo
 from zoo.commands.listing import first_line
@@ -87,11 +87,6 @@ def gains() -> dict[tuple[str, str, str], str]:
                 text += f", {float(row['p_seeds_holm']):.2g} over seeds)" if row["p_seeds_holm"] else ")"
                 found[(path.parent.name, row["task"], row["row"])] = text
     return found
-
-
-def name(row: Row) -> str:
-    """What a row is called."""
-    return f"{row['system']}, {row['release']}" if row["release"] else str(row["system"])
 
 
 def figure(row: Row, key: str) -> str:

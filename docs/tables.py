@@ -15,6 +15,11 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
+def name(row: Row) -> str:
+    """What a row of results is called."""
+    return f"{row['system']}, {row['release']}" if row["release"] else row["system"]
+
+
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
     """A Markdown table whose first columns are aligned to the left, all others to the right."""
     rule = "|" + "---|" * left + "---:|" * (len(titles) - left)
