@@ -80,7 +80,8 @@ class Row:
 class Released:
     """What a system is given to learn from; one row for each epsilon, and one for the noise control of each."""
 
-    publisher: str | dict[str, Any]  # its settings: a class name, or class_path and init_args
+    # Its settings: a class name, or class_path and init_args. What is not set has the class's default, not the config's value.
+    publisher: str | dict[str, Any]
     label: str = ""  # what rows call it; by default the class name
     epsilons: list[float] = field(default_factory=list)  # one row each; empty: the publisher as it is
     # Which of the publisher's ``init_args`` they set, dotted where it lies in another class's.
@@ -309,7 +310,8 @@ class Benchmark:
             for key, value in settings.items():
                 arguments += as_argument(key, value)
         if row.publisher is not None:
-            arguments += as_argument("publisher", _with_seed(row.publisher, seed))
+            # Null first: a publisher of the config's class would take up settings of the config that the row says nothing of.
+            arguments += [*as_argument("publisher", None), *as_argument("publisher", _with_seed(row.publisher, seed))]
         return [*arguments, "--seed_everything", str(seed)]
 
     def plain(self) -> dict[str, Any]:

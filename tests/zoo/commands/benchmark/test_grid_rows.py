@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ Made = Callable[..., Benchmark]
 
 
 def publisher_of(arguments: list[str]) -> dict[str, Any]:
-    given: dict[str, Any] = json.loads(arguments[arguments.index("--publisher") + 1])
+    first = arguments.index("--publisher")
+    assert arguments[first + 1] == "null", "what the config says of its publisher is no part of a row"
+    given: dict[str, Any] = json.loads(arguments[arguments.index("--publisher", first + 1) + 1])
     return given
 
 
@@ -128,6 +131,24 @@ def test_the_publisher_of_a_row_comes_after_the_settings(made: Made) -> None:
     arguments = benchmark.arguments(row, 0)
     assert arguments.index("--publisher") > arguments.index("--model.lr")
     assert publisher_of(arguments) == {"class_path": "JLT", "init_args": {"epsilon": 4.0}}
+
+
+def test_a_publisher_of_the_configs_class_takes_nothing_of_the_config(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its noise control does, whose publisher is of another class; rows of plain vectors were private ones so."""
+    config = tmp_path / "bridge.yaml"
+    clipped = {"class_path": "NoisyRows", "init_args": {"epsilon": 2.0, "clip": 3.0}}
+    parts = {"model": {"class_path": "PriCDR"}, "data": {"class_path": "Synthetic"}, "publisher": clipped}
+    config.write_text(json.dumps(parts))
+    benchmark = made(**system(config=str(config), releases=[{"publisher": "NoisyRows", "epsilons": [8]}]))
+    row, _ = benchmark.rows()
+    from zoo.commands.cli import ZooCLI, import_names
+
+    import_names()
+    monkeypatch.setattr("sys.argv", ["zoo"])
+    parsed = ZooCLI(args=benchmark.arguments(row, 0), run=False).settings()["publisher"]["init_args"]
+    assert (parsed["epsilon"], parsed["clip"]) == (8.0, None)
 
 
 @pytest.mark.parametrize(("name", "of"), [("Noise", "JLT"), ("Shuffled", "Plaintext"), ("zoo.Shuffled", "Plaintext")])
