@@ -8,8 +8,9 @@ import torch
 from pytorch_lightning import Trainer, seed_everything
 
 from datamodules import Evaluation, Synthetic
-from zoo import Noise, Plaintext, PriCDR, Publisher
+from zoo import Noise, Partial, Plaintext, PriCDR, Publisher
 from zoo.data.batches import UserBatch
+from zoo.nn.losses import all_items_loss
 
 
 def cold_hit_rate(publisher: Publisher, link: float, folder: Path, seed: int) -> float:
@@ -54,6 +55,45 @@ def test_alignment_weighs_what_it_says(tmp_path: Path) -> None:
 
     (none, distance), (some, _) = loss(0.0), loss(1000.0)
     assert (some - none) / 1000 == pytest.approx(distance, rel=1e-3)
+
+
+def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) -> None:
+    """By hand, for users in both sources, in one and in none: losses add up over sources, codes are means."""
+    settings: dict[str, Any] = {
+        "sources": ["book", "film"],
+        "evaluation": Evaluation(split="cold_start"),
+        "seed": 0,
+        "missing_users": "zero",
+    }
+    paths = {
+        name: Partial(Plaintext(), share).publish(Synthetic(**settings).source(name), name).save(tmp_path / name)
+        for name, share in (("book", 0.7), ("film", 0.4))
+    }
+    seed_everything(1)
+    method = PriCDR(dims=(8, 4), alignment_weight=3.0, source_dropout=0.0)
+    trainer = Trainer(max_epochs=0, accelerator="cpu", logger=False, enable_checkpointing=False)
+    trainer.fit(method, datamodule=Synthetic(**settings, releases=paths))
+    method.eval()
+    users = torch.arange(method.sizes["num_users"])
+    rows = method.all_source_rows(users)
+    assert len(set(zip(*(present.tolist() for _, present in rows.values()), strict=True))) == 3
+    with torch.no_grad():
+        target = method.towers.users(method.target_rows, users)
+        logits = method.towers.logits(target, method.towers.items(method.target_columns))
+        expected = float(all_items_loss(logits, method.target_rows.bags(users)))
+        total, count = torch.zeros_like(target), torch.zeros(len(users), 1)
+        for name, (source, present) in rows.items():
+            autoencoder = method.source_side.autoencoders[name]
+            code = autoencoder.encoder(source)
+            errors = (autoencoder.decoder(code) - source).square().sum(1)
+            expected += float((errors + 3.0 * (code - target).square().sum(1))[present].sum())
+            total, count = total + code * present[:, None], count + present[:, None]
+        assert float(method.step(UserBatch(users))["loss"]) == pytest.approx(expected, rel=1e-4)
+        cold = (method.target_rows.counts_of(users) == 0)[:, None]
+        assert bool((cold & (count == 2)).any())
+        assert torch.allclose(
+            method.user_factors(users), torch.where(cold, total / count.clamp(min=1), target), atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(
