@@ -126,6 +126,13 @@ METHODS = (
             "torch.bincount(index)",
         ),
         ("weights that learn lose their gradient", " and not weights.requires_grad", ""),
+        ("few rows cost a map of the whole table", "if len(table) > index.numel():", "if not index.numel():"),
+        ("rows are mapped as often as asked for", "if len(table) > index.numel():", "if True:"),
+        (
+            "many rows are mapped without the bias",
+            "rows_at(F.linear(table, weight, bias), index)",
+            "rows_at(F.linear(table, weight), index)",
+        ),
     ),
     *edits_of(
         f"{METHODS_ROOM}/bridge.py",

@@ -198,10 +198,12 @@ class NeuMF(Recommender):
 
     def _logits(self, users: Tensor, items: Tensor) -> Tensor:
         """Of users and items whose shapes broadcast."""
-        parts = [part for part in ("gmf", "mlp") if self.parts in ("both", part)]
-        features = torch.cat([getattr(self, part)(users, items) for part in parts], dim=-1)
-        logits: Tensor = self.head(features)
-        return logits.squeeze(-1)
+        parts = [getattr(self, part) for part in ("gmf", "mlp") if self.parts in ("both", part)]
+        weights = torch.split(self.head.weight[0], [part.width for part in parts])
+        logits = self.head.bias  # part by part: features side by side would be copied first
+        for part, weight in zip(parts, weights, strict=True):
+            logits = logits + part(users, items) @ weight
+        return logits
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Logits of given items, shape ``(batch, candidates)``."""

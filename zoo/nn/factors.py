@@ -6,7 +6,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.lookup import Table
+from zoo.nn.lookup import Table, linear_at
 
 
 class FactorTables(nn.Module):
@@ -64,6 +64,12 @@ class SideBySide(nn.Linear):
         dim = self.in_features // 2
         return F.linear(users, self.weight[:, :dim]) + F.linear(items, self.weight[:, dim:], self.bias)
 
+    def looked_up(self, tables: FactorTables, users: Tensor, items: Tensor) -> Tensor:
+        """The same of users and items by their numbers in two tables of factors."""
+        dim = self.in_features // 2
+        by_user = linear_at(tables.users.weight, users, self.weight[:, :dim])
+        return by_user + linear_at(tables.items.weight, items, self.weight[:, dim:], self.bias)
+
 
 class PairMLP(FactorTables):
     """A tower of ReLU layers on user and item factor side by side.
@@ -87,7 +93,10 @@ class PairMLP(FactorTables):
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Features of users and items whose shapes broadcast, shape ``(*shape, width)``."""
-        return self.features(self.users(users), self.items(items))
+        if self.training and self.dropout.p:  # each pair leaves out numbers of its own
+            return self.features(self.users(users), self.items(items))
+        features: Tensor = self.rest(self.first.looked_up(self, users, items))
+        return features
 
     def features(self, users: Tensor, items: Tensor) -> Tensor:
         """Features of any factors (..., dim) that broadcast, of these tables or others, shape ``(*shape, width)``."""

@@ -19,6 +19,17 @@ def rows_at(table: Tensor, index: Tensor) -> Tensor:
     return table.index_select(0, index.reshape(-1)).view(*index.shape, table.shape[1])
 
 
+def linear_at(table: Tensor, index: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A linear map, weight (outputs, width), of the rows ``index`` of a table (rows, width), shape ``(*index.shape, outputs)``.
+
+    Where no fewer rows are asked for than there are, all are mapped and looked up then, each once instead of as often as it
+    is asked for. The numbers are the same but for rounding.
+    """
+    if len(table) > index.numel():
+        return F.linear(rows_at(table, index), weight, bias)
+    return rows_at(F.linear(table, weight, bias), index)
+
+
 class Table(nn.Embedding):
     """A row of width ``embedding_dim`` for each user or item, looked up by `rows_at`."""
 

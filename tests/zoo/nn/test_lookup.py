@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
-from zoo.nn.lookup import Table, rows_at, sums_of_rows
+from zoo.nn.lookup import Table, linear_at, rows_at, sums_of_rows
 
 
 @pytest.mark.parametrize("shape", [(0,), (5000,), (700, 4), (20, 5, 3)])
@@ -29,6 +30,25 @@ def test_a_table_is_looked_up_so() -> None:
 def test_a_row_that_there_is_not_is_refused(wrong: int) -> None:
     with pytest.raises(IndexError, match="out of range"):
         Table(4, 3)(torch.tensor([0, wrong]))
+
+
+@pytest.mark.parametrize("shape", [(0,), (9,), (49,), (50,), (700, 4)])
+def test_a_linear_map_of_rows_is_that_of_an_embedding(shape: tuple[int, ...]) -> None:
+    """Values and gradients, with few rows of a table and with many; no row is mapped twice where there are as many."""
+    table, weight, bias = (
+        torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in ((50, 7), (3, 7), (3,))
+    )
+    index = torch.randint(0, 50, shape)
+    with FlopCounterMode(display=False) as counter:
+        found = linear_at(table, index, weight, bias)
+    assert counter.get_total_flops() == 2 * 7 * 3 * min(index.numel(), 50)
+    expected = F.linear(F.embedding(index, table), weight, bias)
+    assert torch.allclose(found, expected)
+    upstream = torch.randn(*shape, 3, dtype=torch.float64)
+    ours = torch.autograd.grad(found, (table, weight, bias), upstream)
+    theirs = torch.autograd.grad(expected, (table, weight, bias), upstream)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other)
 
 
 def _entries(lengths: list[int], rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
