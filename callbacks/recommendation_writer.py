@@ -7,8 +7,8 @@ import polars as pl
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
+from zoo.data.best_items import Recommendations
 from zoo.data.ratings import Ratings
-from zoo.metrics import Recommendations
 from zoo.run_folder import write_table
 from zoo.wording import count_of
 

@@ -20,8 +20,8 @@ from pytorch_lightning.utilities import rank_zero_warn
 from callbacks.recommendation_writer import table_of
 from callbacks.run_report import records
 from zoo.data.batches import PredictBatch
+from zoo.data.best_items import best_unseen
 from zoo.data.evaluation import entries
-from zoo.metrics import best_unseen
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.run_folder import BEST, CONFIG, METRICS, folder_of_run
 

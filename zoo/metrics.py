@@ -1,13 +1,14 @@
 """Ranking: held-out items among all items and among candidates, with exact treatment of ties; metrics of lists and of signs."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.batches import RankingBatch
+from zoo.data.best_items import best_listed, rows_at_once
 
 Ties = Literal["expected", "pessimistic"]
 
@@ -16,8 +17,6 @@ METRICS = ("hit_rate", "ndcg", "mrr")
 SELECTION_METRIC = "val/ndcg@10"
 #: Two ways of counting ties that differ by more than this are both reported.
 TIES_TOLERANCE = 1e-4
-
-_COUNTED_AT_ONCE = 1 << 22  # scores that are compared together: the numbers found are 16 MiB
 
 Counts = tuple[Tensor, Tensor]  # candidates above the positive of each case, and level with it; each (cases,)
 
@@ -40,19 +39,22 @@ def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -
     target = positive.nan_to_num(-torch.inf, torch.inf, -torch.inf)[:, None]
     if valid is not None:
         return (~(others <= target) & valid).sum(1), ((others == target) & valid).sum(1)
-    at_once = max(_COUNTED_AT_ONCE // max(others.shape[1], 1), 1)  # cases
-    parts = [_counts(*part) for part in zip(torch.split(target, at_once), torch.split(others, at_once), strict=True)]
+    at_once = rows_at_once(others)
+    found = torch.empty(others[:at_once].shape, device=others.device)
+    parts = [
+        _counts(*part, found[: len(part[0])])
+        for part in zip(torch.split(target, at_once), torch.split(others, at_once), strict=True)
+    ]
     not_higher, equal = (torch.cat(counts) for counts in zip(*parts, strict=True))
     return others.shape[1] - not_higher, equal
 
 
-def _counts(target: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+def _counts(target: Tensor, others: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
     """How many others are at most the target (cases, 1), and how many equal it, (cases,) each.
 
-    Comparisons are written as floating-point numbers, whose sums are exact up to 2^24 and ten times as fast as those of
-    booleans.
+    Comparisons are written into ``found``, as floating-point numbers, whose sums are exact up to 2^24 and ten times as fast as
+    those of booleans.
     """
-    found = torch.empty(others.shape, device=others.device)
     kind = torch.float64 if others.shape[1] > 1 << 24 else torch.float32
     not_higher = torch.le(others, target, out=found).sum(1, dtype=kind).long()
     return not_higher, torch.eq(others, target, out=found).sum(1, dtype=kind).long()
@@ -260,39 +262,6 @@ class AverageRelativeError(Metric):
     def compute(self) -> Tensor:
         """The error so far; NaN when there was no row."""
         return self.error / self.norm
-
-
-class Recommendations(NamedTuple):
-    """Best unseen items of a batch of users, best first.
-
-    Attributes:
-        users: Shape ``(batch,)``.
-        items: Shape ``(batch, k)``; -1 where a user has fewer unseen items than that.
-        scores: Logits, shape ``(batch, k)``.
-    """
-
-    users: Tensor
-    items: Tensor
-    scores: Tensor
-
-
-def best_unseen(scores: Tensor, batch: PredictBatch, k: int) -> Recommendations:
-    """The ``k`` best items that each user has not seen, by scores (batch, num_items); NaN is worse than every score."""
-    items, best = _best(scores, batch, k)
-    return Recommendations(batch.users, items, best)
-
-
-def best_listed(scores: Tensor, batch: RankingBatch, k: int) -> Tensor:
-    """The ``k`` best items among those that `full_counts` ranks, each case's held-out item with them; else as `best_unseen`."""
-    return _best(scores, batch, k)[0]
-
-
-def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int) -> tuple[Tensor, Tensor]:
-    """Items and scores, best first, (batch, at most k); ties as `torch.topk` breaks them."""
-    scores = scores.nan_to_num(-torch.inf, torch.inf, -torch.inf)
-    scores[batch.seen_rows, batch.seen_items] = -torch.inf
-    best, items = scores.topk(min(k, scores.shape[1]), dim=1)
-    return items.masked_fill(best == -torch.inf, -1), best
 
 
 def listed_items(batch: RankingBatch) -> Tensor:

@@ -11,6 +11,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
+from zoo.data.best_items import Recommendations, best_unseen
 from zoo.data.random_states import RandomState, go_on_from, kept_states, part_streams, random_states
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.training import share_of
@@ -19,8 +20,6 @@ from zoo.metrics import (
     SELECTION_METRIC,
     ListMetrics,
     PhaseRanking,
-    Recommendations,
-    best_unseen,
     full_counts,
     listed_items,
     sampled_counts,

@@ -11,7 +11,7 @@ import torch
 
 from callbacks import RecommendationWriter
 from callbacks.recommendation_writer import SCHEMA
-from zoo.metrics import Recommendations
+from zoo.data.best_items import Recommendations
 
 TRAIN = SimpleNamespace(user_ids=np.array(["ann", "bob", "eve"]), item_ids=np.array(["x", "y", "z", "w"]))
 

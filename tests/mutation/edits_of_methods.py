@@ -29,7 +29,6 @@ METHODS = (
             "count.index_add_(0, rows, others, alpha=-1)",
             "count.index_add_(0, rows, others, alpha=0)",
         ),
-        ("seen items are recommended when few are left", "items.masked_fill(best == -torch.inf, -1)", "items"),
         ("the first item is no candidate", "batch.candidates >= 0)", "batch.candidates > 0)"),
         ("a candidate is taken for the positive", "rank_counts(scores[:, 0],", "rank_counts(scores[:, 1],"),
         (
@@ -43,6 +42,20 @@ METHODS = (
             "owners.double().clamp(min=1).log2()",
         ),
         ("ties are never told", "abs(float(value - values", "0 * abs(float(value - values"),
+    ),
+    *edits_of(
+        "zoo/data/best_items.py",
+        ("tests/zoo/test_metrics_ranking.py",),
+        ("seen items are recommended when few are left", "items.masked_fill_(values == -torch.inf, -1)", "items"),
+        ("what a block has seen is another's", "[0, *ends], ends", "ends, ends"),
+        (
+            "seen items are looked for in one order of rows",
+            "batch.seen_rows.sort()",
+            "batch.seen_rows, torch.arange(len(batch.seen_rows))",
+        ),
+        ("the last columns are in no group", "columns = torch.cat([columns, rest], dim=1)", "columns = columns"),
+        ("a score that is none is recommended", "if values.isnan().any():", "if False:"),
+        ("scores are overwritten", "kept[: len(block)].copy_(block)", "block"),
     ),
     *edits_of(
         "zoo/recommender.py",

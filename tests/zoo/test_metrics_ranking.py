@@ -8,13 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import zoo.metrics
+import zoo.data.best_items
 from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.best_items import best_listed, best_unseen
 from zoo.metrics import (
     ListMetrics,
     PhaseRanking,
-    best_listed,
-    best_unseen,
     full_counts,
     listed_items,
     rank_counts,
@@ -86,7 +85,7 @@ def test_a_positive_competes_with_its_own_candidates_and_no_padding(
 def test_many_cases_are_counted_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = torch.randn(7, 5).round()
     whole = rank_counts(scores[:, 0], scores)
-    monkeypatch.setattr(zoo.metrics, "_COUNTED_AT_ONCE", 11)
+    monkeypatch.setattr(zoo.data.best_items, "_AT_ONCE", 11)
     assert all(map(torch.equal, whole, rank_counts(scores[:, 0], scores)))
     assert [len(count) for count in rank_counts(scores[:0, 0], scores[:0])] == [0, 0]
 
@@ -126,6 +125,30 @@ def test_scores_are_left_as_they_are() -> None:
     scores = torch.tensor([[3.0, 1.0]])
     best_unseen(scores, PredictBatch(torch.tensor([0]), torch.tensor([0]), torch.tensor([0])), 1)
     assert scores.tolist() == [[3.0, 1.0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 5), st.sampled_from([7, 64, 131, 411]))
+def test_the_best_of_many_items_are_those_of_a_sort(seed: int, cases: int, k: int, num_items: int) -> None:
+    """Whatever is looked at in groups, in blocks, with NaN, infinities, ties and seen items in any order."""
+    generator = np.random.default_rng(seed)
+    scores = generator.choice(
+        [*generator.normal(size=generator.choice([9, 5000])), 0.0, -np.inf], (cases, num_items)
+    ).astype(np.float32)
+    scores[generator.random(scores.shape) < generator.choice([0, 0.01])] = np.nan
+    seen = np.unique(generator.integers(0, [cases, num_items], (2 * num_items, 2)), axis=0)
+    rows, items = torch.from_numpy(generator.permutation(seen)).T
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zoo.data.best_items, "_AT_ONCE", 3 * num_items)
+        found = best_unseen(torch.from_numpy(scores), PredictBatch(torch.arange(cases), rows, items), k)
+    scores[np.isnan(scores)] = -np.inf
+    scores[seen[:, 0], seen[:, 1]] = -np.inf
+    expected = -np.sort(-scores, axis=1)[:, :k]
+    assert np.array_equal(found.scores.numpy(), expected)
+    for case, row in enumerate(found.items.tolist()):
+        listed = [item for item in row if item >= 0]
+        assert len(listed) == len({*listed}) == np.isfinite(expected[case]).sum()
+        assert scores[case, listed].tolist() == expected[case, : len(listed)].tolist()
 
 
 def at_rank(rank: int, k: int) -> np.ndarray:

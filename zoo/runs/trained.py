@@ -11,9 +11,9 @@ import torch
 
 from callbacks.recommendation_writer import SCHEMA, table_of
 from zoo.data.batches import PredictBatch
+from zoo.data.best_items import best_unseen
 from zoo.data.evaluation import entries
 from zoo.data.ratings import as_ids, index_of
-from zoo.metrics import best_unseen
 from zoo.nn.rows import SparseRows
 from zoo.recommender import Recommender
 from zoo.run_folder import visible

@@ -20,8 +20,8 @@ import zoo
 from callbacks.recommendation_writer import table_of
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from zoo.data.batches import PredictBatch
+from zoo.data.best_items import best_unseen
 from zoo.data.evaluation import entries
-from zoo.metrics import best_unseen
 from zoo.nn.rows import SparseRows
 from zoo.recommender import Recommender
 from zoo.run_folder import BEST, CONFIG, plain
