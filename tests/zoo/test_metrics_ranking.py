@@ -151,6 +151,11 @@ def test_the_best_of_many_items_are_those_of_a_sort(seed: int, cases: int, k: in
         assert scores[case, listed].tolist() == expected[case, : len(listed)].tolist()
 
 
+def test_the_best_may_be_the_last_columns() -> None:
+    """Which are in no group, as groups are of equal size."""
+    assert recommended([float(item) for item in range(75)], seen=[73], k=1) == [74]
+
+
 def at_rank(rank: int, k: int) -> np.ndarray:
     """Hit rate, NDCG and MRR."""
     return np.array([1, 1 / math.log2(rank + 1), 1 / rank]) if rank <= k else np.zeros(3)
