@@ -130,12 +130,25 @@ METHODS = (
         ),
     ),
     *edits_of(
+        f"{NN}/towers.py",
+        (f"{OF_NN}/test_towers.py",),
+        (
+            "ratings that were left out have a gradient",
+            "bags._replace(weights=F.dropout(bags.weights, self.dropout)), None",
+            "bags._replace(weights=F.dropout(bags.weights, self.dropout)), columns",
+        ),
+    ),
+    *edits_of(
         f"{NN}/lookup.py",
         (f"{OF_NN}/test_lookup.py",),
-        ("gradients of sums forget the weights", "per_sample_weights=weights[order]", "per_sample_weights=weights"),
+        (
+            "gradients of sums forget the weights",
+            "counts.cumsum(0) - counts, weights[order]",
+            "counts.cumsum(0) - counts, weights",
+        ),
         (
             "rows that no sum reads shift the gradient",
-            "torch.bincount(index, minlength=ctx.num_rows)",
+            "torch.bincount(index, minlength=num_rows)",
             "torch.bincount(index)",
         ),
         ("weights that learn lose their gradient", " and not weights.requires_grad", ""),

@@ -64,6 +64,7 @@ class DMF(TwoTowerRecommender):
             loss = F.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum")
             users, items = rows_at(users, person), rows_at(items, column)  # the rows of the batch are its pairs
         else:
-            users, items = self.user_factors(batch.users), self.towers.items(self.target_columns)
-            loss = all_items_loss(self.towers.logits(users, items), self.target_rows.bags(batch.users))
+            observed = self.target_rows.bags(batch.users)
+            users, items = self.towers.user_tower(observed), self.item_factors()
+            loss = all_items_loss(self.towers.logits(users, items), observed)
         return {"loss": loss, "user_factors": users, "item_factors": items}

@@ -87,11 +87,11 @@ class PPGenCDR(TwoTowerRecommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Reconstruction, prediction and alignment; each summed over the batch."""
-        own = self.towers.users(self.target_rows, batch.users)
-        items = self.towers.items(self.target_columns)
+        observed = self.target_rows.bags(batch.users)
+        own, items = self.towers.user_tower(observed), self.item_factors()
         reconstruction, alignment, code, present = self.source_side.losses(self.all_source_rows(batch.users), own)
         profiles = self._profiles(batch.users, own, code, present)
-        prediction = all_items_loss(self.towers.logits(profiles, items), self.target_rows.bags(batch.users))
+        prediction = all_items_loss(self.towers.logits(profiles, items), observed)
         loss = reconstruction + prediction + self.alignment_weight * alignment
         return {"loss": loss, "user_factors": profiles, "item_factors": items}
 

@@ -70,9 +70,8 @@ class PriCDR(TwoTowerRecommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Reconstruction, prediction, alignment and transfer; each summed over the batch."""
-        users = self.towers.users(self.target_rows, batch.users)
-        items = self.towers.items(self.target_columns)
         observed = self.target_rows.bags(batch.users)
+        users, items = self.towers.user_tower(observed), self.item_factors()
         reconstruction, alignment, code, present = self.source_side.losses(self.all_source_rows(batch.users), users)
         loss = all_items_loss(self.towers.logits(users, items), observed)
         loss = loss + reconstruction + self.alignment_weight * alignment

@@ -38,9 +38,13 @@ class TwoTowerRecommender(Recommender):
         """Factors of users (batch,), shape ``(batch, dim)``."""
         return self.towers.users(self.target_rows, users)
 
+    def item_factors(self) -> Tensor:
+        """Factors of all items, shape ``(num_items, dim)``."""
+        return self.towers.all_items(self.target_columns, self.target_rows)
+
     def prepare_scoring(self) -> None:
         """Keep the factors of all items."""
-        self.kept["items"] = self.towers.items(self.target_columns)
+        self.kept["items"] = self.item_factors()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Scaled cosines with given items."""
@@ -52,4 +56,4 @@ class TwoTowerRecommender(Recommender):
         return self.towers.logits(self.user_factors(users), self._item_factors())
 
     def _item_factors(self) -> Tensor:
-        return self.kept["items"] if self.kept else self.towers.items(self.target_columns)
+        return self.kept["items"] if self.kept else self.item_factors()

@@ -38,15 +38,20 @@ class Table(nn.Embedding):
         return rows_at(self.weight, input)
 
 
-def sums_of_rows(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+#: Entries in the order of the rows that they read: the sum that each is in (entries,), with which entry the row begins (rows,), and
+#: the weights (entries,).
+ByRow = tuple[Tensor, Tensor, Tensor]
+
+
+def sums_of_rows(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor, by_row: ByRow | None = None) -> Tensor:
     """Weighted sums of the rows ``index`` (entries,) of a table (rows, width), shape ``(sums, width)``.
 
     The same numbers as `torch.nn.functional.embedding_bag` in its mode ``sum``: ``offsets`` (sums,) say with which entry each sum
     begins, ``weights`` (entries,) are no parameters. On a CPU the gradient of the table is a sum of that kind as well, over the
-    entries in the order of the rows that they read.
+    entries in the order of the rows that they read: ``by_row`` where the caller has them so, else they are sorted.
     """
     if table.device.type == "cpu" and table.requires_grad and not weights.requires_grad:
-        sums: Tensor = _SumsOfRows.apply(table, index, offsets, weights)  # type: ignore[no-untyped-call]
+        sums: Tensor = _SumsOfRows.apply(table, index, offsets, weights, *(by_row or ()))  # type: ignore[no-untyped-call]
         return sums
     return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
 
@@ -55,7 +60,7 @@ class _SumsOfRows(torch.autograd.Function):
     """`sums_of_rows` with its gradient."""
 
     @staticmethod
-    def forward(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    def forward(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor, *by_row: Tensor) -> Tensor:
         """The sums."""
         return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
 
@@ -63,18 +68,21 @@ class _SumsOfRows(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ANN401  torch's context
         """Keep what the gradient is worked out from."""
         table, *entries = inputs
-        ctx.save_for_backward(*entries)
-        ctx.num_rows = len(table)
+        ctx.sorted, ctx.num_rows = len(entries) > 3, len(table)
+        ctx.save_for_backward(*entries[-3:])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """For each row of the table, the gradients of the sums that it is in, by its weights in them."""
-        index, offsets, weights = ctx.saved_tensors
-        order = index.int().argsort(stable=True)
-        sums = torch.repeat_interleave(offsets.diff(append=offsets.new_tensor([len(index)])))
-        counts = torch.bincount(index, minlength=ctx.num_rows)
-        sorted_sums, starts = sums[order], counts.cumsum(0) - counts
-        by_row = F.embedding_bag(
-            sorted_sums, gradient.contiguous(), starts, mode="sum", per_sample_weights=weights[order]
-        )
-        return by_row, None, None, None
+        entries = ctx.saved_tensors
+        sums, starts, weights = entries if ctx.sorted else _by_row(entries, ctx.num_rows)
+        rows = F.embedding_bag(sums, gradient.contiguous(), starts, mode="sum", per_sample_weights=weights)
+        return rows, *[None] * (6 if ctx.sorted else 3)
+
+
+def _by_row(entries: tuple[Tensor, Tensor, Tensor], num_rows: int) -> ByRow:
+    index, offsets, weights = entries
+    order = index.int().argsort(stable=True)
+    sums = torch.repeat_interleave(offsets.diff(append=offsets.new_tensor([len(index)])))
+    counts = torch.bincount(index, minlength=num_rows)
+    return sums[order], counts.cumsum(0) - counts, weights[order]

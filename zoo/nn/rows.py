@@ -27,9 +27,13 @@ class Bags(NamedTuple):
         """Row of each entry, shape ``(entries,)``."""
         return torch.repeat_interleave(self.lengths, output_size=len(self.items))
 
-    def times(self, table: Tensor) -> Tensor:
-        """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there."""
-        return sums_of_rows(table, self.items, self.offsets, self.weights.to(table.dtype))
+    def times(self, table: Tensor, columns: Bags | None = None) -> Tensor:
+        """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there.
+
+        ``columns`` are the same entries column by column, where they are at hand: the gradient of the table is summed by them.
+        """
+        by_row = columns and (columns.items, columns.offsets, columns.weights.to(table.dtype))
+        return sums_of_rows(table, self.items, self.offsets, self.weights.to(table.dtype), by_row)
 
     def dense(self, width: int) -> Tensor:
         """The same rows as a dense matrix, shape ``(batch, width)``."""
@@ -91,6 +95,10 @@ class SparseRows(nn.Module):
             self.num_rows,
         )
 
+    def all_bags(self) -> Bags:
+        """All rows, as they lie here."""
+        return Bags(self.items, self.starts[:-1], self.weights)
+
     def bags(self, index: Tensor) -> Bags:
         """Rows ``index`` (batch,), in any order and as often as wanted.
 
@@ -110,7 +118,7 @@ class SparseRows(nn.Module):
 
     def times(self, table: Tensor) -> Tensor:
         """All rows times a table (width, columns), shape ``(rows, columns)``."""
-        return Bags(self.items, self.starts[:-1], self.weights).times(table.contiguous())
+        return self.all_bags().times(table.contiguous())
 
     def mean(self) -> Tensor:
         """Mean of the rows that have an entry, shape ``(width,)``."""

@@ -44,9 +44,9 @@ class SparseLinear(nn.Module):
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, bags: Bags) -> Tensor:
-        """Shape ``(batch, out_dim)``."""
-        return bags.times(self.weight) + self.bias
+    def forward(self, bags: Bags, columns: Bags | None = None) -> Tensor:
+        """Shape ``(batch, out_dim)``; ``columns`` as `Bags.times` takes them."""
+        return bags.times(self.weight, columns) + self.bias
 
 
 class SparseTower(nn.Module):
@@ -62,11 +62,11 @@ class SparseTower(nn.Module):
         self.first = SparseLinear(in_dim, dims[0])
         self.rest = relu_layers(dims)
 
-    def forward(self, bags: Bags) -> Tensor:
-        """Factors, shape ``(batch, dims[-1])``."""
-        if self.dropout and self.training:
-            bags = bags._replace(weights=F.dropout(bags.weights, self.dropout))
-        out: Tensor = self.rest(self.first(bags))
+    def forward(self, bags: Bags, columns: Bags | None = None) -> Tensor:
+        """Factors, shape ``(batch, dims[-1])``; ``columns`` as `Bags.times` takes them."""
+        if self.dropout and self.training:  # then the entries are no longer those of the columns
+            bags, columns = bags._replace(weights=F.dropout(bags.weights, self.dropout)), None
+        out: Tensor = self.rest(self.first(bags, columns))
         return out
 
 
@@ -98,11 +98,14 @@ class TwoTowers(nn.Module):
         factors: Tensor = self.user_tower(rows.bags(index))
         return factors
 
-    def items(self, columns: SparseRows, index: Tensor | None = None) -> Tensor:
-        """Factors of items ``index`` (batch,), by default of all, shape ``(batch, dims[-1])``."""
-        if index is None:
-            index = torch.arange(columns.num_rows, device=columns.starts.device)
+    def items(self, columns: SparseRows, index: Tensor) -> Tensor:
+        """Factors of items ``index`` (batch,), shape ``(batch, dims[-1])``."""
         factors: Tensor = self.item_tower(columns.bags(index))
+        return factors
+
+    def all_items(self, columns: SparseRows, rows: SparseRows) -> Tensor:
+        """Factors of all items, shape ``(items, dims[-1])``; ``rows`` are the same ratings by user, as gradients are summed."""
+        factors: Tensor = self.item_tower(columns.all_bags(), rows.all_bags())
         return factors
 
     def logits(self, users: Tensor, items: Tensor) -> Tensor:

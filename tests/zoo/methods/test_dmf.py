@@ -42,7 +42,7 @@ def test_all_items_are_learned_from_as_on_the_dense_matrix() -> None:
     users = torch.tensor([5, 0, 119])
     logits = 3 * F.cosine_similarity(
         method.towers.users(method.target_rows, users)[:, None],
-        method.towers.items(method.target_columns)[None],
+        method.item_factors()[None],
         dim=-1,
     )
     dense = F.binary_cross_entropy_with_logits(logits, method.target_rows.dense(users), reduction="sum")

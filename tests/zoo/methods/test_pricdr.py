@@ -79,7 +79,7 @@ def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) 
     assert len(set(zip(*(present.tolist() for _, present in rows.values()), strict=True))) == 3
     with torch.no_grad():
         target = method.towers.users(method.target_rows, users)
-        logits = method.towers.logits(target, method.towers.items(method.target_columns))
+        logits = method.towers.logits(target, method.item_factors())
         expected = float(all_items_loss(logits, method.target_rows.bags(users)))
         total, count = torch.zeros_like(target), torch.zeros(len(users), 1)
         for name, (source, present) in rows.items():

@@ -1,5 +1,6 @@
 """Towers on sparse rows against ordinary layers on dense ones."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -37,6 +38,20 @@ def test_dropout_only_while_training() -> None:
     assert not torch.equal(tower(bags), tower(bags))
     tower.eval()
     assert torch.equal(tower(bags), tower(bags))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_factors_of_all_items_learn_as_those_of_every_item_by_its_number(dropout: float) -> None:
+    """To the bit: gradients are summed over the same ratings in the same order, those that dropout has left over."""
+    ratings = some_ratings()
+    rows, columns = SparseRows.of(ratings), SparseRows.of(ratings.transpose())
+    towers = TwoTowers(9, 7, (5, 3), scale=1.0, input_dropout=0.0, item_dropout=dropout)
+    learned = []
+    for factors in (lambda: towers.all_items(columns, rows), lambda: towers.items(columns, torch.arange(7))):
+        torch.manual_seed(0)
+        found = factors()
+        learned.append([found, *torch.autograd.grad(found.square().sum(), [*towers.item_tower.parameters()])])
+    assert all(map(torch.equal, *learned))
 
 
 def test_logits_are_scaled_cosines() -> None:
