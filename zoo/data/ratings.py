@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,16 @@ ROOM = 2**30
 
 def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     """Gives ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are one id, an empty one is refused."""
-    values = ids.to_list() if isinstance(ids, pl.Series) else ids
-    values = values if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
-    _refuse_wide(values)
+    if isinstance(ids, pl.Series):
+        ids = ids.cast(pl.String) if ids.dtype in (pl.Categorical, pl.Enum) else ids
+        lengths = ids.drop_nulls().str.len_chars().to_numpy() if ids.dtype == pl.String else np.zeros(0)
+        _refuse_wide(len(ids), lengths)
+        values: Any = ids.to_list()
+    elif isinstance(ids, np.ndarray):  # its room is taken already
+        values = ids
+    else:
+        values = list(ids)  # type: ignore[arg-type]
+        _refuse_wide(len(values), np.array([len(name) for name in values if isinstance(name, str)]))
     array = np.asarray(values)
     if array.size == 0:
         return np.zeros(0, dtype=np.str_)
@@ -41,18 +48,16 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     return array
 
 
-def _refuse_wide(values: npt.NDArray[np.generic] | Sequence[object]) -> None:
+def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
     """Refuse ids of which one is so long that an array of them, as wide as the longest, takes more than they are worth.
 
-    Such an array takes four bytes a character. It may take `ROOM` bytes, or sixteen times as many as the ids have characters.
+    Such an array takes four bytes a character. It may take `ROOM` bytes, or sixteen times as many as the ids have characters;
+    ``lengths`` are those of the ids that are strings.
     """
-    if isinstance(values, np.ndarray):  # its room is taken already
-        return
-    lengths = [len(name) for name in values if isinstance(name, str)]
-    longest = max(lengths, default=0)
-    if (size := 4 * longest * len(values)) > max(ROOM, 16 * sum(lengths)):
+    longest, characters = int(lengths.max(initial=0)), int(lengths.sum())
+    if (size := 4 * longest * count) > max(ROOM, 16 * characters):
         raise ValueError(
-            f"The longest of {len(values):,} ids has {longest:,} characters and the mean {sum(lengths) / len(lengths):.1f}: an "
+            f"The longest of {count:,} ids has {longest:,} characters and the mean {characters / len(lengths):.1f}: an "
             f"array of them takes {size / 2**20:,.0f} MiB. Give the long ones shorter names."
         )
 

@@ -1,5 +1,6 @@
 """The matrix of one domain: ids, rows for embedding_bag, refusals."""
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 
 import numpy as np
@@ -192,12 +193,15 @@ def test_what_is_no_id_has_nothing_made_of_it(values: list[object]) -> None:
     assert of_each(pl.Series([12, 7], dtype=pl.UInt8), lambda ids: ids).tolist() == ["12", "7"]
 
 
-def test_one_long_id_does_not_make_all_of_them_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [list, pl.Series, lambda ids: pl.Series(ids, dtype=pl.Categorical())])
+def test_one_long_id_does_not_make_all_of_them_wide(
+    monkeypatch: pytest.MonkeyPatch, kind: Callable[[list[str]], list[str] | pl.Series]
+) -> None:
     monkeypatch.setattr(zoo.data.ratings, "ROOM", 1000)
     few = ["a"] * 9 + ["b" * 25]
-    assert as_ids(few).dtype == "<U25"  # 1000 bytes
+    assert as_ids(kind(few)).dtype == "<U25"  # 1000 bytes
     with pytest.raises(
         ValueError, match=r"The longest of 10 ids has 26 characters and the mean 3\.5: an array of them takes"
     ):
-        as_ids([*few[:9], "b" * 26])
-    assert len(as_ids(["b" * 100] * 100)) == 100, "of one length they are worth it"
+        as_ids(kind([*few[:9], "b" * 26]))
+    assert len(as_ids(kind(["b" * 100] * 100))) == 100, "of one length they are worth it"
