@@ -54,9 +54,8 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         values = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices else action.dest.upper())
         value = f" {values}" if action.option_strings and action.nargs != 0 else ""
         needed = "; needed" if action.required and action.option_strings else ""
-        # The number of cores is that of the machine which writes the page.
-        said = (action.help or "").replace("%(default)s", "" if action.dest == "processes" else str(action.default))
-        yield f"`{shown}{value}`".replace("\\|", "\\|"), cell(said.replace(", )", ")")) + needed
+        said = (action.help or "").replace("%(default)s", str(action.default))
+        yield f"`{shown}{value}`".replace("\\|", "\\|"), cell(said) + needed
 
 
 def commands_below(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:

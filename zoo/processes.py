@@ -1,4 +1,4 @@
-"""Processes: which one this is, on which machine, and whether another of this machine is known to have ended."""
+"""Processes: which one this is, on which machine, how many cores it may use, and whether another one is known to have ended."""
 
 import hashlib
 import os
@@ -21,6 +21,11 @@ def machine() -> str:
     except OSError:
         return ""
     return hashlib.sha256(f"{platform.node()} {boot} {space}".encode()).hexdigest()[:8]
+
+
+def cores() -> int:
+    """Cores that this process may use: a job of a cluster often has few of its machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def has_ended(of: str, number: int) -> bool:

@@ -29,6 +29,20 @@ PROCESSES = (
         ("every process has the same negatives and pairs", 'Share(asked["rank"], ', "Share(0, "),
     ),
     *edits_of(
+        "zoo/processes.py",
+        ("tests/zoo/test_processes.py",),
+        (
+            "a job takes every core of its machine",
+            "len(os.sched_getaffinity(0)) if hasattr",
+            "os.cpu_count() or 1 if hasattr",
+        ),
+    ),
+    *edits_of(
+        "zoo/commands/benchmark/command.py",
+        ("tests/zoo/commands/benchmark/test_command.py",),
+        ("each cell has all threads", "cores() // processes", "cores()"),
+    ),
+    *edits_of(
         "zoo/commands/benchmark/fit.py",
         ("tests/zoo/commands/benchmark/test_cell.py",),
         ("a cell starts the whole benchmark again", '"--trainer.devices", "1", ', ""),

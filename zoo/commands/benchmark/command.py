@@ -2,7 +2,6 @@
 
 import fnmatch
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from zoo.commands.benchmark.grid import Benchmark, BenchmarkError
 from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.lease import LEASES, at_work
 from zoo.commands.benchmark.runner import Outcome, run_cells
+from zoo.processes import cores
 from zoo.run_folder import refusal, visible, write_json
 from zoo.wording import count_of
 
@@ -33,10 +33,11 @@ def parser() -> Arguments:
         "several times at once, on one machine or on several that share the folder, it divides the cells.",
         epilog="Then: python -m zoo report RUNS --out report/",
     )
-    option, cores = made.add_argument, os.cpu_count() or 1
+    option = made.add_argument
     option("--config", type=Path, required=True, help="the grid, such as configs/benchmarks/smoke.yaml")
     option("--runs", type=Path, help="folder of the runs (default: runs/benchmarks/<name of the config>)")
-    option("--processes", type=int, default=cores, help="cells at a time (default: one for each core, %(default)s)")
+    together = "cells at a time (default: one for each core that the command may use)"
+    option("--processes", type=int, default=cores(), help=together)
     matching = "run only cells whose name matches, such as 'music/pricdr*/seed-0'"
     option("--only", default="*", metavar="PATTERN", help=matching)
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
@@ -131,7 +132,7 @@ def run(
     todo: Sequence[Cell], count: int, estimate: Estimate, processes: int, console: Console, keep_checkpoints: bool
 ) -> list[Outcome]:
     """Run cells with a progress bar and a line for each that ends; gives the failed ones."""
-    threads = max(1, (os.cpu_count() or 1) // processes)
+    threads = max(1, cores() // processes)
     left = list(todo)
     columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:

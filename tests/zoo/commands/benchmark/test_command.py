@@ -102,6 +102,22 @@ def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pyte
         run("--config", "bench.yaml")
 
 
+@pytest.mark.parametrize(("asked", "expected"), [([], (6, 1)), (["--processes", "2"], (2, 3))])
+def test_cells_share_the_cores_that_the_command_may_use(
+    place: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], expected: tuple[int, int]
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def seeing(cells: object, processes: int, threads: int, *_: object, **__: object) -> list[object]:
+        seen.append((processes, threads))
+        return []
+
+    monkeypatch.setattr(command, "cores", lambda: 6)
+    monkeypatch.setattr(command, "run_cells", seeing)
+    command.main(["--config", "bench.yaml", *asked])
+    assert seen == [expected], "so many cells at a time, with so many threads each"
+
+
 def test_a_dry_run_knows_nothing_before_the_first_cell(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(place.rglob("*"))
     run("--config", "bench.yaml", "--dry-run")
