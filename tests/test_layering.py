@@ -262,7 +262,7 @@ def test_pytest_is_for_who_tests() -> None:
             assert room == "zoo.testing" or not {name for name in imported(file) if inside(name, {"zoo.testing"})}, file
 
 
-@pytest.mark.parametrize("library", ["torch_geometric", "wandb", "opacus", "cryptography", "tenseal"])
+@pytest.mark.parametrize("library", ["torch_geometric", "wandb", "opacus", "cryptography", "tenseal", "submitit"])
 def test_a_library_for_few_is_imported_where_it_is_used_and_nowhere_else(library: str) -> None:
     homes = {
         "torch_geometric": {"zoo/nn/ego_graph.py", "zoo/nn/light_graph.py"},
@@ -270,6 +270,7 @@ def test_a_library_for_few_is_imported_where_it_is_used_and_nowhere_else(library
         "opacus": {"zoo/privacy/training/user_norms.py"},
         "cryptography": {"zoo/release/signature.py"},
         "tenseal": {"zoo/privacy/encryption/ckks.py"},
+        "submitit": {"zoo/commands/benchmark/cluster.py"},
     }[library]
     found = {
         str(file.relative_to(ROOT))

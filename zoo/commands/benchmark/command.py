@@ -1,7 +1,9 @@
 """``python -m zoo benchmark``: a grid of experiments, run in parallel and by several machines, resumable after a kill."""
 
+import argparse
 import fnmatch
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from rich.table import Table
 
 from zoo.commands.arguments import Arguments
 from zoo.commands.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
+from zoo.commands.benchmark.cluster import CLUSTERS, COMMON, JOBS, Cluster, cluster_of, words_of
 from zoo.commands.benchmark.estimate import Estimate, duration
 from zoo.commands.benchmark.grid import Benchmark, BenchmarkError
 from zoo.commands.benchmark.grid_file import read_benchmark
@@ -36,12 +39,23 @@ def parser() -> Arguments:
     option = made.add_argument
     option("--config", type=Path, required=True, help="the grid, such as configs/benchmarks/smoke.yaml")
     option("--runs", type=Path, help="folder of the runs (default: runs/benchmarks/<name of the config>)")
-    together = "cells at a time (default: one for each core that the command may use)"
-    option("--processes", type=int, default=cores(), help=together)
+    together = "cells at a time (default: one for each core that the command may use; in a job one for each CPU)"
+    option("--processes", type=int, help=together)
     matching = "run only cells whose name matches, such as 'music/pricdr*/seed-0'"
     option("--only", default="*", metavar="PATTERN", help=matching)
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
     option("--dry-run", action="store_true", help="list the cells and the time they may take; run nothing")
+    where = "submit jobs that divide the cells, to SLURM or as processes of this machine, and end; needs submitit"
+    option("--cluster", choices=CLUSTERS, help=where)
+    option("--jobs", type=int, metavar="N", help="how many jobs at most; no more than the cells need are submitted")
+    option(
+        "--cluster-options",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"what each job asks for, by submitit's names: {', '.join(COMMON)} and others (default: a day and one CPU)",
+    )
     return made
 
 
@@ -50,20 +64,23 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     console = Console()
     try:
+        cluster = cluster_of(options)
         benchmark = read_benchmark(options.config)
         root = options.runs or Path("runs/benchmarks") / options.config.stem
         cells = chosen(cells_of(benchmark, root), options.only)
-        if options.processes < 1:
-            raise BenchmarkError(f"--processes must be at least 1, got {options.processes}.")
+        processes = at_a_time(options, cluster)
         estimate = Estimate(cells, options.config.stem)
         if options.dry_run:
-            console.print(cell_table(benchmark, cells, estimate, options.processes))
+            console.print(cell_table(benchmark, cells, estimate, processes * (cluster.jobs if cluster else 1)))
             return
         todo = [cell for cell in cells if cell.finished() is None]
         if todo:
             check_all(todo, console)
         keep(benchmark, options.config, root)
-        failed = run(todo, len(cells), estimate, options.processes, console, options.keep_checkpoints)
+        if todo and cluster:
+            submit(cluster, options, root, len(todo), processes, console)
+            return
+        failed = run(todo, len(cells), estimate, processes, console, options.keep_checkpoints)
     except (BenchmarkError, OSError) as error:
         sys.exit(refusal(error))
     except KeyboardInterrupt:
@@ -73,6 +90,32 @@ def main(arguments: Sequence[str]) -> None:
         console.print(failure_table(failed))
         sys.exit(1)
     console.print(f"Report: python -m zoo report {_shown(root)} --out report/", soft_wrap=True)
+
+
+def at_a_time(options: argparse.Namespace, cluster: Cluster | None) -> int:
+    """Cells at a time of this command, or of each job; less than one is refused."""
+    if options.processes is None:
+        return cluster.cpus if cluster else cores()
+    if options.processes < 1:
+        raise BenchmarkError(f"--processes must be at least 1, got {options.processes}.")
+    processes: int = options.processes
+    return processes
+
+
+def submit(
+    cluster: Cluster, options: argparse.Namespace, root: Path, cells: int, processes: int, console: Console
+) -> None:
+    """Submit the jobs, and say which they are, where they speak, and how they are watched."""
+    words = words_of(options, root, processes)
+    jobs = cluster.submit(words, root / JOBS, cells, processes)
+    watch = shlex.join(["python", *words[words.index("-m") :], "--dry-run"])
+    share = f"{count_of(cells, 'cell')}, {processes} at a time in each"
+    for line in (
+        f"{count_of(len(jobs), 'job')} on {cluster.name} for {share}: {', '.join(jobs)}",
+        f"Their logs: {root / JOBS}/<job>_0_log.out",
+        f"What is finished: {watch}",
+    ):
+        console.print(_shown(line), highlight=False, soft_wrap=True)
 
 
 def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
