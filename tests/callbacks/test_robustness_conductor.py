@@ -113,7 +113,7 @@ def test_training_with_it_decorrelates() -> None:
         method, data = DMF(dims=(32, 16), lr=5e-3), Synthetic(num_users=120, num_items=60, batch_size=30, seed=0)
         trainer(*callbacks, epochs=8, limit_val_batches=0).fit(method, datamodule=data)
         users = method.towers.users(method.target_rows, torch.arange(120))
-        items = method.towers.items(method.target_columns)
+        items = method.item_factors()
         found.append([mean_squared_correlation(factors) for factors in (users, items)])
     without, with_it = found
     assert with_it[0] < without[0] / 3
