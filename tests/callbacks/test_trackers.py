@@ -140,7 +140,8 @@ def test_a_sweep_runs_what_its_agent_would(cli: Callable[..., ZooCLI], tmp_path:
     """The command that an agent makes: the words of the file, with each parameter in the place of ``${args}``."""
     sweep = yaml.safe_load((ROOT / "configs" / "sweeps" / "pricdr.yaml").read_text())
     assert sweep["metric"] == {"name": "val/ndcg@10", "goal": "maximize"}
-    assert sweep["command"][:4] == ["${env}", "${interpreter}", "-m", "zoo"]
+    assert sweep["program"] == "zoo", "an agent has no command of a sweep without a program"
+    assert sweep["command"][:4] == ["${env}", "${interpreter}", "-m", "${program}"]
     released = cli("fit", *PROJECTED).trainer.log_dir
     words = [str(ROOT / word) if word.startswith("configs/") else word for word in sweep["command"][4:-1]]
     words = [str(Path(str(released)) / "releases" / "book") if word == "releases/book" else word for word in words]
