@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import matplotlib.image
-import numpy as np
 import polars as pl
 import torch
 import yaml
@@ -24,6 +21,7 @@ from zoo.data.best_items import best_unseen
 from zoo.data.evaluation import entries
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.run_folder import BEST, CONFIG, METRICS, folder_of_run
+from zoo.trackers import markdown, pixels
 
 Artifact = Literal["checkpoint", "releases"]
 #: Facts of ``metrics.json`` that are numbers of the run and not of its ranking.
@@ -141,8 +139,7 @@ def log_figure(logger: Logger, path: Path, step: int) -> None:
     if isinstance(logger, WandbLogger):
         logger.log_image(path.stem, [str(path)])
     elif isinstance(logger, TensorBoardLogger):
-        pixels = np.asarray(matplotlib.image.imread(path))[..., :3]
-        logger.experiment.add_image(path.stem, pixels, step, dataformats="HWC")
+        logger.experiment.add_image(path.stem, pixels(path.read_bytes()), step, dataformats="HWC")
 
 
 def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int) -> None:
@@ -150,10 +147,4 @@ def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int) -> None
     if isinstance(logger, WandbLogger):
         logger.log_table(name, columns=table.columns, data=[list(row) for row in table.rows()])
     elif isinstance(logger, TensorBoardLogger):
-        logger.experiment.add_text(name, _markdown(table.columns, table.rows()), step)
-
-
-def _markdown(columns: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> str:
-    head = list(columns)
-    lines = [head, ["---"] * len(head), *(map(str, row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        logger.experiment.add_text(name, markdown(table), step)

@@ -18,6 +18,7 @@ ROOMS: dict[str, set[str]] = {
     "zoo.processes": set(),
     "zoo.freed_memory": set(),
     "zoo.run_folder": {"zoo.processes"},
+    "zoo.trackers": {"zoo.run_folder"},
     "zoo.nn": set(),
     "zoo.federated": set(),
     "zoo.data": {"zoo.nn"},
@@ -83,6 +84,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.recommender",
         "zoo.target_data",
         "zoo.run_folder",
+        "zoo.trackers",
         "zoo.wording",
     },
     "zoo.runs": {
@@ -131,6 +133,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.release",
         "zoo.run_folder",
         "zoo.runs",
+        "zoo.trackers",
         "zoo.wording",
     },
     "zoo.report": {
@@ -141,6 +144,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.privacy.record",
         "zoo.privacy.spending",
         "zoo.run_folder",
+        "zoo.trackers",
         "zoo.wording",
     },
 }
@@ -162,6 +166,7 @@ NO_TORCH = [
 NO_LIGHTNING = (
     "zoo.processes",
     "zoo.run_folder",
+    "zoo.trackers",
     "zoo.metrics",
     "zoo.nn",
     "zoo.federated",
@@ -266,7 +271,7 @@ def test_pytest_is_for_who_tests() -> None:
 def test_a_library_for_few_is_imported_where_it_is_used_and_nowhere_else(library: str) -> None:
     homes = {
         "torch_geometric": {"zoo/nn/ego_graph.py", "zoo/nn/light_graph.py"},
-        "wandb": {"callbacks/trackers.py"},
+        "wandb": {"callbacks/trackers.py", "zoo/trackers.py"},
         "opacus": {"zoo/privacy/training/user_norms.py"},
         "cryptography": {"zoo/release/signature.py"},
         "tenseal": {"zoo/privacy/encryption/ckks.py"},

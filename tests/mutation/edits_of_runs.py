@@ -335,6 +335,56 @@ RUNS = (
         ("rows below the baseline are counted above", "sum(gain.users.difference > 0 for gain in sure)", "len(sure)"),
     ),
     *edits_of(
+        f"{REPORT}/figures.py",
+        (f"{OF_REPORT}/test_figures.py",),
+        ("a PNG has the size of an SVG's points", 'format="png", dpi=DPI)', 'format="png", dpi=72)'),
+    ),
+    *edits_of(
+        f"{REPORT}/tracked.py",
+        (f"{OF_REPORT}/test_tracked.py",),
+        (
+            "a row without a guarantee has an empty epsilon",
+            '"epsilon": line.epsilon,',
+            '"epsilon": line.epsilon or 0.0,',
+        ),
+        (
+            "what is conditional is told as proved",
+            '"guarantee": line.standing,',
+            '"guarantee": "proved" if kind else "none",',
+        ),
+        ("conditions are left out", "list(line.conditions) if kind else []", "[]"),
+        ("numbers are told as words", "infer_schema_length=None", "infer_schema_length=0"),
+    ),
+    *edits_of(
+        f"{REPORT}/command.py",
+        (f"{OF_REPORT}/test_tracked.py",),
+        ("a tracker is asked once all is computed", "            check(options.tracker)\n", "            pass\n"),
+        (
+            "a tracker is told unasked",
+            "    if options.tracker:\n        _track(options.tracker",
+            "    if True:\n        _track('wandb'",
+        ),
+    ),
+    *edits_of(
+        "zoo/trackers.py",
+        ("tests/zoo/test_trackers.py",),
+        ("a key is asked for offline", "settings.mode in WITHOUT_KEY or", "settings.mode in () or"),
+        ("no key is as good as one", "in WITHOUT_KEY or wandb.login(prompt=False)", "in WITHOUT_KEY or True"),
+        ("whatever goes wrong is W&B's", 'startswith("wandb."):', 'startswith(""):'),
+        (
+            "a report of before is written over",
+            'if not (folder := runs / f"version_{number}").exists()',
+            'if (folder := runs / f"version_{number}")',
+        ),
+        (
+            "a run is left half told",
+            "with whole_folder(place) as temporary, SummaryWriter(str(temporary)) as writer:",
+            "with SummaryWriter(str(place)) as writer:",
+        ),
+        ("colours are dark", "* 255).astype", "* 25).astype"),
+        ("a bar in a name is a column", '.replace("|", "\\\\|")', ""),
+    ),
+    *edits_of(
         f"{REPORT}/papers.py",
         (f"{OF_REPORT}/test_papers.py",),
         (

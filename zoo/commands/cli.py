@@ -32,6 +32,7 @@ from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 from zoo.runs.together import LostProcessError, ending_together, is_first, let_the_first_speak
 from zoo.target_data import ReleaseMismatchError
+from zoo.trackers import PROJECT, refused_by_wandb
 from zoo.wording import count_of
 
 #: What ends with its message.
@@ -123,7 +124,7 @@ class ZooCLI(LightningCLI):
     datamodule: CrossDomainDataModule
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401  LightningCLI's own
-        os.environ.setdefault("WANDB_PROJECT", "cdr-zoo")  # what Lightning would call lightning_logs
+        os.environ.setdefault("WANDB_PROJECT", PROJECT)  # what Lightning would call lightning_logs
         defaults: dict[str, Any] = {
             "model_class": Recommender,
             "datamodule_class": CrossDomainDataModule,
@@ -398,6 +399,6 @@ def main() -> None:
 
 def in_a_sentence(error: Exception) -> str:
     """What is said of an error that somebody can do something about; nothing of a slip of ours, which has a traceback."""
-    if type(error).__module__.startswith("wandb."):
-        return f"W&B: {refusal(error)} Without an account: WANDB_MODE=offline, or leave the logger out."
+    if said := refused_by_wandb(error, "the logger"):
+        return said
     return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error)) or of_memory(error)

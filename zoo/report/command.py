@@ -6,11 +6,17 @@ What the command needs is imported when it runs: ``--help`` and a refusal of its
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from zoo.commands.arguments import Arguments
 from zoo.run_folder import CONFIG, refusal, visible
+from zoo.trackers import TRACKERS, TrackerError, check, tell
+
+if TYPE_CHECKING:
+    from zoo.report.results import Results
+    from zoo.report.written import Written
 
 
 def parser() -> Arguments:
@@ -38,6 +44,12 @@ def parser() -> Arguments:
         help="of a benchmark this task alone; may be given several times (default: all)",
     )
     option("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
+    option(
+        "--tracker",
+        choices=TRACKERS,
+        help="also tell this tracker, as a run of its own in the project cdr-zoo: figures, results.csv and gains.csv, and what "
+        "each row guarantees; W&B without an account: WANDB_MODE=offline",
+    )
     return made
 
 
@@ -50,6 +62,8 @@ def main(arguments: Sequence[str]) -> None:
 
     console = Console()
     try:
+        if options.tracker:
+            check(options.tracker)
         with console.status("Reading runs and testing differences ..."):
             one = len(options.runs) == 1 and not (options.runs[0] / CONFIG).is_file()
             results = read_results(options.runs[0]) if one else read_run_folders(options.runs)
@@ -58,12 +72,33 @@ def main(arguments: Sequence[str]) -> None:
             if options.baseline is not None:
                 results = results.held_against(options.baseline)
             written = write_report(results, options.out, options.task)
+    except TrackerError as error:
+        sys.exit(visible(str(error)))
     except (ResultsError, OSError) as error:
         sys.exit(refusal(error))
-    for path in written:
+    for path in written.paths:
         print(visible(str(path)))
+    _say(results, console)
+    if options.tracker:
+        _track(options.tracker, results, written)
+
+
+def _say(results: "Results", console: Console) -> None:
+    """What is not finished, what is missing, and what stands apart."""
     if results.finished < results.cells:
         console.print(f"{results.finished} of {results.cells} cells are finished; the report says so.")
     about = [results.benchmark["about"]] if results.folders and results.benchmark["about"] else []
     for said in (*about, *results.apart.values()):
         console.print(visible(said), markup=False, soft_wrap=True)
+
+
+def _track(tracker: str, results: "Results", written: "Written") -> None:
+    """Tell a tracker; what it refuses is said, and the report stays."""
+    from zoo.report.tracked import told
+
+    try:
+        print(visible(tell(tracker, told(results, written))))
+    except TrackerError as error:
+        sys.exit(f"The report is written, and no tracker was told of it. {visible(str(error))}")
+    except OSError as error:
+        sys.exit(f"The report is written, and no tracker was told of it. {refusal(error)}")

@@ -1,8 +1,9 @@
-"""Privacy-utility curves, as SVG that is the same for the same runs."""
+"""Figures of a report: SVG that is the same for the same runs, or PNG; and privacy-utility curves."""
 
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
@@ -27,9 +28,31 @@ REFERENCES = {
 }
 #: And the row that all others are held against.
 BASELINE_STYLE = ("0.35", "--")
+#: Dots per inch of a PNG.
+DPI = 150
 
 
-def curves(results: Results, task: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class Picture:
+    """A figure as SVG, and as PNG for who can show no other."""
+
+    svg: str
+    figure: Figure = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, figure: Figure) -> "Picture":
+        """Draw the SVG now: each drawing may move the layout a little, and the first is the one that is always made."""
+        return cls(svg_of(figure), figure)
+
+    @mpl.rc_context({"text.parse_math": False, "font.family": "sans-serif"})  # names are no formulas
+    def png(self) -> bytes:
+        """The same as PNG."""
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png", dpi=DPI)
+        return file.getvalue()
+
+
+def curves(results: Results, task: str) -> dict[str, Picture]:
     """One figure for each kind of guarantee on a task, NDCG@10 against epsilon, by a name for its file."""
     groups: dict[GuaranteeKind, list[Line]] = {}
     for line in results.lines[task]:
@@ -42,7 +65,7 @@ def curves(results: Results, task: str) -> dict[str, str]:
 
 
 @mpl.rc_context({"text.parse_math": False})  # names are no formulas
-def _curve(results: Results, task: str, guarantee: GuaranteeKind, lines: Sequence[Line]) -> str:
+def _curve(results: Results, task: str, guarantee: GuaranteeKind, lines: Sequence[Line]) -> Picture:
     rankings = [ranking for ranking in RANKINGS if all(line.has(ranking) for line in lines)]
     figure = Figure(figsize=(5.2 * len(rankings), 3.8), layout="constrained")
     for axes, ranking in zip(figure.subplots(1, len(rankings), squeeze=False)[0], rankings, strict=True):
@@ -51,7 +74,7 @@ def _curve(results: Results, task: str, guarantee: GuaranteeKind, lines: Sequenc
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     figure.suptitle(f"{visible(results.benchmark['tasks'][task]['title'])}: {guarantee}", fontsize=10)
-    return svg_of(figure)
+    return Picture.of(figure)
 
 
 def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> None:

@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from zoo.commands.benchmark.grid import slug
-from zoo.report.figures import COLOURS, shown, svg_of
+from zoo.report.figures import COLOURS, Picture, shown
 from zoo.report.leaderboard import ranked
 from zoo.report.results import DECIDING, Line, Results
 
@@ -30,8 +30,8 @@ def validated(folder: Path) -> dict[int, float]:
     return {epoch: value for epoch, value in found.items() if math.isfinite(value)}
 
 
-def learning_curves(results: Results, task: str, ranking: str) -> dict[str, str]:
-    """One figure of a task's best rows that were validated in more than one epoch, as SVG by a name for its file."""
+def learning_curves(results: Results, task: str, ranking: str) -> dict[str, Picture]:
+    """One figure of a task's best rows that were validated in more than one epoch, by a name for its file."""
     drawn: list[tuple[Line, list[dict[int, float]]]] = []
     for line in ranked(results, task, ranking):
         found = [epochs for run in line.runs if len(epochs := validated(run.folder)) > 1]
@@ -41,7 +41,7 @@ def learning_curves(results: Results, task: str, ranking: str) -> dict[str, str]
 
 
 @mpl.rc_context({"text.parse_math": False})  # names are no formulas
-def _figure(results: Results, task: str, drawn: list[tuple[Line, list[dict[int, float]]]]) -> str:
+def _figure(results: Results, task: str, drawn: list[tuple[Line, list[dict[int, float]]]]) -> Picture:
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
     for number, ((line, found), colour) in enumerate(zip(drawn, cycle(COLOURS), strict=False)):
@@ -56,4 +56,4 @@ def _figure(results: Results, task: str, drawn: list[tuple[Line, list[dict[int, 
     axes.set_title(shown(results.benchmark["tasks"][task]["title"]), fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    return svg_of(figure)
+    return Picture.of(figure)

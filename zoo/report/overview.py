@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from zoo.privacy.record.record import rounded_up
-from zoo.report.figures import COLOURS, shown, svg_of
+from zoo.report.figures import COLOURS, Picture, shown
 from zoo.report.gains import NOISE, Gain
 from zoo.report.leaderboard import ranked
 from zoo.report.results import DECIDING, RANKINGS, Line, Results
@@ -116,8 +116,8 @@ def _of_tasks(results: Results, found: Sequence[Gain], against: str) -> list[Gai
 
 
 @mpl.rc_context({"text.parse_math": False})  # names are no formulas
-def overview(results: Results) -> str:
-    """NDCG@10 of the best rows of every task with its spread over seeds, with and without a guarantee, as SVG."""
+def overview(results: Results) -> Picture:
+    """NDCG@10 of the best rows of every task with its spread over seeds, with and without a guarantee."""
     tasks = list(results.lines)[:TASKS]
     rows = {task: _drawn(results, task) for task in tasks}
     columns = min(2, len(tasks))
@@ -131,7 +131,7 @@ def overview(results: Results) -> str:
             axes.axis("off")
         else:
             _draw(axes, results, task, rows[task])
-    return svg_of(figure)
+    return Picture.of(figure)
 
 
 def _drawn(results: Results, task: str) -> list[Line]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from zoo.commands.benchmark.grid import slug
 from zoo.report import tables
-from zoo.report.figures import curves
+from zoo.report.figures import Picture, curves
 from zoo.report.gains import CLAIMED, Gain
 from zoo.report.leaderboard import leaderboards, pair_table
 from zoo.report.learning import learning_curves
@@ -27,11 +27,11 @@ from zoo.wording import count_of
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its figures as SVG by name, what they show, and its tables."""
+    """A heading with its figures by name, what they show, and its tables."""
 
     title: str
     tables: list[Table] = field(default_factory=list)
-    figures: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, Picture] = field(default_factory=dict)
     shows: str = "NDCG@10 against epsilon"
 
 

@@ -2,10 +2,12 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.commands.benchmark.grid import slug
 from zoo.report.attention import attention_rows
+from zoo.report.figures import Picture
 from zoo.report.files import attention_csv, gains_csv, negative_transfer_csv, results_csv, seeds_csv
 from zoo.report.gains import gains
 from zoo.report.negative_transfer import transfers
@@ -16,6 +18,20 @@ from zoo.run_folder import write_together
 
 #: Written by hand, put at the top of the page.
 NOTES = "notes.md"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report that was written."""
+
+    folder: Path
+    files: dict[str, str]  # their texts by name, the pages last
+    pictures: dict[str, Picture]  # by the names of their files without an ending
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the files are."""
+        return [self.folder / file for file in self.files]
 
 
 def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str]:
@@ -33,8 +49,8 @@ def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str
     return [*ran, f"python -m zoo report runs/benchmarks/{name}{chosen}{other} {where}"]
 
 
-def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[Path]:
-    """Write every file of the report, and give them, the pages last; each is whole or not there. `tasks` are those asked for."""
+def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Written:
+    """Write every file of the report; each is whole or not there. `tasks` are those asked for."""
     found, moved = gains(results), transfers(results)
     notes = out / NOTES
     values = context(
@@ -49,10 +65,11 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> list
         files["negative_transfer.csv"] = negative_transfer_csv(moved)
     if weighed := attention_rows(results):
         files["attention.csv"] = attention_csv(weighed)
-    files["overview.svg"] = values["overview"]
+    pictures: dict[str, Picture] = {"overview": values["overview"]}
     for chapter in values["chapters"]:
         for section in chapter.sections:
-            files |= {f"{figure}.svg": svg for figure, svg in section.figures.items()}
+            pictures |= section.figures
+    files |= {f"{name}.svg": picture.svg for name, picture in pictures.items()}
     files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
     write_together(out, files, last="README.md")
-    return [out / file for file in files]
+    return Written(out, files, pictures)

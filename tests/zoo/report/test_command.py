@@ -382,7 +382,7 @@ def test_neither_a_report_nor_the_page_of_a_release_imports_lightning(bare: Path
         "import sys; from zoo.__main__ import main\n"
         "for sys.argv in (['zoo', 'report', 'runs'], ['zoo', 'privacy', 'show', 'release']):\n"
         "    main()\n"
-        "    print('HEAVY', [m for m in ('pytorch_lightning', 'lightning_fabric') if m in sys.modules])\n"
+        "    print('HEAVY', [m for m in ('pytorch_lightning', 'lightning_fabric', 'wandb') if m in sys.modules])\n"
         "    print('TORCH', 'torch' in sys.modules)\n"
         "sys.argv = ['zoo', 'report', 'absent']; main()"
     )

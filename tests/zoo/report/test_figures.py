@@ -4,14 +4,19 @@ import dataclasses
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import matplotlib.colors
+import matplotlib.image
+import numpy as np
 import pytest
 
 from tests.zoo.report.fabricate import GRID, JLT, Facts, Record, facts_of, line_of, proved, reread
 from zoo.commands.benchmark.grid import Row
-from zoo.report.figures import COLOURS, REFERENCES, curves
+from zoo.report.figures import COLOURS, REFERENCES
+from zoo.report.figures import curves as pictures
 from zoo.report.results import Results
 
 TASK = "book-music"
@@ -19,6 +24,11 @@ RATING = "one rating (change one rating), delta 1e-05"
 USER = "one user (replace one user), delta 1e-05"
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 ONE = [{"publisher": "JLT", "epsilons": [1], "noise_control": False}]
+
+
+def curves(results: Results, task: str) -> dict[str, str]:
+    """The figures as SVG."""
+    return {name: picture.svg for name, picture in pictures(results, task).items()}
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +232,18 @@ def test_another_result_gives_another_figure(results: Results, drawn: dict[str, 
     [same] = curves(dataclasses.replace(results, lines={TASK: kept}), TASK).values()
     [other] = curves(dataclasses.replace(results, lines={TASK: fewer}), TASK).values()
     assert same != other
+
+
+# As pixels.
+
+
+def test_a_png_shows_what_the_svg_does_and_leaves_it_as_it_is(tmp_path: Path) -> None:
+    results = private(tmp_path, lambda row: proved(), ONE, name="from $5 to $\\lost")
+    [(name, picture)] = pictures(results, TASK).items()
+    shown = matplotlib.image.imread(BytesIO(picture.png()))
+    width, height = (float(size) for size in re.findall(r'(?:width|height)="([\d.]+)pt"', picture.svg)[:2])
+    assert shown.shape[:2] == (round(height / 72 * 150), round(width / 72 * 150))
+    assert (shown[..., :3] == 1).mean() > 0.5, "on white"
+    colour = np.array(matplotlib.colors.to_rgb(COLOURS[0]))
+    assert (np.abs(shown[..., :3] - colour) < 0.01).all(axis=2).sum() > 100, "with its line"
+    assert pictures(results, TASK) == {name: picture}, "and drawn again they are equal"

@@ -69,7 +69,7 @@ def test_of_many_tasks_the_best_rows_are_counted(results: Results) -> None:
 
 
 def test_the_figure_names_every_row_but_controls(results: Results) -> None:
-    said = drawn(overview(results))
+    said = drawn(overview(results).svg)
     assert overview(results) == overview(results), "the same runs give the same figure"
     for task, lines in results.lines.items():
         assert results.benchmark["tasks"][task]["title"].replace("&", "&amp;").replace(">", "&gt;") in said
@@ -103,8 +103,8 @@ def test_rows_that_were_validated_twice_have_a_curve(own_runs: Path) -> None:
     assert learning_curves(results, TASK, "full") == {}
     for name, log in (("DMF", LOG), ("PriCDR, Nothing", LOG), ("EASE", LOG.split("1,19")[0])):
         (cell_folder(own_runs, line_of(results, TASK, name)) / "metrics.csv").write_text(log, encoding="utf-8")
-    [(name, svg)] = learning_curves(results, TASK, "full").items()
-    said = drawn(svg)
+    [(name, picture)] = learning_curves(results, TASK, "full").items()
+    said = drawn(picture.svg)
     assert name == "book-music-learning"
     assert "DMF" in said
     assert "Nothing" not in said, "a control"

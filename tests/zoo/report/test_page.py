@@ -407,6 +407,6 @@ def test_ids_of_a_figure_bear_its_name() -> None:
 
 def test_figures_in_the_page_are_those_of_the_files(made: list[Chapter], report: Path, source: str) -> None:
     figures: dict[str, Any] = {k: v for c in made for section in c.sections for k, v in section.figures.items()}
-    for name, svg in figures.items():
-        assert (report / f"{name}.svg").read_text(encoding="utf-8") == svg
-        assert inline(svg, name) in source
+    for name, picture in figures.items():
+        assert (report / f"{name}.svg").read_text(encoding="utf-8") == picture.svg
+        assert inline(picture.svg, name) in source
