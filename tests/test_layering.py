@@ -101,6 +101,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.target_data",
         "zoo.release",
         "zoo.run_folder",
+        "zoo.trackers",
         "zoo.wording",
     },
     "zoo.testing": {

@@ -40,13 +40,13 @@ class Told:
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
-def check(tracker: str) -> None:
-    """Refuse a tracker that could not be told anything, before anything is computed for it.
+def check(tracker: str, without: str = "--tracker") -> None:
+    """Refuse a tracker that could not be told anything, before anything is computed for it; it is done without by leaving what out.
 
     Raises:
         TrackerError: W&B has no key, or refuses it; or TensorBoard is not installed.
     """
-    _CHECKS[tracker]()
+    _CHECKS[tracker](without)
 
 
 def tell(tracker: str, told: Told) -> str:
@@ -87,24 +87,24 @@ def pixels(png: bytes) -> npt.NDArray[np.uint8]:
 
 
 @contextmanager
-def _in_a_sentence() -> Iterator[None]:
+def _in_a_sentence(without: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if said := refused_by_wandb(error, "--tracker"):
+        if said := refused_by_wandb(error, without):
             raise TrackerError(" ".join(said.split())) from error
         raise
 
 
-def _check_wandb() -> None:
+def _check_wandb(without: str) -> None:
     import wandb
 
-    with _in_a_sentence():
+    with _in_a_sentence(without):
         if wandb.setup().settings.mode in WITHOUT_KEY or wandb.login(prompt=False):
             return
     raise TrackerError(
         "W&B: there is no API key, neither in WANDB_API_KEY nor from `wandb login`. Without an account: WANDB_MODE=offline, or "
-        "leave --tracker out."
+        f"leave {without} out."
     )
 
 
@@ -116,7 +116,7 @@ def _tell_wandb(told: Told) -> str:
     # What the terminal shows is no part of the run, and W&B's own lines would stand between ours.
     settings = wandb.Settings(console="off", silent=True)
     with (
-        _in_a_sentence(),
+        _in_a_sentence("--tracker"),
         wandb.init(
             project=project,
             job_type=told.kind,
@@ -143,9 +143,11 @@ def _tell_wandb(told: Told) -> str:
 # TensorBoard.
 
 
-def _check_tensorboard() -> None:
+def _check_tensorboard(without: str) -> None:
     if importlib.util.find_spec("tensorboard") is None:
-        raise TrackerError("TensorBoard is not installed. It is an extra: pip install 'cdr-zoo[trackers]'.")
+        raise TrackerError(
+            f"TensorBoard is not installed. It is an extra: pip install 'cdr-zoo[trackers]'. Or leave {without} out."
+        )
 
 
 def _tell_tensorboard(told: Told) -> str:
@@ -163,7 +165,7 @@ def _tell_tensorboard(told: Told) -> str:
     return f"TensorBoard: {place}; `tensorboard --logdir {FOLDER / 'tensorboard'}` shows it."
 
 
-_CHECKS: dict[str, Callable[[], None]] = {"wandb": _check_wandb, "tensorboard": _check_tensorboard}
+_CHECKS: dict[str, Callable[[str], None]] = {"wandb": _check_wandb, "tensorboard": _check_tensorboard}
 _TELLS: dict[str, Callable[[Told], str]] = {"wandb": _tell_wandb, "tensorboard": _tell_tensorboard}
 #: Names of those that there are.
 TRACKERS = tuple(_CHECKS)

@@ -178,6 +178,7 @@ RUNS = (
         "zoo/runs/fitting.py",
         ("tests/zoo/commands/test_cli.py", "tests/zoo/runs/test_fitting.py"),
         ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
+        ("a release is paid for and W&B has no key", "    _check_trackers(trainer)\n", ""),
         ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
     ),
     *edits_of(

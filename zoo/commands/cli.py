@@ -32,7 +32,7 @@ from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 from zoo.runs.together import LostProcessError, ending_together, is_first, let_the_first_speak
 from zoo.target_data import ReleaseMismatchError
-from zoo.trackers import PROJECT, refused_by_wandb
+from zoo.trackers import PROJECT, TrackerError, refused_by_wandb
 from zoo.wording import count_of
 
 #: What ends with its message.
@@ -44,6 +44,7 @@ REFUSALS = (
     DivergedError,
     LostProcessError,
     ReleaseMismatchError,
+    TrackerError,
 )
 
 

@@ -16,7 +16,7 @@ import yaml
 from jsonargparse import Namespace
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from pytorch_lightning.callbacks import Timer
-from pytorch_lightning.loggers import CSVLogger, Logger
+from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
 
 import zoo
 from callbacks import BestCheckpoint, CaseWriter, RunReport, Trackers
@@ -29,6 +29,8 @@ from zoo.runs.inputs import HANDOVER, UsageError, resolve
 from zoo.runs.monitors import check_monitors
 from zoo.runs.resume import remove_if_empty
 from zoo.runs.together import ending_together
+from zoo.trackers import WITHOUT_KEY
+from zoo.trackers import check as check_tracker
 from zoo.wording import nearest
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
@@ -110,6 +112,7 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
     method.check_processes(trainer.world_size)
     _check_precision(str(trainer.precision))
     check_monitors(method, data, trainer)
+    _check_trackers(trainer)
     if method.batches not in BATCHES:
         raise UsageError(
             f"{type(method).__name__}.batches is {method.batches!r}.{nearest(str(method.batches), BATCHES)} A batch is one of "
@@ -129,6 +132,13 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
             f"max_epochs is not set: the training takes {LIGHTNINGS_EPOCHS:,} epochs at most. Choose how many: "
             "--trainer.max_epochs N, in Python max_epochs=N.\n"
         )
+
+
+def _check_trackers(trainer: Trainer) -> None:
+    """Refuse W&B without a key while nothing is published: a release would have been paid for, and no run would follow."""
+    wandb = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger) and not logger._offline]
+    if trainer.is_global_zero and any(logger._wandb_init.get("mode") not in WITHOUT_KEY for logger in wandb):
+        check_tracker("wandb", "the logger")
 
 
 def _check_precision(precision: str) -> None:

@@ -14,11 +14,13 @@ import torch
 import yaml
 from polars.testing import assert_frame_equal
 
+import zoo.trackers
 from tests.quickstart import PROJECTED
 from zoo.__main__ import main
-from zoo.commands.cli import ZooCLI
+from zoo.commands.cli import ZooCLI, in_a_sentence
 from zoo.run_folder import CASES
 from zoo.runs.inputs import UsageError
+from zoo.trackers import TrackerError
 
 ROOT = Path(__file__).parents[3]
 
@@ -182,6 +184,22 @@ def test_another_logger_is_added_to_the_csv_log(cli: Command) -> None:
     done = cli("fit", *PROJECTED, *wandb)
     assert [type(logger).__name__ for logger in done.trainer.loggers] == ["CSVLogger", "WandbLogger"]
     assert (Path(str(done.trainer.log_dir)) / "metrics.csv").is_file()
+
+
+def test_without_a_key_of_wandb_nothing_is_published(
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release would have been paid for, and no run would follow."""
+
+    def no_key(without: str) -> None:
+        raise TrackerError(f"W&B: there is no API key; leave {without} out.")
+
+    monkeypatch.setitem(zoo.trackers._CHECKS, "wandb", no_key)
+    wandb = ("--trainer.logger", "WandbLogger", "--trainer.logger.save_dir", "runs")
+    with pytest.raises(TrackerError, match="there is no API key; leave the logger out") as refused:
+        cli("fit", *PROJECTED, *wandb)
+    assert in_a_sentence(refused.value) == f"TrackerError: {refused.value}"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_dry_run_leaves_nothing(cli: Command, tmp_path: Path) -> None:
