@@ -1,7 +1,7 @@
 """Recommender: what every method shares. Ceremony only; no science lives here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -87,9 +87,7 @@ class Recommender(Given, LightningModule, ABC):
         self.kept: dict[str, Tensor] = {}
         self._penalties: dict[str, dict[str, Penalty]] = {}
         self._means: dict[str, tuple[Tensor | float, float]] = {}  # of the epoch at hand: weighted sum, and weights
-        self._random_states: list[
-            RandomState
-        ] = []  # of every process, by a checkpoint that is about to be gone on from
+        self._random_states: list[RandomState] = []  # of every process, by a checkpoint that is gone on from
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  any attribute's
         """As a module does, but at once where a plain attribute gets another string or None: a trainer does so 45 times a step."""
@@ -215,14 +213,15 @@ class Recommender(Given, LightningModule, ABC):
         """What lists are measured by: at the test, where all items are ranked."""
         return ListMetrics(self.item_counts, data.train.num_users, data.ks) if full and stage == "test" else None
 
-    def source_rows(self, name: str, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of users (batch,) in a release, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""
-        rows: tuple[Tensor, Tensor] = self._linked(name).dense(users)
-        return rows
+    def source_rows(self, name: str, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
+        """What `LinkedRows.dense` reads of users (batch,): rows, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""
+        return self._linked(name).dense(users, entries)
 
-    def all_source_rows(self, users: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """What :meth:`source_rows` gives, for every source."""
-        return {name: self.source_rows(name, users) for name in self.sources}
+    def all_source_rows(
+        self, users: Tensor, entries: Mapping[str, int] | None = None
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """What :meth:`source_rows` gives, for every source; ``entries`` as `UserBatch.released` has them."""
+        return {name: self.source_rows(name, users, (entries or {}).get(name)) for name in self.sources}
 
     def source_pairs(self, name: str) -> ReleasedPairs:
         """The pairs that a release of 0/1 rows holds, to draw from; `TypeError` or `ValueError` if it holds none such."""
@@ -249,7 +248,7 @@ class Recommender(Given, LightningModule, ABC):
             self.trainer.should_stop = self.solved  # another epoch would solve the same again
             return None
         loss = outputs["loss"] + self.penalties(outputs)
-        self.log_mean("train/loss", loss, len(batch[0]))
+        self.log_mean("train/loss", loss, len(batch.users))
         return loss
 
     def log_mean(self, name: str, value: Tensor, weight: float) -> None:

@@ -28,6 +28,12 @@ DATA = (
         ("a resumed epoch repeats a batch", "self._at = k + 1", "self._at = k"),
         ("every block has the same negatives", "epoch, block, self.share", "epoch, 0, self.share"),
         ("a resumed epoch begins with its block", "if k >= start:", "if k >= 0:"),
+        (
+            "every block counts as the first",
+            "self._counted(order[examples])",
+            "self._counted(order)[: -(-len(index) // self.batch_size)]",
+        ),
+        ("who has no rating counts", "counts[known] for counts in", "counts[: len(known)] for counts in"),
         ("negatives are labelled 1", "labels[: len(users)] = 1", "labels[:] = 1"),
         ("negatives are of other users", "negatives.T.flatten()", "negatives.flatten()"),
     ),

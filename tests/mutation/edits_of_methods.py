@@ -123,9 +123,11 @@ METHODS = (
         f"{NN}/rows.py",
         (f"{OF_NN}/test_rows.py",),
         ("who has no row gets another's", "return rows * present[:, None], present", "return rows, present"),
+        ("who has no row reads none", "self.rows.counts_of(self._read(self.links))", "self.rows.counts_of(self.links)"),
+        ("what is known is not said", "output_size=entries", "output_size=None"),
         (
             "rows begin one entry late",
-            "torch.repeat_interleave(begin - offsets, lengths)",
+            "torch.repeat_interleave(begin - offsets, lengths, output_size=entries)",
             "torch.repeat_interleave(begin - offsets + 1, lengths).clamp(max=len(self.items) - 1)",
         ),
     ),

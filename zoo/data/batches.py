@@ -1,14 +1,32 @@
 """What one batch holds: the types that datamodules make and methods read."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
-class UserBatch(NamedTuple):
-    """Users ``(batch,)`` whose whole rows are learned from."""
+@dataclass(frozen=True, eq=False)
+class UserBatch:
+    """Users ``(batch,)`` whose whole rows are learned from, and how much there is to read, which no device is asked for.
+
+    It iterates over its users alone: a trainer looks at all that a batch gives for how many are in it.
+    """
 
     users: Tensor
+    ratings: int | None = None  # training ratings that they have together; None where nobody has counted
+    released: Mapping[str, int] = field(default_factory=dict)  # entries of their rows in each release of sparse rows
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.users,))
+
+    def to(self, device: torch.device) -> UserBatch:
+        """The same on a device."""
+        return replace(self, users=self.users.to(device))
 
 
 class PairBatch(NamedTuple):

@@ -1,7 +1,8 @@
 """Training batches: a plain resumable iterable of vectorised batches, with negative sampling."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -9,12 +10,16 @@ import torch
 from torch import Generator, Tensor
 
 from zoo.data.batches import Batch, PairBatch, TripleBatch, UserBatch
+from zoo.data.pairs import Integers
 from zoo.data.ratings import Ratings
 from zoo.data.unseen import UnseenItems
+from zoo.nn.rows import LinkedRows, SparseRows
 
 Made = TypeVar("Made")
 #: What is drawn for example indices (examples,), one row for each.
 Draw: TypeAlias = Callable[[Tensor, Generator], Tensor]
+#: A batch of example indices (batch,), what was drawn for them, and what they count together.
+Make: TypeAlias = Callable[[Tensor, Tensor, Sequence[int]], Made]
 
 CPU = torch.device("cpu")
 _DRAWN_AT_ONCE = 1 << 16  # examples: a few MiB, and a resumed epoch begins with the block it stopped in
@@ -53,23 +58,27 @@ class Batches(Generic[Made]):
 
     There are ``size`` examples, ``batch_size`` in a batch of one process. What is random in a batch is drawn for many of them at
     once: ``draw`` makes what belongs to example indices (examples,), row by row, of a generator, and ``make`` a batch of its
-    indices (batch,) and rows. The seed is that of order and draws; each epoch has its own order where ``shuffle`` says so. Indices
-    are on the ``device``, where all is drawn and made, so that no step waits for the processor; the order is the same on all.
+    indices (batch,), rows and counts. The seed is that of order and draws; each epoch has its own order where ``shuffle`` says so.
+    Indices are on the ``device``, where all is drawn and made, so that no step waits for the processor; the order is the same on
+    all. What examples count, ``counts`` (examples, kinds), stays with the processor, which adds it up for each batch: so a step
+    knows how much it is about to read, and waits for no device either.
     """
 
     def __init__(
         self,
         size: int,
         batch_size: int,
-        make: Callable[[Tensor, Tensor], Made],
+        make: Make[Made],
         seed: int,
         epoch: Callable[[], int] = lambda: 0,
         share: Share = Share(),  # noqa: B008  a NamedTuple is immutable
         shuffle: bool = True,
         draw: Draw = nothing_drawn,
         device: torch.device = CPU,
+        counts: Integers | None = None,
     ) -> None:
         self.device = device
+        self.counts = counts
         self.size, self.batch_size, self.make, self.seed = size, batch_size, make, seed
         self.epoch, self.share, self.shuffle, self.draw = epoch, share, shuffle, draw
         self._start = self._at = 0
@@ -82,21 +91,31 @@ class Batches(Generic[Made]):
         epoch = self.epoch()  # read here, in the generator's body: Lightning has restored it by now
         start, self._start = self._start, 0
         order = self._order(epoch)
+        on_device = order.to(self.device)
         at_once = max(_DRAWN_AT_ONCE // self.batch_size, 1)  # batches
         for block in range(start // at_once, -(-len(self) // at_once)):
-            index = order[block * at_once * self.batch_size : (block + 1) * at_once * self.batch_size]
+            examples = slice(block * at_once * self.batch_size, (block + 1) * at_once * self.batch_size)
+            index = on_device[examples]
             drawn = self.draw(index, seeded(self.seed, epoch, block, self.share.rank, device=self.device))
-            parts = zip(*(torch.split(part, self.batch_size) for part in (index, drawn)), strict=True)
-            for k, (examples, rows) in enumerate(parts, block * at_once):
+            parts = (*(torch.split(part, self.batch_size) for part in (index, drawn)), self._counted(order[examples]))
+            for k, part in enumerate(zip(*parts, strict=True), block * at_once):
                 if k >= start:
                     self._at = k + 1
-                    yield self.make(examples, rows)
+                    yield self.make(*part)
+
+    def _counted(self, index: Tensor) -> Sequence[Sequence[int]]:
+        """What examples (examples,) count, added up for each batch of them."""
+        if self.counts is None:
+            return [()] * -(-len(index) // self.batch_size)
+        counts = self.counts[index.numpy()]
+        sums: list[list[int]] = np.add.reduceat(counts, np.arange(0, len(counts), self.batch_size)).tolist()
+        return sums
 
     def _order(self, epoch: int) -> Tensor:
         generator = seeded(self.seed, epoch)
         order = torch.randperm(self.size, generator=generator) if self.shuffle else torch.arange(self.size)
         padding = -self.size % self.share.world_size
-        return torch.cat([order, order[:padding]])[self.share.rank :: self.share.world_size].to(self.device)
+        return torch.cat([order, order[:padding]])[self.share.rank :: self.share.world_size]
 
     def state_dict(self) -> dict[str, int]:
         """Where the epoch stands; at its end that is the beginning of the next."""
@@ -107,17 +126,38 @@ class Batches(Generic[Made]):
         self._start = int(state["at"])
 
 
-class TrainingExamples:
-    """Makes training batches of every form from training ratings, with ``num_negatives`` for each observed pair of a batch."""
+class Form(NamedTuple):
+    """What `Batches` of a form are made of."""
 
-    def __init__(self, train: Ratings, num_negatives: int = 1, device: torch.device = CPU) -> None:
+    size: int  # examples
+    make: Make[Batch]
+    draw: Draw
+    counts: Integers | None = None  # (examples, kinds)
+
+
+class TrainingExamples:
+    """Makes training batches of every form from training ratings, with ``num_negatives`` for each observed pair of a batch.
+
+    ``released`` has, by source, how many entries of a release are read for each user (users,).
+    """
+
+    def __init__(
+        self,
+        train: Ratings,
+        num_negatives: int = 1,
+        device: torch.device = CPU,
+        released: Mapping[str, Integers] = MappingProxyType({}),
+    ) -> None:
         users, items = train.pairs()
         self.users, self.items = (torch.from_numpy(part).to(device) for part in (users, items))
         self.num_items = train.num_items
         self.num_negatives = num_negatives
-        self.known = torch.unique(self.users)
-        self.full_users = int((torch.bincount(self.users) == train.num_items).sum())
-        self._train = train
+        lengths = np.diff(train.matrix.indptr).astype(np.int64)
+        known = np.flatnonzero(lengths)
+        self.known = torch.from_numpy(known).to(device)
+        self.counts = np.stack([counts[known] for counts in (lengths, *released.values())], axis=1)
+        self.full_users = int((lengths == train.num_items).sum())
+        self._train, self._sources = train, tuple(released)
 
     @cached_property
     def _unseen(self) -> UnseenItems:
@@ -125,16 +165,26 @@ class TrainingExamples:
         pairs = torch.from_numpy(self._train.pair_keys).to(self.users.device)
         return UnseenItems(pairs, self._train.num_users, self._train.num_items)
 
-    def batches(self, form: str) -> tuple[int, Callable[[Tensor, Tensor], Batch], Draw]:
-        """How many examples a form has, what makes a batch of it, and what is drawn for each example."""
+    def batches(self, form: str) -> Form:
+        """How many examples a form has, what makes a batch of it, what is drawn for each example, and what each counts."""
         if form in ("users", "once"):
-            return len(self.known), lambda index, _: UserBatch(self.known[index]), nothing_drawn
+            return Form(len(self.known), self.of_users, nothing_drawn, self.counts)
         if form == "steps":
-            return len(self.users), lambda *_: UserBatch(self.known), nothing_drawn
-        make: dict[str, Callable[[Tensor, Tensor], Batch]] = {"pairs": self.pairs, "triples": self.triples}
-        return len(self.users), make[form], self.negatives if form == "pairs" else partial(self.negatives, count=1)
+            everybody = self._user_batch(self.known, self.counts.sum(0).tolist())
+            return Form(len(self.users), lambda *_: everybody, nothing_drawn)
+        make: dict[str, Make[Batch]] = {"pairs": self.pairs, "triples": self.triples}
+        return Form(
+            len(self.users), make[form], self.negatives if form == "pairs" else partial(self.negatives, count=1)
+        )
 
-    def pairs(self, index: Tensor, negatives: Tensor) -> PairBatch:
+    def of_users(self, index: Tensor, _: Tensor, counts: Sequence[int]) -> UserBatch:
+        """Users of the known (batch,), with what they count."""
+        return self._user_batch(self.known[index], counts)
+
+    def _user_batch(self, users: Tensor, counts: Sequence[int]) -> UserBatch:
+        return UserBatch(users, counts[0], dict(zip(self._sources, counts[1:], strict=True)))
+
+    def pairs(self, index: Tensor, negatives: Tensor, _: Sequence[int] = ()) -> PairBatch:
         """Observed pairs (batch,) with label 1, then their negatives (batch, num_negatives) with label 0."""
         users, items = self.users[index], self.items[index]
         count = negatives.shape[1]
@@ -142,7 +192,7 @@ class TrainingExamples:
         labels[: len(users)] = 1
         return PairBatch(users.repeat(1 + count), torch.cat([items, negatives.T.flatten()]), labels)
 
-    def triples(self, index: Tensor, negatives: Tensor) -> TripleBatch:
+    def triples(self, index: Tensor, negatives: Tensor, _: Sequence[int] = ()) -> TripleBatch:
         """Observed pairs (batch,) with one negative each, (batch, 1)."""
         return TripleBatch(self.users[index], self.items[index], negatives.squeeze(1))
 
@@ -168,6 +218,12 @@ class Learner(Protocol):
     steps_per_epoch: int
 
 
+def _entries(sources: Mapping[str, LinkedRows]) -> dict[str, Integers]:
+    """Entries that are read for each user of those releases whose rows are sparse."""
+    sparse = {name: linked for name, linked in sources.items() if isinstance(linked.rows, SparseRows)}
+    return {name: linked.read_for_each().cpu().numpy() for name, linked in sparse.items()}
+
+
 def training_batches(
     train: Ratings,
     method: Learner,
@@ -179,9 +235,11 @@ def training_batches(
     device: torch.device = CPU,
 ) -> Batches[Batch]:
     """Batches of the form that a method wants; arguments as those of `Batches`."""
-    size, make, draw = TrainingExamples(train, method.num_negatives, device).batches(method.batches)
+    released = _entries(getattr(method, "sources", {}))
+    examples = TrainingExamples(train, method.num_negatives, device, released)
+    size, make, draw, counts = examples.batches(method.batches)
     if method.batches == "steps":
         size, batch_size, shuffle = method.steps_per_epoch, 1, False
     elif method.batches == "once":
         batch_size, shuffle = size, False
-    return Batches(size, batch_size, make, seed, epoch, share, shuffle, draw, device)
+    return Batches(size, batch_size, make, seed, epoch, share, shuffle, draw, device, counts)

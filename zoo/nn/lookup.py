@@ -83,6 +83,6 @@ class _SumsOfRows(torch.autograd.Function):
 def _by_row(entries: tuple[Tensor, Tensor, Tensor], num_rows: int) -> ByRow:
     index, offsets, weights = entries
     order = index.int().argsort(stable=True)
-    sums = torch.repeat_interleave(offsets.diff(append=offsets.new_tensor([len(index)])))
+    sums = torch.repeat_interleave(offsets.diff(append=offsets.new_full((1,), len(index))), output_size=len(index))
     counts = torch.bincount(index, minlength=num_rows)
     return sums[order], counts.cumsum(0) - counts, weights[order]

@@ -20,7 +20,7 @@ class Bags(NamedTuple):
     @property
     def lengths(self) -> Tensor:
         """Entries in each row, shape ``(batch,)``."""
-        return self.offsets.diff(append=self.offsets.new_tensor([len(self.items)]))
+        return self.offsets.diff(append=self.offsets.new_full((1,), len(self.items)))
 
     @property
     def rows(self) -> Tensor:
@@ -99,8 +99,11 @@ class SparseRows(nn.Module):
         """All rows, as they lie here."""
         return Bags(self.items, self.starts[:-1], self.weights)
 
-    def bags(self, index: Tensor) -> Bags:
+    def bags(self, index: Tensor, entries: int | None = None) -> Bags:
         """Rows ``index`` (batch,), in any order and as often as wanted.
+
+        Whoever knows how many ``entries`` they have together says so: else a device is waited for until it has added them up. A
+        number that is wrong is refused by torch: by a `RuntimeError` on a CPU, by the device's own assertion elsewhere.
 
         Entry ``e`` of the batch, of its row ``r``, is entry ``starts[index[r]] + (e - offsets[r])`` of the matrix. Every batch
         of every method is read so: a loop over rows in Python would cost more than the networks.
@@ -108,13 +111,13 @@ class SparseRows(nn.Module):
         begin = self.starts[index]  # (batch,)
         lengths = self.counts_of(index)
         offsets = lengths.cumsum(0) - lengths
-        shift = torch.repeat_interleave(begin - offsets, lengths)  # (entries of the batch,)
+        shift = torch.repeat_interleave(begin - offsets, lengths, output_size=entries)  # (entries of the batch,)
         position = shift + torch.arange(len(shift), device=shift.device)
         return Bags(self.items[position], offsets, self.weights[position])
 
-    def dense(self, index: Tensor) -> Tensor:
-        """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
-        return self.bags(index).dense(self.width)
+    def dense(self, index: Tensor, entries: int | None = None) -> Tensor:
+        """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``; ``entries`` as `bags` takes them."""
+        return self.bags(index, entries).dense(self.width)
 
     def times(self, table: Tensor) -> Tensor:
         """All rows times a table (width, columns), shape ``(rows, columns)``."""
@@ -186,13 +189,26 @@ class LinkedRows(nn.Module):
         self.rows = rows
         self.register_buffer("links", links, persistent=False)
 
-    def dense(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``."""
+    def read_for_each(self) -> Tensor:
+        """Entries of sparse rows that are read for each target user, the first row's for who has none, shape ``(users,)``."""
+        assert isinstance(self.rows, SparseRows)
+        return self.rows.counts_of(self._read(self.links)) if self.has_rows else torch.zeros_like(self.links)
+
+    @staticmethod
+    def _read(links: Tensor) -> Tensor:
+        return links.clamp(min=0)
+
+    def dense(self, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
+        """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``.
+
+        ``entries`` are those that are read for them together, as :meth:`read_for_each` counts, where they are known.
+        """
         links = self.links[users]
         present = links >= 0
         if not self.has_rows:
             return torch.zeros(len(users), self.rows.width, device=links.device), present
-        rows = self.rows.dense(links.clamp(min=0))
+        read = self._read(links)
+        rows = self.rows.dense(read, entries) if isinstance(self.rows, SparseRows) else self.rows.dense(read)
         return rows * present[:, None], present
 
     def shared(self) -> Tensor:

@@ -1,21 +1,26 @@
 """Batches: what they hold, what they depend on, how they go on."""
 
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from lightning_fabric.utilities import move_data_to_device
+from pytorch_lightning.utilities.data import extract_batch_size
 from scipy.sparse import csr_array
 
 from tests.samples import some_ratings
 from zoo.data.batches import UserBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
-from zoo.data.training import Batches, Share, TrainingExamples, seeded
-from zoo.nn.rows import SparseRows
+from zoo.data.training import Batches, Share, TrainingExamples, seeded, training_batches
+from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
 from zoo.testing.tiny import rated
 
 
 def batches(epoch: int = 0, seed: int = 0, share: Share = Share(), size: int = 23) -> Batches[torch.Tensor]:  # noqa: B008
-    return Batches(size, 4, lambda index, _: index, seed, lambda: epoch, share)
+    return Batches(size, 4, lambda index, *_: index, seed, lambda: epoch, share)
 
 
 def test_an_epoch_holds_every_example_once() -> None:
@@ -62,7 +67,7 @@ def numbers(epoch: int = 0, seed: int = 0, rank: int = 0, size: int = 24, batch_
         return torch.randint(2**60, (len(index),), generator=generator)
 
     share = Share(rank, 2)
-    return Batches(size, batch_size, lambda _, rows: rows.tolist(), seed, lambda: epoch, share, draw=draw)
+    return Batches(size, batch_size, lambda _, rows, __: rows.tolist(), seed, lambda: epoch, share, draw=draw)
 
 
 def test_random_numbers_depend_on_seed_epoch_example_and_process() -> None:
@@ -112,15 +117,15 @@ def test_a_user_who_rated_everything_has_no_negative() -> None:
     full = Ratings(csr_array(np.ones((1, 3))), np.array(["u"]), np.array(["a", "b", "c"]))
     with pytest.raises(ValueError, match="1 users have rated every one of the 3 items"):
         TrainingExamples(full).negatives(torch.tensor([0]), seeded(0))
-    size, make, draw = TrainingExamples(full).batches("users")
-    assert size == 1
-    assert isinstance(make(torch.tensor([0]), draw(torch.tensor([0]), seeded(0))), UserBatch)
+    form = TrainingExamples(full).batches("users")
+    assert form.size == 1
+    assert isinstance(form.make(torch.tensor([0]), form.draw(torch.tensor([0]), seeded(0)), [3]), UserBatch)
 
 
 def test_nobody_is_looked_for_where_no_negative_is_drawn() -> None:
     examples = TrainingExamples(some_ratings())
-    size, make, draw = examples.batches("users")
-    make(torch.arange(size), draw(torch.arange(size), seeded(0)))
+    size, make, draw, _ = examples.batches("users")
+    make(torch.arange(size), draw(torch.arange(size), seeded(0)), [0])
     assert "_unseen" not in vars(examples)
     examples.negatives(torch.arange(3), seeded(0))
     assert "_unseen" in vars(examples)
@@ -128,9 +133,67 @@ def test_nobody_is_looked_for_where_no_negative_is_drawn() -> None:
 
 def test_users_without_ratings_are_not_learned_from() -> None:
     matrix = csr_array(np.array([[1.0, 0], [0, 0], [1, 1]]))
-    size, make, _ = TrainingExamples(Ratings(matrix, np.array(["a", "b", "c"]), np.array(["x", "y"]))).batches("users")
+    ratings = Ratings(matrix, np.array(["a", "b", "c"]), np.array(["x", "y"]))
+    size, make, _, counts = TrainingExamples(ratings).batches("users")
     assert size == 2
-    assert make(torch.arange(2), torch.empty(2, 0))[0].tolist() == [0, 2]
+    assert make(torch.arange(2), torch.empty(2, 0), [3]).users.tolist() == [0, 2]
+    assert counts is not None
+    assert counts.tolist() == [[1], [2]]
+
+
+def known_counts(world: int, start: int = 0) -> list[UserBatch]:
+    """The batches of all processes, from some on, of 23 users of whom a few have no rating, a few no row, and some share one."""
+    ratings = some_ratings(users=23, density=0.15)
+    assert (np.diff(ratings.matrix.indptr) == 0).any()
+    links = torch.arange(23) % 9 - 1
+    sources = {
+        "book": LinkedRows(SparseRows.of(some_ratings()), links),
+        "film": LinkedRows(DenseRows(links[:, None]), links),
+    }
+    method = SimpleNamespace(batches="users", num_negatives=1, steps_per_epoch=1, sources=torch.nn.ModuleDict(sources))
+    found: list[UserBatch] = []
+    for rank in range(world):
+        made = training_batches(ratings, method, 4, 0, lambda: 1, Share(rank, world))
+        made.load_state_dict({"at": start})
+        found += [batch for batch in made if isinstance(batch, UserBatch)]
+    rows = SparseRows.of(ratings)
+    for batch in found:
+        assert batch.ratings == int(rows.counts_of(batch.users).sum())
+        assert batch.released == {"book": int(sources["book"].read_for_each()[batch.users].sum())}
+        assert torch.equal(rows.dense(batch.users, batch.ratings), rows.dense(batch.users))
+        assert torch.equal(*(sources["book"].dense(batch.users, known)[0] for known in (batch.released["book"], None)))
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_a_batch_knows_how_much_there_is_to_read(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.data.training._DRAWN_AT_ONCE", 8)  # two batches at once
+    whole = known_counts(world)
+    assert len(torch.cat([batch.users for batch in whole])) % world == 0, "padded"
+    each = len(whole) // world
+    for start in range(each):
+        resumed = known_counts(world, start)
+        expected = [batch for at, batch in enumerate(whole) if at % each >= start]
+        assert [batch.ratings for batch in resumed] == [batch.ratings for batch in expected]
+
+
+@pytest.mark.parametrize("form", ["once", "steps"])
+def test_a_batch_of_everybody_knows_all_ratings(form: str) -> None:
+    method = SimpleNamespace(batches=form, num_negatives=1, steps_per_epoch=2)
+    ratings = some_ratings()
+    (batch, *_) = training_batches(ratings, method, 4, 0, lambda: 0)
+    assert isinstance(batch, UserBatch)
+    assert batch.ratings == ratings.num_ratings
+    assert len(batch.users) == len(np.flatnonzero(np.diff(ratings.matrix.indptr)))
+
+
+def test_a_trainer_takes_users_for_the_number_of_a_batch() -> None:
+    batch = UserBatch(torch.arange(5), 17, {"book": 3})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert extract_batch_size(batch) == 5
+    moved = move_data_to_device(batch, torch.device("meta"))
+    assert (moved.users.device.type, moved.ratings, moved.released) == ("meta", 17, {"book": 3})
 
 
 def test_a_case_leaves_out_what_is_seen_and_keeps_its_own_item() -> None:

@@ -48,11 +48,11 @@ def test_a_factor_for_every_row_of_the_batch_is_exposed() -> None:
 def test_what_it_is_told_the_user_has_not_the_user_has_not() -> None:
     method, trainer = fitted(BPR(num_factors=4), 0)
     train = trainer.datamodule.train  # type: ignore[attr-defined]
-    size, make, draw = TrainingExamples(train).batches(method.batches)
+    size, make, draw, _ = TrainingExamples(train).batches(method.batches)
     dense = method.target_rows.dense(torch.arange(train.num_users))
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
-        batch = make(torch.arange(size), draw(torch.arange(size), generator))
+        batch = make(torch.arange(size), draw(torch.arange(size), generator), [])
         assert isinstance(batch, TripleBatch)
         assert (dense[batch.users, batch.positives] == 1).all()
         assert (dense[batch.users, batch.negatives] == 0).all()

@@ -16,7 +16,12 @@ def test_dense_and_bags_equal_the_matrix(index: list[int], density: float, seed:
     rows = SparseRows.of(ratings)
     wanted = torch.tensor(index, dtype=torch.long)
     dense = torch.from_numpy(ratings.matrix.toarray())
-    assert torch.equal(rows.dense(wanted), dense[wanted])
+    entries = int((dense[wanted] != 0).sum())
+    for known in (None, entries):
+        assert torch.equal(rows.dense(wanted, known), dense[wanted])
+    for wrong in (entries - 1, entries + 1) if index and entries else ():
+        with pytest.raises(RuntimeError, match="size"):
+            rows.bags(wanted, wrong)
     table = torch.randn(7, 3)
     bags = rows.bags(wanted)
     assert torch.allclose(bags.times(table), dense[wanted] @ table, atol=1e-5)
@@ -48,11 +53,25 @@ def test_linked_rows_are_zero_where_there_is_none(sparse: bool) -> None:
     assert torch.equal(rows, torch.stack([dense[3], torch.zeros(7), dense[0], dense[3]]))
 
 
-def test_linked_rows_of_nobody() -> None:
-    linked = LinkedRows(DenseRows(torch.zeros(0, 1)), torch.tensor([-1, -1]))
-    rows, present = linked.dense(torch.tensor([1, 0, 1]))
+def test_entries_that_linked_rows_read_are_known_beforehand() -> None:
+    linked = LinkedRows(SparseRows.of(some_ratings()), torch.tensor([3, -1, 0, 5]))
+    each, users = linked.read_for_each(), torch.tensor([2, 1, 0, 1, 3])
+    assert each.tolist() == [linked.rows.counts()[row] for row in (3, 0, 0, 5)]  # type: ignore[operator]
+    for ours, theirs in zip(linked.dense(users, int(each[users].sum())), linked.dense(users), strict=True):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(RuntimeError, match="size"):
+        linked.dense(users, int(each[users].sum()) - 1)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_linked_rows_of_nobody(sparse: bool) -> None:
+    nothing = torch.zeros(0)
+    none = SparseRows(torch.tensor([0]), nothing.long(), nothing, 1) if sparse else DenseRows(nothing[:, None])
+    linked = LinkedRows(none, torch.tensor([-1, -1]))
+    rows, present = linked.dense(torch.tensor([1, 0, 1]), 0)
     assert rows.shape == (3, 1)
     assert not present.any()
+    assert not sparse or linked.read_for_each().tolist() == [0, 0]
 
 
 def test_rows_that_nobody_is_linked_to_are_strangers() -> None:
