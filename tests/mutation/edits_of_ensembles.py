@@ -80,7 +80,7 @@ ENSEMBLES = (
         ("beta is there from the first step", "(self.steps / self.anneal_steps).clamp(max=1)", "1 + 0 * self.steps"),
         ("beta grows for good", ".clamp(max=1)", ""),
         ("looking is a step", "        if self.training:\n            self.steps += 1", "        self.steps += 1"),
-        ("rows keep their length", "rows.weights / norms[rows.rows]", "rows.weights"),
+        ("rows keep their length", "rows.weights / norms[row]", "rows.weights"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/two_towers.py",

@@ -252,8 +252,8 @@ METHODS = (
         ),
         (
             "the classifier sees who is missing",
-            "told = self.has_row(batch.users)[made.owners]",
-            "told = made.owners >= 0",
+            "told = self.has_row(batch.users)[made.owners].nonzero()",
+            "told = (made.owners >= 0).nonzero()",
         ),
         ("who has no row is scored by nobody's", "1.0)[:, None] * (count > 0)", "1.0)[:, None]"),
         ("the rows of several sources are added up", "of_rows) / count.clamp(min=1)", "of_rows) / count.clamp(max=1)"),

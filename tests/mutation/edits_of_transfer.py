@@ -62,13 +62,13 @@ TRANSFER = (
         (f"{OF_METHODS}/test_fedcdr.py",),
         (
             "other domains move the items",
-            "self.factors.items(items[present]).detach()",
-            "self.factors.items(items[present])",
+            "self.factors.items(items[there]).detach()",
+            "self.factors.items(items[there])",
         ),
         ("other domains move the heads", "self.heads(users).detach()", "self.heads(users)"),
         ("a vector is scored without its head", "self.heads(users) * self.factors", "self.factors"),
         ("a mapped vector takes from the own one", "own + share * mapped", "own.lerp(mapped, share)"),
-        ("mapped vectors cost nothing", "self.l2 / 2 * mapped[present]", "0 * mapped[present]"),
+        ("mapped vectors cost nothing", "self.l2 / 2 * mapped[there]", "0 * mapped[there]"),
     ),
     *edits_of(
         f"{NN}/shared_latent.py",
@@ -93,6 +93,6 @@ TRANSFER = (
         ),
         ("a decoded factor stays standardised", "self._standard().undo(", "("),
         ("a user of a batch counts twice", "torch.unique(batch.users)", "batch.users"),
-        ("users without history count in the mean", ".detach()[self._known()]", ".detach()"),
+        ("users without history count in the mean", ".detach()[self.learned]", ".detach()"),
     ),
 )

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.methods.adversarial import Adversarial
 from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
+from zoo.nn.rows import Bags
 from zoo.recommender import Outputs
 from zoo.target_data import Sizes
 
@@ -109,31 +110,37 @@ class CFGAN(Adversarial):
 
     def discriminator_step(self, batch: Batch) -> Outputs:
         """Logistic loss of real rows and of the generator's masked ones."""
-        purchased = self.target_rows.dense(batch.users)
+        observed, purchased = self._read(batch)
         with torch.no_grad():
-            fake = self.score_all(batch.users) * self.mask(purchased)
-        real_scores, fake_scores = self._realness(batch.users, purchased), self._realness(batch.users, fake)
+            fake = self.generator(observed) * self.mask(purchased)
+        real_scores, fake_scores = self._realness(observed, purchased), self._realness(observed, fake)
         # -log sigmoid(x) = softplus(-x), -log(1 - sigmoid(x)) = softplus(x)
         loss = F.softplus(-real_scores).mean() + F.softplus(fake_scores).mean()
         return {"loss": loss, "real_scores": real_scores, "fake_scores": fake_scores}
 
     def step(self, batch: Batch) -> Outputs:
         """The generator's loss: its masked rows taken for generated ones, and sampled zeros that are not 0."""
-        purchased = self.target_rows.dense(batch.users)
-        rows = self.score_all(batch.users)
-        fake_scores = self._realness(batch.users, rows * self.mask(purchased))
+        observed, purchased = self._read(batch)
+        rows = self.generator(observed)
+        fake_scores = self._realness(observed, rows * self.mask(purchased))
         loss = F.softplus(-fake_scores).mean()
         if self.zr_ratio:
             zeros = sampled_zeros(purchased, self.zr_ratio)
             loss = loss + self.zr_weight * (rows.square() * zeros).sum(1).mean()
         return {"loss": loss, "fake_scores": fake_scores}
 
+    def _read(self, batch: Batch) -> tuple[Bags, Tensor]:
+        """Rows of a batch's users, and the same dense."""
+        assert isinstance(batch, UserBatch)
+        observed = self.target_rows.bags(batch.users, batch.ratings)
+        return observed, observed.dense(self.target_rows.width)
+
     def mask(self, purchased: Tensor) -> Tensor:
         """What the discriminator sees of generated rows: purchases (batch, num_items), and sampled zeros with `PM`."""
         return purchased + sampled_zeros(purchased, self.pm_ratio) if self.pm_ratio else purchased
 
-    def _realness(self, users: Tensor, rows: Tensor) -> Tensor:
-        scores: Tensor = self.discriminator(self.target_rows.bags(users), rows)
+    def _realness(self, observed: Bags, rows: Tensor) -> Tensor:
+        scores: Tensor = self.discriminator(observed, rows)
         return scores.squeeze(1)
 
     def score_all(self, users: Tensor) -> Tensor:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.gradient_reversal import DomainClassifier
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
 from zoo.nn.rating_patterns import UsualRow, pattern_extractor
-from zoo.nn.rows import DenseRows, SparseRows, zeros_and_ones
+from zoo.nn.rows import Bags, DenseRows, SparseRows, zeros_and_ones
 from zoo.nn.towers import SparseTower, check_training
 from zoo.recommender import Outputs, Recommender
 from zoo.target_data import Sizes, TargetData
@@ -133,21 +133,22 @@ class DARec(Recommender):
 
     def step(self, batch: Batch) -> Outputs:
         """What every pattern says of every domain's row, and of where it comes from; summed over the batch."""
-        rows = self.all_source_rows(batch.users)
-        made = self.patterns(batch.users, rows)
+        assert isinstance(batch, UserBatch)
+        rows = self.all_source_rows(batch.users, batch.released)
+        made = self.patterns(self.target_rows.bags(batch.users, batch.ratings), rows)
         observed = self.target_rows.bags(batch.users[made.owners])
         loss = all_items_loss(self.logits(made.patterns), observed)
         loss = loss + self.source_weight * self._source_loss(made, rows)
-        told = self.has_row(batch.users)[made.owners]
+        told = self.has_row(batch.users)[made.owners].nonzero().squeeze(1)
         loss = loss + self.classifier.loss(made.patterns[told], made.domains[told], self.reversal_weight)
         items = self.target_decoder[-1].weight
         assert isinstance(items, Tensor)
         return {"loss": loss, "user_factors": made.patterns[: len(batch.users)], "item_factors": items}
 
-    def patterns(self, users: Tensor, rows: Rows) -> Patterns:
-        """Patterns of users (batch,) from their history and from their rows, of those who have one."""
-        vectors = [self.target_encoder(self.target_rows.bags(users))]
-        owners = [torch.arange(len(users), device=users.device)]
+    def patterns(self, history: Bags, rows: Rows) -> Patterns:
+        """Patterns of users from their history (batch,) and from their rows, of those who have one."""
+        vectors = [self.target_encoder(history)]
+        owners = [torch.arange(len(history.offsets), device=history.offsets.device)]
         for name, (source, present) in rows.items():
             owners.append(present.nonzero().squeeze(1))
             vectors.append(self.source_encoders[name](source[owners[-1]]))
@@ -171,7 +172,7 @@ class DARec(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """Logits of all items, read from the history, from the rows, or from both in the proportion of ``source_share``."""
-        made = self.patterns(users, self.all_source_rows(users))
+        made = self.patterns(self.target_rows.bags(users), self.all_source_rows(users))
         logits = self.logits(made.patterns)
         own, of_rows, owners = logits[: len(users)], logits[len(users) :], made.owners[len(users) :]
         count = torch.bincount(owners, minlength=len(users))[:, None]

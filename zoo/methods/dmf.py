@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch, PairBatch
+from zoo.data.batches import Batch, PairBatch, UserBatch
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.lookup import rows_at
 from zoo.nn.losses import all_items_loss
@@ -64,7 +64,8 @@ class DMF(TwoTowerRecommender):
             loss = F.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum")
             users, items = rows_at(users, person), rows_at(items, column)  # the rows of the batch are its pairs
         else:
-            observed = self.target_rows.bags(batch.users)
+            assert isinstance(batch, UserBatch)
+            observed = self.target_rows.bags(batch.users, batch.ratings)
             users, items = self.towers.user_tower(observed), self.item_factors()
             loss = all_items_loss(self.towers.logits(users, items), observed)
         return {"loss": loss, "user_factors": users, "item_factors": items}

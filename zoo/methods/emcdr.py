@@ -119,9 +119,11 @@ class EMCDR(MixedFactors):
 
         It moves the map alone, and is 0 of a linear one.
         """
+        loss: Tensor = self.factors.users.weight.new_zeros(())
+        if not self.maps:
+            return loss
         users = torch.unique(users)
         factors = self.factors.users(users).detach()
-        loss: Tensor = factors.new_zeros(())
         for name, perceptron in self.maps.items():
             loss = loss + alignment_loss(perceptron(self._vectors(name)[users]), factors, self._present(name)[users])
         return loss

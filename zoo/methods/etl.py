@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.methods.adversarial import Adversarial
 from zoo.nn.coupled import CoupledAutoencoders
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
 from zoo.nn.prior import PriorDiscriminator
-from zoo.nn.rows import zeros_and_ones
+from zoo.nn.rows import Bags, zeros_and_ones
 from zoo.nn.towers import check_training
 from zoo.recommender import Outputs
 from zoo.target_data import Sizes, TargetData
@@ -116,30 +116,34 @@ class ETL(Adversarial):
 
     def discriminator_step(self, batch: Batch) -> Outputs:
         """How well the discriminators tell each domain's codes from draws of the prior, a mean over the users of the batch."""
+        assert isinstance(batch, UserBatch)
         with torch.no_grad():
-            codes = self._codes(*self._encoded(batch.users))
+            codes = self._codes(*self._encoded(batch, self.target_rows.bags(batch.users, batch.ratings)))
         losses = [critic.own_loss(code) for critic, code in zip(self._critics(), codes, strict=True)]
         return {"loss": torch.stack(losses).sum() / len(batch.users)}
 
     def step(self, batch: Batch) -> Outputs:
         """Self and cross reconstructions, equivalence and prior, a mean over the users of the batch."""
-        own, sources = self._encoded(batch.users)
-        loss = all_items_loss(self.generator.decoder(own.relu()), self.target_rows.bags(batch.users))
+        assert isinstance(batch, UserBatch)
+        observed = self.target_rows.bags(batch.users, batch.ratings)
+        own, sources = self._encoded(batch, observed)
+        loss = all_items_loss(self.generator.decoder(own.relu()), observed)
         for source in sources:
             loss = loss + self._source_loss(source, own[source.where], batch.users[source.where])
         for critic, code in zip(self._critics(), self._codes(own, sources), strict=True):
             loss = loss + self.adversarial_weight * critic.loss_of(code)
         return {"loss": loss / len(batch.users), "user_factors": own, "item_factors": self.generator.item_factors}
 
-    def _encoded(self, users: Tensor) -> tuple[Tensor, list[SourceBatch]]:
-        """Target codes of users (batch,), shape ``(batch, dim)``, and what each source has of them."""
-        shared = self.generator.users(users)
-        own = self.generator.code(self.target_rows.bags(users), shared)
+    def _encoded(self, batch: UserBatch, observed: Bags) -> tuple[Tensor, list[SourceBatch]]:
+        """Target codes of users with these rows, shape ``(batch, dim)``, and what each source has of them."""
+        shared = self.generator.users(batch.users)
+        own = self.generator.code(observed, shared)
         sources = []
-        for name, (rows, present) in self.all_source_rows(users).items():
+        for name, (rows, present) in self.all_source_rows(batch.users, batch.released).items():
             where = present.nonzero().squeeze(1)
-            codes = self.generator.source(name).encoder(rows[where]) + shared[where]
-            sources.append(SourceBatch(name, where, rows[where], codes))
+            there = rows[where]
+            codes = self.generator.source(name).encoder(there) + shared[where]
+            sources.append(SourceBatch(name, where, there, codes))
         return own, sources
 
     def _source_loss(self, source: SourceBatch, own: Tensor, users: Tensor) -> Tensor:

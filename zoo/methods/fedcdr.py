@@ -80,10 +80,11 @@ class FedCDR(MixedFactors):
         """The pairwise loss of mapped vectors alone, summed over the triples whose user has one; it moves the maps alone."""
         assert isinstance(batch, TripleBatch)
         mapped, present = self.mapped(batch.users)
+        there = present.nonzero().squeeze(1)
         positives, negatives = (
-            self.factors.items(items[present]).detach() for items in (batch.positives, batch.negatives)
+            self.factors.items(items[there]).detach() for items in (batch.positives, batch.negatives)
         )
-        return pairwise_loss(mapped[present], positives, negatives) + self.l2 / 2 * mapped[present].square().sum()
+        return pairwise_loss(mapped[there], positives, negatives) + self.l2 / 2 * mapped[there].square().sum()
 
     def mapped_by(self, name: str, users: Tensor) -> Tensor:
         """A source's vectors of users (batch,), mapped, under the users' heads; it does not move these."""

@@ -9,7 +9,7 @@ from zoo.data.batches import Batch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.nn.mapping import Standard
 from zoo.nn.shared_latent import SharedLatents
-from zoo.target_data import Sizes
+from zoo.target_data import Sizes, TargetData
 
 #: What the target is called among the domains that have a coder; no source can be called so.
 TARGET = ""
@@ -52,6 +52,8 @@ class FedCT(MixedFactors):
     batches = "triples"
     reads = frozenset({"embeddings"})
 
+    learned: Tensor  # users with target history, (users,)
+
     def __init__(
         self,
         num_factors: int = 64,
@@ -76,9 +78,14 @@ class FedCT(MixedFactors):
         widths = {TARGET: self.num_factors} | {name: source["width"] for name, source in sizes["sources"].items()}
         self.latents = SharedLatents(sizes["num_users"], widths, self.latent_dim)
 
+    def read_data(self, data: TargetData) -> None:
+        """Also keep who has target history, so that no step looks for them."""
+        super().read_data(data)
+        self.register_buffer("learned", self._known().nonzero().squeeze(1), persistent=False)
+
     def _standard(self) -> Standard:
         """What the factors of users with target history are centred and scaled by."""
-        return Standard.of(self.factors.users.weight.detach()[self._known()])
+        return Standard.of(self.factors.users.weight.detach()[self.learned])
 
     def transfer_loss(self, batch: Batch) -> Tensor:
         """That of latents and coders, over the users of the batch, each once; it moves no factor. 0 without a source."""

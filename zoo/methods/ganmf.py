@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.methods.adversarial import Adversarial
 from zoo.nn.autoencoder import LinearAutoencoder
 from zoo.nn.factors import FactorTables
@@ -75,18 +75,21 @@ class GANMF(Adversarial):
 
     def discriminator_step(self, batch: Batch) -> Outputs:
         """The error of real rows, and how far that of generated ones falls short of the margin."""
+        assert isinstance(batch, UserBatch)
         users, critic = batch.users, self.discriminator
         with torch.no_grad():
             fake = self.score_all(users)
-        real = critic.errors(critic.encode_sparse(self.target_rows.bags(users)), self.target_rows.dense(users)).mean()
+        rows = self.target_rows.bags(users, batch.ratings)
+        real = critic.errors(critic.encode_sparse(rows), rows.dense(self.target_rows.width)).mean()
         shortfall = self.margin * real - critic.errors(critic.encode(fake), fake).mean()
         return {"loss": real + F.relu(shortfall)} | self._factors(users)
 
     def step(self, batch: Batch) -> Outputs:
         """The generator's loss: the error of its rows, and how far their codes are from those of the real rows."""
+        assert isinstance(batch, UserBatch)
         users, critic = batch.users, self.discriminator
         with torch.no_grad():
-            wanted = critic.encode_sparse(self.target_rows.bags(users))
+            wanted = critic.encode_sparse(self.target_rows.bags(users, batch.ratings))
         fake = self.score_all(users)
         codes = critic.encode(fake)
         energy, distance = critic.errors(codes, fake).mean(), F.mse_loss(codes, wanted)

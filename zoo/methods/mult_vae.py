@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.nn.rows import Bags
 from zoo.nn.towers import SparseLinear, check_training
 from zoo.recommender import Outputs, Recommender
@@ -73,24 +73,25 @@ class MultVAE(Recommender):
                 nn.init.zeros_(module.bias)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
-    def encode(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and logarithm of the variance of users' latents (batch,), shape ``(batch, dims[-1])`` each."""
-        mean, log_variance = self.encoder(self.first(self._inputs(users))).chunk(2, dim=1)
+    def encode(self, rows: Bags) -> tuple[Tensor, Tensor]:
+        """Mean and logarithm of the variance of the latents of users with these rows, shape ``(batch, dims[-1])`` each."""
+        mean, log_variance = self.encoder(self.first(self._inputs(rows))).chunk(2, dim=1)
         return mean, log_variance
 
-    def _inputs(self, users: Tensor) -> Bags:
+    def _inputs(self, rows: Bags) -> Bags:
         """Rows of unit length; while training without some of their entries."""
-        rows = self.target_rows.bags(users)
-        norms = rows.weights.new_zeros(len(users)).index_add_(0, rows.rows, rows.weights.square()).sqrt()
-        weights = rows.weights / norms[rows.rows]
+        row = rows.rows
+        norms = rows.weights.new_zeros(len(rows.offsets)).index_add_(0, row, rows.weights.square()).sqrt()
+        weights = rows.weights / norms[row]
         return rows._replace(weights=F.dropout(weights, self.input_dropout, self.training))
 
     def step(self, batch: Batch) -> Outputs:
         """Negative evidence lower bound of the users, with the divergence weighed by `beta`."""
-        mean, log_variance = self.encode(batch.users)
+        assert isinstance(batch, UserBatch)
+        rows = self.target_rows.bags(batch.users, batch.ratings)
+        mean, log_variance = self.encode(rows)
         drawn = mean + torch.randn_like(mean) * (0.5 * log_variance).exp() if self.training else mean
         log_probabilities = F.log_softmax(self.decoder(drawn), dim=1)
-        rows = self.target_rows.bags(batch.users)
         likelihood = (log_probabilities[rows.rows, rows.items] * rows.weights).sum()
         divergence = 0.5 * (log_variance.exp() + mean.square() - 1 - log_variance).sum()
         loss = (self.beta * divergence - likelihood) / len(batch.users)
@@ -107,7 +108,7 @@ class MultVAE(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """Logits of the mean latent, shape ``(batch, num_items)``."""
-        mean, _ = self.encode(users)
+        mean, _ = self.encode(self.target_rows.bags(users))
         logits: Tensor = self.decoder(mean)
         return logits
 

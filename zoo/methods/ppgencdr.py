@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
@@ -87,9 +87,11 @@ class PPGenCDR(TwoTowerRecommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Reconstruction, prediction and alignment; each summed over the batch."""
-        observed = self.target_rows.bags(batch.users)
+        assert isinstance(batch, UserBatch)
+        observed = self.target_rows.bags(batch.users, batch.ratings)
         own, items = self.towers.user_tower(observed), self.item_factors()
-        reconstruction, alignment, code, present = self.source_side.losses(self.all_source_rows(batch.users), own)
+        rows = self.all_source_rows(batch.users, batch.released)
+        reconstruction, alignment, code, present = self.source_side.losses(rows, own)
         profiles = self._profiles(batch.users, own, code, present)
         prediction = all_items_loss(self.towers.logits(profiles, items), observed)
         loss = reconstruction + prediction + self.alignment_weight * alignment

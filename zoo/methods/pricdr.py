@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
@@ -70,9 +70,11 @@ class PriCDR(TwoTowerRecommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Reconstruction, prediction, alignment and transfer; each summed over the batch."""
-        observed = self.target_rows.bags(batch.users)
+        assert isinstance(batch, UserBatch)
+        observed = self.target_rows.bags(batch.users, batch.ratings)
         users, items = self.towers.user_tower(observed), self.item_factors()
-        reconstruction, alignment, code, present = self.source_side.losses(self.all_source_rows(batch.users), users)
+        rows = self.all_source_rows(batch.users, batch.released)
+        reconstruction, alignment, code, present = self.source_side.losses(rows, users)
         loss = all_items_loss(self.towers.logits(users, items), observed)
         loss = loss + reconstruction + self.alignment_weight * alignment
         if self.transfer_weight:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.nn.autoencoder import AlignedSources, perceptron
 from zoo.nn.losses import all_items_loss
 from zoo.nn.towers import SparseTower, check_training
@@ -71,10 +71,12 @@ class PriCDRSym(Recommender):
 
     def step(self, batch: Batch) -> Outputs:
         """Reconstruction of both sides and alignment; each summed over the batch."""
+        assert isinstance(batch, UserBatch)
         shared = self.user_embedding(batch.users)
-        observed = self.target_rows.bags(batch.users)
+        observed = self.target_rows.bags(batch.users, batch.ratings)
         codes = self.encoder(observed) + shared
-        reconstruction, alignment, _, _ = self.source_side.losses(self.all_source_rows(batch.users), codes, shared)
+        rows = self.all_source_rows(batch.users, batch.released)
+        reconstruction, alignment, _, _ = self.source_side.losses(rows, codes, shared)
         loss = all_items_loss(self._decode(codes), observed) + reconstruction + self.alignment_weight * alignment
         return {"loss": loss, "user_factors": codes, "item_factors": self._last_layer().weight}
 

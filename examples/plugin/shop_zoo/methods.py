@@ -1,11 +1,13 @@
 """RowMap: a linear map from a user's row in the releases to scores of the target's items."""
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo import Recommender
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.recommender import Outputs
 from zoo.target_data import Sizes
 
@@ -41,15 +43,17 @@ class RowMap(Recommender):
 
     def step(self, batch: Batch) -> Outputs:
         """The loss of a batch of users."""
-        logits = self.to_items(F.dropout(self._rows(batch.users), self.dropout, self.training))
-        return {"loss": F.binary_cross_entropy_with_logits(logits, self.target_rows.dense(batch.users).clamp(0, 1))}
+        assert isinstance(batch, UserBatch)
+        logits = self.to_items(F.dropout(self._rows(batch.users, batch.released), self.dropout, self.training))
+        observed = self.target_rows.dense(batch.users, batch.ratings)  # told how many, no step waits for a GPU to count
+        return {"loss": F.binary_cross_entropy_with_logits(logits, observed.clamp(0, 1))}
 
     def score_all(self, users: Tensor) -> Tensor:
         """Logits of all items, shape ``(batch, num_items)``."""
         scores: Tensor = self.to_items(self._rows(users))
         return scores
 
-    def _rows(self, users: Tensor) -> Tensor:
+    def _rows(self, users: Tensor, entries: Mapping[str, int] | None = None) -> Tensor:
         """Rows of all releases side by side, zero where a user has none, shape ``(batch, widths together)``."""
-        parts = [rows for rows, _ in self.all_source_rows(users).values()]
+        parts = [rows for rows, _ in self.all_source_rows(users, entries).values()]
         return torch.cat(parts, dim=1) if parts else torch.zeros(len(users), 0, device=users.device)

@@ -197,7 +197,7 @@ def gradients(data: Synthetic, part: str, **settings: Any) -> Tensor:  # noqa: A
 def test_the_classifiers_gradient_reaches_what_makes_patterns_turned_and_weighted(plain: Synthetic, part: str) -> None:
     method = read(plain)
     users = torch.arange(16)
-    made = method.patterns(users, method.all_source_rows(users))
+    made = method.patterns(method.target_rows.bags(users), method.all_source_rows(users))
     told = F.cross_entropy(method.classifier.layers(made.patterns), made.domains, reduction="sum")
     wanted = torch.autograd.grad(told, list(getattr(method, part).parameters()))
     straight = torch.cat([gradient.flatten() for gradient in wanted])
@@ -234,7 +234,7 @@ def test_scores_come_from_history_from_rows_or_from_both(both: Synthetic) -> Non
     assert torch.equal(own[known & ~linked], theirs[known & ~linked])
     assert torch.equal(own[~known & linked], theirs[~known & linked])
     assert not torch.isclose(own[known & linked], theirs[known & linked]).all(1).any()
-    made = method.patterns(users, method.all_source_rows(users))
+    made = method.patterns(method.target_rows.bags(users), method.all_source_rows(users))
     logits = method.logits(made.patterns).detach()
     for user in range(40):
         of_rows = logits[(made.owners == user) & (made.domains > 0)]
@@ -247,7 +247,7 @@ def test_scores_come_from_history_from_rows_or_from_both(both: Synthetic) -> Non
 def test_without_a_source_it_is_an_autoencoder_of_the_target(tmp_path: Path, kind: Any) -> None:  # noqa: ANN401
     method = read(data_of(tmp_path, {"book": Nothing(kind)} if kind else {}))
     users = torch.arange(40)
-    made = method.patterns(users, method.all_source_rows(users))
+    made = method.patterns(method.target_rows.bags(users), method.all_source_rows(users))
     expected = F.binary_cross_entropy_with_logits(
         method.logits(made.patterns), method.target_rows.dense(users), reduction="sum"
     )

@@ -62,7 +62,7 @@ def test_latents_are_drawn_while_training_alone() -> None:
     method.decoder[0].register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0].detach()))
     one = UserBatch(USERS[:1].expand(4000))
     method.eval().step(one)
-    mean, log_variance = (part.detach() for part in method.encode(USERS[:1]))
+    mean, log_variance = (part.detach() for part in method.encode(method.target_rows.bags(USERS[:1])))
     assert torch.allclose(seen[0], mean.expand_as(seen[0]), atol=1e-6)
     torch.manual_seed(1)
     method.train().step(one)
@@ -71,10 +71,10 @@ def test_latents_are_drawn_while_training_alone() -> None:
 
 def test_entries_are_left_out_while_training_alone() -> None:
     method, _ = fitted(MultVAE(dims=(4, 2), input_dropout=0.5), 0)
-    whole = method.eval()._inputs(USERS)
+    whole = method.eval()._inputs(method.target_rows.bags(USERS))
     lengths = whole.weights.new_zeros(3).index_add_(0, whole.rows, whole.weights.square())
     assert torch.allclose(lengths, torch.ones(3))
-    thinned = method.train()._inputs(USERS.repeat(50)).weights
+    thinned = method.train()._inputs(method.target_rows.bags(USERS.repeat(50))).weights
     assert 0.3 < float((thinned == 0).float().mean()) < 0.7
 
 
