@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import Callback
 from torch import Generator, Tensor
+from torch._dynamo.utils import counters
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -29,24 +31,43 @@ MAKERS = {
 }  # fmt: skip
 WAITS = {
     getattr(Tensor, name)
-    for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
-}
-#: What waits for a size: how many entries its result has is known to the device alone.
+    for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "new_tensor")
+} | {torch.tensor, torch.equal, torch.allclose}  # a copy of the processor's numbers waits as well, wherever it lies
+#: What waits for a size, unless it is told: how many entries its result has is known to the device alone.
 SIZED = ("bincount", "masked_select", "nonzero", "unique", "_unique", "repeat_interleave")
-#: Where steps do, once for a batch, and for the size of what.
+TOLD = ("output_size", "size")
+_HITS = "which draws hit what users have, of negatives of a source, which are drawn in the step"
+_LINKED = "who of the batch is in a source"
+_DIFFERENT = "different users of the batch, each of whom is read once"
+#: Which methods' steps do, where, and for the size of what; all others do not.
 SIZES = {
-    "zoo/data/unseen.py: draw": "which draws hit what users have, of negatives of a source, which are drawn in the step",
-    "zoo/methods/darec.py: _source_loss": "patterns of whoever is in a source",
-    "zoo/methods/darec.py: patterns": "who is in a source",
-    "zoo/methods/darec.py: step": "whose patterns are told apart",
-    "zoo/methods/emcdr.py: map_loss": "different users of triples, whose vectors are mapped once",
-    "zoo/methods/etl.py: _encoded": "who is in a source",
-    "zoo/methods/fedcdr.py: <genexpr>": "who is in a source",
-    "zoo/methods/fedcdr.py: transfer_loss": "as EMCDR",
-    "zoo/methods/fedct.py: _standard": "who has a vector, at the first step",
-    "zoo/methods/fedct.py: transfer_loss": "as EMCDR",
-    "zoo/nn/cross_network.py: history": "different users of pairs, whose histories are read once",
-    "zoo/nn/rows.py: bags": "entries of the rows of a batch",
+    "BiTGCF": {"zoo/data/unseen.py: draw": _HITS},
+    "CoNet": {
+        "zoo/data/unseen.py: draw": _HITS,
+        "zoo/nn/cross_network.py: history": _DIFFERENT,
+        "zoo/nn/rows.py: bags": "what these have rated",
+    },
+    "DARec": {
+        "zoo/methods/darec.py: patterns": _LINKED,
+        "zoo/methods/darec.py: step": "patterns of whoever is in one",
+        "zoo/methods/darec.py: _source_loss": "the same, source by source",
+        "zoo/nn/rows.py: bags": "what those whom a source has have rated, once more for it",
+    },
+    "DDTCDR": {"zoo/data/unseen.py: draw": _HITS},
+    "ETL": {
+        "zoo/methods/etl.py: _encoded": _LINKED,
+        "zoo/nn/rows.py: bags": "what these have rated",
+    },
+    "FedCDR": {"zoo/methods/fedcdr.py: transfer_loss": _LINKED},
+    "FedCT": {"zoo/methods/fedct.py: transfer_loss": _DIFFERENT},
+}
+#: The same of other settings: pairs for `DMF`, a perceptron that maps for `EMCDR`.
+BY_SETTINGS = {
+    "DMF": {
+        "zoo/methods/dmf.py: step": "different users and items of the batch, each of which is read once",
+        "zoo/nn/rows.py: bags": "what these have rated, or who them",
+    },
+    "EMCDR": {"zoo/methods/emcdr.py: map_loss": _DIFFERENT},
 }
 #: Who may make something elsewhere or wait for a number, and why.
 MAY = {
@@ -107,7 +128,8 @@ class Watch(TorchFunctionMode):
         if function in (Tensor.__getitem__, Tensor.__setitem__):
             places = args[1] if isinstance(args[1], tuple) else (args[1],)
             return any(isinstance(place, Tensor) and place.dtype == torch.bool for place in places)
-        return function.__name__.startswith(SIZED) and "output_size" not in kwargs
+        told = any(kwargs.get(name) is not None for name in TOLD)
+        return function.__name__.startswith(SIZED) and not told
 
     @staticmethod
     def _ours() -> traceback.FrameSummary | None:
@@ -132,10 +154,8 @@ def trained(method: Recommender, data: CrossDomainDataModule, **settings: Any) -
     return trainer
 
 
-@pytest.mark.slow
-def test_no_step_leaves_its_device(make: Make) -> None:
-    """Seen without another device: whatever names none would lie on the CPU, and whatever is asked for would be waited for."""
-    method, data = make()
+def watched_steps(method: Recommender, data: CrossDomainDataModule) -> Watch:
+    """What is noted of an epoch's steps."""
     watch, step = Watch(), method.training_step
 
     def watched(batch: Any, batch_idx: int) -> Tensor | None:  # noqa: ANN401
@@ -144,9 +164,41 @@ def test_no_step_leaves_its_device(make: Make) -> None:
 
     method.training_step = watched  # type: ignore[method-assign]
     trained(method, data)
-    allowed = type(method).__name__ in MAY
-    assert bool(watch.found) == allowed, "\n".join(sorted(watch.found))
-    assert allowed or watch.sized <= SIZES.keys(), "a step waits for a size that is not told of"
+    return watch
+
+
+@pytest.mark.slow
+def test_no_step_leaves_its_device(make: Make) -> None:
+    """Seen without another device: whatever names none would lie on the CPU, and whatever is asked for would be waited for."""
+    method, data = make()
+    watch, name = watched_steps(method, data), type(method).__name__
+    assert bool(watch.found) == (name in MAY), "\n".join(sorted(watch.found))
+    assert name in MAY or watch.sized == SIZES.get(name, {}).keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "publisher", [zoo.NoisyRows(epsilon=8.0), zoo.FlippedRows(epsilon=8.0)], ids=["dense", "sparse"]
+)
+@pytest.mark.parametrize("name", ["DARec", "ETL", "PPGenCDR", "PriCDR", "PriCDRSym"])
+def test_no_step_waits_for_rows_of_a_release(name: str, publisher: zoo.Publisher, tmp_path: Path) -> None:
+    publisher.publish(Synthetic(**SYNTHETIC).source("book"), "book").save(tmp_path / "book")
+    method = tiny_method(name)
+    watch = watched_steps(method, data_for(method, tmp_path / "book"))
+    assert watch.sized == SIZES.get(name, {}).keys()
+    assert not watch.found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [
+    zoo.DMF(dims=(8,), loss="sampled"),
+    zoo.EMCDR(num_factors=4, map_dims=(4,)),
+    zoo.PriCDR(dims=(8,), transfer_weight=1.0),
+], ids=lambda method: type(method).__name__)  # fmt: skip
+def test_what_a_step_waits_for_by_its_settings_is_told(method: Recommender, released: Callable[..., Path]) -> None:
+    watch = watched_steps(method, data_for(method, released(frozenset(method.reads))))
+    assert watch.sized == BY_SETTINGS.get(type(method).__name__, {}).keys()
+    assert not watch.found
 
 
 @pytest.mark.slow
@@ -186,8 +238,66 @@ def test_a_compiled_step_learns_the_same_or_is_refused(make: Make) -> None:
         assert torch.allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DMF", "PriCDR"])
+def test_batches_of_other_numbers_of_ratings_are_not_compiled_for_one_by_one(
+    name: str, released: Callable[[frozenset[str]], Path]
+) -> None:
+    """What is compiled in the first epoch, of eight batches with other numbers each, is all that is."""
+    graphs: list[int] = []
+
+    class Graphs(Callback):
+        def on_train_epoch_end(self, *_: object) -> None:
+            graphs.append(counters["stats"]["unique_graphs"])
+
+    torch.compiler.reset()
+    counters.clear()
+    method = tiny_method(name)
+    data = data_for(method, released(frozenset(method.reads)), batch_size=5)
+    trained(method, data, callbacks=[CompiledStep("eager"), Graphs()], max_epochs=3)
+    assert graphs[0] == graphs[1] == graphs[2] > 0
+
+
 def test_the_exceptions_are_methods() -> None:
-    assert set(MAY) <= set(NAMES)
+    assert {*MAY, *SIZES} <= set(NAMES)
+    assert not MAY.keys() & SIZES.keys()
+
+
+@pytest.mark.parametrize("sized", [
+    lambda x: x[x > 0],
+    lambda x: x.nonzero(),
+    lambda x: torch.unique(x),
+    lambda x: torch.repeat_interleave(x),
+    lambda x: torch.repeat_interleave(x, x, output_size=None),
+])  # fmt: skip
+def test_a_size_that_is_not_told_is_noted(sized: Callable[[Tensor], Tensor]) -> None:
+    assert Watch._is_sized(*called(sized))
+
+
+@pytest.mark.parametrize("known", [
+    lambda x: x[1:],
+    lambda x: x[x],
+    lambda x: torch.where(x > 0, x, x),
+    lambda x: torch.repeat_interleave(x, x, output_size=3),
+    lambda x: torch.nonzero_static(x, size=2),
+])  # fmt: skip
+def test_a_size_that_is_known_is_not(known: Callable[[Tensor], Tensor]) -> None:
+    assert not Watch._is_sized(*called(known))
+
+
+def called(function: Callable[[Tensor], Tensor]) -> tuple[Any, Any, Any]:
+    """The last thing that a function asks of torch, with what it gives it."""
+    calls: list[tuple[Any, Any, Any]] = []
+
+    class Calls(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+            calls.append((function, args, kwargs or {}))
+            return function(*args, **kwargs or {})
+
+    numbers = torch.tensor([0, 1, 2])
+    with Calls():
+        function(numbers)
+    return calls[-1]
 
 
 class DrawnByTheProcessor(TorchDispatchMode):
@@ -247,6 +357,25 @@ def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:
     for method in (here, there.cpu()):
         method.eval()
     assert torch.allclose(here.score_all(users), there.score_all(users), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_no_step_waits_on_cuda(make: Make) -> None:
+    method, data = make()
+    if type(method).__name__ in {*MAY, *SIZES}:
+        pytest.skip("waits, as the test of its steps says")
+    step = method.training_step
+
+    def strict(batch: Any, batch_idx: int) -> Tensor | None:  # noqa: ANN401
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return step(batch, batch_idx)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    method.training_step = strict  # type: ignore[method-assign]
+    trained(method, data, accelerator="gpu")
 
 
 @pytest.mark.gpu
