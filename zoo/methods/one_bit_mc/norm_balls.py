@@ -39,8 +39,8 @@ class NuclearBall:
 
     The projection shrinks all singular values by the same amount and cuts at 0, so only those above it are needed. They are
     the largest eigenvalues of the smaller Gram matrix, and how many there are is remembered from one projection to the next.
-    That those not computed are cut is checked each time (`shrinkage`); where it does not follow, more are computed. So the
-    result is that of all singular values, whatever was remembered.
+    That those not computed are cut is checked each time (`shrinkage`); where it does not follow, they are counted by all
+    eigenvalues. So the result is that of all singular values, whatever was remembered.
 
     `radius` is the paper's tau. With `truncated` false all singular values are computed always, for comparison.
     """
@@ -57,23 +57,29 @@ class NuclearBall:
         return projected if projected is matrix else _with_zeros_of(matrix, projected)
 
     def _project(self, matrix: Floats) -> Floats:
-        smaller, count = min(matrix.shape), self.rank + _SPARE
-        while self.truncated and smaller > _SMALL and count < smaller // 2:
-            projected = self._from_largest(matrix, count)
-            if projected is not None:
-                return projected
-            count *= 2
-        return self._from_all(matrix)
+        projected = None
+        if self.truncated and min(matrix.shape) > _SMALL:
+            # Eigenvalues of the smaller Gram matrix (k x k, k the smaller side) are squares of the singular values: a product
+            # and a partial decomposition of k x k cost far less than the singular vectors of both sides.
+            gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+            projected = self._from_largest(matrix, gram, self.rank + _SPARE)
+            if projected is None:
+                projected = self._from_largest(matrix, gram, self._kept(gram) + _SPARE)
+        return self._from_all(matrix) if projected is None else projected
 
-    def _from_largest(self, matrix: Floats, count: int) -> Floats | None:
-        """The projection from so many singular values, or None if they do not decide it."""
-        # Eigenvalues of the smaller Gram matrix (k x k, k the smaller side) are squares of the singular values: a product and
-        # a partial decomposition of k x k cost far less than the singular vectors of both sides.
-        wide = matrix.shape[0] <= matrix.shape[1]
-        gram = matrix @ matrix.T if wide else matrix.T @ matrix
+    def _kept(self, gram: Floats) -> int:
+        """How many singular values are not cut, but for rounding, by all of them: no vector is needed for that."""
+        values = _roots(np.asarray(scipy.linalg.eigvalsh(gram, check_finite=False), dtype=np.float64))
+        shrink = shrinkage(np.append(values, 0.0), self.radius)
+        return len(values) if shrink is None else int((values > shrink).sum())
+
+    def _from_largest(self, matrix: Floats, gram: Floats, count: int) -> Floats | None:
+        """The projection from so many singular values, or None if they do not decide it, or are no fewer than half."""
+        if count >= len(gram) // 2:
+            return None
         largest = (len(gram) - count, len(gram) - 1)
-        squares, vectors = scipy.linalg.eigh(gram, subset_by_index=largest, overwrite_a=True, check_finite=False)
-        values = np.sqrt(np.maximum(squares[::-1], 0.0))
+        squares, vectors = scipy.linalg.eigh(gram, subset_by_index=largest, check_finite=False)
+        values = _roots(squares)
         shrink = shrinkage(values, self.radius)
         if shrink is None:
             return None
@@ -81,6 +87,7 @@ class NuclearBall:
         vectors = vectors[:, ::-1][:, : self.rank]
         # Left singular vectors U of the kept: U diag(1 - shrink / s) U' A has their singular values less the shrinkage.
         scaled = vectors * (1 - shrink / values[: self.rank])
+        wide = matrix.shape[0] <= matrix.shape[1]
         projected: Floats = scaled @ (vectors.T @ matrix) if wide else (matrix @ vectors) @ scaled.T
         return projected
 
@@ -93,6 +100,12 @@ class NuclearBall:
         self.rank = int((values > shrink).sum())
         projected: Floats = (left[:, : self.rank] * (values[: self.rank] - shrink)) @ right[: self.rank]
         return projected
+
+
+def _roots(squares: Floats) -> Floats:
+    """Singular values, falling, of rising eigenvalues of a Gram matrix."""
+    roots: Floats = np.sqrt(np.maximum(squares[::-1], 0.0))
+    return roots
 
 
 class InfinityBall:

@@ -79,8 +79,8 @@ class SpectralProjectedGradient(Solver):
     objective's smoothness. No curvilinear search follows a failed line search: along a feasible descent direction of a
     smooth function it does not fail before rounding errors do.
 
-    The `tolerance` is that of the projected gradient, relative to the norm of the point (to 1 below that). Without a `start`
-    it begins at 0.
+    The `tolerance` is that of the projected gradient, relative to the norm of the point (to 1 below that). It begins at a `start`
+    that meets the constraint, such as another solver's result, which is not projected again; without one, at 0.
     """
 
     kept = (*Solver.kept, "size", "best")
@@ -91,16 +91,16 @@ class SpectralProjectedGradient(Solver):
         super().__init__(likelihood, project)
         self.tolerance = tolerance
         if start is not None:
-            self.point = project(start)
+            self.point = start
         self.size = 1 / (likelihood.link.smoothness + likelihood.ridge)
         self._evaluate()
         self.values = [self.value]
         self.best, self.best_value = self.point, self.value
 
     def _evaluate(self) -> None:
-        entries = self.likelihood.at(self.point)
-        self.value = self._value(entries, self.point)
-        self.gradient = self.likelihood.gradient(entries)
+        self.entries = self.likelihood.at(self.point)
+        self.value = self._value(self.entries, self.point)
+        self.gradient = self.likelihood.gradient(self.entries)
 
     def _value(self, entries: Floats, point: Floats) -> float:
         return self.likelihood.value(entries) + self._ridge(point, point) / 2
@@ -120,24 +120,24 @@ class SpectralProjectedGradient(Solver):
         if length / min(self.size, 1.0) <= self.tolerance * max(1.0, float(np.linalg.norm(self.point))):
             self.solved = True
             return
-        share = self._line_search(direction)
-        if share is None:  # rounding errors: no lower value can be told apart
+        change, old = self.likelihood.at(direction), self.gradient
+        found = self._line_search(direction, change)
+        if found is None:  # rounding errors: no lower value can be told apart
             self.solved = True
             return
-        old = self.gradient
-        self.point = self.point + share * direction
-        self._evaluate()
+        share, self.value = found
+        self.point, self.entries = self.point + share * direction, self.entries + share * change
+        self.gradient = self.likelihood.gradient(self.entries)
         self.values = [*self.values, self.value][-_MEMORY:]
         if self.value < self.best_value:
             self.best, self.best_value = self.point, self.value
         squared = (share * length) ** 2
-        curvature = share * float((self.gradient - old) @ self.likelihood.at(direction))
+        curvature = share * float((self.gradient - old) @ change)
         curvature += self.likelihood.ridge * squared
         self.size = float(np.clip(squared / curvature, _SHORTEST, _LONGEST)) if curvature > 0 else _LONGEST
 
-    def _line_search(self, direction: Floats) -> float | None:
-        """The share of the direction to go, or None if none lowers the value enough."""
-        entries, change = self.likelihood.at(self.point), self.likelihood.at(direction)
+    def _line_search(self, direction: Floats, change: Floats) -> tuple[float, float] | None:
+        """The share of the direction to go, by its observed entries (n,), and the value there; None if none lowers it enough."""
         slope = float(self.gradient @ change) + self._ridge(self.point, direction)
         if slope >= 0:
             return None
@@ -145,9 +145,9 @@ class SpectralProjectedGradient(Solver):
         for _ in range(_HALVINGS):
             # Without a ridge the observed entries alone count, and no dense matrix is made.
             point = self.point + share * direction if self.likelihood.ridge else self.point
-            value = self._value(entries + share * change, point)
+            value = self._value(self.entries + share * change, point)
             if value <= highest + _SUFFICIENT * share * slope:
-                return share
+                return share, value
             # The minimum of the parabola with the value and slope at 0 and the value at `share`.
             lowest = -slope * share**2 / (2 * (value - self.value - share * slope))
             share = float(np.clip(lowest, 0.1 * share, 0.5 * share)) if np.isfinite(lowest) else share / 2

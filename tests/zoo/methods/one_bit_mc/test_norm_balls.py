@@ -1,7 +1,10 @@
 """Projections against a general convex solver, against all singular values, and by the properties that proofs rest on."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +87,26 @@ def test_few_singular_values_are_enough(monkeypatch: pytest.MonkeyPatch) -> None
         matrix = with_values(falling(rank))
         assert ball(matrix) == pytest.approx(by_bisection(matrix, radius), abs=1e-9)
         assert ball.rank == rank
+
+
+@pytest.mark.parametrize("remembered", [0, 16, 70, 500])
+def test_what_was_remembered_wrongly_is_counted_once(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of too few are not followed by vectors of more and more: all eigenvalues say how many."""
+    monkeypatch.setattr(NuclearBall, "_from_all", None)
+    asked: list[int] = []
+    eigh = scipy.linalg.eigh
+
+    def counted(gram: np.ndarray, **how: Any) -> Any:  # noqa: ANN401  as scipy's
+        asked.append(1 + how["subset_by_index"][1] - how["subset_by_index"][0])
+        return eigh(gram, **how)
+
+    monkeypatch.setattr(scipy.linalg, "eigh", counted)
+    ball = NuclearBall(300.0)
+    ball.rank = remembered
+    matrix = with_values(falling(40))
+    assert ball(matrix) == pytest.approx(by_bisection(matrix, 300.0), abs=1e-9)
+    assert ball.rank == 40
+    assert asked == {0: [8, 48], 16: [24, 48], 70: [78], 500: [48]}[remembered]
 
 
 @pytest.mark.parametrize("shape", [(6, 5), LARGE])

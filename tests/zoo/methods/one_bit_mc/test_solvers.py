@@ -138,9 +138,36 @@ def test_a_solved_solver_rests() -> None:
     assert solver.result is result
 
 
-def test_a_start_is_projected() -> None:
-    solver = spg(Likelihood.of(observations(), Logistic()), 1.0, start=np.ones((6, 7)))
-    assert np.linalg.svd(solver.point, compute_uv=False).sum() == pytest.approx(1.0)
+def test_a_start_within_the_constraint_is_taken_as_it_is() -> None:
+    likelihood = Likelihood.of(observations(), Logistic())
+    start = NuclearBall(4.0)(np.ones((6, 7)))
+    solver = spg(likelihood, start=start)
+    assert np.array_equal(solver.point, start)
+    assert likelihood.value(likelihood.at(run(solver))) == pytest.approx(
+        least_logistic_loss(observations(), 4.0), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+@pytest.mark.parametrize("link", [Logistic(), Probit(0.3), Flipped(Logistic(), 0.3, 0.3)])
+def test_what_is_carried_from_the_line_search_is_what_the_point_says(link: Link, ridge: float) -> None:
+    """Value, gradient and entries are not worked out anew at a point that the line search has been at."""
+    likelihood = Likelihood.of(observations(), link, ridge=ridge)
+    solver = spg(likelihood, 8.0, 1e-8)
+    for _ in range(30):
+        solver.step()
+        entries = likelihood.at(solver.point)
+        assert np.array_equal(solver.entries, entries)
+        assert np.array_equal(solver.gradient, likelihood.gradient(entries))
+        assert solver.value == likelihood.value(entries) + ridge * float(np.vdot(solver.point, solver.point)) / 2
+
+
+def test_the_objective_is_evaluated_once_for_every_share_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[np.ndarray] = []
+    value = Likelihood.value
+    monkeypatch.setattr(Likelihood, "value", lambda own, entries: asked.append(entries) or value(own, entries))
+    run(spg(Likelihood.of(observations(), Probit(0.3)), 8.0))
+    assert len({entries.tobytes() for entries in asked}) == len(asked) > 10
 
 
 # A fixed number of steps.
@@ -251,6 +278,23 @@ def test_two_starts_are_no_worse_than_each(seed: int) -> None:
     ends = [run(spg(likelihood, 12.0, start=start)) for start in (run(spg(plain, 12.0)), None)]
     values = [likelihood.value(end.ravel()[likelihood.cells]) for end in (found, *ends)]
     assert values[0] == min(values[1:])
+
+
+def test_of_several_starts_every_step_takes_one_projection() -> None:
+    """Where the second begins was projected already."""
+    taken = []
+
+    class Counting(NuclearBall):
+        def __call__(self, matrix: np.ndarray) -> np.ndarray:
+            taken.append(matrix)
+            return super().__call__(matrix)
+
+    ball = Counting(4.0)
+    first = SpectralProjectedGradient(Likelihood.of(observations(), Logistic()), ball, 1e-5)
+    solver = MultiStart(first, lambda start: SpectralProjectedGradient(flipped_likelihood(), ball, 1e-5, start))
+    run(solver)
+    assert solver.stage == 2
+    assert len(taken) == solver.steps
 
 
 # Interrupted.
