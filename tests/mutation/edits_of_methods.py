@@ -189,6 +189,8 @@ METHODS = (
             "lengths * torch.linalg.vector_norm(weights, dim=1, dtype=torch.float64)",
             "lengths * 1.0",
         ),
+        ("padding is looked up", "there = weights != 0", "there = weights == weights"),
+        ("sums of users begin where they end", "counts.cumsum(0) - counts", "counts.cumsum(0)"),
     ),
     *edits_of(
         f"{NN}/towers.py",
@@ -498,12 +500,20 @@ METHODS = (
             "np.clip(matrix, -self.bound, self.bound)",
             "np.minimum(matrix, self.bound)",
         ),
+        ("a wrong memory is doubled again", "self._kept(gram) + _SPARE", "2 * (self.rank + _SPARE)"),
     ),
     *edits_of(
         f"{ONE_BIT_MC}/solvers.py",
         (f"{OF_ONE_BIT_MC}/test_solvers.py",),
         ("one noisy step too many", "self.solved = self.steps >= self.count", "self.solved = self.steps > self.count"),
         ("the ridge pulls away from 0", "(1 - size * self.likelihood.ridge)", "(1 + size * self.likelihood.ridge)"),
+        ("a start is projected again", "self.point = start", "self.point = project(start)"),
+        (
+            "the gradient is that of the whole direction",
+            "self.point + share * direction, self.entries + share * change",
+            "self.point + share * direction, self.entries + change",
+        ),
+        ("the value is that of the step before", "share, self.value = found", "share, _ = found"),
     ),
     *edits_of(
         f"{ONE_BIT_MC}/perturbation.py",

@@ -30,7 +30,12 @@ class ItemSum(nn.Module):
 
     def forward(self, items: Tensor, weights: Tensor) -> Tensor:
         """Outputs (batch, width) of rows from `padded`; no item is in a row twice with a weight."""
-        out = F.embedding_bag(items, self.weight, mode="sum", per_sample_weights=weights.to(self.weight.dtype))
+        if items.device.type == "cpu" and not weights.requires_grad:
+            out = unpadded(items, weights).times(
+                self.weight
+            )  # most is padding: the longest row is several times the mean
+        else:  # a device would be waited for to tell how many are none
+            out = F.embedding_bag(items, self.weight, mode="sum", per_sample_weights=weights.to(self.weight.dtype))
         return out if self.bias is None else out + self.bias
 
     def dense(self, rows: Tensor) -> Tensor:
@@ -72,3 +77,10 @@ def padded(bags: Bags) -> tuple[Tensor, Tensor]:
     items[rows, places] = bags.items.long()
     weights[rows, places] = bags.weights
     return items, weights
+
+
+def unpadded(items: Tensor, weights: Tensor) -> Bags:
+    """The sparse rows that `padded` was given, without entries of weight 0."""
+    there = weights != 0
+    counts, flat = there.sum(1), there.view(-1).nonzero().squeeze(1)
+    return Bags(items.reshape(-1)[flat], counts.cumsum(0) - counts, weights.reshape(-1)[flat])

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tests.samples import some_ratings
-from zoo.nn.item_sum import ItemSum, padded
+from zoo.nn.item_sum import ItemSum, padded, unpadded
 from zoo.nn.rows import Bags, SparseRows
 
 
@@ -49,6 +50,39 @@ def test_padding_keeps_rows_of_all_lengths_empty_ones_included() -> None:
     assert items.tolist() == [[0, 0], [5, 2], [6, 0], [0, 0]]
     assert weights.tolist() == [[0, 0], [1, 2], [3, 0], [0, 0]]
     assert items.dtype == torch.int64
+
+
+def test_padding_is_taken_away_again() -> None:
+    bags = Bags(torch.tensor([5, 2, 6, 0]), torch.tensor([0, 0, 2, 3, 4]), torch.tensor([1.0, 2.0, 3.0, 0.5]))
+    for there, back in zip(bags, unpadded(*padded(bags)), strict=True):
+        assert torch.equal(there, back)
+
+
+@pytest.mark.parametrize("shape", [(0, 1), (1, 1), (9, 30), (64, 200)])
+def test_sums_and_their_gradient_are_those_of_an_embedding_bag_with_its_padding(shape: tuple[int, int]) -> None:
+    chance = torch.Generator().manual_seed(0)
+    items = torch.stack(
+        [torch.randperm(300, generator=chance)[: shape[1]] for _ in range(shape[0])] or [torch.zeros(1)]
+    )
+    items = items[: shape[0]].long()
+    weights = torch.rand(shape, generator=chance) * (torch.rand(shape, generator=chance) < 0.1)
+    layer = ItemSum(300, 16, bias=False).double()
+    outward = torch.randn(shape[0], 16, generator=chance, dtype=torch.float64)
+    ours = layer(items, weights)
+    theirs = F.embedding_bag(items, layer.weight, mode="sum", per_sample_weights=weights.double())
+    found, expected = (torch.autograd.grad(sums, layer.weight, outward)[0] for sums in (ours, theirs))
+    assert torch.allclose(ours, theirs, atol=1e-12)
+    assert torch.allclose(found, expected, atol=1e-12)
+
+
+def test_padding_costs_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is as wide as its longest row, which is several times the mean."""
+    seen: list[int] = []
+    times = Bags.times
+    monkeypatch.setattr(Bags, "times", lambda bags, table: seen.append(len(bags.items)) or times(bags, table))
+    items, weights, dense = rows_and_dense()
+    ItemSum(7, 4)(items, weights)
+    assert seen == [int((dense != 0).sum())]
 
 
 def test_nothing_but_empty_rows_is_padded_to_a_length_of_one() -> None:
