@@ -207,7 +207,7 @@ class SPPG(Recommender):
         users = self._anybody()
         outputs = self.step(UserBatch(users))
         loss = outputs["loss"] + self._added("generator", outputs)
-        self.manual_backward(loss)
+        self.manual_backward(loss, inputs=[*self.generator.parameters()])  # the critic's are not wanted, nor worked out
         optimizer.step()
         self.averaged.update_parameters(self.generator)
         if "fake_scores" not in self.secret:

@@ -70,6 +70,18 @@ def test_the_critic_raises_the_scores_of_people_and_the_generator_those_of_its_r
     assert made["fake_scores"].shape == (40,)
 
 
+def test_a_step_of_the_generator_works_out_no_gradient_of_the_critic() -> None:
+    method = SPPG(mechanism="none", **SMALL)
+    trainer_of(epochs=0).fit(method, datamodule=Synthetic(**SIZES))
+    expected = torch.autograd.grad(method.step(UserBatch(torch.arange(8)))["loss"], [*method.generator.parameters()])
+    method.critic_steps.anybody = lambda: torch.arange(8)  # type: ignore[method-assign]
+    method._generator_step(torch.optim.SGD(method.generator.parameters(), lr=1.0))
+    assert all(parameter.grad is None for parameter in method.critic.parameters())
+    for parameter, gradient in zip(method.generator.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        assert torch.allclose(parameter.grad, gradient, atol=1e-7)
+
+
 @BOTH
 @pytest.mark.parametrize("critic_dims", [(6,), (8, 4)])
 def test_every_users_gradient_is_clipped_as_a_loop_over_users_clips_it(
