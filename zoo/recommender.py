@@ -88,6 +88,7 @@ class Recommender(Given, LightningModule, ABC):
         self._penalties: dict[str, dict[str, Penalty]] = {}
         self._means: dict[str, tuple[Tensor | float, float]] = {}  # of the epoch at hand: weighted sum, and weights
         self._random_states: list[RandomState] = []  # of every process, by a checkpoint that is gone on from
+        self._batch_rows = 1  # of the batch at hand
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  any attribute's
         """As a module does, but at once where a plain attribute gets another string or None: a trainer does so 45 times a step."""
@@ -251,13 +252,19 @@ class Recommender(Given, LightningModule, ABC):
         self.log_mean("train/loss", loss, len(batch.users))
         return loss
 
-    def log_mean(self, name: str, value: Tensor, weight: float) -> None:
-        """Log a figure of each batch as its weighted mean over the epoch.
+    def log_mean(self, name: str, value: Tensor | float, weight: float | None = None) -> None:
+        """Log a figure of each batch as its weighted mean over the epoch; None: by the rows of the trainer's batch, as Lightning.
 
         Lightning's own ``log`` of a batch takes as long as a small batch does; this adds two numbers up, and logs at the end.
         """
+        weight = self._batch_rows if weight is None else weight
         total, weights = self._means.get(name, (0.0, 0.0))
-        self._means[name] = total + value.detach() * weight, weights + weight
+        value = value.detach() if isinstance(value, Tensor) else value
+        self._means[name] = total + value * weight, weights + weight
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Count the rows of the batch; one that holds nobody, and counts time alone, weighs as one."""
+        self._batch_rows = max(len(batch.users), 1)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:  # noqa: ANN401  Lightning's signature
         """Log the means of the epoch in its last batch, so that the bar shows them at its end."""
@@ -310,7 +317,7 @@ class Recommender(Given, LightningModule, ABC):
         for name, fn in self._penalties.get(to, {}).items():
             value = fn(outputs)
             if logged:
-                self.log(f"train/penalty/{name}", value.mean(), on_step=False, on_epoch=True, sync_dist=True)
+                self.log_mean(f"train/penalty/{name}", value.mean())
             total = total + value
         return total
 

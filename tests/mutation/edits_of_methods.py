@@ -62,8 +62,18 @@ METHODS = (
         ("tests/zoo/test_metrics_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
         (
             "the mean of an epoch is over batches",
-            "value.detach() * weight, weights + weight",
-            "value.detach(), weights + 1",
+            "total + value * weight, weights + weight",
+            "total + value, weights + 1",
+        ),
+        (
+            "a penalty's mean is over batches",
+            "weight = self._batch_rows if weight is None",
+            "weight = 1 if weight is None",
+        ),
+        (
+            "a batch of nobody has no mean",
+            "self._batch_rows = max(len(batch[0]), 1)",
+            "self._batch_rows = len(batch[0])",
         ),
         ("an epoch's mean holds those before", "sync_dist=True)\n        self._means.clear()", "sync_dist=True)"),
         ("a fit counts an epoch that was broken off", "self._means.clear()  # of an epoch that was broken off", "pass"),
@@ -191,6 +201,11 @@ METHODS = (
         ),
         ("padding is looked up", "there = weights != 0", "there = weights == weights"),
         ("sums of users begin where they end", "counts.cumsum(0) - counts", "counts.cumsum(0)"),
+    ),
+    *edits_of(
+        f"{NN}/rows.py",
+        (f"{OF_NN}/test_rows.py",),
+        ("all rows begin where the next does", "Bags(self.items, self.starts[:-1]", "Bags(self.items, self.starts[1:]"),
     ),
     *edits_of(
         f"{NN}/towers.py",
@@ -479,6 +494,7 @@ METHODS = (
         f"{METHODS_ROOM}/sppg.py",
         (f"{OF_METHODS}/test_sppg_steps.py", f"{OF_METHODS}/test_sppg.py"),
         ("the generator lowers its scores", '"loss": -scores.mean()', '"loss": scores.mean()'),
+        ("the generator's step reaches the critic", "loss, inputs=[*self.generator.parameters()])", "loss)"),
         ("the critic lowers the scores of people", "losses: Tensor = -scores +", "losses: Tensor = scores +"),
         (
             "who has no rating is learned from",

@@ -2,16 +2,18 @@
 
 import math
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import Trainer
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 
 from datamodules import Evaluation, Synthetic
 from zoo import Recommender
-from zoo.data.batches import Batch
+from zoo.data.batches import Batch, UserBatch
 from zoo.recommender import Outputs
 from zoo.target_data import Sizes
 
@@ -36,13 +38,14 @@ class Given(Recommender):
         return self.scores[users]
 
 
-def trainer() -> Trainer:
+def trainer(*callbacks: Callback) -> Trainer:
     return Trainer(
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        callbacks=[*callbacks],
     )
 
 
@@ -154,6 +157,35 @@ def test_the_loss_of_an_epoch_is_the_mean_over_examples() -> None:
     sizes = np.array(method.seen[-1])
     expected = 10 + (sizes**2).sum() / sizes.sum()
     assert float(run.callback_metrics["train/loss"]) == pytest.approx(expected)
+
+
+def test_a_penaltys_mean_is_what_lightning_would_log() -> None:
+    """By the rows of each batch, of which the last has fewer."""
+
+    class Penalised(Callback):
+        def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+            assert isinstance(pl_module, Recommender)
+            pl_module.add_penalty("users", lambda outputs: outputs["loss"].detach())
+
+        def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: object) -> None:  # noqa: ANN401
+            pl_module.log("by lightning", outputs["loss"].mean() / 2, on_step=False, on_epoch=True)
+
+    made, method, run = data(), Costly(), trainer(Penalised())
+    made.batch_size = 7
+    run.fit_loop.max_epochs = 2
+    run.fit(method, datamodule=made)
+    found = {name: float(value) for name, value in run.callback_metrics.items()}
+    assert found["train/penalty/users"] == pytest.approx(found["by lightning"], rel=1e-6)
+    assert found["train/penalty/users"] == pytest.approx(found["train/loss"] / 2, rel=1e-6)
+
+
+def test_batches_that_hold_nobody_weigh_alike() -> None:
+    method = Costly()
+    for value in (1.0, torch.tensor(4.0)):
+        method.on_train_batch_start(UserBatch(torch.zeros(0, dtype=torch.long)), 0)
+        method.log_mean("train/steps", value)
+    total, weights = method._means["train/steps"]
+    assert (float(total), weights) == (5.0, 2)
 
 
 def test_an_epoch_that_was_broken_off_counts_for_no_later_fit() -> None:

@@ -28,18 +28,24 @@ class Spied(SPPG):
     """Keeps what it logs, and the scores of real rows, which it must not."""
 
     logged: list[tuple[str, float]]
+    to_average: list[tuple[str, float]]
     real: list[Tensor]
 
     def build(self, sizes: dict[str, Any]) -> None:
         """Begin to keep."""
         super().build(sizes)
-        self.logged, self.real = [], []
+        self.logged, self.to_average, self.real = [], [], []
         self.critic.register_forward_hook(lambda _critic, _inputs, scores: self.real.append(scores.detach()))
 
     def log(self, name: str, value: Any, **settings: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         """Keep it."""
         self.logged.append((name, float(torch.as_tensor(value).detach())))
         super().log(name, value, **settings)
+
+    def log_mean(self, name: str, value: Any, weight: float | None = None) -> None:  # noqa: ANN401
+        """Keep what its mean is taken of."""
+        self.to_average.append((name, float(torch.as_tensor(value).detach())))
+        super().log_mean(name, value, weight)
 
 
 class Weights(Callback):

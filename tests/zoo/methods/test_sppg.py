@@ -93,18 +93,18 @@ def test_what_is_trained_moves_and_nothing_else(private: Run) -> None:
 def test_no_log_has_anything_of_what_is_secret(private: Run) -> None:
     """Real scores of a private critic; of one that is not, whatever it says, its losses and its gradients too."""
     method, trainer, _ = private
-    train = {name for name, _ in method.logged if name.startswith("train/")}
+    train = {name for name, _ in (*method.logged, *method.to_average) if name.startswith("train/")}
     told = {"train/loss", "train/penalty/gan_stabilizer", "train/score_drift", "train/gradient_norm/0"}
     silent = method.privacy.mechanism == "gs_wgan"
     assert method.secret == ({"real_scores", "fake_scores", "critic"} if silent else {"real_scores"})
     assert train == {"train/gradient_norm/1"} | (set() if silent else told)
     assert {name for name in trainer.callback_metrics if name.startswith("train/")} == train
-    values = [value for name, value in method.logged if name.startswith("train/")]
+    values = [value for name, value in (*method.logged, *method.to_average) if name.startswith("train/")]
     assert method.real
     for scores in method.real:
         for secret in (scores.mean(), scores.square().mean(), float(len(scores))):
             assert all(abs(value - float(secret)) > 1e-9 for value in values)
-    penalties = sum(name == "train/penalty/gan_stabilizer" for name, _ in method.logged)
+    penalties = sum(name == "train/penalty/gan_stabilizer" for name, _ in method.to_average)
     assert penalties == (0 if silent else 7), "generated rows' alone"
 
 
