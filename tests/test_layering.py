@@ -49,8 +49,10 @@ ROOMS: dict[str, set[str]] = {
         "zoo.run_folder",
     },
     "zoo.target_data": {"zoo.data", "zoo.metrics", "zoo.release"},
+    "zoo.epoch_means": {"zoo.data"},
     "zoo.recommender": {
         "zoo.data",
+        "zoo.epoch_means",
         "zoo.freed_memory",
         "zoo.metrics",
         "zoo.nn",
@@ -129,6 +131,7 @@ ROOMS: dict[str, set[str]] = {
         "zoo.privacy",
         "zoo.processes",
         "zoo.publisher",
+        "zoo.epoch_means",
         "zoo.recommender",
         "zoo.target_data",
         "zoo.release",

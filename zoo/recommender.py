@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
-from pytorch_lightning import LightningModule
 from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from zoo.data.best_items import Recommendations, best_unseen
 from zoo.data.random_states import RandomState, go_on_from, kept_states, part_streams, random_states
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.training import share_of
+from zoo.epoch_means import EpochMeans
 from zoo.freed_memory import keep_freed_memory
 from zoo.metrics import (
     SELECTION_METRIC,
@@ -33,11 +33,7 @@ Outputs = dict[str, Tensor]
 Penalty = Callable[[Outputs], Tensor]
 
 
-class DivergedError(ArithmeticError):
-    """A training whose loss is no number any more."""
-
-
-class Recommender(Given, LightningModule, ABC):
+class Recommender(Given, EpochMeans, ABC):
     """Base of all methods: scoring, ranking evaluation, penalties, checkpoints.
 
     A method stores its arguments in the constructor, makes its networks in :meth:`build` from the sizes of the data,
@@ -70,7 +66,6 @@ class Recommender(Given, LightningModule, ABC):
     #: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
     guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
 
-    lr: float | None = None  # step size of Adam; None for a closed form
     weight_decay: float = 0.0  # L2 weight in Adam
 
     target_rows: SparseRows
@@ -86,9 +81,7 @@ class Recommender(Given, LightningModule, ABC):
         #: What `prepare_scoring` worked out for the evaluation or prediction epoch at hand; empty at other times.
         self.kept: dict[str, Tensor] = {}
         self._penalties: dict[str, dict[str, Penalty]] = {}
-        self._means: dict[str, tuple[Tensor | float, float]] = {}  # of the epoch at hand: weighted sum, and weights
         self._random_states: list[RandomState] = []  # of every process, by a checkpoint that is gone on from
-        self._batch_rows = 1  # of the batch at hand
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  any attribute's
         """As a module does, but at once where a plain attribute gets another string or None: a trainer does so 45 times a step."""
@@ -252,48 +245,6 @@ class Recommender(Given, LightningModule, ABC):
         self.log_mean("train/loss", loss, len(batch.users))
         return loss
 
-    def log_mean(self, name: str, value: Tensor | float, weight: float | None = None) -> None:
-        """Log a figure of each batch as its weighted mean over the epoch; None: by the rows of the trainer's batch, as Lightning.
-
-        Lightning's own ``log`` of a batch takes as long as a small batch does; this adds two numbers up, and logs at the end.
-        """
-        weight = self._batch_rows if weight is None else weight
-        total, weights = self._means.get(name, (0.0, 0.0))
-        value = value.detach() if isinstance(value, Tensor) else value
-        self._means[name] = total + value * weight, weights + weight
-
-    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Count the rows of the batch; one that holds nobody, and counts time alone, weighs as one."""
-        self._batch_rows = max(len(batch.users), 1)
-
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:  # noqa: ANN401  Lightning's signature
-        """Log the means of the epoch in its last batch, so that the bar shows them at its end."""
-        if self.trainer.is_last_batch:
-            self._log_means()
-
-    def on_train_epoch_end(self) -> None:
-        """Log them where the epoch ended before its last batch."""
-        self._log_means()
-
-    def _log_means(self) -> None:
-        """Log the means of the epoch; one that is no number ends the run, on all processes alike."""
-        if not self._means:  # on all processes: each has as many batches
-            return
-        lost = [
-            name for name, (total, weight) in self._means.items() if weight and torch.as_tensor(total).isnan().any()
-        ]
-        if self.trainer.strategy.reduce_boolean_decision(bool(lost), all=False):
-            lr = "" if self.lr is None else f" a smaller --model.lr (it is {self.lr:g}),"
-            which = ", ".join(lost) or "A loss of another process"
-            raise DivergedError(
-                f"{which} is NaN in epoch {self.current_epoch + 1}: {type(self).__name__} has diverged, and no later epoch mends "
-                f"that. Take{lr} a larger --data.batch_size, or look at the ratings."
-            )
-        for name, (total, weight) in self._means.items():
-            shown = name == "train/loss"
-            self.log(name, total / weight, prog_bar=shown, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
-        self._means.clear()
-
     @property
     def solved(self) -> bool:
         """Whether a method without a loss has come to its end: a closed form in its only step."""
@@ -432,7 +383,7 @@ class Recommender(Given, LightningModule, ABC):
 
     def on_train_start(self) -> None:
         """Begin a random stream for each process; continue those of a checkpoint, so that a resumed run equals an unbroken one."""
-        self._means.clear()  # of an epoch that was broken off
+        super().on_train_start()
         if self.trainer.world_size > 1:  # all else begins as the first process has it by now
             kept = self.state_dict()
             for name in [name for name in self.worked_out_by_each if name in kept]:  # in one order for all

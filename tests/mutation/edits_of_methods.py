@@ -58,8 +58,8 @@ METHODS = (
         ("scores are overwritten", "kept[: len(block)].copy_(block)", "block"),
     ),
     *edits_of(
-        "zoo/recommender.py",
-        ("tests/zoo/test_metrics_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
+        "zoo/epoch_means.py",
+        ("tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
         (
             "the mean of an epoch is over batches",
             "total + value * weight, weights + weight",
@@ -72,11 +72,15 @@ METHODS = (
         ),
         (
             "a batch of nobody has no mean",
-            "self._batch_rows = max(len(batch[0]), 1)",
-            "self._batch_rows = len(batch[0])",
+            "self._batch_rows = max(len(batch.users), 1)",
+            "self._batch_rows = len(batch.users)",
         ),
         ("an epoch's mean holds those before", "sync_dist=True)\n        self._means.clear()", "sync_dist=True)"),
-        ("a fit counts an epoch that was broken off", "self._means.clear()  # of an epoch that was broken off", "pass"),
+        ("a fit counts an epoch that was broken off", 'broken off."""\n        self._means.clear()', 'broken off."""'),
+    ),
+    *edits_of(
+        "zoo/recommender.py",
+        ("tests/zoo/test_metrics_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
         (
             "a user needs history and a release",
             "return known | self.has_row(users) if self.scores_cold_users",

@@ -19,9 +19,10 @@ from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
 from zoo import plugins
 from zoo.commands.words import dropped, in_few_words, of_memory, of_monitor
+from zoo.epoch_means import DivergedError
 from zoo.privacy.spending.budget import Budget
 from zoo.publisher import Publisher
-from zoo.recommender import DivergedError, Recommender
+from zoo.recommender import Recommender
 from zoo.release.about import Statement
 from zoo.release.signature import SigningKey
 from zoo.run_folder import flat, folder_of_run, plain, refusal

@@ -14,6 +14,7 @@ from pytorch_lightning import LightningModule
 from tests.samples import binary, some_ratings
 from zoo import BPR, EASE, EmbeddingPublisher, LightGCN, NeuMF, Noise, PriCDR, Ratings, Release
 from zoo.commands.privacy.show import guaranteed
+from zoo.epoch_means import DivergedError
 from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
@@ -22,7 +23,6 @@ from zoo.privacy.record.texts import OTHERS_GIVEN
 from zoo.privacy.rows.vectors import noisy_vectors, plan_vectors
 from zoo.privacy.spending.total import Account, total_of
 from zoo.publishers.trained import SourceRatings
-from zoo.recommender import DivergedError
 from zoo.release.files import ReleaseError
 
 NETWORKS: dict[str, tuple[Callable[[], LightningModule], tuple[int, int]]] = {

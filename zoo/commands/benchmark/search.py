@@ -11,7 +11,7 @@ import optuna
 
 from zoo.commands.benchmark.fit import Trial, tested, trial
 from zoo.commands.benchmark.grid import SEARCH, TRIALS, Range, Search, as_argument
-from zoo.recommender import DivergedError
+from zoo.epoch_means import DivergedError
 from zoo.release.release import Release
 from zoo.run_folder import write_json
 from zoo.runs.inputs import RELEASES

@@ -1,0 +1,70 @@
+"""EpochMeans: figures of batches, logged as their means over an epoch at the cost of an addition in a step."""
+
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from zoo.data.batches import Batch
+
+
+class DivergedError(ArithmeticError):
+    """A training whose loss is no number any more."""
+
+
+class EpochMeans(LightningModule):
+    """A module that adds its figures up over an epoch, and logs their weighted means at its end.
+
+    Lightning's own ``log`` of a batch takes as long as a small batch does.
+    """
+
+    lr: float | None = None  # step size of Adam; None for a closed form
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._means: dict[str, tuple[Tensor | float, float]] = {}  # of the epoch at hand: weighted sum, and weights
+        self._batch_rows = 1  # of the batch at hand
+
+    def on_train_start(self) -> None:
+        """Begin with nothing of an epoch that was broken off."""
+        self._means.clear()
+
+    def log_mean(self, name: str, value: Tensor | float, weight: float | None = None) -> None:
+        """Log a figure of each batch as its weighted mean over the epoch; None: by the rows of the batch, as Lightning."""
+        weight = self._batch_rows if weight is None else weight
+        total, weights = self._means.get(name, (0.0, 0.0))
+        value = value.detach() if isinstance(value, Tensor) else value
+        self._means[name] = total + value * weight, weights + weight
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Count the rows of the batch; one that holds nobody, and counts time alone, weighs as one."""
+        self._batch_rows = max(len(batch.users), 1)
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:  # noqa: ANN401  Lightning's signature
+        """Log the means of the epoch in its last batch, so that the bar shows them at its end."""
+        if self.trainer.is_last_batch:
+            self._log_means()
+
+    def on_train_epoch_end(self) -> None:
+        """Log them where the epoch ended before its last batch."""
+        self._log_means()
+
+    def _log_means(self) -> None:
+        """Log the means of the epoch; one that is no number ends the run, on all processes alike."""
+        if not self._means:  # on all processes: each has as many batches
+            return
+        lost = [
+            name for name, (total, weight) in self._means.items() if weight and torch.as_tensor(total).isnan().any()
+        ]
+        if self.trainer.strategy.reduce_boolean_decision(bool(lost), all=False):
+            lr = "" if self.lr is None else f" a smaller --model.lr (it is {self.lr:g}),"
+            which = ", ".join(lost) or "A loss of another process"
+            raise DivergedError(
+                f"{which} is NaN in epoch {self.current_epoch + 1}: {type(self).__name__} has diverged, and no later epoch mends "
+                f"that. Take{lr} a larger --data.batch_size, or look at the ratings."
+            )
+        for name, (total, weight) in self._means.items():
+            shown = name == "train/loss"
+            self.log(name, total / weight, prog_bar=shown, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+        self._means.clear()
