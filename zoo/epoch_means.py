@@ -16,7 +16,7 @@ class DivergedError(ArithmeticError):
 class EpochMeans(LightningModule):
     """A module that adds its figures up over an epoch, and logs their weighted means at its end.
 
-    Lightning's own ``log`` of a batch takes as long as a small batch does.
+    Lightning's own ``log`` of a batch takes as long as a small batch does. Who overrides one of the hooks here calls it too.
     """
 
     lr: float | None = None  # step size of Adam; None for a closed form
@@ -51,11 +51,13 @@ class EpochMeans(LightningModule):
         self._log_means()
 
     def _log_means(self) -> None:
-        """Log the means of the epoch; one that is no number ends the run, on all processes alike."""
+        """Log the means of the epoch; a loss that is no number ends the run, on all processes alike."""
         if not self._means:  # on all processes: each has as many batches
             return
         lost = [
-            name for name, (total, weight) in self._means.items() if weight and torch.as_tensor(total).isnan().any()
+            name
+            for name, (total, weight) in self._means.items()
+            if name.endswith("loss") and weight and torch.as_tensor(total).isnan().any()
         ]
         if self.trainer.strategy.reduce_boolean_decision(bool(lost), all=False):
             lr = "" if self.lr is None else f" a smaller --model.lr (it is {self.lr:g}),"

@@ -18,6 +18,8 @@ SELECTION_METRIC = "val/ndcg@10"
 #: Two ways of counting ties that differ by more than this are both reported.
 TIES_TOLERANCE = 1e-4
 
+_COUNTED_AT_ONCE = 1 << 22  # scores at most that are compared together: the numbers found are 16 MiB
+
 Counts = tuple[Tensor, Tensor]  # candidates above the positive of each case, and level with it; each (cases,)
 
 
@@ -39,7 +41,7 @@ def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -
     target = positive.nan_to_num(-torch.inf, torch.inf, -torch.inf)[:, None]
     if valid is not None:
         return (~(others <= target) & valid).sum(1), ((others == target) & valid).sum(1)
-    at_once = rows_at_once(others)
+    at_once = min(rows_at_once(others), max(_COUNTED_AT_ONCE // max(others.shape[1], 1), 1))  # cases
     found = torch.empty(others[:at_once].shape, device=others.device)
     parts = [
         _counts(*part, found[: len(part[0])])

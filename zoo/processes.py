@@ -24,8 +24,13 @@ def machine() -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use: a job of a cluster often has few of its machine's."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: a job of a cluster often has few of its machine's.
+
+    What SLURM says of a task's CPUs counts beside what the system says: not every cluster binds its tasks to them.
+    """
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(mine, int(asked)) if asked.isdecimal() and int(asked) else mine
 
 
 def has_ended(of: str, number: int) -> bool:

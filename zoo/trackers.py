@@ -113,8 +113,18 @@ def _tell_wandb(told: Told) -> str:
 
     FOLDER.mkdir(exist_ok=True)
     project = os.environ.get("WANDB_PROJECT") or PROJECT
-    # What the terminal shows is no part of the run, and W&B's own lines would stand between ours.
-    settings = wandb.Settings(console="off", silent=True)
+    # What the terminal shows is no part of the run, and W&B's own lines would stand between ours. Nor is the machine: its name,
+    # folders, packages and commits are nobody's business.
+    settings = wandb.Settings(
+        console="off",
+        silent=True,
+        host="-",
+        disable_git=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
     with (
         _in_a_sentence("--tracker"),
         wandb.init(

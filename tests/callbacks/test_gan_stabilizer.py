@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule, Trainer, seed_everything
+from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from torch import Tensor
 
 from callbacks import GANStabilizer
@@ -112,7 +112,7 @@ def test_who_exposes_no_scores_is_refused_by_name() -> None:
         GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), LightningModule(), "fit")
 
 
-def fitted(mechanism: str, *callbacks: GANStabilizer, **settings: Any) -> tuple[SPPG, Trainer]:  # noqa: ANN401
+def fitted(mechanism: str, *callbacks: Callback, **settings: Any) -> tuple[SPPG, Trainer]:  # noqa: ANN401
     """A short training."""
     seed_everything(0)
     trainer = Trainer(
@@ -149,6 +149,43 @@ def test_of_an_ordinary_critic_gap_drift_and_norms_are_logged() -> None:
     assert found["train/gradient_norm/0"] > 0
     assert found["train/gradient_norm/1"] > 0
     assert found["train/score_drift"] > 0
+
+
+class Watch(Callback):
+    """Notes, batch by batch and with its rows, what is to be averaged."""
+
+    def __init__(self, stabilizer: GANStabilizer) -> None:
+        self.stabilizer, self.rows = stabilizer, 0
+        self.seen: dict[str, list[tuple[float, int]]] = {}
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.seen.clear()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
+        self.rows = max(len(batch.users), 1)
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:  # noqa: ANN401
+        number = [made is optimizer for made in trainer.optimizers].index(True)
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        squares = [p.grad.square().sum() for p in pl_module.parameters() if id(p) in own and p.grad is not None]
+        self._note(f"train/gradient_norm/{number}", math.sqrt(sum(map(float, squares))))
+
+    def on_train_batch_end(self, *_: object) -> None:
+        real, fake = (self.stabilizer._means[name] for name in ("real_scores", "fake_scores"))
+        self._note("train/critic_gap", real - fake)
+
+    def _note(self, name: str, value: float) -> None:
+        self.seen.setdefault(name, []).append((value, self.rows))
+
+
+def test_what_is_logged_is_the_mean_over_the_rows_of_an_epoch() -> None:
+    stabilizer = GANStabilizer()
+    watch = Watch(stabilizer)
+    _, trainer = fitted("none", stabilizer, watch)
+    assert watch.seen.keys() == {"train/critic_gap", "train/gradient_norm/0", "train/gradient_norm/1"}
+    for name, seen in watch.seen.items():
+        expected = sum(value * rows for value, rows in seen) / sum(rows for _, rows in seen)
+        assert float(trainer.callback_metrics[name]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_tau_of_nothing_changes_no_bit_and_logs_all_the_same() -> None:

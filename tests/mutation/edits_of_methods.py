@@ -151,7 +151,7 @@ METHODS = (
         (
             "ratings that were left out have a gradient",
             "bags._replace(weights=F.dropout(bags.weights, self.dropout)), None",
-            "bags._replace(weights=F.dropout(bags.weights, self.dropout)), columns",
+            "bags._replace(weights=F.dropout(bags.weights, self.dropout)), by_column",
         ),
     ),
     *edits_of(

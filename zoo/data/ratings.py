@@ -23,7 +23,7 @@ ROOM = 2**30
 
 def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     """Gives ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are one id, an empty one is refused."""
-    if isinstance(ids, pl.Series):
+    if isinstance(ids, pl.Series) and ids.dtype != pl.Object:
         ids = ids.cast(pl.String) if ids.dtype in (pl.Categorical, pl.Enum) else ids
         lengths = ids.drop_nulls().str.len_chars().to_numpy() if ids.dtype == pl.String else np.zeros(0)
         _refuse_wide(len(ids), lengths)

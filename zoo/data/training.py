@@ -105,11 +105,11 @@ class Batches(Generic[Made]):
 
     def _counted(self, index: Tensor) -> Sequence[Sequence[int]]:
         """What examples (examples,) count, added up for each batch of them."""
+        batches = max(-(-len(index) // self.batch_size), 1)  # of nobody there is one, as `torch.split` gives one
         if self.counts is None:
-            return [()] * -(-len(index) // self.batch_size)
-        counts = self.counts[index.numpy()]
-        sums: list[list[int]] = np.add.reduceat(counts, np.arange(0, len(counts), self.batch_size)).tolist()
-        return sums
+            return [()] * batches
+        parts = (self.counts[part.numpy()].sum(0) for part in torch.split(index, self.batch_size))
+        return [part.tolist() for part in parts]
 
     def _order(self, epoch: int) -> Tensor:
         generator = seeded(self.seed, epoch)

@@ -31,9 +31,8 @@ class ItemSum(nn.Module):
     def forward(self, items: Tensor, weights: Tensor) -> Tensor:
         """Outputs (batch, width) of rows from `padded`; no item is in a row twice with a weight."""
         if items.device.type == "cpu" and not weights.requires_grad:
-            out = unpadded(items, weights).times(
-                self.weight
-            )  # most is padding: the longest row is several times the mean
+            # Most is padding: the longest row is several times the mean.
+            out = unpadded(items, weights).times(self.weight)
         else:  # a device would be waited for to tell how many are none
             out = F.embedding_bag(items, self.weight, mode="sum", per_sample_weights=weights.to(self.weight.dtype))
         return out if self.bias is None else out + self.bias

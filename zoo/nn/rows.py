@@ -27,12 +27,12 @@ class Bags(NamedTuple):
         """Row of each entry, shape ``(entries,)``."""
         return torch.repeat_interleave(self.lengths, output_size=len(self.items))
 
-    def times(self, table: Tensor, columns: Bags | None = None) -> Tensor:
+    def times(self, table: Tensor, by_column: Bags | None = None) -> Tensor:
         """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there.
 
-        ``columns`` are the same entries column by column, where they are at hand: the gradient of the table is summed by them.
+        ``by_column`` are the same entries column by column, where they are at hand: the gradient of the table is summed by them.
         """
-        by_row = columns and (columns.items, columns.offsets, columns.weights.to(table.dtype))
+        by_row = by_column and (by_column.items, by_column.offsets, by_column.weights.to(table.dtype))
         return sums_of_rows(table, self.items, self.offsets, self.weights.to(table.dtype), by_row)
 
     def dense(self, width: int) -> Tensor:

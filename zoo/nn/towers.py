@@ -44,9 +44,9 @@ class SparseLinear(nn.Module):
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, bags: Bags, columns: Bags | None = None) -> Tensor:
-        """Shape ``(batch, out_dim)``; ``columns`` as `Bags.times` takes them."""
-        return bags.times(self.weight, columns) + self.bias
+    def forward(self, bags: Bags, by_column: Bags | None = None) -> Tensor:
+        """Shape ``(batch, out_dim)``; ``by_column`` as `Bags.times` takes it."""
+        return bags.times(self.weight, by_column) + self.bias
 
 
 class SparseTower(nn.Module):
@@ -62,11 +62,11 @@ class SparseTower(nn.Module):
         self.first = SparseLinear(in_dim, dims[0])
         self.rest = relu_layers(dims)
 
-    def forward(self, bags: Bags, columns: Bags | None = None) -> Tensor:
-        """Factors, shape ``(batch, dims[-1])``; ``columns`` as `Bags.times` takes them."""
-        if self.dropout and self.training:  # then the entries are no longer those of the columns
-            bags, columns = bags._replace(weights=F.dropout(bags.weights, self.dropout)), None
-        out: Tensor = self.rest(self.first(bags, columns))
+    def forward(self, bags: Bags, by_column: Bags | None = None) -> Tensor:
+        """Factors, shape ``(batch, dims[-1])``; ``by_column`` as `Bags.times` takes it."""
+        if self.dropout and self.training:  # then these are other entries
+            bags, by_column = bags._replace(weights=F.dropout(bags.weights, self.dropout)), None
+        out: Tensor = self.rest(self.first(bags, by_column))
         return out
 
 

@@ -136,9 +136,15 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
 
 def _check_trackers(trainer: Trainer) -> None:
     """Refuse W&B without a key while nothing is published: a release would have been paid for, and no run would follow."""
-    wandb = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger) and not logger._offline]
-    if trainer.is_global_zero and any(logger._wandb_init.get("mode") not in WITHOUT_KEY for logger in wandb):
+    if trainer.is_global_zero and any(
+        isinstance(logger, WandbLogger) and _needs_key(logger) for logger in trainer.loggers
+    ):
         check_tracker("wandb", "the logger")
+
+
+def _needs_key(logger: WandbLogger) -> bool:
+    begun = logger._experiment is not None  # by who made the logger
+    return not (begun or logger._offline or logger._wandb_init.get("mode") in WITHOUT_KEY)
 
 
 def _check_precision(precision: str) -> None:

@@ -51,6 +51,17 @@ def test_the_state_at_an_epochs_end_is_its_beginning() -> None:
     assert done.state_dict() == {"at": 0}
 
 
+def test_a_process_without_an_example_has_a_batch_of_nobody() -> None:
+    """So that it makes as many steps as the others, which would wait for it."""
+    for counts in (None, np.ones((1, 2), dtype=np.int64)):
+        shares = [
+            Batches(1, 4, lambda index, _, own: (len(index), [*own]), 0, share=Share(rank, 3), counts=counts)
+            for rank in range(3)
+        ]
+        assert [len(list(share)) for share in shares] == [1, 1, 1]
+        assert [size for share in shares for size, _ in share] == [1, 1, 0]
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_share_an_epoch_in_equal_parts(world: int) -> None:
     parts = [list(batches(share=Share(rank, world))) for rank in range(world)]

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 import yaml
 
+from tests.wandb_log import records
 from tests.wandb_log import told as told_to_wandb
 from tests.zoo.report.fabricate import BARE, JLT, SMALL, Facts, fabricate, facts_of, proved, reread
 from tests.zoo.test_trackers import NO_KEY, png
@@ -203,6 +204,9 @@ def test_wandb_keeps_what_it_is_told_offline(tmp_path: Path) -> None:
     assert kinds == figures | {"results": "table-file", "gains": "table-file"}
     [overview] = (kept / "files" / "media" / "images").glob("overview_*.png")
     assert overview.read_bytes().startswith(png((0, 0, 0))[:8])
+    assert not [record for record in records(kept) if record.HasField("environment")]
+    assert {record.run.host for record in records(kept) if record.HasField("run")} == {"-"}
+    assert not [*kept.rglob("requirements.txt"), *kept.rglob("wandb-metadata.json")], "nothing of the machine"
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,12 @@ class Cluster:
             raise BenchmarkError(f"SLURM and submitit put numbers in the place of % in {folder}: choose other --runs.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
+        kept = folder.stat()
+        if kept.st_uid != os.geteuid() or kept.st_mode & 0o022:
+            raise BenchmarkError(
+                f"{folder} is another's, or others may write there, and jobs run what they read in it. Remove it, or choose "
+                "other --runs."
+            )
         each = partial(subprocess.run, list(command), check=True)
         try:
             made = self._executor(folder).submit_array([each] * min(self.jobs, math.ceil(cells / processes)))

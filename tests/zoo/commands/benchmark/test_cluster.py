@@ -111,6 +111,16 @@ def test_jobs_are_an_array_that_runs_the_same_command(
     assert {path.name for path in Path("out").iterdir()} == {BENCHMARK, JOBS}, "no cell is run here"
 
 
+def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> None:
+    write(seeds=[0])
+    jobs = Path("out") / JOBS
+    jobs.mkdir(parents=True)
+    jobs.chmod(0o777)
+    with pytest.raises(SystemExit, match=r"others may write there, and jobs run what they read in it\. Remove it"):
+        launch("--cluster", "slurm", "--jobs", "1")
+    assert not [*jobs.iterdir()]
+
+
 def test_a_job_has_a_day_and_a_cell_for_each_cpu_and_no_job_is_without(slurm: Path, write: Write) -> None:
     write(seeds=[0, 1, 2])
     launch("--cluster", "slurm", "--jobs", "8", "--cluster-options", "cpus_per_task=2")

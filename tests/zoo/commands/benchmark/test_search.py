@@ -20,9 +20,9 @@ from zoo.commands.benchmark.fit import Trial
 from zoo.commands.benchmark.grid import TRIALS, Benchmark, Range, Search
 from zoo.commands.benchmark.grid_file import read_benchmark
 from zoo.commands.benchmark.search import settings, suggest
+from zoo.epoch_means import DivergedError
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent
-from zoo.recommender import DivergedError
 
 WEIGHTS = {
     "model.alignment_weight": {"low": 0.1, "high": 10.0, "log": True},
