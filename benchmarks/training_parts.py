@@ -1,0 +1,238 @@
+"""Where the processor's time of a shipped config's training goes, part by part: one line of JSON.
+
+    ZOO_DATA=data python benchmarks/training_parts.py sppg/douban          # a source's generator, all its private steps
+    ZOO_DATA=data python benchmarks/training_parts.py ppgencdr/douban 8    # a target on such a generator's rows, so many epochs
+    ZOO_DATA=data python benchmarks/training_parts.py one_bit_mc/ml_100k   # a whole fit; every config of the folder
+
+One thread, the config's own sizes and callbacks, and noise with a seed, so that every run does the same. A part does not count what
+another part within it takes. Of networks the first epoch is left out, and milliseconds are those of a step; of one-bit matrix
+completion they are those of the fit, from the first draw of noise to the matrix.
+"""
+
+import json
+import logging
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import scipy.linalg
+import torch
+import yaml
+from generated import peak_memory
+from jsonargparse import ArgumentParser
+from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
+from pytorch_lightning.loops import _EvaluationLoop
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.flop_counter import FlopCounterMode
+
+import zoo
+from callbacks import GANStabilizer, RobustnessConductor
+from datamodules import CrossDomainDataModule
+from zoo import SPPG, Publisher
+from zoo.methods import ppgencdr, sppg
+from zoo.methods.one_bit_mc import gradient_perturbation, solvers
+from zoo.methods.one_bit_mc.method import OneBitMC
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall
+from zoo.methods.one_bit_mc.objective import Likelihood
+from zoo.nn.autoencoder import AlignedSources
+from zoo.nn.generator import GeneratedRows, RowGenerator
+from zoo.nn.rows import SparseRows
+from zoo.nn.towers import TwoTowers
+from zoo.privacy.training import clipped_sum, private_gradient
+from zoo.privacy.training.critic_steps import CriticSteps
+from zoo.recommender import Recommender
+
+#: By part, the functions that are it: where each is looked up, and its name there.
+Parts = dict[str, list[tuple[Any, str]]]
+NETWORKS: Parts = {"rows": [(SparseRows, "bags")], "logging": [(LightningModule, "log")]}
+PARTS: dict[str, Parts] = {
+    "sppg": NETWORKS
+    | {
+        "rows": [(SparseRows, "bags"), (sppg, "padded")],
+        "sampling": [(CriticSteps, "sample"), (CriticSteps, "anybody")],
+        "critic of users": [(SPPG, "_real_loss")],
+        "norms and clipped sum": [(private_gradient, "clipped_sum")],
+        "checks": [(clipped_sum, name) for name in ("check_alone", "_check_independent", "_check_longest")],
+        "noise": [(private_gradient, "with_noise"), (private_gradient, "fresh_generator")],
+        "generator": [(RowGenerator, "forward")],
+        "critic of generated rows": [(SPPG, "_score")],
+        "backward of generated rows": [(LightningModule, "manual_backward")],
+        "optimisers and average": [
+            (import_module("torch.optim.rmsprop"), "rmsprop"),
+            (AveragedModel, "update_parameters"),
+        ],
+        "stabiliser": [(GANStabilizer, "penalty"), (GANStabilizer, "on_before_optimizer_step")],
+    },
+    "ppgencdr": NETWORKS
+    | {
+        "generated rows": [(GeneratedRows, "dense")],
+        "towers": [(TwoTowers, "users"), (TwoTowers, "items")],
+        "autoencoder": [(AlignedSources, "losses")],
+        "scores and their loss": [(TwoTowers, "logits"), (ppgencdr, "all_items_loss")],
+        "RobustnessConductor": [(RobustnessConductor, "penalty")],
+        "backward": [(LightningModule, "backward")],
+        "optimiser": [(import_module("torch.optim.adam"), "adam")],
+        "validation": [(_EvaluationLoop, "run")],
+    },
+    "one_bit_mc": {
+        "projection: products": [(NuclearBall, "__call__")],
+        "projection: eigenvectors": [(scipy.linalg, "eigh")],
+        "projection: eigenvalues alone": [(scipy.linalg, "eigvalsh")],
+        "projection: all singular values": [(scipy.linalg, "svd")],
+        "objective": [(Likelihood, "value")],
+        "gradient": [(Likelihood, "gradient")],
+        "noise": [(gradient_perturbation.NoisyGradients, "_noisy")],  # and what a perturbation itself draws, see `main`
+        "solver": [
+            (kind, "step") for kind in (solvers.SpectralProjectedGradient, solvers.FixedSteps, solvers.MultiStart)
+        ],
+    },
+}
+WHOLE = ("checks", "validation")  # with all that is within
+PRODUCTS = 100  # of one size, for the median
+REST = "trainer and rest"
+
+
+class Stopwatch(Callback):
+    """The processor's seconds by part, from the beginning of an epoch of the training to its end."""
+
+    def __init__(self, first_epoch: int) -> None:
+        self.first_epoch, self.spent, self.steps = first_epoch, Counter[str](), 0
+        self._running, self._last = [REST], time.process_time()
+
+    def watch(self, part: str, owner: Any, name: str) -> None:  # noqa: ANN401  a class or a module
+        """Count what a function takes to a part."""
+        function = getattr(owner, name)
+
+        @wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            self._turn()
+            self._running.append(self._running[-1] if self._running[-1] in WHOLE else part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._turn()
+                self._running.pop()
+
+        setattr(owner, name, watched)
+
+    def _turn(self) -> None:
+        now = time.process_time()
+        self.spent[self._running[-1]] += now - self._last
+        self._last = now
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave out the epochs before."""
+        if trainer.current_epoch == self.first_epoch > 0:
+            self._begin()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave out what comes before."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turn()
+        self.spent.clear()
+        self.steps = 0
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
+        """Count the steps."""
+        self.steps += 1
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count what is left."""
+        self._turn()
+
+
+def made(base: type, settings: Any) -> Any:  # noqa: ANN401  as a config's
+    """What a part of a config names."""
+    parser = ArgumentParser()
+    if base is Callback:
+        parser.add_argument("--it", type=list[Callback])
+    else:
+        parser.add_subclass_arguments(base, "it")
+    return parser.instantiate(parser.parse_object({"it": settings})).it
+
+
+def seeded(model: dict[str, Any]) -> dict[str, Any]:
+    """A model's settings, with noise from a seed where it has noise of its own."""
+    given = model.setdefault("init_args", {})
+    if model["class_path"] == "SPPG":
+        given["noise_seed"] = 0
+    if "perturbation" in given:
+        given["perturbation"]["init_args"]["noise_seed"] = 0
+    return model
+
+
+def products(method: Recommender) -> dict[str, float]:
+    """Matrix products of a step, by their operations and by what one of them, of a batch with all items, takes alone."""
+    batch: Any = next(iter(method.trainer.train_dataloader))  # type: ignore[arg-type]
+    with FlopCounterMode(display=False) as counter:
+        outputs = method.step(batch)
+        (outputs["loss"] + method.penalties(outputs)).backward()
+    users, items = torch.rand(len(batch.users), 100), torch.rand(method.data.train.num_items, 100)
+    seconds = []
+    for _ in range(PRODUCTS):
+        began = time.process_time()
+        users @ items.T
+        seconds.append(time.process_time() - began)
+    operations = counter.get_total_flops()
+    rate = 2 * users.numel() * len(items) / statistics.median(seconds)
+    return {"gflop": round(operations / 1e9, 2), "ms": round(1e3 * operations / rate, 1)}
+
+
+def main() -> None:
+    """One config."""
+    warnings.filterwarnings("ignore")
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    torch.set_num_threads(1)
+    for named in (*zoo.METHODS, *zoo.PUBLISHERS, *zoo.PERTURBATIONS):  # configs name them without their modules
+        getattr(zoo, named)
+    seed_everything(0, verbose=False)
+    name, *epochs = sys.argv[1:]
+    config = yaml.safe_load((Path("configs") / f"{name}.yaml").read_text(encoding="utf-8"))
+    method = made(Recommender, seeded(config["model"]))
+    single = isinstance(method, OneBitMC)
+    watch = Stopwatch(first_epoch=0 if single else 1)
+    trainer = dict(config["trainer"], accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
+    trainer |= {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    trainer |= {"max_epochs": 1 + int(epochs[0])} if epochs else {}
+    trainer["callbacks"] = [watch, *made(Callback, config["trainer"].get("callbacks", []))]
+    with tempfile.TemporaryDirectory() as folder:
+        data = made(CrossDomainDataModule, config["data"])
+        if "publisher" in config:
+            publisher = made(Publisher, config["publisher"])
+            paths = {
+                source: publisher.publish(data.source(source), source).save(Path(folder) / source)
+                for source in data.sources
+            }
+            config["data"]["init_args"]["releases"] = {source: str(path) for source, path in paths.items()}
+            data = made(CrossDomainDataModule, config["data"])
+        for part, functions in PARTS[name.split("/")[0]].items():
+            for owner, function in functions:
+                watch.watch(part, owner, function)
+        if single:
+            for function in ("draw", "finish"):
+                watch.watch("noise", type(method.perturbation), function)
+        Trainer(**trainer).fit(method, datamodule=data)
+        found = products(method) if method.automatic_optimization and not single else None
+    per = 1 if single else watch.steps
+    measured = {
+        "config": name,
+        "steps": watch.steps,
+        "processor_ms": round(1e3 * sum(watch.spent.values()) / per, 2),
+        "of which": {part: round(1e3 * seconds / per, 2) for part, seconds in watch.spent.most_common()},
+        "matrix products": found,
+        "peak_mib": round(peak_memory()),
+    }
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()
