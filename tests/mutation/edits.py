@@ -2,6 +2,7 @@
 
 from tests.mutation.edit import Edit
 from tests.mutation.edits_of_attacks import ATTACKS
+from tests.mutation.edits_of_blocks import BLOCKS
 from tests.mutation.edits_of_data import DATA
 from tests.mutation.edits_of_encryption import ENCRYPTION
 from tests.mutation.edits_of_ensembles import ENSEMBLES
@@ -20,6 +21,7 @@ EDITS: tuple[Edit, ...] = (
     *MECHANISMS,
     *ENCRYPTION,
     *METHODS,
+    *BLOCKS,
     *ENSEMBLES,
     *DATA,
     *RUNS,

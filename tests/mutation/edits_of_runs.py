@@ -21,6 +21,12 @@ RUNS = (
     *edits_of(
         "callbacks/gan_stabilizer.py",
         ("tests/callbacks/test_gan_stabilizer.py",),
+        (
+            "a critic's gap is told the wrong way round",
+            '"train/critic_gap", real - fake',
+            '"train/critic_gap", fake - real',
+        ),
+        ("norms of gradients are added up", "gradient in gradients]).norm()", "gradient in gradients]).sum()"),
         ("a stabiliser twice as strong", "self.tau / 2", "self.tau"),
     ),
     *edits_of(
@@ -179,6 +185,8 @@ RUNS = (
         ("tests/zoo/commands/test_cli.py", "tests/zoo/runs/test_fitting.py"),
         ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
         ("a release is paid for and W&B has no key", "    _check_trackers(trainer)\n", ""),
+        ("a run that needs no key is refused", "return not (begun or", "return not ("),
+        ("each process asks for a key", "if trainer.is_global_zero and any(isinstance", "if any(isinstance"),
         ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
     ),
     *edits_of(

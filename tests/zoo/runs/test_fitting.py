@@ -8,15 +8,18 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping
-from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
 import zoo
+import zoo.trackers
 from datamodules import Evaluation, Files, LowRank, Synthetic
 from tests.quickstart import PROJECTED
 from zoo.commands.cli import ZooCLI
@@ -236,3 +239,19 @@ def test_a_start_that_fails_leaves_no_folder() -> None:
     with pytest.raises(UsageError, match="No publisher"):
         fitted(publisher=None)
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("settings", "first", "asked"), [
+    ({}, True, 1), ({}, False, 0), ({"mode": "offline"}, True, 0), ({"experiment": SimpleNamespace()}, True, 0),
+])  # fmt: skip
+def test_wandb_is_asked_for_a_key_once_and_where_one_is_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: dict[str, Any], first: bool, asked: int
+) -> None:
+    """A run that somebody has begun has its own, and one that is offline needs none."""
+    keys: list[str] = []
+    monkeypatch.setitem(zoo.trackers._CHECKS, "wandb", keys.append)
+    logger = WandbLogger(save_dir=tmp_path, **settings)
+    trainer = Trainer(logger=logger, accelerator="cpu", max_epochs=1, enable_progress_bar=False)
+    monkeypatch.setattr(type(trainer.strategy), "is_global_zero", first)
+    check_run(zoo.BPR(), Synthetic(), trainer)
+    assert keys == ["the logger"] * asked
