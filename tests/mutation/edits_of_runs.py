@@ -186,7 +186,7 @@ RUNS = (
         ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
         ("a release is paid for and W&B has no key", "    _check_trackers(trainer)\n", ""),
         ("a run that needs no key is refused", "return not (begun or", "return not ("),
-        ("each process asks for a key", "if trainer.is_global_zero and any(isinstance", "if any(isinstance"),
+        ("each process asks for a key", "if trainer.is_global_zero and any(map(_needs_key", "if any(map(_needs_key"),
         ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
     ),
     *edits_of(

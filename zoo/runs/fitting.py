@@ -136,9 +136,8 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
 
 def _check_trackers(trainer: Trainer) -> None:
     """Refuse W&B without a key while nothing is published: a release would have been paid for, and no run would follow."""
-    if trainer.is_global_zero and any(
-        isinstance(logger, WandbLogger) and _needs_key(logger) for logger in trainer.loggers
-    ):
+    wandb = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+    if trainer.is_global_zero and any(map(_needs_key, wandb)):
         check_tracker("wandb", "the logger")
 
 
