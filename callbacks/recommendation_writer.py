@@ -65,7 +65,8 @@ def table_of(train: Ratings, found: Recommendations) -> pl.DataFrame:
             "user_id": train.user_ids[users].repeat(count).tolist(),
             "rank": list(range(1, count + 1)) * len(users),
             "item_id": train.item_ids[items.ravel()].tolist(),
-            "score": scores.ravel(),
+            # As a list, so that it is copied: kept where it is, a small array holds the memory of a batch's scores apart.
+            "score": scores.ravel().tolist(),
         },
         schema=SCHEMA,
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from zoo.data.batches import RankingBatch
-from zoo.data.best_items import best_listed, rows_at_once
+from zoo.data.best_items import best_listed
 
 Ties = Literal["expected", "pessimistic"]
 
@@ -18,7 +18,8 @@ SELECTION_METRIC = "val/ndcg@10"
 #: Two ways of counting ties that differ by more than this are both reported.
 TIES_TOLERANCE = 1e-4
 
-_COUNTED_AT_ONCE = 1 << 22  # scores at most that are compared together: the numbers found are 16 MiB
+#: Scores that are compared together: what is found of them stays in a processor's cache; elsewhere it takes 16 MiB.
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 19, 1 << 22
 
 Counts = tuple[Tensor, Tensor]  # candidates above the positive of each case, and level with it; each (cases,)
 
@@ -41,7 +42,8 @@ def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -
     target = positive.nan_to_num(-torch.inf, torch.inf, -torch.inf)[:, None]
     if valid is not None:
         return (~(others <= target) & valid).sum(1), ((others == target) & valid).sum(1)
-    at_once = min(rows_at_once(others), max(_COUNTED_AT_ONCE // max(others.shape[1], 1), 1))  # cases
+    together = _AT_ONCE if others.device.type == "cpu" else _AT_ONCE_ELSEWHERE
+    at_once = max(together // max(others.shape[1], 1), 1)  # cases
     found = torch.empty(others[:at_once].shape, device=others.device)
     parts = [
         _counts(*part, found[: len(part[0])])

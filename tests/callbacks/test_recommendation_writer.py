@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from callbacks import RecommendationWriter
-from callbacks.recommendation_writer import SCHEMA
+from callbacks.recommendation_writer import SCHEMA, table_of
 from zoo.data.best_items import Recommendations
 
 TRAIN = SimpleNamespace(user_ids=np.array(["ann", "bob", "eve"]), item_ids=np.array(["x", "y", "z", "w"]))
@@ -47,6 +47,14 @@ def test_indexes_become_ids_in_the_order_of_the_lists(tmp_path: Path, capsys: py
     ]
     assert table.schema == SCHEMA
     assert f"Recommendations for 3 users: {tmp_path / 'recommendations.parquet'}" in capsys.readouterr().out
+
+
+def test_a_table_holds_nothing_of_the_scores(tmp_path: Path) -> None:
+    """Or the memory of each batch would be kept with it."""
+    scores = torch.tensor([[0.5, 0.25]])
+    table = table_of(TRAIN, Recommendations(torch.tensor([1]), torch.tensor([[2, 1]]), scores))  # type: ignore[arg-type]
+    scores.zero_()
+    assert table["score"].to_list() == [0.5, 0.25]
 
 
 def test_a_path_of_ones_own_is_made(tmp_path: Path) -> None:

@@ -36,16 +36,11 @@ METHODS = (
     *edits_of(
         "zoo/data/best_items.py",
         ("tests/zoo/test_metrics_ranking.py",),
-        ("seen items are recommended when few are left", "items.masked_fill_(values == -torch.inf, -1)", "items"),
-        ("what a block has seen is another's", "[0, *ends], ends", "ends, ends"),
-        (
-            "seen items are looked for in one order of rows",
-            "batch.seen_rows.sort()",
-            "batch.seen_rows, torch.arange(len(batch.seen_rows))",
-        ),
+        ("seen items are recommended when few are left", "items.masked_fill(values == -torch.inf, -1)", "items"),
         ("the last columns are in no group", "columns = torch.cat([columns, rest], dim=1)", "columns = columns"),
         ("a score that is none is recommended", "if values.isnan().any():", "if False:"),
-        ("scores are overwritten", "kept[: len(block)].copy_(block)", "block"),
+        ("scores are overwritten", "own[seen] = before", "pass"),
+        ("what one has seen is taken from all", "scores.is_contiguous() and not", "not"),
     ),
     *edits_of(
         "zoo/epoch_means.py",

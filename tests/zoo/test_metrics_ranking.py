@@ -1,6 +1,7 @@
 """Ranking against brute force: ties, seen items, padding, several held-out items of one user."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zoo.data.best_items
+import zoo.metrics
 from zoo.data.batches import PredictBatch, RankingBatch
 from zoo.data.best_items import best_listed, best_unseen
 from zoo.metrics import (
@@ -85,7 +87,7 @@ def test_a_positive_competes_with_its_own_candidates_and_no_padding(
 def test_many_cases_are_counted_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = torch.randn(7, 5).round()
     whole = rank_counts(scores[:, 0], scores)
-    monkeypatch.setattr(zoo.data.best_items, "_AT_ONCE", 11)
+    monkeypatch.setattr(zoo.metrics, "_AT_ONCE", 11)
     assert all(map(torch.equal, whole, rank_counts(scores[:, 0], scores)))
     assert [len(count) for count in rank_counts(scores[:0, 0], scores[:0])] == [0, 0]
 
@@ -121,16 +123,24 @@ def test_nothing_seen_is_recommended_where_little_is_unseen() -> None:
     assert recommended([5.0, -9.0, 4.0], seen=[], k=9) == [0, 2, 1]
 
 
-def test_scores_are_left_as_they_are() -> None:
-    scores = torch.tensor([[3.0, 1.0]])
-    best_unseen(scores, PredictBatch(torch.tensor([0]), torch.tensor([0]), torch.tensor([0])), 1)
-    assert scores.tolist() == [[3.0, 1.0]]
+@pytest.mark.parametrize("kind", ["own", "shared", "learned", "inferred", "failing"])
+def test_scores_are_left_as_they_are(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of which several have one place, or that nothing may write to, and where something fails meanwhile."""
+    with torch.inference_mode(kind == "inferred"):
+        row = torch.tensor([3.0, 1.0], requires_grad=kind == "learned")
+        scores = row.expand(2, -1) if kind in ("shared", "learned") else row.repeat(2, 1)
+    if kind == "failing":
+        monkeypatch.setattr(zoo.data.best_items, "_highest", None)
+    with pytest.raises(TypeError) if kind == "failing" else nullcontext():
+        found = best_unseen(scores, PredictBatch(torch.arange(2), torch.tensor([0]), torch.tensor([0])), 1)
+        assert found.items.tolist() == [[1], [0]], "what one has seen is not taken from another"
+    assert scores.tolist() == [[3.0, 1.0]] * 2
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 5), st.sampled_from([7, 64, 131, 411]))
 def test_the_best_of_many_items_are_those_of_a_sort(seed: int, cases: int, k: int, num_items: int) -> None:
-    """Whatever is looked at in groups, in blocks, with NaN, infinities, ties and seen items in any order."""
+    """Whatever is looked at in groups, with NaN, infinities, ties and seen items in any order."""
     generator = np.random.default_rng(seed)
     scores = generator.choice(
         [*generator.normal(size=generator.choice([9, 5000])), 0.0, -np.inf], (cases, num_items)
@@ -138,9 +148,9 @@ def test_the_best_of_many_items_are_those_of_a_sort(seed: int, cases: int, k: in
     scores[generator.random(scores.shape) < generator.choice([0, 0.01])] = np.nan
     seen = np.unique(generator.integers(0, [cases, num_items], (2 * num_items, 2)), axis=0)
     rows, items = torch.from_numpy(generator.permutation(seen)).T
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zoo.data.best_items, "_AT_ONCE", 3 * num_items)
-        found = best_unseen(torch.from_numpy(scores), PredictBatch(torch.arange(cases), rows, items), k)
+    given = torch.from_numpy(scores.copy())
+    found = best_unseen(given, PredictBatch(torch.arange(cases), rows, items), k)
+    assert np.array_equal(given.numpy(), scores, equal_nan=True), "scores are left as they are"
     scores[np.isnan(scores)] = -np.inf
     scores[seen[:, 0], seen[:, 1]] = -np.inf
     expected = -np.sort(-scores, axis=1)[:, :k]

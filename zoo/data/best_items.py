@@ -7,7 +7,6 @@ from torch import Tensor
 
 from zoo.data.batches import PredictBatch, RankingBatch
 
-_AT_ONCE = 1 << 19  # scores that a processor works on together: 2 MiB stay in its cache
 _GROUP = 16  # items of which the highest is looked at first
 
 
@@ -36,31 +35,30 @@ def best_listed(scores: Tensor, batch: RankingBatch, k: int) -> Tensor:
     return _best(scores, batch, k)[0]
 
 
-def rows_at_once(scores: Tensor) -> int:
-    """How many rows of scores (rows, columns) are worked on together: on a processor as many as its cache holds, else all."""
-    return max(_AT_ONCE // max(scores.shape[1], 1) if scores.device.type == "cpu" else len(scores), 1)
-
-
 def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int) -> tuple[Tensor, Tensor]:
-    """Items and scores, best first, (batch, at most k); the order of equal scores is nobody's business."""
-    size, k = rows_at_once(scores), min(k, scores.shape[1])
-    rows, order = batch.seen_rows.sort()
-    seen = batch.seen_items[order]
-    ends = [len(rows)]  # where the seen items of each block end
-    if size < len(scores):  # else nothing is asked, so that no device is waited for
-        ends = torch.bincount(rows // size, minlength=-(-len(scores) // size)).cumsum(0).tolist()
-    kept = torch.empty_like(scores[:size])  # one block: the scores are others' and stay as they are
-    values, items = scores.new_empty(len(scores), k), rows.new_empty(len(scores), k)
-    for number, (block, begin, end) in enumerate(zip(torch.split(scores, size), [0, *ends], ends, strict=False)):
-        at = slice(number * size, number * size + len(block))
-        own = kept[: len(block)].copy_(block)
-        own[rows[begin:end] - at.start, seen[begin:end]] = -torch.inf
-        values[at], items[at] = _highest(own, k)
-    return items.masked_fill_(values == -torch.inf, -1), values
+    """Items and scores, best first, (batch, at most k); the order of equal scores is nobody's business.
+
+    Seen items are put last in the scores themselves, and back again: a copy of all of them would take longer than the rest.
+    """
+    own = scores if _may_be_written(scores) else scores.clone()
+    seen = batch.seen_rows, batch.seen_items
+    before = own[seen]
+    try:
+        own[seen] = -torch.inf
+        values, items = _highest(own, min(k, scores.shape[1]))
+    finally:
+        own[seen] = before
+    return items.masked_fill(values == -torch.inf, -1), values
+
+
+def _may_be_written(scores: Tensor) -> bool:
+    """Whether each score has a place of its own, and torch lets it be written to."""
+    inference = scores.is_inference() and not torch.is_inference_mode_enabled()
+    return scores.is_contiguous() and not (scores.requires_grad or inference)
 
 
 def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` highest scores of each row and their columns, NaN being minus infinity; may overwrite the scores.
+    """The ``k`` highest scores of each row and their columns, NaN being minus infinity.
 
     Whatever is among the highest ``k`` of a row lies in one of the ``k`` groups of columns with the highest maxima, or is as high
     as something that does. Finding those takes one pass of comparisons, where `torch.topk` on a processor looks at each
@@ -68,7 +66,7 @@ def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     width = scores.shape[1] // _GROUP
     if scores.device.type != "cpu" or width < 4 * k:
-        return scores.nan_to_num_(-torch.inf, torch.inf, -torch.inf).topk(k, dim=1)
+        return scores.nan_to_num(-torch.inf, torch.inf, -torch.inf).topk(k, dim=1)
     grouped = width * _GROUP
     groups = scores[:, :grouped].view(-1, _GROUP, width).amax(1).topk(k, dim=1, sorted=False).indices
     columns = (groups[:, :, None] + torch.arange(0, grouped, width)).flatten(1)
@@ -76,5 +74,5 @@ def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     columns = torch.cat([columns, rest], dim=1)
     values, places = scores.gather(1, columns).topk(k, dim=1)
     if values.isnan().any():  # NaN is the highest of all in a maximum, so one anywhere is among these
-        return scores.nan_to_num_(-torch.inf, torch.inf, -torch.inf).topk(k, dim=1)
+        return scores.nan_to_num(-torch.inf, torch.inf, -torch.inf).topk(k, dim=1)
     return values, columns.gather(1, places)
