@@ -60,6 +60,7 @@ METHODS = (
             "self._batch_rows = max(len(batch.users), 1)",
             "self._batch_rows = len(batch.users)",
         ),
+        ("a figure ends a training", 'if name.endswith("loss") and weight', "if weight"),
         ("an epoch's mean holds those before", "sync_dist=True)\n        self._means.clear()", "sync_dist=True)"),
         ("a fit counts an epoch that was broken off", 'broken off."""\n        self._means.clear()', 'broken off."""'),
     ),

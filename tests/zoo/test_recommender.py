@@ -179,6 +179,22 @@ def test_a_penaltys_mean_is_what_lightning_would_log() -> None:
     assert found["train/penalty/users"] == pytest.approx(found["train/loss"] / 2, rel=1e-6)
 
 
+def test_a_figure_that_is_no_number_ends_no_training() -> None:
+    """Only a loss does: the norm of a gradient is none in each step that a scaler of half precision leaves out."""
+
+    class Odd(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
+            assert isinstance(pl_module, Recommender)
+            pl_module.log_mean("train/gradient_norm/0", torch.tensor(math.nan))
+
+    run = trainer(Odd())
+    run.fit_loop.max_epochs = 2
+    run.fit(Costly(), datamodule=data())
+    assert run.current_epoch == 2
+    assert math.isnan(float(run.callback_metrics["train/gradient_norm/0"]))
+    assert math.isfinite(float(run.callback_metrics["train/loss"]))
+
+
 def test_batches_that_hold_nobody_weigh_alike() -> None:
     method = Costly()
     for value in (1.0, torch.tensor(4.0)):
