@@ -58,6 +58,7 @@ def test_a_config_trains_tests_and_predicts(config: Path, cli: Callable[..., Zoo
     best = folder / "checkpoints" / "best.ckpt"
     run = ("--config", folder / "config.yaml", "--ckpt_path", best)
     predicted = cli("predict", *run, "--recommendations.path", tmp_path / "best.parquet", "--data.top_k", 4)
+    assert not any(predicted.trainer.predict_loop.predictions), "the file has them, and memory does not"
     Path(str(predicted.trainer.log_dir)).mkdir(parents=True, exist_ok=True)  # `predict` leaves no empty folder
     # `test` takes the same arguments and finds its inputs in the same way; one parse of them is enough.
     predicted.trainer.test(predicted.model, predicted.datamodule, ckpt_path=best, weights_only=True, verbose=False)

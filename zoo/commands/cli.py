@@ -342,9 +342,9 @@ class ZooCLI(LightningCLI):
             print(f"Figures: {self.run_folder}")
 
     def predict(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
-        """Recommendations, which the run's writer keeps, in a folder of their own unless they go elsewhere."""
+        """Recommendations, which the run's writer keeps and nobody else, in a folder of their own unless they go elsewhere."""
         with self._leaving_nothing_empty(), ending_together(self.trainer):
-            self.trainer.predict(**arguments)
+            self.trainer.predict(**arguments | {"return_predictions": False})
         if self.new_folder is not None and self.trainer.is_global_zero:
             remove_if_empty(self.new_folder)
 
