@@ -44,7 +44,7 @@ from zoo.methods.one_bit_mc.objective import Likelihood
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.generator import GeneratedRows, RowGenerator
 from zoo.nn.rows import SparseRows
-from zoo.nn.towers import TwoTowers
+from zoo.nn.towers import SparseTower, TwoTowers
 from zoo.privacy.training import clipped_sum, private_gradient
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.recommender import Recommender
@@ -73,7 +73,7 @@ PARTS: dict[str, Parts] = {
     "ppgencdr": NETWORKS
     | {
         "generated rows": [(GeneratedRows, "dense")],
-        "towers": [(TwoTowers, "users"), (TwoTowers, "items")],
+        "towers": [(SparseTower, "forward")],
         "autoencoder": [(AlignedSources, "losses")],
         "scores and their loss": [(TwoTowers, "logits"), (ppgencdr, "all_items_loss")],
         "RobustnessConductor": [(RobustnessConductor, "penalty")],
