@@ -36,6 +36,7 @@ PROCESSES = (
             "len(os.sched_getaffinity(0)) if hasattr",
             "os.cpu_count() or 1 if hasattr",
         ),
+        ("a task has what its machine has", "return min(mine, int(asked))", "return max(mine, int(asked))"),
     ),
     *edits_of(
         "zoo/commands/benchmark/command.py",

@@ -41,7 +41,7 @@ COMMON = (
 #: What submitit lets pass and fails with later, without the cluster's name before it.
 NUMBERS, LISTS = ("timeout_min", "cpus_per_task", "array_parallelism", "mem_gb"), ("setup", "teardown", "srun_args")
 #: What would run a job's command several times over.
-REPEATED = ("nodes", "tasks_per_node", "ntasks_per_node")
+REPEATED = ("nodes", "ntasks", "tasks_per_node", "ntasks_per_node")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,8 @@ def _option(text: str) -> tuple[str, Any]:
 
 def _refuse_value(name: str, value: Any) -> None:  # noqa: ANN401  as `_option` reads it
     own = name.removeprefix("slurm_").removeprefix("local_")
-    if own in REPEATED:
+    repeats = isinstance(value, dict) and own == "additional_parameters" and {*REPEATED} & value.keys()
+    if own in REPEATED or repeats:
         raise BenchmarkError(
             f"--cluster-options {name}: a job runs one command on one machine. For more at a time give more --jobs or --processes."
         )

@@ -186,6 +186,10 @@ SLURM = ["--cluster", "slurm", "--jobs", "2"]
         ([*SLURM, "--cluster-options", "slurm_setup=[1]"], r"slurm_setup must be a list of texts.*got \[1\]"),
         ([*SLURM, "--cluster-options", "nodes=2"], r"nodes: a job runs one command on one machine. For more at a time"),
         ([*SLURM, "--cluster-options", "slurm_ntasks_per_node=2"], r"slurm_ntasks_per_node: a job runs one command"),
+        (
+            [*SLURM, "--cluster-options", 'slurm_additional_parameters={"ntasks": 4}'],
+            r"slurm_additional_parameters: a job runs one command",
+        ),
         (["--dry-run", *SLURM, "--cluster-options", "timeout=5"], r"Did you mean timeout_min\?"),
     ],
 )
