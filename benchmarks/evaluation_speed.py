@@ -24,8 +24,8 @@ from torch import Tensor
 from zoo import BPR
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
+from zoo.data.rows import SparseRows
 from zoo.data.training import Share
-from zoo.nn.rows import SparseRows
 
 RATINGS_PER_USER, CANDIDATES = 20, 99
 

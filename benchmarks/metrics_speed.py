@@ -6,7 +6,7 @@ import time
 import torch
 from generated import peak_memory
 
-from zoo.metrics import RankingMetrics, rank_counts
+from zoo.data.metrics import RankingMetrics, rank_counts
 
 
 def main() -> None:

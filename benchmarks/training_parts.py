@@ -36,18 +36,18 @@ import zoo
 from callbacks import GANStabilizer, RobustnessConductor
 from datamodules import CrossDomainDataModule
 from zoo import SPPG, Publisher
+from zoo.data.rows import SparseRows
 from zoo.methods import ppgencdr, sppg
+from zoo.methods.base import Recommender
 from zoo.methods.one_bit_mc import gradient_perturbation, solvers
 from zoo.methods.one_bit_mc.method import OneBitMC
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Likelihood
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.generator import GeneratedRows, RowGenerator
-from zoo.nn.rows import SparseRows
 from zoo.nn.towers import SparseTower, TwoTowers
 from zoo.privacy.training import clipped_sum, private_gradient
 from zoo.privacy.training.critic_steps import CriticSteps
-from zoo.recommender import Recommender
 
 #: By part, the functions that are it: where each is looked up, and its name there.
 Parts = dict[str, list[tuple[Any, str]]]

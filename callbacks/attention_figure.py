@@ -11,7 +11,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from zoo.run_folder import ATTENTION, folder_of_run, visible, whole
+from zoo.runtime.run_folder import ATTENTION, folder_of_run, visible, whole
 
 #: Beside the figures of the last epoch: their course, a line for each epoch, source and layer, and what is drawn of both.
 COURSE, FIGURE = "attention_course.csv", "attention.png"

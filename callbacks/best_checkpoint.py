@@ -11,8 +11,8 @@ from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from zoo.metrics import SELECTION_METRIC
-from zoo.run_folder import whole
+from zoo.data.metrics import SELECTION_METRIC
+from zoo.runtime.run_folder import whole
 
 BEST, LAST = "best.ckpt", "last.ckpt"
 #: The best epoch that the last checkpoint names, from when a better one is written until the next last checkpoint is.

@@ -17,10 +17,10 @@ from rich.table import Column, Table
 from safetensors import safe_open
 from torch import Tensor
 
-from zoo.federated.updates import ClientUpdates
+from zoo.methods.federated.updates import ClientUpdates
 from zoo.privacy.record.texts import ROUNDS
 from zoo.privacy.training.private_rounds import PrivateRounds
-from zoo.run_folder import folder_of_run, visible, write_table
+from zoo.runtime.run_folder import folder_of_run, visible, write_table
 
 #: Every crossing of a run, one line each, in the run folder.
 BOUNDARY = "boundary.csv"
@@ -61,8 +61,8 @@ class BoundaryLedger(Callback):
       they are, and their rows. Counted is what as many clients as are expected send and get if tables go whole, so that asking
       for rows tells nothing. What they send is clipped and no more: the server, which adds the noise, is trusted, or gets sums.
 
-    A method is federated if it has `sent` (a `zoo.federated.updates.ClientUpdates`, of the last round) and `fetched` (how many rows
-    each client of that round asked for, ``(clients,)``); of any other method releases alone are counted. A round is a batch.
+    A method is federated if it has `sent` (`zoo.methods.federated.updates.ClientUpdates` of the last round) and `fetched` (rows
+    that each client of that round asked for, ``(clients,)``); of any other method only releases are counted. A round is a batch.
 
     ``train/bytes_up`` and ``train/bytes_down`` are logged for each round. At the end of `fit` a table has the totals, and
     ``boundary.csv`` in the run folder every `Crossing`. It counts the rounds of this `fit`: a resumed run goes on in their

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from zoo.run_folder import CASES, folder_of_run, write_table
+from zoo.runtime.run_folder import CASES, folder_of_run, write_table
 
 
 class CaseWriter(Callback):

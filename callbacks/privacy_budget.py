@@ -13,7 +13,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.step_plan import StepPlan
-from zoo.run_folder import differing, plain
+from zoo.runtime.run_folder import differing, plain
 
 
 class PrivacyBudget(Callback):

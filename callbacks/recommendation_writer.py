@@ -7,12 +7,9 @@ import polars as pl
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from zoo.data.best_items import Recommendations
-from zoo.data.ratings import Ratings
-from zoo.run_folder import write_table
-from zoo.wording import count_of
-
-SCHEMA = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32}
+from zoo.data.best_items import SCHEMA, Recommendations, table_of
+from zoo.runtime.run_folder import write_table
+from zoo.runtime.suggestions import count_of
 
 
 class RecommendationWriter(Callback):
@@ -54,20 +51,3 @@ class RecommendationWriter(Callback):
         write_table(path, table)
         self._parts.clear()
         print(f"Recommendations for {count_of(table['user_id'].n_unique(), 'user')}: {path}")
-
-
-def table_of(train: Ratings, found: Recommendations) -> pl.DataFrame:
-    """Recommendations with the ids of the ratings in the place of indexes: the columns of `SCHEMA`, no row for no item."""
-    users, items, scores = (tensor.cpu().numpy() for tensor in found)
-    count = items.shape[1]
-    rows = pl.DataFrame(
-        {
-            "user_id": train.user_ids[users].repeat(count).tolist(),
-            "rank": list(range(1, count + 1)) * len(users),
-            "item_id": train.item_ids[items.ravel()].tolist(),
-            # As a list, so that it is copied: kept where it is, a small array holds the memory of a batch's scores apart.
-            "score": scores.ravel().tolist(),
-        },
-        schema=SCHEMA,
-    )
-    return rows.filter(pl.Series(items.ravel() >= 0))

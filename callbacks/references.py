@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.metrics import METRICS, Ties, rank_counts, ranking_values
+from zoo.data.metrics import METRICS, Ties, rank_counts, ranking_values
 
 Figures = dict[str, float]
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -8,9 +8,9 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 
-import zoo
+from zoo.methods.base import Outputs, Recommender
 from zoo.nn.losses import decorrelation_loss
-from zoo.recommender import Outputs, Recommender
+from zoo.runtime.exports import METHODS, exported
 
 #: What a method has to expose.
 NEEDED = frozenset({"user_factors", "item_factors"})
@@ -56,7 +56,7 @@ class RobustnessConductor(Callback):
         """Add the penalty to a method that exposes both factors; any other is refused."""
         if not isinstance(pl_module, Recommender) or not pl_module.exposes >= NEEDED:
             exposed = sorted(getattr(pl_module, "exposes", ()))
-            serving = [name for name in zoo.METHODS if getattr(zoo, name).exposes >= NEEDED]
+            serving = [name for name in METHODS if exported(name).exposes >= NEEDED]
             raise TypeError(
                 f"RobustnessConductor needs a method that exposes {sorted(NEEDED)}; {type(pl_module).__name__} exposes "
                 f"{exposed or 'nothing'}. Leave the callback out, or use one of {serving}."

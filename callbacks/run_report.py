@@ -21,12 +21,12 @@ from rich.table import Column, Table
 
 from callbacks.progress import end_bar
 from callbacks.references import Figures, curve, in_words, references
+from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training import share_of
-from zoo.metrics import SELECTION_METRIC
 from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
-from zoo.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
-from zoo.wording import count_of
+from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
+from zoo.runtime.suggestions import count_of
 
 #: What the figures of a stage are called.
 NAMES = {"test": "test", "val": "validation"}

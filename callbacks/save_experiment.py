@@ -6,8 +6,8 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.cli import SaveConfigCallback
 
-import zoo
-from zoo.run_folder import folder_of_run, plain, whole
+from zoo.runtime.exports import VERSION
+from zoo.runtime.run_folder import folder_of_run, plain, whole
 
 #: Words of one command, which are no part of an experiment.
 COMMAND_WORDS = ("ckpt_path", "resume", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")
@@ -40,5 +40,5 @@ class SaveExperiment(SaveConfigCallback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep the publisher's settings, as plain values, to refuse others later; and which version made it."""
-        checkpoint["version"] = zoo.__version__
+        checkpoint["version"] = VERSION
         checkpoint["publisher"] = plain(self.config.get("publisher"))

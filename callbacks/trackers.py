@@ -14,14 +14,13 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_warn
 
-from callbacks.recommendation_writer import table_of
 from callbacks.run_report import records
 from zoo.data.batches import PredictBatch
-from zoo.data.best_items import best_unseen
+from zoo.data.best_items import best_unseen, table_of
 from zoo.data.evaluation import entries
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.run_folder import BEST, CONFIG, METRICS, folder_of_run
-from zoo.trackers import markdown, pixels
+from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run
+from zoo.runtime.trackers import markdown, pixels
 
 Artifact = Literal["checkpoint", "releases"]
 #: Facts of ``metrics.json`` that are numbers of the run and not of its ranking.

@@ -30,7 +30,7 @@ from zoo.release.denoiser import Denoiser
 from zoo.release.files import ReleaseError
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
-from zoo.run_folder import Given, class_path
+from zoo.runtime.run_folder import Given, class_path
 
 
 class CrossDomainDataModule(Given, LightningDataModule):

@@ -15,8 +15,8 @@ from datamodules.warned import warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.pairs import Integers, contains
 from zoo.data.ratings import Ratings, index_of
+from zoo.data.rows import SparseRows
 from zoo.data.sampling import distinct_items, hash_ids
-from zoo.nn.rows import SparseRows
 
 Lists: TypeAlias = npt.NDArray[np.int32]
 """Lists of negatives, (cases, count): the largest array of all, hence of small numbers."""

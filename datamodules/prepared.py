@@ -29,9 +29,9 @@ from datamodules.remarks import on_cases
 from datamodules.warned import hearing, warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
-from zoo.nn.rows import SparseRows
+from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
-from zoo.run_folder import plain, visible, whole_folder, write_json, write_table
+from zoo.runtime.run_folder import plain, visible, whole_folder, write_json, write_table
 
 #: Bytes of files from which on it is said what is being done, and what was prepared is kept: smaller ones take a second or two.
 LARGE = 1 << 26

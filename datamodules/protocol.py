@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from datamodules.times import seconds_of
+from zoo.data.metrics import Ties
 from zoo.data.ratings import Reach, Step
-from zoo.metrics import Ties
 
 SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "global_time", "given", "cold_start", "none"]
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from datamodules.opening import header, opened
 from zoo.data.ratings import Step
-from zoo.run_folder import write_table
+from zoo.runtime.run_folder import write_table
 
 #: The two words that the argument `users` knows beside a path.
 OWN, COMMON = "own", "common"

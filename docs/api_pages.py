@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import zoo
+from zoo.runtime.exports import imported_names
 
 ROOT = Path(__file__).parent.parent
 API = ROOT / "docs" / "api"
@@ -33,7 +34,7 @@ def exported(names: Mapping[str, str], leave_out: Iterable[str] = ()) -> str:
 
 def classes_of(package: str, leave_out: Iterable[str] = ()) -> str:
     """What a package's ``__init__`` exports."""
-    return exported(zoo.imported_names(ROOT / package / "__init__.py"), leave_out)
+    return exported(imported_names(ROOT / package / "__init__.py"), leave_out)
 
 
 def parts() -> dict[Path, dict[str, str]]:

@@ -14,15 +14,15 @@ from pathlib import Path
 from docstring_parser import parse
 from tables import table
 
-from zoo.commands.benchmark import command as benchmark
-from zoo.commands.benchmark import grid
+from zoo.benchmark import command as benchmark
+from zoo.benchmark import grid
+from zoo.benchmark.report import command as report
 from zoo.commands.configs import parser as configs
 from zoo.commands.data import command as data
 from zoo.commands.decrypt import parser as decrypt
 from zoo.commands.export import parser as export
 from zoo.commands.privacy import command as privacy
 from zoo.commands.recommend import parser as recommend
-from zoo.report import command as report
 
 ROOT = Path(__file__).parent.parent
 PARSERS = {
@@ -80,7 +80,7 @@ def described(parser: argparse.ArgumentParser, heading: str) -> str:
 
 def arguments_of(method: str) -> str:
     """What a command of the experiment takes beside the experiment: the arguments of the trainer's method of that name."""
-    tree = ast.parse((ROOT / "zoo" / "commands" / "cli.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "zoo" / "runs" / "cli.py").read_text(encoding="utf-8"))
     trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ZooTrainer")
     found = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == method)
     given = parse(ast.get_docstring(found) or "").params

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tables import Row, name, read, table
 
-from zoo.report.gains import NOISE
+from zoo.benchmark.report.gains import NOISE
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = RESULTS / "cross_domain.md"

@@ -28,10 +28,10 @@ from quickstart_table import parts as quickstart_parts
 from tables import Row, name, read, table
 
 import zoo
+from zoo.benchmark.report.gains import NOISE
+from zoo.benchmark.report.papers import published
 from zoo.commands.listing import first_line
 from zoo.privacy.record.record import rounded_up
-from zoo.report.gains import NOISE
-from zoo.report.papers import published
 
 ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tables import read, table
 
+from zoo.benchmark.report.gains import NOISE
 from zoo.commands.privacy.show import share
 from zoo.privacy.accounting.accountant import epsilon_of, guess_of
 from zoo.privacy.accounting.events import (
@@ -34,7 +35,6 @@ from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.privacy.rows.vectors import plan_vectors
 from zoo.privacy.training.dp_sgd import plan_training
-from zoo.report.gains import NOISE
 
 DOCS = Path(__file__).parent
 AUDIT = DOCS / "privacy" / "audit.csv"

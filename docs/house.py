@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TOPS = ("zoo", "datamodules", "callbacks")
+TOPS = ("zoo", "datamodules", "callbacks", "benchmarks")
 
 
 def files() -> list[Path]:
@@ -16,8 +16,8 @@ def files() -> list[Path]:
 
 
 def room_of(file: Path) -> Path:
-    """The room that a module stands in: its folder, or a module that lies directly in ``zoo``."""
-    return file if file.parent == Path("zoo") else file.parent
+    """The room of a module: a folder or a file directly in ``zoo``, or one of the other folders of code."""
+    return Path(*file.parts[: 2 if file.parts[0] == "zoo" else 1])
 
 
 def module_of(name: str) -> Path | None:
@@ -27,8 +27,9 @@ def module_of(name: str) -> Path | None:
     return next(found, None)
 
 
+@lru_cache
 def imported(file: Path) -> set[Path]:
-    """The rooms that a module imports from, its own left out."""
+    """The modules that a module imports, also inside functions; of ``from package import module``, the module."""
     names: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -36,18 +37,16 @@ def imported(file: Path) -> set[Path]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             deeper = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= {name for name in deeper if module_of(name)} or {node.module}
-    modules = {found for name in names if name.split(".")[0] in TOPS and (found := module_of(name))}
-    return {room_of(module) for module in modules} - {room_of(file)}
+    return {found for name in names if name.split(".")[0] in TOPS and (found := module_of(name))} - {file}
 
 
 @lru_cache
 def arrows() -> dict[Path, set[Path]]:
-    """From every room to those it imports from. The list of exports in ``zoo/__init__.py`` runs none of its imports."""
+    """From every room to those it imports from."""
     found: dict[Path, set[Path]] = {}
     for file in files():
-        exports = file == Path("zoo/__init__.py")
-        found.setdefault(room_of(file), set()).update(set() if exports else imported(file))
-    return found
+        found.setdefault(room_of(file), set()).update(map(room_of, imported(file)))
+    return {room: below - {room} for room, below in found.items()}
 
 
 @lru_cache
@@ -59,6 +58,8 @@ def floor(room: Path) -> int:
 def holds(room: Path) -> str:
     """What a room says of itself, in the first line of its docstring."""
     file = ROOT / room if room.suffix else ROOT / room / "__init__.py"
+    if not file.is_file():
+        return "Scripts that measure."
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n")[0]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tables import Row, read, table
 
+from zoo.benchmark.report.gains import NOISE
 from zoo.privacy.record.record import rounded_up
-from zoo.report.gains import NOISE
 
 REPORT = Path(__file__).parent / "results" / "quickstart"
 #: What each kind of release is to somebody who sees one for the first time.

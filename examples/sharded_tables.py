@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from zoo import BPR
 from zoo.data.training import seeded
-from zoo.target_data import Sizes
+from zoo.methods.target_data import Sizes
 
 
 class ShardedTable(nn.Module):

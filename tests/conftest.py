@@ -25,7 +25,7 @@ import pytest
 from tests.quickstart import PROJECTED
 
 if TYPE_CHECKING:
-    from zoo.commands.cli import ZooCLI
+    from zoo.runs.cli import ZooCLI
 
 #: Names the test that a pytest is run for.
 OWN = "ZOO_TESTS_OWN_PROCESS"
@@ -86,6 +86,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
+    """Count all tests of the whole suite for `tests/test_layering.py`, before markers deselect some."""
+    if [session.config.invocation_params.dir / arg for arg in session.config.args] == [Path(__file__).parent]:
+        session.whole_suite = len(items)  # type: ignore[attr-defined]
+
+
 def pytest_collection_finish() -> None:
     """What has been imported stays: that the garbage collector looks at it again and again takes a tenth of the time."""
     gc.freeze()
@@ -125,7 +132,7 @@ def zoo_data(tiny_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(patch: pytest.MonkeyPatch, *arguments: object) -> ZooCLI:
     """What ``python -m zoo`` does with the arguments, in this process."""
-    from zoo.commands.cli import ZooCLI
+    from zoo.runs.cli import ZooCLI
 
     patch.setattr("sys.argv", ["zoo", *map(str, arguments)])
     patch.delenv("PL_GLOBAL_SEED", raising=False)
@@ -135,7 +142,7 @@ def command(patch: pytest.MonkeyPatch, *arguments: object) -> ZooCLI:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ZooCLI]:
     """Runs a command in a folder of its own, as ``python -m zoo`` would."""
-    from zoo.commands.cli import import_names
+    from zoo.runs.cli import import_names
 
     import_names()
     monkeypatch.chdir(tmp_path)
@@ -145,7 +152,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ZooCLI
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a finished ``fit`` for tests that only look at it."""
-    from zoo.commands.cli import import_names
+    from zoo.runs.cli import import_names
 
     import_names()
     with pytest.MonkeyPatch.context() as patch:
@@ -200,5 +207,5 @@ def cell_server() -> None:
 def early_cell_server(request: pytest.FixtureRequest) -> None:
     """It starts before the first test: it imports for seconds, and what it has imported no cell has to."""
     if any("cell_server" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        forkserver.set_forkserver_preload(["zoo.commands.benchmark.fit", "zoo.commands.benchmark.runner", "pytest"])
+        forkserver.set_forkserver_preload(["zoo.benchmark.fit", "zoo.benchmark.runner", "pytest"])
         forkserver.ensure_running()

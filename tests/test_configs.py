@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.tiny import arguments
-from zoo.commands.cli import ZooCLI
+from zoo.runs.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent
 #: Grids, and settings that go behind another config.

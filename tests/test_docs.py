@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 import zoo
+from zoo.benchmark.report.arithmetic import violations
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.audits.catalogue import all_audits
-from zoo.report.arithmetic import violations
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

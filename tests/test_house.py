@@ -19,6 +19,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
         "zoo/base.py": '"""Base: what all share.\n\nMore."""\nimport numpy\n',
         "zoo/low/__init__.py": '"""Low things."""\n',
         "zoo/low/one.py": "from zoo.low.two import x\n",
+        "zoo/low/deep/er.py": "import zoo.low.one\n",
         "zoo/low/two.py": "def later():\n    from zoo import base\n",
         "zoo/top/__init__.py": '"""High things."""\n',
         "zoo/top/high.py": "import zoo.low.one\nfrom zoo.base import thing\nfrom elsewhere import other\n",
@@ -36,14 +37,14 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
 
 def test_a_room_is_a_folder_or_a_module_of_the_top(house: ModuleType) -> None:
     low, top, base, exports = Path("zoo/low"), Path("zoo/top"), Path("zoo/base.py"), Path("zoo/__init__.py")
-    assert house.arrows() == {exports: set(), base: set(), low: {base}, top: {low, base}}
-    assert [house.floor(room) for room in (base, low, top)] == [1, 2, 3]
+    assert house.arrows() == {exports: {top}, base: set(), low: {base}, top: {low, base}}
+    assert [house.floor(room) for room in (base, low, top, exports)] == [1, 2, 3, 4]
 
 
 def test_the_map_goes_from_the_top_down_and_says_what_a_room_says_of_itself(house: ModuleType) -> None:
     assert house.house_table().splitlines()[2:] == [
+        "| 4 | `zoo/__init__.py` | The zoo. | `zoo/top/` |",
         "| 3 | `zoo/top/` | High things. | `zoo/base.py`, `zoo/low/` |",
         "| 2 | `zoo/low/` | Low things. | `zoo/base.py` |",
-        "| 1 | `zoo/__init__.py` | The zoo. | - |",
         "| 1 | `zoo/base.py` | Base: what all share. | - |",
     ]

@@ -16,21 +16,21 @@ import yaml
 from tests.conftest import command
 from tests.kills import begun, done, ended, killed_at, moments
 from tests.quickstart import PROJECTED
-from tests.zoo.commands.benchmark.conftest import LEAST, POPULARITY, PRICDR
-from tests.zoo.report.fabricate import BARE, SMALL, fabricate
+from tests.zoo.benchmark.conftest import LEAST, POPULARITY, PRICDR
+from tests.zoo.benchmark.report.fabricate import BARE, SMALL, fabricate
 from zoo import Release
-from zoo.commands.benchmark import command as benchmark
-from zoo.commands.benchmark import runner
-from zoo.commands.benchmark.cell import BENCHMARK, CELL, cells_of
-from zoo.commands.benchmark.grid_file import read_benchmark
-from zoo.commands.cli import import_names
+from zoo.benchmark import command as benchmark
+from zoo.benchmark import runner
+from zoo.benchmark.cell import BENCHMARK, CELL, cells_of
+from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.report import command as report
+from zoo.benchmark.report.results import read_results
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, Cap
-from zoo.report import command as report
-from zoo.report.results import read_results
-from zoo.run_folder import BEST, CONFIG, METRICS, PRIVACY
+from zoo.runs.cli import import_names
 from zoo.runs.inputs import read_checkpoint
 from zoo.runs.resume import checkpoint_of
+from zoo.runtime.run_folder import BEST, CONFIG, METRICS, PRIVACY
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.own_process]
 

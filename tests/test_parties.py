@@ -13,11 +13,11 @@ from datamodules import Douban
 from datamodules.links import UserMismatchError
 from datamodules.users import read_users
 from tests.tiny import arguments
-from zoo.commands.cli import ZooCLI
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.record.record import Guarantee
 from zoo.release.release import Release
+from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.target_data import ReleaseMismatchError
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = CONFIGS / "pricdr" / "douban.yaml"

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from zoo.__main__ import HELP
-from zoo.commands.benchmark.cell import cells_of
-from zoo.commands.benchmark.grid_file import read_benchmark
+from zoo.benchmark.cell import cells_of
+from zoo.benchmark.grid_file import read_benchmark
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from zoo.commands.benchmark.command import main as benchmark
-from zoo.report.command import main as report
+from zoo.benchmark.command import main as benchmark
+from zoo.benchmark.report.command import main as report
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "configs" / "benchmarks" / "smoke.yaml"

@@ -4,14 +4,18 @@ The imports below are the list of what the zoo exports: to add a method, add its
 module is imported when its name is first asked for, so that ``import zoo`` and a bare ``--help`` stay quick.
 """
 
-import ast
-from difflib import get_close_matches
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from zoo.runtime import exports as _exports
+from zoo.runtime import renamed as _renamed  # noqa: F401  old names of modules
+from zoo.runtime.exports import METHODS as METHODS
+from zoo.runtime.exports import PERTURBATIONS as PERTURBATIONS
+from zoo.runtime.exports import PUBLISHERS as PUBLISHERS
+from zoo.runtime.exports import VERSION
 
 if TYPE_CHECKING:
     from zoo.data.ratings import Ratings as Ratings
+    from zoo.methods.base import Recommender as Recommender
     from zoo.methods.bitgcf import BiTGCF as BiTGCF
     from zoo.methods.bpr import BPR as BPR
     from zoo.methods.bridge import Bridge as Bridge
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from zoo.methods.slim import SLIM as SLIM
     from zoo.methods.sppg import SPPG as SPPG
     from zoo.methods.user_knn import UserKNN as UserKNN
-    from zoo.publisher import Publisher as Publisher
+    from zoo.publishers.base import Publisher as Publisher
     from zoo.publishers.bridge import BridgePublisher as BridgePublisher
     from zoo.publishers.controls import Noise as Noise
     from zoo.publishers.controls import Nothing as Nothing
@@ -63,7 +67,6 @@ if TYPE_CHECKING:
     from zoo.publishers.rows import FlippedRows as FlippedRows
     from zoo.publishers.rows import NoisyRows as NoisyRows
     from zoo.publishers.sjlt import SJLT as SJLT
-    from zoo.recommender import Recommender as Recommender
     from zoo.release.denoiser import Denoiser as Denoiser
     from zoo.release.release import Release as Release
     from zoo.runs.decrypting import decrypt as decrypt
@@ -72,45 +75,13 @@ if TYPE_CHECKING:
     from zoo.runs.loading import load as load
     from zoo.runs.publishing import publish as publish
 
-__version__ = "0.3.0.dev0"
-
-
-def imported_names(file: Path) -> dict[str, str]:
-    """Name and module of everything that a Python file imports by ``from module import name``, without running it."""
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    imports = (node for node in nodes if isinstance(node, ast.ImportFrom) and node.module)
-    return {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-_HOMES = {name: module for name, module in imported_names(Path(__file__)).items() if module.startswith("zoo.")}
-
-#: Exported recommenders, publishers and perturbations, with the module of each. A method that is a package has its class in
-#: ``method.py``; what else it exports are its perturbations.
-METHODS = {
-    name: home
-    for name, home in _HOMES.items()
-    if home.startswith("zoo.methods.") and (home.count(".") == 2 or home.endswith(".method"))
-}
-PUBLISHERS = {name: home for name, home in _HOMES.items() if home.startswith("zoo.publishers.")}
-PERTURBATIONS = {name: home for name, home in _HOMES.items() if home.startswith("zoo.methods.") and name not in METHODS}
-
-
-class _UnknownNameError(AttributeError):
-    """Looks for the nearest names when it is read: parsers ask for hundreds of names that are not here, and read nothing."""
-
-    def __str__(self) -> str:
-        (name,) = self.args
-        near = get_close_matches(name, sorted(_HOMES), n=3)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        return f"module 'zoo' has no attribute {name!r}.{meant} It exports {sorted(_HOMES)}."
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  any exported name
     """Import an exported name when it is first asked for."""
-    if name not in _HOMES:
-        raise _UnknownNameError(name, name=name)
-    return getattr(import_module(_HOMES[name]), name)
+    return _exports.exported(name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_exports.HOMES])

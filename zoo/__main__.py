@@ -1,17 +1,17 @@
 """``python -m zoo``: a front without heavy imports, then the command that is asked for."""
 
 if __name__ == "__main__":  # `main` sees to it otherwise; before anything of ours is taken from where one stands
-    import zoo.here_last
+    pass
 
 import os
 import re
 import sys
 
-import zoo
-from zoo import shipped
 from zoo.commands.kept_help import kept_help
 from zoo.commands.listing import KINDS, listing
-from zoo.wording import nearest
+from zoo.runtime import builtin_configs
+from zoo.runtime.exports import VERSION
+from zoo.runtime.suggestions import nearest
 
 #: How a process ends that nobody listens to any more, as shells have it: 128 and the number of the signal.
 PIPE_CLOSED = 141
@@ -73,7 +73,7 @@ def answered(arguments: list[str]) -> bool:
     elif arguments[0] == "list":
         print(listed(arguments[1:]))
     elif arguments == ["--version"]:
-        print(zoo.__version__)
+        print(VERSION)
     elif arguments in (["fit", "-h"], ["fit", "--help"]) and (text := kept_help()) is not None:
         print(text, end="")
     elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
@@ -112,21 +112,21 @@ def main() -> None:
 
 def command() -> None:
     """Answer at once what needs no training library; hand everything else to the command line proper."""
-    import zoo.here_last  # noqa: F401  not where this module is only looked at
+    import zoo.runtime.import_order  # noqa: F401  not where this module is only looked at
 
     try:
-        arguments = sys.argv[1:] = shipped.with_configs_found(sys.argv[1:])
+        arguments = sys.argv[1:] = builtin_configs.with_configs_found(sys.argv[1:])
     except FileNotFoundError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     if answered(arguments):
         return
     if arguments[0] == "benchmark":
-        from zoo.commands.benchmark.command import main as benchmark
+        from zoo.benchmark.command import main as benchmark
 
         benchmark(arguments[1:])
     elif arguments[0] == "report":
-        from zoo.report.command import main as report
+        from zoo.benchmark.report.command import main as report
 
         report(arguments[1:])
     elif arguments[0] in ("recommend", "export", "decrypt"):
@@ -144,7 +144,7 @@ def command() -> None:
 
         privacy(arguments[1:])
     else:
-        from zoo.commands.cli import main as command_line
+        from zoo.runs.cli import main as command_line
 
         command_line()
 

@@ -18,7 +18,7 @@ from callbacks.attention_figure import COURSE, FIGURE, Weights, attention_of, dr
 from tests.samples import MARKUP
 from tests.zoo.methods.mixed_runs import around, embeddings, of_nobody
 from zoo import EMCDR, FedGCDR
-from zoo.run_folder import ATTENTION
+from zoo.runtime.run_folder import ATTENTION
 
 TWO: dict[str, Any] = {"sources": ["book", "film"], "batch_size": 16}
 PNG = b"\x89PNG"

@@ -19,7 +19,7 @@ from callbacks.boundary_ledger import Crossing, boundary_table, is_federated, re
 from datamodules import Synthetic
 from tests.samples import MARKUP
 from zoo import BPR, EMCDR, EmbeddingPublisher, FedGNN
-from zoo.federated.updates import ClientUpdate, ClientUpdates
+from zoo.methods.federated.updates import ClientUpdate, ClientUpdates
 from zoo.privacy.record.record import unprotected_record
 
 USERS, ITEMS, F, LAYERS = 40, 30, 3, 2

@@ -12,8 +12,8 @@ from polars.testing import assert_frame_equal
 
 from tests.quickstart import PROJECTED, TINY
 from zoo import Release
-from zoo.commands.cli import ZooCLI
-from zoo.run_folder import CASES
+from zoo.runs.cli import ZooCLI
+from zoo.runtime.run_folder import CASES
 
 HALF = ("--publisher", '{"class_path": "Partial", "init_args": {"of": "Plaintext", "share": 0.5}}')
 KNOWN = {"user_id": pl.String, "item_id": pl.String, "train_items": pl.Int64, "linked": pl.Boolean}

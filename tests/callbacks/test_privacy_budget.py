@@ -16,10 +16,10 @@ from datamodules import Synthetic
 from tests.callbacks.budgets import PLAN, SIZES, SMALL, Epochs, fitted, reference, spender_of, trainer_of
 from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
-from zoo.commands.cli import ZooCLI
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.privacy.training.sanitisation import SanitisationPlan
+from zoo.runs.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from callbacks import RecommendationWriter
-from callbacks.recommendation_writer import SCHEMA, table_of
-from zoo.data.best_items import Recommendations
+from zoo.data.best_items import SCHEMA, Recommendations, table_of
 
 TRAIN = SimpleNamespace(user_ids=np.array(["ann", "bob", "eve"]), item_ids=np.array(["x", "y", "z", "w"]))
 

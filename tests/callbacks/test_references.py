@@ -5,7 +5,7 @@ import torch
 
 from callbacks.references import curve, in_words, references
 from datamodules import Evaluation, Synthetic
-from zoo.metrics import full_counts, ranking_values, sampled_counts
+from zoo.data.metrics import full_counts, ranking_values, sampled_counts
 
 
 @pytest.mark.parametrize("split", ["latest2", "ratio", "cold_start"])

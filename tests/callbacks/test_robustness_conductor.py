@@ -16,7 +16,7 @@ from callbacks import RobustnessConductor
 from datamodules import Synthetic
 from tests.quickstart import PROJECTED
 from zoo import DMF, EASE, Plaintext, PriCDR, PriCDRSym, Recommender
-from zoo.commands.cli import ZooCLI
+from zoo.runs.cli import ZooCLI
 
 NAME = "train/penalty/robustness_conductor"
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}

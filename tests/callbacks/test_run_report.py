@@ -22,8 +22,8 @@ from tests.quickstart import PROJECTED
 from tests.samples import MARKUP
 from tests.tiny import arguments
 from zoo import GradientPerturbation, OneBitMC, Popularity
-from zoo.commands.cli import ZooCLI
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
+from zoo.runs.cli import ZooCLI
 
 
 class Own:

@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 
 from callbacks import Trackers
 from tests.quickstart import PROJECTED
-from zoo.commands.cli import ZooCLI
+from zoo.runs.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent.parent
 OVERLAYS = ROOT / "configs" / "overlays"

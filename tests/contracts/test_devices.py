@@ -45,18 +45,18 @@ SIZES = {
     "CoNet": {
         "zoo/data/unseen.py: draw": _HITS,
         "zoo/nn/cross_network.py: history": _DIFFERENT,
-        "zoo/nn/rows.py: bags": "what these have rated",
+        "zoo/data/rows.py: bags": "what these have rated",
     },
     "DARec": {
         "zoo/methods/darec.py: patterns": _LINKED,
         "zoo/methods/darec.py: step": "patterns of whoever is in one",
         "zoo/methods/darec.py: _source_loss": "the same, source by source",
-        "zoo/nn/rows.py: bags": "what those whom a source has have rated, once more for it",
+        "zoo/data/rows.py: bags": "what those whom a source has have rated, once more for it",
     },
     "DDTCDR": {"zoo/data/unseen.py: draw": _HITS},
     "ETL": {
         "zoo/methods/etl.py: _encoded": _LINKED,
-        "zoo/nn/rows.py: bags": "what these have rated",
+        "zoo/data/rows.py: bags": "what these have rated",
     },
     "FedCDR": {"zoo/methods/fedcdr.py: transfer_loss": _LINKED},
     "FedCT": {"zoo/methods/fedct.py: transfer_loss": _DIFFERENT},
@@ -65,7 +65,7 @@ SIZES = {
 BY_SETTINGS = {
     "DMF": {
         "zoo/methods/dmf.py: step": "different users and items of the batch, each of which is read once",
-        "zoo/nn/rows.py: bags": "what these have rated, or who them",
+        "zoo/data/rows.py: bags": "what these have rated, or who them",
     },
     "EMCDR": {"zoo/methods/emcdr.py: map_loss": _DIFFERENT},
 }

@@ -33,7 +33,7 @@ from zoo import (
 from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
 from zoo.privacy.record.record import Guarantee
-from zoo.publisher import PublicSizes
+from zoo.publishers.base import PublicSizes
 from zoo.testing import PublisherContract
 
 MAKERS: dict[str, Callable[[], Publisher]] = {

@@ -29,9 +29,9 @@ from zoo import (
     Shuffled,
     Thinned,
 )
+from zoo.data.rows import zeros_and_ones
 from zoo.data.training import training_batches
-from zoo.nn.rows import zeros_and_ones
-from zoo.target_data import ReleaseMismatchError
+from zoo.methods.target_data import ReleaseMismatchError
 
 METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).reads)
 #: Those that learn from who has which item, which real numbers do not tell.

@@ -14,10 +14,10 @@ from datamodules import Evaluation, Filters
 from datamodules.columns import column_ids, in_columns
 from tests.datamodules.handmade import ROWS, Held, Rows, pairs_of, table_of
 from zoo import FlippedRows
-from zoo.commands.cli import ZooCLI
 from zoo.data.ratings import Ratings
 from zoo.data.sampling import hash_ids, mix, uniform_integers
 from zoo.privacy.record.record import Guarantee
+from zoo.runs.cli import ZooCLI
 
 SIGNS = Filters(threshold=3, signs=True)
 

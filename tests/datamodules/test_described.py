@@ -16,7 +16,7 @@ from datamodules.described import Described, Domain
 from datamodules.filters import filter_counts
 from datamodules.splits import PAIR
 from datamodules.tables import read_table
-from zoo.commands.cli import ZooCLI
+from zoo.runs.cli import ZooCLI
 
 ROOT = Path(os.environ.get("ZOO_DATA", "data"))
 FOLDERS = AMAZON | {"ciao": CIAO}

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from zoo.run_folder import refusal
+from zoo.runtime.run_folder import refusal
 
 #: What is written over bytes: the ends of numbers of several widths, and what text formats take for structure.
 BINARY = (b"\x00", b"\xff", b"\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x10", b"\xf0\x28")

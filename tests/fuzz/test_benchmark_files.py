@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.fuzz.damage import CHANGES, HITS, ODD, Change, Hit, cases, changed, damaged, refusal_of
-from zoo.commands.benchmark.cell import cells_of
-from zoo.commands.benchmark.command import cell_table
-from zoo.commands.benchmark.estimate import Estimate
-from zoo.commands.benchmark.grid import BenchmarkError
-from zoo.commands.benchmark.grid_file import read_benchmark
+from zoo.benchmark.cell import cells_of
+from zoo.benchmark.command import cell_table
+from zoo.benchmark.estimate import Estimate
+from zoo.benchmark.grid import BenchmarkError
+from zoo.benchmark.grid_file import read_benchmark
 
 WHOLE: dict[str, Any] = {
     "title": "Small",

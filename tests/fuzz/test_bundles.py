@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import zoo
 from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged
-from zoo.run_folder import refusal
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS
+from zoo.runtime.run_folder import refusal
 
 TEXTS = (BUNDLE, BUNDLE, ITEMS, USERS)
 #: Parts of a manifest that decide what is made; most changes go there.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged
-from zoo.commands.benchmark.lease import Note, State
+from zoo.benchmark.lease import Note, State
 
 NOTE = Note(State.HELD, "c" * 64, "here", "0123abcd", (12, 34), "2026-11-23T00:00:00+00:00", 7)
 WHOLE = json.dumps(asdict(NOTE)).encode().ljust(1024)

@@ -2,7 +2,7 @@
 
 from tests.mutation.edit import edits_of
 
-ATTACKS_ROOM, OF_ATTACKS = "zoo/privacy/attacks", "tests/zoo/privacy/attacks"
+ATTACKS_ROOM, OF_ATTACKS = "zoo/commands/privacy/attacks", "tests/zoo/commands/privacy/attacks"
 
 ATTACKS = (
     *edits_of(

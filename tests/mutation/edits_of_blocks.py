@@ -6,7 +6,7 @@ NN, OF_NN, OF_METHODS = "zoo/nn", "tests/zoo/nn", "tests/zoo/methods"
 
 BLOCKS = (
     *edits_of(
-        f"{NN}/rows.py",
+        "zoo/data/rows.py",
         ("tests/contracts/test_methods.py",),
         (
             "everybody is counted for each batch",
@@ -37,8 +37,8 @@ BLOCKS = (
         ("the shared part of a code is left out", "autoencoder.encode(source) + shift", "autoencoder.encode(source)"),
     ),
     *edits_of(
-        f"{NN}/rows.py",
-        (f"{OF_NN}/test_rows.py",),
+        "zoo/data/rows.py",
+        ("tests/zoo/data/test_rows.py",),
         ("who has no row gets another's", "return rows * present[:, None], present", "return rows, present"),
         ("who has no row reads none", "self.rows.counts_of(self._read(self.links))", "self.rows.counts_of(self.links)"),
         ("what is known is not said", "output_size=entries", "output_size=None"),
@@ -58,8 +58,8 @@ BLOCKS = (
         ),
     ),
     *edits_of(
-        f"{NN}/lookup.py",
-        (f"{OF_NN}/test_lookup.py",),
+        "zoo/data/lookup.py",
+        ("tests/zoo/data/test_lookup.py",),
         (
             "gradients of sums forget the weights",
             "counts.cumsum(0) - counts, weights[order]",
@@ -91,8 +91,8 @@ BLOCKS = (
         ("sums of users begin where they end", "counts.cumsum(0) - counts", "counts.cumsum(0)"),
     ),
     *edits_of(
-        f"{NN}/rows.py",
-        (f"{OF_NN}/test_rows.py",),
+        "zoo/data/rows.py",
+        ("tests/zoo/data/test_rows.py",),
         ("all rows begin where the next does", "Bags(self.items, self.starts[:-1]", "Bags(self.items, self.starts[1:]"),
     ),
     *edits_of(

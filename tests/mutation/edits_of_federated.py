@@ -2,7 +2,7 @@
 
 from tests.mutation.edit import edits_of
 
-FEDERATED, OF_FEDERATED = "zoo/federated", "tests/zoo/federated"
+FEDERATED, OF_FEDERATED = "zoo/methods/federated", "tests/zoo/methods/federated"
 
 CLIENTS_AND_SERVER = (
     *edits_of(
@@ -133,7 +133,7 @@ PRIVATE_ROUNDS = (
         ("a trusted server is not said", "texts.SAMPLE_SECRET, texts.TRUSTED_SERVER,", "texts.SAMPLE_SECRET,"),
     ),
     *edits_of(
-        "zoo/methods/federated.py",
+        "zoo/methods/federated/base.py",
         (OF_PRIVATE_FEDGNN,),
         ("the count of rounds is not kept", '["spent"] = self.private_gradient.state_dict()', '["spent"] = None'),
         ("validation chooses an epoch", "limit_val_batches != 0 and", "limit_val_batches != 1.0 and"),

@@ -235,7 +235,7 @@ GUARANTEES = (
     ),
     *edits_of(
         "zoo/privacy/spending/total.py",
-        ("tests/zoo/privacy/spending/test_total.py", "tests/zoo/report/test_results.py"),
+        ("tests/zoo/privacy/spending/test_total.py", "tests/zoo/benchmark/report/test_results.py"),
         (
             "releases of one user's data do not add up",
             "[counted] if unit is Unit.USER else groups.values()",
@@ -341,13 +341,13 @@ GUARANTEES = (
         ),
     ),
     *edits_of(
-        "zoo/publisher.py",
-        ("tests/zoo/test_publisher.py", "tests/contracts/test_publishers.py"),
+        "zoo/publishers/base.py",
+        ("tests/zoo/publishers/test_publisher.py", "tests/contracts/test_publishers.py"),
         ("one plan serves two releases", "        made = True\n", ""),
     ),
     *edits_of(
         f"{RECORD}/delta.py",
-        ("tests/zoo/test_publisher.py", "tests/zoo/privacy/record/test_record.py"),
+        ("tests/zoo/publishers/test_publisher.py", "tests/zoo/privacy/record/test_record.py"),
         ("delta of one in all users", "1 / (10 * num_users)", "1 / num_users"),
         ("any delta is private", "if delta >= 1 / num_users", "if delta >= 1"),
     ),

@@ -7,8 +7,8 @@ ONE_BIT_MC, OF_ONE_BIT_MC = f"{METHODS_ROOM}/one_bit_mc", f"{OF_METHODS}/one_bit
 
 METHODS = (
     *edits_of(
-        "zoo/metrics.py",
-        ("tests/zoo/test_metrics_ranking.py",),
+        "zoo/data/metrics.py",
+        ("tests/zoo/data/test_metrics_ranking.py",),
         (
             "the positive competes with itself",
             "torch.cat([batch.seen_rows, own]), torch.cat([batch.seen_items, batch.positives])",
@@ -35,7 +35,7 @@ METHODS = (
     ),
     *edits_of(
         "zoo/data/best_items.py",
-        ("tests/zoo/test_metrics_ranking.py",),
+        ("tests/zoo/data/test_metrics_ranking.py",),
         ("seen items are recommended when few are left", "items.masked_fill(values == -torch.inf, -1)", "items"),
         ("the last columns are in no group", "columns = torch.cat([columns, rest], dim=1)", "columns = columns"),
         ("a score that is none is recommended", "if values.isnan().any():", "if False:"),
@@ -43,8 +43,8 @@ METHODS = (
         ("what one has seen is taken from all", "scores.is_contiguous() and not", "not"),
     ),
     *edits_of(
-        "zoo/epoch_means.py",
-        ("tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
+        "zoo/methods/epoch_averages.py",
+        ("tests/zoo/methods/test_recommender.py", "tests/contracts/test_methods.py"),
         (
             "the mean of an epoch is over batches",
             "total + value * weight, weights + weight",
@@ -65,8 +65,12 @@ METHODS = (
         ("a fit counts an epoch that was broken off", 'broken off."""\n        self._means.clear()', 'broken off."""'),
     ),
     *edits_of(
-        "zoo/recommender.py",
-        ("tests/zoo/test_metrics_ranking.py", "tests/zoo/test_recommender.py", "tests/contracts/test_methods.py"),
+        "zoo/methods/base.py",
+        (
+            "tests/zoo/data/test_metrics_ranking.py",
+            "tests/zoo/methods/test_recommender.py",
+            "tests/contracts/test_methods.py",
+        ),
         (
             "a user needs history and a release",
             "return known | self.has_row(users) if self.scores_cold_users",
@@ -80,8 +84,8 @@ METHODS = (
         ("a resumed run draws other numbers", "go_on_from(states, self.global_rank, self.device)", "states.clear()"),
     ),
     *edits_of(
-        "zoo/metrics.py",
-        ("tests/zoo/test_metrics.py",),
+        "zoo/data/metrics.py",
+        ("tests/zoo/data/test_metrics.py",),
         (
             "equal candidates beat the positive",
             "torch.le(others, target, out=found)",

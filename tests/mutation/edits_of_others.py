@@ -25,8 +25,8 @@ OTHERS = (
         ),
     ),
     *edits_of(
-        "zoo/plugins.py",
-        ("tests/zoo/test_plugins.py",),
+        "zoo/runtime/plugins.py",
+        ("tests/zoo/runtime/test_plugins.py",),
         (
             "a plugin takes a name of ours",
             "asked = set(_words_in(words)) - set(taken)",
@@ -41,19 +41,19 @@ OTHERS = (
         ("a negative number of users", "type(value) is int and value >= 0", "value is not None"),
     ),
     *edits_of(
-        "zoo/commands/benchmark/grid_file.py",
+        "zoo/benchmark/grid_file.py",
         ("tests/fuzz/test_benchmark_files.py",),
         ("a small file is too large", "return count > most", "return count > 0"),
         ("what is wrong is repeated whole", "if len(str(said)) <= LONGEST_WORDS else", "if said else"),
     ),
     *edits_of(
-        "zoo/shipped.py",
+        "zoo/runtime/builtin_configs.py",
         ("tests/zoo/commands/test_configs.py",),
         ("a file of the user's gives way to ours", "if path.is_file():", "if path.is_dir():"),
     ),
     *edits_of(
-        "zoo/here_last.py",
-        ("tests/zoo/test_here_last.py",),
+        "zoo/runtime/import_order.py",
+        ("tests/zoo/runtime/test_import_order.py",),
         ("where one stands is looked at first", "sys.path[:] = [*_OTHERS,", "sys.path[:] = [_HERE, *_OTHERS,"),
     ),
 )

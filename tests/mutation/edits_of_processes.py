@@ -11,7 +11,7 @@ PROCESSES = (
         ("a new process goes on as the first", "    if rank >= len(states):\n", "    if rank > len(states):\n"),
     ),
     *edits_of(
-        "zoo/recommender.py",
+        "zoo/methods/base.py",
         ("tests/zoo/data/test_random_states.py", "tests/zoo/methods/one_bit_mc/test_method.py"),
         ("every process begins as the first", "part_streams(share_of(self.trainer).rank)", "part_streams(0)"),
         ("several processes solve a closed form", "if number > 1 and self.alone:", "if number > 2 and self.alone:"),
@@ -29,8 +29,8 @@ PROCESSES = (
         ("every process has the same negatives and pairs", 'Share(asked["rank"], ', "Share(0, "),
     ),
     *edits_of(
-        "zoo/processes.py",
-        ("tests/zoo/test_processes.py",),
+        "zoo/runtime/processes.py",
+        ("tests/zoo/runtime/test_processes.py",),
         (
             "a job takes every core of its machine",
             "len(os.sched_getaffinity(0)) if hasattr",
@@ -39,13 +39,13 @@ PROCESSES = (
         ("a task has what its machine has", "return min(mine, int(asked))", "return max(mine, int(asked))"),
     ),
     *edits_of(
-        "zoo/commands/benchmark/command.py",
-        ("tests/zoo/commands/benchmark/test_command.py",),
+        "zoo/benchmark/command.py",
+        ("tests/zoo/benchmark/test_command.py",),
         ("each cell has all threads", "cores() // processes", "cores()"),
     ),
     *edits_of(
-        "zoo/commands/benchmark/fit.py",
-        ("tests/zoo/commands/benchmark/test_cell.py",),
+        "zoo/benchmark/fit.py",
+        ("tests/zoo/benchmark/test_cell.py",),
         ("a cell starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
     ),
     *edits_of(
@@ -54,8 +54,8 @@ PROCESSES = (
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
     ),
     *edits_of(
-        "zoo/federated/rounds.py",
-        ("tests/zoo/federated/test_rounds.py",),
+        "zoo/methods/federated/rounds.py",
+        ("tests/zoo/methods/federated/test_rounds.py",),
         ("a client of two processes counts twice", "~torch.isin(part.users, seen)", "part.users >= 0"),
         ("clients of another process are mixed up", "one.clients + start", "one.clients"),
     ),

@@ -2,9 +2,9 @@
 
 from tests.mutation.edit import edits_of
 
-BENCHMARK, OF_BENCHMARK = "zoo/commands/benchmark", "tests/zoo/commands/benchmark"
+BENCHMARK, OF_BENCHMARK = "zoo/benchmark", "tests/zoo/benchmark"
 PRIVACY, OF_PRIVACY = "zoo/commands/privacy", "tests/zoo/commands/privacy"
-REPORT, OF_REPORT = "zoo/report", "tests/zoo/report"
+REPORT, OF_REPORT = "zoo/benchmark/report", "tests/zoo/benchmark/report"
 
 RUNS = (
     *edits_of(
@@ -36,7 +36,7 @@ RUNS = (
         ("a budget may be raised", "if new > old:", "if new < old:"),
     ),
     *edits_of(
-        "callbacks/recommendation_writer.py",
+        "zoo/data/best_items.py",
         ("tests/callbacks/test_recommendation_writer.py",),
         ("padding is recommended", "items.ravel() >= 0", "items.ravel() >= -1"),
         ("ranks begin at 0", "range(1, count + 1)", "range(count)"),
@@ -97,8 +97,8 @@ RUNS = (
         ("what failed here is run there", "number <= self._before", "number <= 1 + self._before"),
     ),
     *edits_of(
-        "zoo/run_folder.py",
-        ("tests/zoo/test_run_folder.py",),
+        "zoo/runtime/run_folder.py",
+        ("tests/zoo/runtime/test_run_folder.py",),
         ("what others are writing goes", "and has_ended(found[1], int(found[2]))", ""),
         ("two write into one temporary file", "{secrets.token_hex(2)}", "0000"),
         ("a page stands beside figures of another age", "        (folder / last).unlink(missing_ok=True)\n", ""),
@@ -171,8 +171,8 @@ RUNS = (
         ),
     ),
     *edits_of(
-        "zoo/commands/cli.py",
-        ("tests/zoo/commands/test_cli.py",),
+        "zoo/runs/cli.py",
+        ("tests/zoo/runs/test_cli.py",),
         (
             "a checkpoint may change a guarantee",
             'if "class_path" in changed or bearing &',
@@ -182,7 +182,7 @@ RUNS = (
     ),
     *edits_of(
         "zoo/runs/fitting.py",
-        ("tests/zoo/commands/test_cli.py", "tests/zoo/runs/test_fitting.py"),
+        ("tests/zoo/runs/test_cli.py", "tests/zoo/runs/test_fitting.py"),
         ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
         ("a release is paid for and W&B has no key", "    _check_trackers(trainer)\n", ""),
         ("a run that needs no key is refused", "return not (begun or", "return not ("),
@@ -375,8 +375,8 @@ RUNS = (
         ),
     ),
     *edits_of(
-        "zoo/trackers.py",
-        ("tests/zoo/test_trackers.py",),
+        "zoo/runtime/trackers.py",
+        ("tests/zoo/runtime/test_trackers.py",),
         ("a key is asked for offline", "settings.mode in WITHOUT_KEY or", "settings.mode in () or"),
         ("no key is as good as one", "in WITHOUT_KEY or wandb.login(prompt=False)", "in WITHOUT_KEY or True"),
         ("whatever goes wrong is W&B's", 'startswith("wandb."):', 'startswith(""):'),

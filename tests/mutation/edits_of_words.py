@@ -6,8 +6,8 @@ COMMANDS, OF_COMMANDS = "zoo/commands", "tests/zoo/commands"
 
 WORDS: tuple[Edit, ...] = (
     *edits_of(
-        f"{COMMANDS}/arguments.py",
-        (f"{OF_COMMANDS}/test_arguments.py",),
+        "zoo/runtime/arguments.py",
+        ("tests/zoo/runtime/test_arguments.py",),
         ("a short form is an option", '"allow_abbrev": False', '"allow_abbrev": True'),
         ("what is lacking hides what is misspelt", 'if "required: " in message', 'if "lacking: " in message'),
         ("options of another command are offered", "if name in self._given)", "if name not in self._given)"),
@@ -16,8 +16,8 @@ WORDS: tuple[Edit, ...] = (
         ("options stand with the command above", "{asked.prog}", "{self.prog}"),
     ),
     *edits_of(
-        "zoo/wording.py",
-        ("tests/zoo/test_wording.py",),
+        "zoo/runtime/suggestions.py",
+        ("tests/zoo/runtime/test_suggestions.py",),
         ("one is many", "if count == 1 else", "if count == 0 else"),
         ("initials are no name", "= 0.6, 0.9", "= 0.6, 0.0"),
         ("everything looks alike", "= 0.6, 0.9", "= 0.0, 0.9"),
@@ -48,8 +48,12 @@ WORDS: tuple[Edit, ...] = (
         ("tables go into another folder", "$ZOO_DATA/{name}, or", "$ZOO_DATA, or"),
     ),
     *edits_of(
-        "zoo/report/written.py",
-        ("tests/zoo/report/test_command.py", "tests/zoo/report/test_files.py", "tests/zoo/report/test_page.py"),
+        "zoo/benchmark/report/written.py",
+        (
+            "tests/zoo/benchmark/report/test_command.py",
+            "tests/zoo/benchmark/report/test_files.py",
+            "tests/zoo/benchmark/report/test_page.py",
+        ),
         ("a report names a folder of the machine", "out if not out.is_absolute() else", "out if out else"),
         ("the tasks that were asked for are not said", 'f" --task {shlex.quote(task)}"', '""'),
         ("another baseline is not said", "asked = results.baseline != (", "asked = results.baseline == ("),

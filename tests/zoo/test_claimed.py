@@ -20,7 +20,7 @@ from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee, PrivacyRecord
-from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.publishers.base import PlannedRelease, PublicSizes
 
 CLAIM = f"claimed by {__name__}.NoNoise, not audited here"
 

@@ -14,7 +14,7 @@ from callbacks.best_checkpoint import WholeCheckpoints
 from datamodules.users import write_users
 from zoo.commands.configs import copied
 from zoo.release.files import save_tensors
-from zoo.run_folder import whole, write_json, write_table
+from zoo.runtime.run_folder import whole, write_json, write_table
 
 ROOM = 2048
 MANY = list(range(20_000))

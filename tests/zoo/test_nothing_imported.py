@@ -15,14 +15,14 @@ import zoo
 from tests.quickstart import PROJECTED
 from tests.samples import binary
 from zoo import Release
-from zoo.commands.cli import ZooCLI
+from zoo.benchmark.report.command import main as report
 from zoo.commands.privacy.command import main as privacy
 from zoo.commands.recommend import main as recommend
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, BudgetError, Cap
 from zoo.release.files import ReleaseError
-from zoo.report.command import main as report
 from zoo.runs.bundle import BUNDLE, BundleError
+from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError, read_checkpoint
 
 THEIRS = "received_package.Evil"

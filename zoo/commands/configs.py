@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from zoo import plugins, shipped
-from zoo.commands.arguments import Arguments
 from zoo.commands.listing import head_of
-from zoo.run_folder import refusal, visible, whole
+from zoo.runtime import builtin_configs, plugins
+from zoo.runtime.arguments import Arguments
+from zoo.runtime.run_folder import refusal, visible, whole
 
 #: Bytes of a config at most: the largest that is shipped has a hundredth of this.
 MOST = 2**20
@@ -50,9 +50,11 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     try:
         if options.command == "list":
-            width = max(map(len, shipped.names()), default=0)
-            for name in shipped.names():
-                print(f"{name:<{width}}  {head_of(shipped.folder() / f'{name}{shipped.ENDING}')}".rstrip())
+            width = max(map(len, builtin_configs.names()), default=0)
+            for name in builtin_configs.names():
+                print(
+                    f"{name:<{width}}  {head_of(builtin_configs.folder() / f'{name}{builtin_configs.ENDING}')}".rstrip()
+                )
         elif options.command == "show":
             print("\n".join(shown(existing(options.config))))
         else:
@@ -63,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def existing(path: Path) -> Path:
     """The file of a config; refused, with the nearest names, where there is none."""
-    if not (found := shipped.found(path)).is_file():
-        raise ConfigError(shipped.missing(path))
+    if not (found := builtin_configs.found(path)).is_file():
+        raise ConfigError(builtin_configs.missing(path))
     return found
 
 

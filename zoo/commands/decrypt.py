@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.commands.arguments import Arguments
+from zoo.runtime.arguments import Arguments
 
 
 def parser() -> Arguments:
@@ -39,9 +39,9 @@ def parser() -> Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Run the command; a refusal ends with its message."""
     options = parser().parse_args(arguments)
-    from zoo.run_folder import refusal, visible
     from zoo.runs.decrypting import decrypt
-    from zoo.wording import count_of
+    from zoo.runtime.run_folder import refusal, visible
+    from zoo.runtime.suggestions import count_of
 
     try:
         release = decrypt(options.release, options.key, options.out, trusted=options.trusted)

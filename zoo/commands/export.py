@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.commands.arguments import Arguments, offer_imports
+from zoo.runtime.arguments import Arguments, offer_imports
 
 
 def parser() -> Arguments:
@@ -38,19 +38,19 @@ def parser() -> Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Run the command; a refusal ends with its message."""
     options = parser().parse_args(arguments)
-    import zoo
-    from zoo.run_folder import refusal, visible
+    from zoo.methods.target_data import ReleaseMismatchError
     from zoo.runs.bundle import BUNDLE
     from zoo.runs.card import abilities, privacy
+    from zoo.runs.exporting import export
     from zoo.runs.fitting import quietly
     from zoo.runs.held import NotHeldError
     from zoo.runs.known_classes import import_trusted
-    from zoo.target_data import ReleaseMismatchError
+    from zoo.runtime.run_folder import refusal, visible
 
     try:
         with quietly():
             import_trusted(options.imports)
-            out = zoo.export(
+            out = export(
                 options.run, options.out, with_user_ids=options.with_user_ids, with_ratings=options.with_ratings
             )
         manifest = json.loads((out / BUNDLE).read_text(encoding="utf-8"))

@@ -36,7 +36,7 @@ def installed() -> str:
 
 def live_help() -> str:
     """What the command line itself prints now; to be called in a process that has imported nothing else and ends with it."""
-    from zoo.commands.cli import ZooCLI, import_names  # what takes seconds
+    from zoo.runs.cli import ZooCLI, import_names  # what takes seconds
 
     import_names()
     os.environ["COLUMNS"] = WIDTH

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Collection
 from pathlib import Path
 
-import zoo
-from zoo import plugins, shipped
+from zoo.runtime import builtin_configs, plugins
+from zoo.runtime.exports import METHODS, PERTURBATIONS, PUBLISHERS, imported_names
 
 #: What is listed, in this order.
 KINDS = ("methods", "publishers", "perturbations", "datamodules", "callbacks", "configs")
@@ -19,13 +19,13 @@ def listing(kinds: Collection[str] = KINDS) -> str:
     Args:
         kinds: Which of these.
     """
-    root = Path(zoo.__file__).parent.parent
+    root = Path(__file__).parents[2]
     homes = {
-        "methods": zoo.METHODS,
-        "publishers": zoo.PUBLISHERS,
-        "perturbations": zoo.PERTURBATIONS,
-        "datamodules": zoo.imported_names(root / "datamodules" / "__init__.py"),
-        "callbacks": zoo.imported_names(root / "callbacks" / "__init__.py"),
+        "methods": METHODS,
+        "publishers": PUBLISHERS,
+        "perturbations": PERTURBATIONS,
+        "datamodules": imported_names(root / "datamodules" / "__init__.py"),
+        "callbacks": imported_names(root / "callbacks" / "__init__.py"),
     }
     sections = {
         title: {
@@ -39,7 +39,8 @@ def listing(kinds: Collection[str] = KINDS) -> str:
     }
     if "configs" in kinds:
         sections["configs (--config NAME; python -m zoo configs show NAME)"] = {
-            name: head_of(shipped.folder() / f"{name}{shipped.ENDING}") for name in shipped.names()
+            name: head_of(builtin_configs.folder() / f"{name}{builtin_configs.ENDING}")
+            for name in builtin_configs.names()
         }
     lines = []
     for title, said in sections.items():

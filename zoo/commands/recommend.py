@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from zoo.commands.arguments import Arguments, offer_imports
-from zoo.run_folder import refusal, visible, write_table
-from zoo.wording import count_of
+from zoo.runtime.arguments import Arguments, offer_imports
+from zoo.runtime.run_folder import refusal, visible, write_table
+from zoo.runtime.suggestions import count_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,16 +73,16 @@ def main(arguments: Sequence[str]) -> None:
         releases = _releases(options.release)
     except (OSError, ValueError) as error:
         sys.exit(refusal(error))
-    import zoo
+    from zoo.methods.target_data import ReleaseMismatchError
     from zoo.runs.fitting import quietly
     from zoo.runs.held import NotHeldError
     from zoo.runs.known_classes import import_trusted
-    from zoo.target_data import ReleaseMismatchError
+    from zoo.runs.loading import load
 
     try:
         with quietly():
             import_trusted(options.imports)
-            trained = zoo.load(options.run, releases=releases)
+            trained = load(options.run, releases=releases)
             table = trained.recommend(users, options.k)
         if not trained.sees:
             sys.stderr.write(

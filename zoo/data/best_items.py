@@ -2,10 +2,15 @@
 
 from typing import NamedTuple
 
+import polars as pl
 import torch
 from torch import Tensor
 
 from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.ratings import Ratings
+
+#: Columns of a table of recommendations.
+SCHEMA = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32}
 
 _GROUP = 16  # items of which the highest is looked at first
 
@@ -76,3 +81,20 @@ def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if values.isnan().any():  # NaN is the highest of all in a maximum, so one anywhere is among these
         return scores.nan_to_num(-torch.inf, torch.inf, -torch.inf).topk(k, dim=1)
     return values, columns.gather(1, places)
+
+
+def table_of(train: Ratings, found: Recommendations) -> pl.DataFrame:
+    """Recommendations with the ids of the ratings in the place of indexes: the columns of `SCHEMA`, no row for no item."""
+    users, items, scores = (tensor.cpu().numpy() for tensor in found)
+    count = items.shape[1]
+    rows = pl.DataFrame(
+        {
+            "user_id": train.user_ids[users].repeat(count).tolist(),
+            "rank": list(range(1, count + 1)) * len(users),
+            "item_id": train.item_ids[items.ravel()].tolist(),
+            # As a list, so that it is copied: kept where it is, a small array holds the memory of a batch's scores apart.
+            "score": scores.ravel().tolist(),
+        },
+        schema=SCHEMA,
+    )
+    return rows.filter(pl.Series(items.ravel() >= 0))

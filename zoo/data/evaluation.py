@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import RankingBatch
+from zoo.data.rows import SparseRows
 from zoo.data.training import Share
-from zoo.nn.rows import SparseRows
 
 Made = TypeVar("Made")
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import PairBatch, TripleBatch
+from zoo.data.rows import DenseRows, ReadableRows, SparseRows, zeros_and_ones
 from zoo.data.unseen import UnseenItems
-from zoo.nn.rows import DenseRows, ReadableRows, SparseRows, zeros_and_ones
 
 
 def observed_rows(rows: ReadableRows) -> SparseRows:

@@ -12,8 +12,8 @@ from torch import Generator, Tensor
 from zoo.data.batches import Batch, PairBatch, TripleBatch, UserBatch
 from zoo.data.pairs import Integers
 from zoo.data.ratings import Ratings
+from zoo.data.rows import LinkedRows, SparseRows
 from zoo.data.unseen import UnseenItems
-from zoo.nn.rows import LinkedRows, SparseRows
 
 Made = TypeVar("Made")
 #: What is drawn for example indices (examples,), one row for each.
@@ -211,7 +211,7 @@ class TrainingExamples:
 
 
 class Learner(Protocol):
-    """What a method says of the batches it learns from; see `zoo.recommender.Recommender`."""
+    """What a method says of the batches it learns from; see `zoo.methods.base.Recommender`."""
 
     batches: str
     num_negatives: int

@@ -12,8 +12,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import Optimizer
 
 from zoo.data.batches import Batch
+from zoo.methods.base import Outputs, Recommender
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender
 
 
 class Adversarial(Recommender):

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, TripleBatch
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.factors import FactorTables
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
 
 
 class BPR(Recommender):

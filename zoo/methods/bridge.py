@@ -11,10 +11,10 @@ from torch import Tensor
 from zoo.data.batches import Batch
 from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import Ratings, index_of
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.privacy.rows.bounds import clip_rows
-from zoo.recommender import Outputs, Recommender
 from zoo.release.release import Release
-from zoo.target_data import ReleaseMismatchError, Sizes
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, UserBatch
+from zoo.data.rows import Bags
 from zoo.methods.adversarial import Adversarial
+from zoo.methods.base import Outputs
+from zoo.methods.target_data import Sizes
 from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
-from zoo.nn.rows import Bags
-from zoo.recommender import Outputs
-from zoo.target_data import Sizes
 
 Scheme = Literal["ZR", "PM", "ZP"]
 

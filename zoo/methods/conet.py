@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from zoo.data.batches import Batch, PairBatch
 from zoo.data.released_pairs import ReleasedPairs
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.cross_network import CrossNetwork, Read
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes, TargetData
 
 #: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
 CHUNK = 16

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, UserBatch
+from zoo.data.rows import Bags, DenseRows, SparseRows, zeros_and_ones
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.gradient_reversal import DomainClassifier
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
 from zoo.nn.rating_patterns import UsualRow, pattern_extractor
-from zoo.nn.rows import Bags, DenseRows, SparseRows, zeros_and_ones
 from zoo.nn.towers import SparseTower, check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes, TargetData
 
 
 class Patterns(NamedTuple):

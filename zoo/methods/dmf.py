@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, PairBatch, UserBatch
+from zoo.data.lookup import rows_at
+from zoo.methods.base import Outputs
 from zoo.methods.two_towers import TwoTowerRecommender
-from zoo.nn.lookup import rows_at
 from zoo.nn.losses import all_items_loss
-from zoo.recommender import Outputs
 
 
 class DMF(TwoTowerRecommender):

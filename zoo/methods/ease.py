@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.batches import Batch
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 
 
 class EASE(Recommender):

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch, PairBatch
 from zoo.methods.mixed_factors import MixedFactors
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.losses import alignment_loss
 from zoo.nn.mapping import RidgeMap, TanhMap, narrowed, narrowed_width
-from zoo.target_data import Sizes, TargetData
 
 
 class EMCDR(MixedFactors):

@@ -9,11 +9,11 @@ from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, RankingBatch
+from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
+from zoo.methods.base import Outputs, Recommender
 from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, settings_of, take, train
-from zoo.metrics import full_counts, listed_items, ranking_values, sampled_counts
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.greedy_weights import greedy_weights, standardised
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes, TargetData
 
 #: Scores of all items that are kept at once to choose weights by, where validation ranks all items; more cases are thinned.
 MOST_SCORES = 1 << 28

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, UserBatch
+from zoo.data.rows import Bags, zeros_and_ones
 from zoo.methods.adversarial import Adversarial
+from zoo.methods.base import Outputs
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.coupled import CoupledAutoencoders
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
 from zoo.nn.prior import PriorDiscriminator
-from zoo.nn.rows import Bags, zeros_and_ones
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs
-from zoo.target_data import Sizes, TargetData
 
 
 class SourceBatch(NamedTuple):

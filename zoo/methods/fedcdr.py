@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from zoo.data.batches import Batch, TripleBatch
 from zoo.methods.mixed_factors import MixedFactors
+from zoo.methods.target_data import Sizes
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import TanhMap
-from zoo.target_data import Sizes
 
 
 class FedCDR(MixedFactors):

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from zoo.data.batches import Batch
 from zoo.methods.mixed_factors import MixedFactors
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.mapping import Standard
 from zoo.nn.shared_latent import SharedLatents
-from zoo.target_data import Sizes, TargetData
 
 #: What the target is called among the domains that have a coder; no source can be called so.
 TARGET = ""

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch
-from zoo.federated.clients import Copies
+from zoo.data.rows import Bags
+from zoo.methods.federated.clients import Copies
 from zoo.methods.fedgnn import FedGNN, Rounds
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.domain_attention import mapping_losses, mean_virtual_user, social_losses
 from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers
 from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
-from zoo.nn.rows import Bags
-from zoo.target_data import Sizes, TargetData
 
 
 class FedGCDR(FedGNN):

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch
-from zoo.federated.clients import Copies, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
-from zoo.federated.rounds import Played, gathered
-from zoo.federated.updates import ClientUpdates, surrogate_loss, weighted_mean, with_pseudo_rows
-from zoo.methods.federated import Federated
+from zoo.data.rows import Bags
+from zoo.methods.base import Outputs
+from zoo.methods.federated.base import Federated
+from zoo.methods.federated.clients import Copies, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
+from zoo.methods.federated.rounds import Played, gathered
+from zoo.methods.federated.updates import ClientUpdates, surrogate_loss, weighted_mean, with_pseudo_rows
+from zoo.methods.target_data import Sizes
 from zoo.nn.ego_graph import Attention, EgoGraphs
-from zoo.nn.rows import Bags
 from zoo.nn.towers import check_training
 from zoo.privacy.training.private_rounds import PrivateRounds
-from zoo.recommender import Outputs
-from zoo.target_data import Sizes
 
 Rounds = Literal["fedsgd", "fedavg"]
 
@@ -77,7 +77,7 @@ class FedGNN(Federated):
         local_lr: Step size of the clients.
         num_negatives: Items that a client draws for each of its own.
         num_pseudo_items: Further items that a client draws, all alike, and sends random changes of in the place of none: a
-            heuristic that guarantees nothing, see `zoo.federated.updates.with_pseudo_rows`.
+            heuristic that guarantees nothing, see `zoo.methods.federated.updates.with_pseudo_rows`.
         server: `adam`, or `sgd`, which with ``fedavg`` and `lr` 1 is the plain mean of the clients' models.
         l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
         lr: Step size of the server.
@@ -190,7 +190,7 @@ class FedGNN(Federated):
         """A round of clients (clients,), each there once: what each would send, its own vector afterwards, and its loss before.
 
         Vectors are ``(clients, num_factors)``, losses ``(clients,)``. Nothing is changed by it. Negatives are drawn with
-        ``uniform``, see `zoo.federated.clients.unowned_items`.
+        ``uniform``, see `zoo.methods.federated.clients.unowned_items`.
         """
         own = self._graphs_of(users)
         counts = own.lengths

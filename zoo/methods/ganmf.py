@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 from zoo.data.batches import Batch, UserBatch
 from zoo.methods.adversarial import Adversarial
+from zoo.methods.base import Outputs
+from zoo.methods.target_data import Sizes
 from zoo.nn.autoencoder import LinearAutoencoder
 from zoo.nn.factors import FactorTables
-from zoo.recommender import Outputs
-from zoo.target_data import Sizes
 
 
 class GANMF(Adversarial):

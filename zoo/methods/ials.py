@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.alternating import solved_factors
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
 
 
 class IALS(Recommender):

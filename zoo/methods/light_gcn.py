@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, TripleBatch
+from zoo.data.lookup import rows_at
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.light_graph import LightGraph
-from zoo.nn.lookup import rows_at
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes, TargetData
 
 
 class LightGCN(Recommender):

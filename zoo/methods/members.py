@@ -15,11 +15,11 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
 from zoo.data.batches import Batch
+from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training import Batches, training_batches
-from zoo.metrics import SELECTION_METRIC
-from zoo.recommender import Recommender
-from zoo.run_folder import BEST, plain
-from zoo.target_data import ReleaseMismatchError, Sizes
+from zoo.methods.base import Recommender
+from zoo.methods.target_data import ReleaseMismatchError, Sizes
+from zoo.runtime.run_folder import BEST, plain
 
 
 @dataclass(frozen=True)

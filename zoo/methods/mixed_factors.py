@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, RankingBatch, TripleBatch
-from zoo.metrics import RankingMetrics, full_counts, listed_items, sampled_counts
+from zoo.data.metrics import RankingMetrics, full_counts, listed_items, sampled_counts
+from zoo.data.rows import DenseRows
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import mean_over_sources, standardised
-from zoo.nn.rows import DenseRows
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes, TargetData
 
 #: Shares of what sources say that validation chooses from.
 SHARES = tuple(tenths / 10 for tenths in range(11))

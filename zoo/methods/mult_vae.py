@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, UserBatch
-from zoo.nn.rows import Bags
+from zoo.data.rows import Bags
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.towers import SparseLinear, check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
 
 
 class MultVAE(Recommender):

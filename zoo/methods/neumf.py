@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, PairBatch
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.nn.factors import GMF, PairMLP
 from zoo.nn.towers import check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.run_folder import load_tensors
-from zoo.target_data import ReleaseMismatchError, Sizes
+from zoo.runtime.run_folder import load_tensors
 
 Parts = Literal["both", "gmf", "mlp"]
 #: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.

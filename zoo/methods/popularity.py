@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 
 
 class Popularity(Recommender):

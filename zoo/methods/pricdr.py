@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch, UserBatch
+from zoo.methods.base import Outputs
+from zoo.methods.target_data import Sizes
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
-from zoo.recommender import Outputs
-from zoo.target_data import Sizes
 
 
 class PriCDR(TwoTowerRecommender):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, UserBatch
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.autoencoder import AlignedSources, perceptron
 from zoo.nn.losses import all_items_loss
 from zoo.nn.towers import SparseTower, check_training
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
 
 
 class PriCDRSym(Recommender):

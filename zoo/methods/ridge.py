@@ -11,9 +11,9 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.batches import Batch
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.ridge import PENALTIES, Floats, Spectrum, eigen
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
 
 
 class Ridge(Recommender):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.non_negative import item_regressions
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes
 
 logger = logging.getLogger(__name__)
 

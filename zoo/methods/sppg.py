@@ -12,6 +12,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from zoo.data.batches import Batch, UserBatch
 from zoo.data.ratings import Ratings, Step, conditions
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import padded
@@ -25,9 +27,7 @@ from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
-from zoo.recommender import Outputs, Recommender
 from zoo.release.release import Release
-from zoo.target_data import Sizes
 
 
 class SPPG(Recommender):

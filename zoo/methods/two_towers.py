@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from zoo.methods.base import Recommender
+from zoo.methods.target_data import Sizes
 from zoo.nn.towers import TwoTowers, check_training
-from zoo.recommender import Recommender
-from zoo.target_data import Sizes
 
 
 class TwoTowerRecommender(Recommender):

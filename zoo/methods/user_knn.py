@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch
-from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import Sizes, TargetData
+from zoo.data.rows import DenseRows, LinkedRows, SparseRows
+from zoo.methods.base import Outputs, Recommender
+from zoo.methods.target_data import Sizes, TargetData
 
 
 class UserKNN(Recommender):

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from zoo.data.rows import SparseRows
 from zoo.nn.item_sum import padded
-from zoo.nn.rows import SparseRows
 
 #: Numbers of the other side's factors that are gathered at once.
 _AT_ONCE = 1 << 24

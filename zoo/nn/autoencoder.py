@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from zoo.data.rows import Bags
 from zoo.nn.losses import alignment_loss, reconstruction_loss
-from zoo.nn.rows import Bags
 from zoo.nn.towers import SparseLinear, relu_layers
 
 

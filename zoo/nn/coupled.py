@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from zoo.data.rows import Bags
 from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.orthogonal import OrthogonalMap
-from zoo.nn.rows import Bags
 from zoo.nn.towers import SparseTower
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from zoo.data.lookup import Table, rows_at
+from zoo.data.rows import SparseRows
 from zoo.nn.factors import SideBySide
-from zoo.nn.lookup import Table, rows_at
-from zoo.nn.rows import SparseRows
 
 State: TypeAlias = tuple[Tensor, ...]
 """What a layer reads: user and item factor at first, then the outputs of the layer before."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.lookup import Table, linear_at
+from zoo.data.lookup import Table, linear_at
 
 
 class FactorTables(nn.Module):

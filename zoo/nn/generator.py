@@ -57,7 +57,7 @@ class RowGenerator(nn.Module):
 
 
 class GeneratedRows(nn.Module):
-    """Rows of a released generator, made a batch at a time; with the readers of `zoo.nn.rows.DenseRows`. Nothing is trained.
+    """Rows of a released generator, made a batch at a time; with the readers of `zoo.data.rows.DenseRows`. Nothing is trained.
 
     With noise a row is another one at every reading while a model trains, and that of no noise otherwise. The tensors are
     those of `RowGenerator.tensors`; a ValueError if they do not make a generator.

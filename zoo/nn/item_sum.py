@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.rows import Bags
+from zoo.data.rows import Bags
 
 
 class ItemSum(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from zoo.nn.rows import SparseRows
+from zoo.data.rows import SparseRows
 
 
 class LightGraph(nn.Module):

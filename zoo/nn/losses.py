@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.rows import Bags
+from zoo.data.rows import Bags
 
 
 def all_items_loss(logits: Tensor, observed: Bags) -> Tensor:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from zoo.data.rows import ReadableRows, SparseRows
 from zoo.nn.ridge import Floats, Spectrum, eigen
-from zoo.nn.rows import ReadableRows, SparseRows
 
 
 class TanhMap(nn.Sequential):

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.rows import ReadableRows
+from zoo.data.rows import ReadableRows
 
 
 class AveragedRows(ReadableRows, Protocol):

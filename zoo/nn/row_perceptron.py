@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.rows import Bags
+from zoo.data.rows import Bags
 from zoo.nn.towers import SparseLinear
 
 Activation = Literal["linear", "tanh", "sigmoid", "relu", "leaky_relu"]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.lookup import rows_at
-from zoo.nn.rows import Bags, SparseRows
+from zoo.data.lookup import rows_at
+from zoo.data.rows import Bags, SparseRows
 
 
 def check_training(*, lr: float, weight_decay: float = 0.0, **dropouts: float) -> None:

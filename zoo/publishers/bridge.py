@@ -38,7 +38,7 @@ from zoo.privacy.record.texts import (
     rows_of_bridge,
 )
 from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
-from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 from zoo.publishers.projections import ProjectionPublisher
 from zoo.release.decryption import PUBLIC_KEY
 from zoo.release.files import tensor_digest

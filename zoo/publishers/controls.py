@@ -18,7 +18,7 @@ from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record
-from zoo.publisher import Make, PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import Make, PlannedRelease, PublicSizes, Publisher
 from zoo.release.layouts import compressed
 from zoo.release.release import Release
 

@@ -27,7 +27,7 @@ from zoo.privacy.record.texts import (
     one_of,
 )
 from zoo.privacy.rows.vectors import VectorsPlan, check_releases, clip_vectors, noisy_vectors, plan_vectors
-from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.publishers.trained import SourceRatings, TrainedPublisher, check_has_ratings
 
 #: Why there is no guarantee where no noise is asked for.

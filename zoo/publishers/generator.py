@@ -11,7 +11,7 @@ from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.publishers.trained import SourceRatings, TrainedPublisher, check_has_ratings
 from zoo.release.release import Release
 

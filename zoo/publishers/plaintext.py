@@ -2,7 +2,7 @@
 
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
-from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 from zoo.release.layouts import compressed
 
 

@@ -42,7 +42,7 @@ from zoo.privacy.record.texts import (
 from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.svd_lift import Floats, lifted_ratings
-from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 from zoo.release.lazy_rows import LazyRows
 
 LAZY_BYTES = 2**28

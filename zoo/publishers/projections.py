@@ -27,7 +27,7 @@ from zoo.privacy.record.texts import (
 )
 from zoo.privacy.rows.bridge import LONGEST
 from zoo.privacy.rows.vectors import VectorsPlan, noisy_vectors, plan_vectors
-from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 from zoo.release.decryption import KeyPair, check_new
 from zoo.release.layouts import ENCRYPTED_PLACES
 

@@ -35,7 +35,7 @@ from zoo.privacy.rows.row_noise import (
     plan_noise,
     plan_randomised_response,
 )
-from zoo.publisher import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 from zoo.release.layouts import compressed
 
 Rows = npt.NDArray[np.float32] | csr_array

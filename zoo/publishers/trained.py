@@ -14,8 +14,8 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from zoo.data.batches import Batch, UserBatch
 from zoo.data.ratings import Ratings
 from zoo.data.training import Batches, training_batches
-from zoo.freed_memory import keep_freed_memory
-from zoo.publisher import Publisher
+from zoo.publishers.base import Publisher
+from zoo.runtime.malloc_tuning import keep_freed_memory
 
 
 class SourceRatings(LightningDataModule):

@@ -18,7 +18,7 @@ from zoo.release.files import ReleaseError, tensor_digest
 from zoo.release.layouts import ENCRYPTED_MAP
 from zoo.release.plausible import check_noise
 from zoo.release.release import Release
-from zoo.run_folder import saying_where
+from zoo.runtime.run_folder import saying_where
 
 PUBLIC_KEY = "public_key"
 """Public input of an encrypted map's record: SHA-256 of the public key that it was made with."""

@@ -8,8 +8,8 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.generator import GeneratedRows, generator_shapes
-from zoo.nn.rows import DenseRows, SparseRows
 from zoo.privacy.encryption.parameters import DEGREE, MODULUS, MOST_DIRECTIONS, num_blocks
 from zoo.release.files import ReleaseError, all_finite
 from zoo.release.lazy_rows import LazyRows

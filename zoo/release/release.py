@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.generator import GeneratedRows
-from zoo.nn.rows import DenseRows, SparseRows
 from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
 from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError
@@ -40,7 +40,7 @@ from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
 from zoo.release.lazy_rows import LazyRows
 from zoo.release.plausible import check_noise
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
-from zoo.run_folder import whole_folder
+from zoo.runtime.run_folder import whole_folder
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,20 +17,20 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_array
 from torch import Tensor
 
-import zoo
 from datamodules import CrossDomainDataModule
 from datamodules.links import link_users
-from zoo import plugins
 from zoo.data.pairs import Ids
 from zoo.data.ratings import Ratings, Step
-from zoo.nn.rows import SparseRows
-from zoo.recommender import Recommender
+from zoo.data.rows import SparseRows
+from zoo.methods.base import Recommender
+from zoo.methods.target_data import ReleaseMismatchError, refuse_other_data
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
 from zoo.runs.held import AbsentLinks, AbsentRelease, Counts, absent
 from zoo.runs.loaded import check_names, of_this_version, read
 from zoo.runs.trained import Trained
-from zoo.target_data import ReleaseMismatchError, refuse_other_data
+from zoo.runtime import plugins
+from zoo.runtime.exports import METHODS, VERSION, exported
 
 #: Says what is in a bundle, with the SHA-256 of every other file.
 BUNDLE = "bundle.json"
@@ -57,7 +57,7 @@ class BundleError(ValueError):
 
 @dataclass
 class BundleData:
-    """What a bundle knows of the data, as `zoo.target_data.TargetData`."""
+    """What a bundle knows of the data, as `zoo.methods.target_data.TargetData`."""
 
     sizes: dict[str, Any]
     digests: dict[str, str]
@@ -107,7 +107,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if manifest["schema"] != SCHEMA:
         raise BundleError(
             f"{folder} is a bundle of schema {manifest['schema']}, of version {manifest['version'][:20]!r}; this is "
-            f"{zoo.__version__}, which reads schema {SCHEMA}. Use that version, or export again."
+            f"{VERSION}, which reads schema {SCHEMA}. Use that version, or export again."
         )
     if TENSORS not in manifest["sha256"] or ITEMS not in manifest["sha256"]:
         raise BundleError(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}. Ask for the bundle again.")
@@ -121,7 +121,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _are_sizes(sizes: Mapping[str, Any]) -> bool:
-    """Whether they are what a recommender asks of `zoo.target_data.TargetData`: numbers, and of each source a kind and numbers."""
+    """Whether they are sizes of `zoo.methods.target_data.TargetData`: numbers, and of each source a kind and numbers."""
     sources = sizes.get("sources")
     if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
         return False
@@ -150,7 +150,7 @@ def _class(name: str) -> type[Recommender]:
         if plugin.path == name:
             plugin.load()
     there = vars(sys.modules[module]) if module in sys.modules else {}  # some modules import what they are asked for
-    found = getattr(zoo, name) if name in zoo.METHODS else there.get(last)
+    found = exported(name) if name in METHODS else there.get(last)
     if not (isinstance(found, type) and issubclass(found, Recommender)):
         raise BundleError(
             f"The bundle is of the method {name[:200]!r}, which is none of the zoo. If it is of a package that you trust, import "

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.run_folder import METRIC_NAMES, METRICS, PRIVACY, visible
-from zoo.wording import count_of
+from zoo.runtime.run_folder import METRIC_NAMES, METRICS, PRIVACY, visible
+from zoo.runtime.suggestions import count_of
 
 CARD = "README.md"
 

@@ -11,16 +11,16 @@ from typing import Any
 import yaml
 from torch import Tensor
 
-import zoo
-from zoo.nn.rows import SparseRows
+from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
-from zoo.run_folder import BEST, CONFIG, METRICS, PRIVACY, whole_folder, write_json
 from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, load_bundle
 from zoo.runs.card import CARD, card
 from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.loaded import load_run, settings_of
 from zoo.runs.trained import Trained
+from zoo.runtime.exports import METHODS, VERSION
+from zoo.runtime.run_folder import BEST, CONFIG, METRICS, PRIVACY, whole_folder, write_json
 
 #: Settings of data that say where things lie at home: nobody's business, and no part of what an experiment is.
 AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
@@ -82,8 +82,8 @@ class _Content:
         given = method.settings_given["init_args"]
         manifest = {
             "schema": SCHEMA,
-            "version": zoo.__version__,
-            "method": own.__name__ if own.__name__ in zoo.METHODS else f"{own.__module__}.{own.__qualname__}",
+            "version": VERSION,
+            "method": own.__name__ if own.__name__ in METHODS else f"{own.__module__}.{own.__qualname__}",
             "settings": {k: v for k, v in given.items() if k not in own.not_saved or k in method.hparams},
             "sizes": method.sizes,
             "digests": checkpoint["zoo"]["digests"],

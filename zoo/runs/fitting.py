@@ -18,20 +18,20 @@ from pytorch_lightning import Callback, LightningModule, Trainer, seed_everythin
 from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
 
-import zoo
 from callbacks import BestCheckpoint, CaseWriter, RunReport, Trackers
 from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
-from zoo.publisher import Publisher
-from zoo.recommender import Recommender
-from zoo.run_folder import CONFIG, class_path, folder_of_run, plain, whole
+from zoo.methods.base import Recommender
+from zoo.publishers.base import Publisher
 from zoo.runs.inputs import HANDOVER, UsageError, resolve
 from zoo.runs.monitors import check_monitors
 from zoo.runs.resume import remove_if_empty
 from zoo.runs.together import ending_together
-from zoo.trackers import WITHOUT_KEY
-from zoo.trackers import check as check_tracker
-from zoo.wording import nearest
+from zoo.runtime.exports import VERSION
+from zoo.runtime.run_folder import CONFIG, class_path, folder_of_run, plain, whole
+from zoo.runtime.suggestions import nearest
+from zoo.runtime.trackers import WITHOUT_KEY
+from zoo.runtime.trackers import check as check_tracker
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (
@@ -212,13 +212,13 @@ class SaveSettings(Callback):
             return
         folder.mkdir(parents=True, exist_ok=True)
         names = ", ".join(type(callback).__name__ for callback in self.others)
-        head = f"# cdr-zoo {zoo.__version__}{f'; with the callbacks {names}' if names else ''}\n"
+        head = f"# cdr-zoo {VERSION}{f'; with the callbacks {names}' if names else ''}\n"
         with whole(folder / CONFIG) as file:
             file.write_text(head + yaml.safe_dump(plain(self.settings), sort_keys=False), encoding="utf-8")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep which version made it, and the method's class, which the command line asks of a checkpoint."""
-        checkpoint["version"] = zoo.__version__
+        checkpoint["version"] = VERSION
         checkpoint.setdefault("hyper_parameters", {})["_class_path"] = class_path(type(pl_module))
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from zoo.data.pairs import Ids
-from zoo.nn.rows import SparseRows
-from zoo.recommender import Recommender
+from zoo.data.rows import SparseRows
+from zoo.methods.base import Recommender
 
 
 class NotHeldError(LookupError):

@@ -17,9 +17,9 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.data.ratings import Ratings
-from zoo.publisher import Publisher
+from zoo.publishers.base import Publisher
 from zoo.release.release import Release
-from zoo.run_folder import differing, folder_of_run, load_tensors, plain, write_json
+from zoo.runtime.run_folder import differing, folder_of_run, load_tensors, plain, write_json
 
 #: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
 HANDOVER = "ZOO_HANDOVER"

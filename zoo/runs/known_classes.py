@@ -11,8 +11,8 @@ from pathlib import Path
 
 from jsonargparse import _common as policy  # pinned to a minor version: its rule has no form that ends
 
-from zoo import plugins
 from zoo.runs.inputs import UsageError
+from zoo.runtime import plugins
 
 _DENIED = re.compile(r"Importing '([^']*)' is not allowed")
 

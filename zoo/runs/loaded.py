@@ -11,15 +11,15 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
-import zoo
 from datamodules import CrossDomainDataModule
-from zoo.recommender import Recommender
-from zoo.run_folder import BEST, CONFIG, refusal
+from zoo.methods.base import Recommender
+from zoo.methods.target_data import refuse_other_data
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.known_classes import importing_nothing
 from zoo.runs.trained import Trained
-from zoo.target_data import refuse_other_data
-from zoo.wording import nearest
+from zoo.runtime.exports import VERSION
+from zoo.runtime.run_folder import BEST, CONFIG, refusal
+from zoo.runtime.suggestions import nearest
 
 
 def load_run(
@@ -94,7 +94,7 @@ def _made(part: str, base: type, settings: Any, folder: Path) -> Any:  # noqa: A
             return parser.instantiate(parser.parse_object({part: settings}))[part]
         except (ArgumentError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{folder / CONFIG}: its `{part}` cannot be made by this version, {zoo.__version__}: {refusal(error)}"
+                f"{folder / CONFIG}: its `{part}` cannot be made by this version, {VERSION}: {refusal(error)}"
             ) from error
 
 
@@ -106,6 +106,6 @@ def of_this_version(folder: Path, kept: Mapping[str, Any]) -> Iterator[None]:
     except (KeyError, RuntimeError, TypeError) as error:
         by = kept.get("version", "an older version")
         raise UsageError(
-            f"The weights in {folder} were made by {by} of this project, and do not fit the method as {zoo.__version__} has it. "
+            f"The weights in {folder} were made by {by} of this project, and do not fit the method as {VERSION} has it. "
             "Use that version, or train anew."
         ) from error

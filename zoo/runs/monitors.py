@@ -12,10 +12,10 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 
 from callbacks import BestCheckpoint
 from datamodules import CrossDomainDataModule
-from zoo.metrics import METRICS, SELECTION_METRIC
-from zoo.recommender import Recommender
+from zoo.data.metrics import METRICS, SELECTION_METRIC
+from zoo.methods.base import Recommender
 from zoo.runs.inputs import UsageError
-from zoo.wording import nearest
+from zoo.runtime.suggestions import nearest
 
 #: Logged under names that callbacks choose.
 PENALTIES = "train/penalty/*"

@@ -1,10 +1,10 @@
 """Publishing at a source party: read its ratings, pay for a release, then write it."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import zoo
 from datamodules import CrossDomainDataModule
 from datamodules.prepared import teller
 from zoo.data.ratings import Ratings
@@ -12,13 +12,14 @@ from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account
-from zoo.publisher import PublicSizes, Publisher
+from zoo.publishers.base import PublicSizes, Publisher
 from zoo.release.about import About, Statement
 from zoo.release.release import Release
 from zoo.release.signature import SigningKey
-from zoo.run_folder import visible
 from zoo.runs.inputs import UsageError
 from zoo.runs.together import is_first
+from zoo.runtime.exports import VERSION
+from zoo.runtime.run_folder import visible
 
 
 def publish(
@@ -65,7 +66,7 @@ def publish(
     paid_from = None if budget is None else Budget(Path(budget))
     key = None if sign is None else SigningKey.read(Path(sign))
     ratings = data.source(name)
-    published = About.today(about, f"cdr-zoo {zoo.__version__}")
+    published = About.today(about, f"cdr-zoo {VERSION}")
     return publish_release(publisher, ratings, name, out, published, paid_from, key)
 
 
@@ -113,6 +114,11 @@ def publish_release(
         raise
     budget.published(line, release.digest)
     return release
+
+
+def save_chosen(chosen: Path, others: Sequence[Path], out: Path) -> None:
+    """Write a release that was chosen among several by their results, with a record that counts all of them."""
+    Release.load(chosen).chosen_among([Release.load(other) for other in others]).save(out)
 
 
 def spent_in_words(budget: Budget) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.run_folder import FREE, flat
 from zoo.runs.inputs import UsageError
+from zoo.runtime.run_folder import FREE, flat
 
 #: How a process ends that Ctrl-C has ended, as shells have it: 128 and the number of the signal.
 INTERRUPTED = 130

@@ -9,16 +9,15 @@ from typing import Any
 import polars as pl
 import torch
 
-from callbacks.recommendation_writer import SCHEMA, table_of
 from zoo.data.batches import PredictBatch
-from zoo.data.best_items import best_unseen
+from zoo.data.best_items import SCHEMA, best_unseen, table_of
 from zoo.data.evaluation import entries
 from zoo.data.ratings import as_ids, index_of
-from zoo.nn.rows import SparseRows
-from zoo.recommender import Recommender
-from zoo.run_folder import visible
+from zoo.data.rows import SparseRows
+from zoo.methods.base import Recommender
 from zoo.runs.held import not_held
 from zoo.runs.widened import widened
+from zoo.runtime.run_folder import visible
 
 #: Users that are scored at a time.
 BATCH = 512

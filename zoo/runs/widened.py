@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.ratings import Ratings
+from zoo.methods.target_data import TargetData
 from zoo.runs.held import Counts
-from zoo.target_data import TargetData
 
 
 class Widened:

@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Callback
 
 import zoo
 from datamodules import Synthetic
-from zoo.recommender import Recommender
+from zoo.methods.base import Recommender
 from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for, trainer
 
 

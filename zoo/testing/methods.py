@@ -17,20 +17,19 @@ from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.callbacks import Callback
 
 import zoo
-from callbacks.recommendation_writer import table_of
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from zoo.data.batches import PredictBatch
-from zoo.data.best_items import best_unseen
+from zoo.data.best_items import best_unseen, table_of
 from zoo.data.evaluation import entries
-from zoo.nn.rows import SparseRows
-from zoo.recommender import Recommender
-from zoo.run_folder import BEST, CONFIG, plain
+from zoo.data.rows import SparseRows
+from zoo.methods.base import Recommender
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.bundle import BUNDLE
 from zoo.runs.held import NotHeldError
 from zoo.runs.monitors import figures_of
 from zoo.runs.trained import Trained as Loaded
 from zoo.runs.widened import widened
-from zoo.target_data import ReleaseMismatchError
+from zoo.runtime.run_folder import BEST, CONFIG, plain
 from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for, trainer
 
 Make = Callable[..., tuple[Recommender, CrossDomainDataModule]]

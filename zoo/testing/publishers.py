@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from zoo import Release
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import ComposedEvent
-from zoo.publisher import Publisher
-from zoo.release.release import Release
+from zoo.publishers.base import Publisher
 from zoo.testing.tiny import ratings
 
 

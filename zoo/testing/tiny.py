@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 import zoo
 from datamodules import CrossDomainDataModule, Evaluation, LowRank, Synthetic
 from zoo.data.ratings import Ratings, Step
-from zoo.publisher import Publisher
-from zoo.recommender import Recommender
+from zoo.methods.base import Recommender
+from zoo.publishers.base import Publisher
 
 #: Settings of `datamodules.Synthetic`: a source "book" and a target, three batches an epoch of users.
 SYNTHETIC: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from zoo import Recommender
 from zoo.data.batches import Batch, UserBatch
-from zoo.recommender import Outputs
-from zoo.target_data import Sizes
+from zoo.methods.base import Outputs
+from zoo.methods.target_data import Sizes
 
 
 class RowMap(Recommender):

@@ -11,7 +11,7 @@ from zoo.privacy.accounting.pure import laplace_scale
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise, round_to_lattice
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.publishers.base import PlannedRelease, PublicSizes
 
 
 class LaplaceRows(Publisher):

@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 from tests.samples import binary
 from zoo import JLT, FlippedRows, Nothing, Plaintext
 from zoo.data.released_pairs import ReleasedPairs, observed_rows
-from zoo.nn.rows import DenseRows, SparseRows
+from zoo.data.rows import DenseRows, SparseRows
 
 
 def test_pairs_are_those_of_the_ratings_and_negatives_are_not() -> None:

@@ -14,8 +14,8 @@ from tests.samples import some_ratings
 from zoo.data.batches import UserBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
+from zoo.data.rows import DenseRows, LinkedRows, SparseRows
 from zoo.data.training import Batches, Share, TrainingExamples, seeded, training_batches
-from zoo.nn.rows import DenseRows, LinkedRows, SparseRows
 from zoo.testing.tiny import rated
 
 

@@ -16,7 +16,7 @@ from zoo import (
 from zoo.nn.generator import RowGenerator
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
-from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.publishers.base import PlannedRelease, PublicSizes
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 TINY: dict[str, Any] = {"dims": (8, 4), "encoder_dims": (6,)}

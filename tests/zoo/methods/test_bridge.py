@@ -13,7 +13,7 @@ from tests.samples import binary, some_ratings
 from zoo import Bridge, BridgePublisher, Noise, Nothing, ProjectionPublisher, Publisher, Shuffled
 from zoo.data.directions import directions_of
 from zoo.methods.bridge import place
-from zoo.target_data import ReleaseMismatchError
+from zoo.methods.target_data import ReleaseMismatchError
 
 TASK: dict[str, Any] = {
     "num_users": 400, "num_items": 60, "ratings_per_user": 10, "seed": 1, "evaluation": Evaluation(split="cold_start"),

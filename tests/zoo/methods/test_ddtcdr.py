@@ -15,9 +15,9 @@ from datamodules import Evaluation, Synthetic
 from zoo import DDTCDR, JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
 from zoo.data.batches import PairBatch
 from zoo.data.ratings import Ratings
+from zoo.data.rows import LinkedRows
 from zoo.methods.ddtcdr import SourceSide
 from zoo.nn.factors import PairScorer
-from zoo.nn.rows import LinkedRows
 
 SIZES: dict[str, Any] = {
     "num_users": 30,

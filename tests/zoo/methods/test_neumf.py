@@ -13,7 +13,7 @@ from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR, NeuMF
 from zoo.data.batches import PairBatch
 from zoo.data.training import TrainingExamples
-from zoo.target_data import ReleaseMismatchError
+from zoo.methods.target_data import ReleaseMismatchError
 
 SMALL: dict[str, Any] = {"gmf_dim": 3, "mlp_dims": (8, 6, 4)}
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from tests.zoo.methods.single_domain import fitted
 from zoo import DMF
-from zoo.nn.rows import SparseRows
+from zoo.data.rows import SparseRows
 
 
 def test_scores_are_scaled_cosines_of_the_factors() -> None:

@@ -2,8 +2,8 @@
 
 import torch
 
+from zoo.data.rows import Bags
 from zoo.nn.autoencoder import LinearAutoencoder
-from zoo.nn.rows import Bags
 
 ROWS = Bags(torch.tensor([0, 3, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 1.0, 1.0]))
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from zoo.data.rows import SparseRows
 from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.item_sum import padded
-from zoo.nn.rows import SparseRows
 
 ITEMS = 7
 BOTH = pytest.mark.parametrize("conditioning", ["sum", "product"])

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.data.rows import SparseRows
 from zoo.nn.cross_network import CrossNetwork, ItemTower, Read
 from zoo.nn.factors import SideBySide
-from zoo.nn.rows import SparseRows
 
 ROWS = SparseRows(torch.tensor([0, 2, 2, 5]), torch.tensor([0, 3, 1, 2, 3]), torch.ones(5), width=4)
 

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from zoo.data.rows import LinkedRows
 from zoo.nn.generator import GeneratedRows, RowGenerator, generator_shapes
-from zoo.nn.rows import LinkedRows
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
 from zoo.release.files import ReleaseError

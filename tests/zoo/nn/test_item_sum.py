@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.samples import some_ratings
+from zoo.data.rows import Bags, SparseRows
 from zoo.nn.item_sum import ItemSum, padded, unpadded
-from zoo.nn.rows import Bags, SparseRows
 
 
 def rows_and_dense() -> tuple[Tensor, Tensor, Tensor]:

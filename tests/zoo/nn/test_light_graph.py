@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tests.samples import some_ratings
 from zoo.data.ratings import Ratings
+from zoo.data.rows import SparseRows
 from zoo.nn.light_graph import LightGraph
-from zoo.nn.rows import SparseRows
 
 
 def made_of(rows: list[list[float]]) -> Ratings:

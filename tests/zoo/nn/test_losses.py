@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from tests.samples import some_ratings
+from zoo.data.rows import SparseRows
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import (
     alignment_loss,
@@ -20,7 +21,6 @@ from zoo.nn.losses import (
     pairwise_loss,
     reconstruction_loss,
 )
-from zoo.nn.rows import SparseRows
 
 
 def test_all_items_loss_is_cross_entropy_of_every_item() -> None:

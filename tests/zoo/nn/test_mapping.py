@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.mapping import RidgeMap, Standard, TanhMap, mean_over_sources, narrowed, narrowed_width, standardised
 from zoo.nn.ridge import PENALTIES
-from zoo.nn.rows import DenseRows, SparseRows
 
 
 def sparse(dense: torch.Tensor) -> SparseRows:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from tests.samples import binary
+from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.rating_patterns import UsualRow, pattern_extractor
-from zoo.nn.rows import DenseRows, SparseRows
 
 
 def test_of_zeros_and_ones_it_is_the_log_odds_of_each_column() -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from zoo.data.rows import Bags
 from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
-from zoo.nn.rows import Bags
 
 ROWS = Bags(torch.tensor([0, 3, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 1.0, 1.0]))  # two, none, one
 

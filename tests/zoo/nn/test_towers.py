@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.samples import some_ratings
-from zoo.nn.rows import SparseRows
+from zoo.data.rows import SparseRows
 from zoo.nn.towers import SparseLinear, SparseTower, TwoTowers
 
 

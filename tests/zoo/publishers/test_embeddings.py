@@ -14,7 +14,7 @@ from pytorch_lightning import LightningModule
 from tests.samples import binary, some_ratings
 from zoo import BPR, EASE, EmbeddingPublisher, LightGCN, NeuMF, Noise, PriCDR, Ratings, Release
 from zoo.commands.privacy.show import guaranteed
-from zoo.epoch_means import DivergedError
+from zoo.methods.epoch_averages import DivergedError
 from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing

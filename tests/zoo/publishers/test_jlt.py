@@ -17,7 +17,7 @@ from zoo.privacy.accounting.gaussian_mixture import max_w, mix_w, paper_w
 from zoo.privacy.record.record import UnderstatedPrivacyError, warn_once
 from zoo.privacy.rows.projection import Calibration
 from zoo.privacy.rows.public_matrix import GaussianMatrix
-from zoo.publisher import PublicSizes
+from zoo.publishers.base import PublicSizes
 
 
 def wide() -> Ratings:

@@ -12,12 +12,12 @@ from pytorch_lightning import seed_everything
 
 from tests.samples import binary
 from zoo import JLT, SJLT, Noise, Partial, Release, Shuffled
-from zoo.commands.cli import ZooCLI
 from zoo.privacy.audits.one_run import OneRunAudit, run_once
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.rows.public_matrix import GaussianMatrix
-from zoo.publisher import PublicSizes
+from zoo.publishers.base import PublicSizes
+from zoo.runs.cli import ZooCLI
 
 
 @pytest.fixture

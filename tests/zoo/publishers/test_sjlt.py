@@ -15,7 +15,7 @@ from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.record.record import warn_once
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
-from zoo.publisher import PublicSizes
+from zoo.publishers.base import PublicSizes
 
 
 @pytest.mark.parametrize(

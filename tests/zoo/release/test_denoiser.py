@@ -34,10 +34,10 @@ from zoo import (
     Release,
     Shuffled,
 )
-from zoo.commands.cli import ZooCLI
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.rows.row_noise import half_way
 from zoo.release.files import ReleaseError
-from zoo.target_data import ReleaseMismatchError
+from zoo.runs.cli import ZooCLI
 from zoo.testing.tiny import attached as attach
 
 Floats = npt.NDArray[np.floating[Any]]

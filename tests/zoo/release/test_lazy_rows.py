@@ -128,7 +128,8 @@ def test_a_release_made_in_memory_is_an_ordinary_one(rows: Floats, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "where", ["zoo.release.lazy_rows.save_tensors", "zoo.release.lazy_rows.load_file", "zoo.run_folder.Path.rename"]
+    "where",
+    ["zoo.release.lazy_rows.save_tensors", "zoo.release.lazy_rows.load_file", "zoo.runtime.run_folder.Path.rename"],
 )
 def test_nothing_half_written_is_left(
     rows: Floats, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

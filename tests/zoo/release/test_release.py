@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
 from zoo import JLT, Nothing, Plaintext, Release
-from zoo.nn.rows import SparseRows
+from zoo.data.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError, tensor_digest
 

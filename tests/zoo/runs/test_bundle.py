@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from datamodules import Synthetic
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.inputs import UsageError
 from zoo.runs.trained import UnknownUserError
-from zoo.target_data import ReleaseMismatchError
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def rewritten(
         (lambda m: m.pop("sizes"), "must hold"),
         (lambda m: m.update(method="os.system"), "none of the zoo"),
         (lambda m: m.update(method="antigravity.Method"), "a bundle imports nothing"),
-        (lambda m: m.update(method="zoo.target_data.ReleaseMismatchError"), "none of the zoo"),
+        (lambda m: m.update(method="zoo.methods.target_data.ReleaseMismatchError"), "none of the zoo"),
         (lambda m: m["sha256"].pop(TENSORS), "names neither"),
         (lambda m: m["sha256"].update({"../secret": ""}), "outside the bundle"),
         (lambda m: m["settings"].update(dims=[10**9, 10**6]), "do not fit the method"),

@@ -19,10 +19,10 @@ from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
 import zoo
-import zoo.trackers
+import zoo.runtime.trackers
 from datamodules import Evaluation, Files, LowRank, Synthetic
 from tests.quickstart import PROJECTED
-from zoo.commands.cli import ZooCLI
+from zoo.runs.cli import ZooCLI
 from zoo.runs.fitting import Run, check_clipping, check_run, take_folder
 from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
@@ -249,7 +249,7 @@ def test_wandb_is_asked_for_a_key_once_and_where_one_is_needed(
 ) -> None:
     """A run that somebody has begun has its own, and one that is offline needs none."""
     keys: list[str] = []
-    monkeypatch.setitem(zoo.trackers._CHECKS, "wandb", keys.append)
+    monkeypatch.setitem(zoo.runtime.trackers._CHECKS, "wandb", keys.append)
     logger = WandbLogger(save_dir=tmp_path, **settings)
     trainer = Trainer(logger=logger, accelerator="cpu", max_epochs=1, enable_progress_bar=False)
     monkeypatch.setattr(type(trainer.strategy), "is_global_zero", first)

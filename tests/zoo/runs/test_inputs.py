@@ -14,7 +14,7 @@ from datamodules import Evaluation, Files, Synthetic
 from datamodules.links import UserMismatchError
 from datamodules.users import COMMON, OWN
 from zoo import Plaintext
-from zoo.publisher import PlannedRelease, PublicSizes
+from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.runs.inputs import HANDOVER, Inputs, UsageError, resolve
 
 NOTHING = Namespace(publisher=None, ckpt_path=None)  # type: ignore[no-untyped-call]

@@ -12,9 +12,9 @@ import yaml
 import zoo
 from callbacks.recommendation_writer import SCHEMA
 from datamodules import Evaluation, Synthetic
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.inputs import UsageError
 from zoo.runs.trained import UnknownUserError
-from zoo.target_data import ReleaseMismatchError
 
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6}
 

@@ -15,7 +15,6 @@ from tests.kills import killed_at, moments
 from tests.quickstart import PROJECTED
 from tests.samples import binary
 from zoo import JLT, NoisyRows, Plaintext, Release
-from zoo.commands.cli import ZooCLI
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
@@ -23,6 +22,7 @@ from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError
 from zoo.release.about import About, Statement
 from zoo.release.files import MANIFEST, SIGNATURE, ReleaseError
 from zoo.release.signature import SignatureError, SigningKey
+from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
 from zoo.runs.publishing import publish_release, spent_in_words
 

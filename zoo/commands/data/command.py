@@ -11,9 +11,9 @@ from pathlib import Path
 
 from jsonargparse import ArgumentError
 
-from zoo.commands.arguments import Arguments
 from zoo.commands.data.by_hand import BY_HAND
-from zoo.run_folder import refusal, write_json
+from zoo.runtime.arguments import Arguments
+from zoo.runtime.run_folder import refusal, write_json
 
 
 def parser() -> Arguments:

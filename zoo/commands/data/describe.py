@@ -19,9 +19,9 @@ from datamodules.splits import PAIR, Split, hold_out
 from datamodules.tables import with_categories
 from datamodules.users import COMMON, agreed_users, read_catalogue
 from datamodules.warned import warn_once
-from zoo.commands.cli import ZooCLI, import_names
-from zoo.run_folder import visible, whole
+from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.fitting import quietly
+from zoo.runtime.run_folder import visible, whole
 
 
 def of_config(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:

@@ -16,8 +16,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from zoo.commands.data.by_hand import BY_HAND, said_of
-from zoo.run_folder import saying_where, whole
-from zoo.wording import nearest
+from zoo.runtime.run_folder import saying_where, whole
+from zoo.runtime.suggestions import nearest
 
 
 class Member(BaseModel):

@@ -15,20 +15,20 @@ from rich.markup import escape
 from rich.table import Table
 from scipy.sparse import csr_array
 
-import zoo
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, write_users
+from zoo.commands.privacy.attacks.inverse import perceptron_inverse, ridge_inverse
+from zoo.commands.privacy.attacks.reconstruction import Adversary, Learner, popularity_guess, recovered
+from zoo.commands.privacy.attacks.updates import guessed_right, rows_moved_alike, rows_named
 from zoo.commands.privacy.plan import made, read_settings
 from zoo.data.ratings import Ratings
-from zoo.privacy.attacks.inverse import perceptron_inverse, ridge_inverse
-from zoo.privacy.attacks.reconstruction import Adversary, Learner, popularity_guess, recovered
-from zoo.privacy.attacks.updates import guessed_right, rows_moved_alike, rows_named
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.rows.vectors import Floats, VectorsPlan, clip_vectors, noisy_vectors, plan_vectors
-from zoo.publisher import PublicSizes
-from zoo.run_folder import visible, whole
+from zoo.publishers.base import PublicSizes
+from zoo.publishers.embeddings import EmbeddingPublisher
 from zoo.runs.inputs import make_publisher
+from zoo.runtime.run_folder import visible, whole
 
 #: What stands beside every figure.
 MEASURED = (
@@ -44,7 +44,7 @@ CLIENTS = 256
 class Attack:
     """The source to be attacked, and how."""
 
-    publisher: zoo.EmbeddingPublisher
+    publisher: EmbeddingPublisher
     ratings: Ratings
     source: str
     epsilons: tuple[float, ...]
@@ -66,7 +66,7 @@ class Attack:
             raise ValueError(f"--seeds must be at least 1, got {seeds}.")
         settings = read_settings(config, overrides)
         publisher = make_publisher(settings)
-        if not isinstance(publisher, zoo.EmbeddingPublisher):
+        if not isinstance(publisher, EmbeddingPublisher):
             raise TypeError(
                 f"An inverse is learned of vectors, and {type(publisher).__name__} releases none. Take an experiment whose "
                 "publisher is an EmbeddingPublisher; privacy audit tries to break the claims of others."

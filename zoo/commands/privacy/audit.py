@@ -12,7 +12,7 @@ from zoo.privacy.audits.one_run import OneRunAudit, OneRunResult, run_once
 from zoo.privacy.audits.two_world import Audit, Result, TwoWorld, run_audit
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.texts import NOT_AUDITED
-from zoo.run_folder import whole
+from zoo.runtime.run_folder import whole
 
 COLOURS = {"pass": "green", "violation": "bold red", "blind": "bold red", "over-noised": "yellow"}
 

@@ -15,10 +15,10 @@ from jsonargparse import ArgumentError
 from rich.console import Console
 from rich.markup import escape
 
-from zoo.commands.arguments import Arguments
 from zoo.privacy.accounting.relation import Relation
-from zoo.run_folder import refusal, visible, whole
-from zoo.wording import count_of
+from zoo.runtime.arguments import Arguments
+from zoo.runtime.run_folder import refusal, visible, whole
+from zoo.runtime.suggestions import count_of
 
 if TYPE_CHECKING:
     from zoo.privacy.audits.one_run import OneRunAudit

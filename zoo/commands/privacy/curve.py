@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.run_folder import visible, whole
+from zoo.runtime.run_folder import visible, whole
 
 #: Deltas at which epsilon is computed.
 DELTAS = np.logspace(-12, -1, 45)

@@ -12,10 +12,9 @@ from rich.table import Column, Table
 
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, read_catalogue, read_users
-from zoo import shipped
-from zoo.commands.cli import ZooCLI, import_names
 from zoo.commands.privacy.show import guaranteed
 from zoo.data.ratings import Step
+from zoo.methods.base import Recommender
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
@@ -23,10 +22,11 @@ from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.rows.projection import plan_projection
 from zoo.privacy.spending.total import Account, Total, total_of
-from zoo.publisher import Publisher
-from zoo.recommender import Recommender
-from zoo.run_folder import visible
+from zoo.publishers.base import Publisher
+from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.inputs import UsageError, make_publisher
+from zoo.runtime import builtin_configs
+from zoo.runtime.run_folder import visible
 
 #: Where nobody says how many users there are, a delta is planned that is good for this many.
 USERS = 10_000
@@ -67,7 +67,7 @@ class Experiment:
 def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
     """The settings of an experiment's file, with overrides such as ``--publisher.epsilon 4``; refused if it names no data."""
     if not config.is_file():
-        raise FileNotFoundError(shipped.missing(config))
+        raise FileNotFoundError(builtin_configs.missing(config))
     import_names()
     settings = _Parsed(args=["--config", str(config), *overrides], run=False, seed_everything_default=False).settings()
     if settings.get("data") is None:

@@ -19,8 +19,8 @@ from zoo.release.about import About
 from zoo.release.layouts import ENCRYPTED_MAP, Kind
 from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
 from zoo.release.release import Release
-from zoo.run_folder import visible
-from zoo.wording import count_of
+from zoo.runtime.run_folder import visible
+from zoo.runtime.suggestions import count_of
 
 UNITS = {
     Unit.RATING: "one rating of one user: whether it is there at all, and its value",

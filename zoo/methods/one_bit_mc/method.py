@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch, RankingBatch
+from zoo.data.metrics import AverageRelativeError, SignAccuracy
 from zoo.data.ratings import Step
+from zoo.methods.base import Outputs, Recommender
 from zoo.methods.one_bit_mc.norm_balls import InfinityBall, NuclearBall, truncated
 from zoo.methods.one_bit_mc.objective import Observations
 from zoo.methods.one_bit_mc.perturbation import Clear, Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import Solver
-from zoo.metrics import AverageRelativeError, SignAccuracy
+from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.recommender import Outputs, Recommender
-from zoo.target_data import ReleaseMismatchError, Sizes, TargetData
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from zoo.privacy.record.texts import (
     SEVERAL_SIGNS_GAUSSIAN,
     done_before,
 )
-from zoo.run_folder import Given
+from zoo.runtime.run_folder import Given
 
 Drawn = dict[str, Floats]
 

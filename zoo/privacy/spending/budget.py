@@ -30,7 +30,7 @@ from zoo.privacy.accounting.events import EventError, event_from_dict, event_to_
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
 from zoo.privacy.spending.total import Account, Total, told_apart, total_of
-from zoo.run_folder import saying_where, whole
+from zoo.runtime.run_folder import saying_where, whole
 
 SCHEMA = 1
 PATIENCE = 60.0

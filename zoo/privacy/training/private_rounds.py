@@ -17,7 +17,7 @@ _MARGIN = 1e-9
 
 
 class Updates(Protocol):
-    """What clients (clients,) would change, as `zoo.federated.updates.ClientUpdates` has it; weights are not looked at."""
+    """What clients (clients,) would change, as `zoo.methods.federated.updates.ClientUpdates` has it; weights are not looked at."""
 
     @property
     def clients(self) -> Tensor:

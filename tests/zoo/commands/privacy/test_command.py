@@ -22,7 +22,7 @@ from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.publishers.controls import Noise, Nothing, Shuffled
-from zoo.run_folder import visible
+from zoo.runtime.run_folder import visible
 
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")

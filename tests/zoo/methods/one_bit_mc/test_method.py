@@ -21,7 +21,7 @@ from zoo import (
     ObjectivePerturbation,
     OutputPerturbation,
 )
-from zoo.commands.cli import ZooCLI
+from zoo.runs.cli import ZooCLI
 
 # What is shown.
 

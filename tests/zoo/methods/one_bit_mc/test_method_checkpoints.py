@@ -18,9 +18,9 @@ from zoo import (
     ObjectivePerturbation,
     OneBitMC,
 )
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.fields import Guarantee
-from zoo.target_data import ReleaseMismatchError
 
 
 def arrays(value: object) -> Iterator[np.ndarray]:

@@ -30,7 +30,7 @@ from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_rows
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
-from zoo.publisher import PublicSizes, Publisher
+from zoo.publishers.base import PublicSizes, Publisher
 from zoo.publishers.jlt import JLT
 
 Floats = npt.NDArray[np.float64]

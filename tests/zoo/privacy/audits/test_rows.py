@@ -14,7 +14,7 @@ from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit, same_r
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.row_noise import NoisePlan, RandomisedResponsePlan, plan_noise, plan_randomised_response
-from zoo.publisher import Publisher
+from zoo.publishers.base import Publisher
 from zoo.publishers.rows import FlippedRows, NoisyRows
 
 Floats = npt.NDArray[np.float64]

@@ -52,7 +52,7 @@ from zoo.privacy.record.requirements import MECHANISMS, InconsistentRecordError
 from zoo.privacy.record.selection import TRIED, chosen_among
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.privacy.training.round_privacy import RoundPrivacy
-from zoo.publisher import PublicSizes
+from zoo.publishers.base import PublicSizes
 
 Account = tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]
 ZERO_OUT, REPLACE, ONE_RATING = Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER, Relation.CHANGE_ONE_RATING

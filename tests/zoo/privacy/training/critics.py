@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from zoo.data.rows import SparseRows
 from zoo.nn.item_sum import ItemSum, padded
-from zoo.nn.rows import SparseRows
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.training.clipped_sum import trainable
 from zoo.privacy.training.dp_sgd import TrainingPlan

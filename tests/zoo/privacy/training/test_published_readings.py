@@ -14,8 +14,8 @@ from tests.zoo.privacy.training.critics import (
     norm_of,
     some_rows,
 )
+from zoo.data.rows import SparseRows
 from zoo.nn.item_sum import ItemSum, padded
-from zoo.nn.rows import SparseRows
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise

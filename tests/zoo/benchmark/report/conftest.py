@@ -1,0 +1,44 @@
+"""One fabricated benchmark for all tests of the report, and its results, differences and files."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.zoo.benchmark.report.fabricate import NOTES, fabricate
+from zoo.benchmark.report.gains import Gain, gains
+from zoo.benchmark.report.results import Results, read_results
+from zoo.benchmark.report.written import write_report
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a benchmark's runs; not to be changed."""
+    return fabricate(tmp_path_factory.mktemp("fabricated"))
+
+
+@pytest.fixture
+def own_runs(runs: Path, tmp_path: Path) -> Path:
+    """A copy of them, to be changed."""
+    return Path(shutil.copytree(runs, tmp_path / "runs"))
+
+
+@pytest.fixture(scope="session")
+def results(runs: Path) -> Results:
+    """What is read from them."""
+    return read_results(runs)
+
+
+@pytest.fixture(scope="session")
+def found(results: Results) -> list[Gain]:
+    """Every difference."""
+    return gains(results)
+
+
+@pytest.fixture(scope="session")
+def report(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on them, with notes."""
+    out = tmp_path_factory.mktemp("report")
+    (out / "notes.md").write_text(NOTES, encoding="utf-8")
+    write_report(results, out)
+    return out

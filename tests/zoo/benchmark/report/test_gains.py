@@ -1,0 +1,351 @@
+"""Differences against a count by hand, the families of Holm's correction, and what the tests find."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from tests.zoo.benchmark.report.fabricate import GRID, OTHERS, SEEDS, Facts, facts_of, line_of, reread, rng_of, unproved
+from zoo.benchmark.grid import Row
+from zoo.benchmark.report.gains import CLAIMED, NOISE, NOTHING, Gain, control_of, gains
+from zoo.benchmark.report.results import BASELINE as EASE
+from zoo.benchmark.report.results import RANKINGS, Line, Results
+from zoo.benchmark.report.significance import Comparison, holm
+
+TASK = "book-music"
+PRIVATE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "epsilons": [1]}]}}
+NULLS = 40
+
+
+def by_user(line: Line, name: str) -> dict[int, dict[str, float]]:
+    """Seed -> user -> mean over the user's cases."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for run in line.runs:
+        cases = pl.read_parquet(run.folder / "test_cases.parquet")
+        own = found.setdefault(run.seed, defaultdict(list))
+        for user, value in zip(cases["user_id"].to_list(), cases[name].to_list(), strict=True):
+            own[user].append(value)
+    return {seed: {user: float(np.mean(values)) for user, values in own.items()} for seed, own in found.items()}
+
+
+def differences(line: Line, control: Line, name: str) -> dict[int, dict[str, float]]:
+    """Seed -> user -> ours less theirs; one run of what no seed changes stands for every seed."""
+    ours, theirs = by_user(line, name), by_user(control, name)
+    for one, other in ((ours, theirs), (theirs, ours)):
+        if len(one) == 1 and len(other) > 1:
+            [only] = one.values()
+            if all(own.keys() == only.keys() for own in other.values()):
+                one.update(dict.fromkeys(other, only))
+                if 0 not in other:
+                    one.pop(0)
+    common = {seed: ours[seed].keys() & theirs[seed].keys() for seed in ours.keys() & theirs.keys()}
+    return {s: {u: ours[s][u] - theirs[s][u] for u in users} for s, users in common.items() if users}
+
+
+def by_hand(values: Sequence[float]) -> Comparison:
+    """The paired t-test from its formula."""
+    d = np.array(values)
+    n, mean = len(d), float(d.mean())
+    error = float(d.std(ddof=1)) / math.sqrt(n)
+    half = float(stats.t.ppf(0.975, n - 1)) * error
+    p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1))
+    return Comparison(mean, mean - half, mean + half, p_value, n, int((d > 1e-12).sum()))
+
+
+def same(found: Comparison, expected: Comparison) -> bool:
+    plain = ("difference", "low", "high", "p_value")
+    close = all(getattr(found, k) == pytest.approx(getattr(expected, k), rel=1e-6, abs=1e-9) for k in plain)
+    return close and (found.pairs, found.better) == (expected.pairs, expected.better)
+
+
+def corrected(p_values: Sequence[float]) -> list[float]:
+    """Holm by its definition: the i-th smallest times m - i + 1, never below one before it."""
+    order = np.argsort(p_values, kind="stable")
+    steps = np.maximum.accumulate(np.array(p_values)[order] * np.arange(len(p_values), 0, -1))
+    found = np.empty(len(p_values))
+    found[order] = np.minimum(steps, 1)
+    return found.tolist()
+
+
+def expected_pairs(results: Results, task: str) -> set[tuple[str, str]]:
+    """Row and control, by the names of the rows."""
+    names = {line.name for line in results.lines[task]}
+    rows = {name for name in names if "Noise" not in name}
+    pairs = {(name, EASE) for name in rows - {"EASE"}}
+    for name in rows:
+        system, _, release = name.partition(", ")
+        if f"{system}, Noise ({release})" in names:
+            pairs.add((name, NOISE))
+        if release and release != "Nothing" and f"{system}, Nothing" in names:
+            pairs.add((name, NOTHING))
+    return pairs
+
+
+# Controls.
+
+
+def test_every_row_has_its_own_noise_control(results: Results) -> None:
+    noise = {line.name: control_of(results, line, NOISE) for line in results.lines[TASK]}
+    assert {name: control.name for name, control in noise.items() if control is not None} == {
+        "PriCDR, Plaintext": "PriCDR, Noise (Plaintext)",
+        "PriCDR, JLT eps 1": "PriCDR, Noise (JLT eps 1)",
+        "PriCDR, JLT eps 8": "PriCDR, Noise (JLT eps 8)",
+        "PriCDR, JLT eps 64": "PriCDR, Noise (JLT eps 64)",
+        "Whole users, JLT eps 4": "Whole users, Noise (JLT eps 4)",
+    }
+
+
+def test_the_model_without_a_release_is_the_same_model(results: Results) -> None:
+    for line in results.lines[TASK]:
+        found = control_of(results, line, NOTHING)
+        row = line.row
+        own = row.system == "PriCDR" and row.release != "Nothing" and row.control != "noise"
+        assert (found.name if found else None) == ("PriCDR, Nothing" if own else None)
+
+
+def test_ease_is_found_on_the_same_task_and_is_not_its_own_control(results: Results) -> None:
+    ease = control_of(results, line_of(results, "cold", "PriCDR, JLT eps 1"), EASE)
+    assert ease is line_of(results, "cold", "EASE")
+    assert control_of(results, ease, EASE) is None
+
+
+def test_a_control_without_finished_runs_is_none(tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        return None if row.control == "noise" else facts_of(row, seed)
+
+    made = reread(tmp_path, facts=facts)
+    assert all(control_of(made, line, NOISE) is None for lines in made.lines.values() for line in lines)
+
+
+# Differences.
+
+
+def test_every_difference_is_that_counted_by_hand(results: Results, found: list[Gain]) -> None:
+    for gain in found:
+        control = control_of(results, gain.line, gain.against)
+        assert control is not None
+        d = differences(gain.line, control, f"{gain.ranking}/{gain.measure}")
+        users = sorted(set().union(*d.values()))
+        assert same(gain.users, by_hand([np.mean([d[s][u] for s in d if u in d[s]]) for u in users])), gain
+        if len(d) < 2:
+            assert gain.seeds is None
+        else:
+            assert gain.seeds is not None
+            assert same(gain.seeds, by_hand([np.mean(list(d[s].values())) for s in sorted(d)])), gain
+
+
+def test_the_difference_is_that_of_the_means(results: Results, found: list[Gain]) -> None:
+    pairs = 0
+    for gain in found:
+        control = control_of(results, gain.line, gain.against)
+        assert control is not None
+        if gain.task == TASK and len(control.runs) == len(gain.line.runs):  # the same users under every seed
+            pairs += 1
+            less = gain.line.mean(gain.ranking, gain.measure) - control.mean(gain.ranking, gain.measure)
+            assert gain.users.difference == pytest.approx(less, abs=1e-6)
+    assert pairs > 40
+
+
+def test_every_row_is_compared_with_every_control_that_it_has(results: Results, found: list[Gain]) -> None:
+    for task in results.lines:
+        for ranking in RANKINGS:
+            for measure in CLAIMED:
+                family = [g for g in found if (g.task, g.ranking, g.measure) == (task, ranking, measure)]
+                pairs = {(g.line.name, g.against) for g in family}
+                assert len(pairs) == len(family)
+                assert pairs == expected_pairs(results, task)
+
+
+def test_a_noise_control_is_itself_compared_with_nothing(results: Results, found: list[Gain]) -> None:
+    assert all(gain.line.row.control != "noise" for gain in found)
+    line = line_of(results, TASK, "PriCDR, Noise (JLT eps 8)")
+    assert [control_of(results, line, against) for against in (NOISE, EASE, NOTHING)] == [None] * 3
+
+
+def test_other_controls_are_compared(found: list[Gain]) -> None:
+    assert {g.against for g in found if g.line.row.release == "Shuffled"} == {EASE, NOTHING}
+    assert {g.against for g in found if g.line.row.release == "Nothing"} == {EASE}
+
+
+# Seeds.
+
+
+def test_one_run_of_ease_is_compared_with_every_seed(found: list[Gain]) -> None:
+    own = [g for g in found if g.task == TASK and g.against == EASE and len(g.line.runs) == 3]
+    assert own
+    assert all(g.seeds is not None and g.seeds.pairs == 3 and g.users.pairs == 60 for g in own)
+
+
+def test_one_run_on_users_of_its_seed_is_compared_with_that_seed(results: Results, found: list[Gain]) -> None:
+    own = [g for g in found if g.task == "cold" and g.against == EASE]  # where users follow the seed
+    assert own
+    assert all(g.seeds is None and g.seeds_holm is None and g.users.pairs == 60 for g in own)
+
+
+def private(folder: Path, ours: set[int], theirs: set[int], other_users: bool = False, **changed: object) -> Results:
+    """A row with some seeds, and its noise control with others."""
+
+    def facts(row: Row, seed: int) -> Facts | None:
+        if seed not in (theirs if row.control else ours):
+            return None
+        made = facts_of(row, seed)
+        assert made is not None
+        if other_users and row.control:
+            made.users = [f"other-{user}" for user in made.users]
+        return made
+
+    return reread(folder, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE} | changed, facts)
+
+
+def test_only_seeds_that_both_have_are_paired(tmp_path: Path) -> None:
+    results = private(tmp_path, {0, 1, 2}, {1, 2, 3}, seeds=[0, 1, 2, 3])
+    for gain in gains(results):
+        control = control_of(results, gain.line, NOISE)
+        assert control is not None
+        d = differences(gain.line, control, f"{gain.ranking}/{gain.measure}")
+        assert d.keys() == {1, 2}
+        assert gain.seeds is not None
+        assert gain.seeds.pairs == 2
+        assert gain.seeds.difference == pytest.approx(np.mean([np.mean(list(own.values())) for own in d.values()]))
+
+
+def test_rows_without_a_user_in_common_are_passed_over(tmp_path: Path) -> None:
+    assert gains(private(tmp_path, {0, 1}, {0, 1}, other_users=True)) == []
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [({0}, {1}), ({0, 1}, {2, 3})])
+def test_rows_without_a_seed_in_common_are_passed_over(tmp_path: Path, ours: set[int], theirs: set[int]) -> None:
+    assert gains(private(tmp_path, ours, theirs, seeds=[0, 1, 2, 3])) == []
+
+
+def test_one_finished_seed_of_several_does_not_stand_for_the_others(tmp_path: Path) -> None:
+    results = private(tmp_path, {0}, {0, 1, 2})
+    for gain in gains(results):
+        control = control_of(results, gain.line, NOISE)
+        assert control is not None
+        cases = [pl.read_parquet(line.runs[0].folder / "test_cases.parquet") for line in (gain.line, control)]
+        name = f"{gain.ranking}/{gain.measure}"
+        assert gain.users.difference == pytest.approx(cases[0][name].mean() - cases[1][name].mean(), abs=1e-6)
+        assert gain.seeds is None
+
+
+def test_rows_with_one_user_in_common_are_passed_over(tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        assert made is not None
+        made.users = [made.users[0], *(f"{row.control}{user}" for user in made.users[1:])]
+        return made
+
+    assert gains(reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts)) == []
+
+
+def test_several_items_of_one_user_count_as_one(tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        assert made is not None
+        made.users = [f"u{i // 3}" for i in range(len(made.users))]
+        return made
+
+    results = reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts)
+    found = gains(results)
+    assert {gain.users.pairs for gain in found} == {20}
+    for gain in found:
+        control = control_of(results, gain.line, NOISE)
+        assert control is not None
+        d = differences(gain.line, control, f"{gain.ranking}/{gain.measure}")
+        assert same(gain.users, by_hand([np.mean([own[f"u{i}"] for own in d.values()]) for i in range(20)]))
+
+
+def test_a_ranking_that_was_not_asked_for_has_no_difference(tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        assert made is not None
+        return Facts({"full": made.ranks["full"]}, made.users, made.train_items, made.linked, made.records)
+
+    found = gains(reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts))
+    assert {gain.ranking for gain in found} == {"full"}
+    assert len(found) == len(CLAIMED)
+
+
+# Holm's correction.
+
+
+def families(found: Sequence[Gain]) -> dict[tuple[str, ...], list[Gain]]:
+    made: dict[tuple[str, ...], list[Gain]] = defaultdict(list)
+    for gain in found:
+        made[gain.task, gain.against, gain.ranking, gain.measure].append(gain)
+    return made
+
+
+def test_p_values_are_corrected_within_task_control_and_figure(found: list[Gain]) -> None:
+    made = families(found)
+    assert len(made) == 2 * 3 * len(RANKINGS) * len(CLAIMED)
+    for family in made.values():
+        users = [gain.users.p_value for gain in family]
+        assert [gain.users_holm for gain in family] == holm(users) == pytest.approx(corrected(users))
+        tested = [gain for gain in family if gain.seeds is not None]
+        seeds = [gain.seeds.p_value for gain in tested if gain.seeds is not None]
+        assert [gain.seeds_holm for gain in tested] == holm(seeds) == pytest.approx(corrected(seeds))
+        assert all(gain.seeds_holm is None for gain in family if gain.seeds is None)
+
+
+def test_a_test_that_cannot_be_made_makes_no_family_larger(found: list[Gain]) -> None:
+    family = families(found)[TASK, EASE, "full", "ndcg@10"]
+    untested = {gain.line.name for gain in family if gain.seeds is None}
+    assert untested == {"Popularity", "Searched, JLT"}
+    smallest = min(
+        (gain for gain in family if gain.seeds is not None), key=lambda gain: gain.seeds.p_value if gain.seeds else 1
+    )
+    assert smallest.seeds is not None
+    assert smallest.seeds_holm == pytest.approx(min(1, smallest.seeds.p_value * (len(family) - len(untested))))
+
+
+# What the tests find.
+
+
+def drawn(folder: Path, rows: int, gain: float) -> Results:
+    """Rows that are their noise control but for what a gain leaves of their ranks."""
+    names = [f"R{i}" for i in range(rows)]
+    releases: list[dict[str, Any]] = [{"publisher": "JLT", "label": name} for name in names]
+
+    def facts(row: Row, seed: int) -> Facts:
+        rng = rng_of("null", row.name, seed)
+        ranks = rng.exponential(15.0 if row.control else 15.0 / gain, 50)
+        return Facts(
+            {ranking: np.minimum(ranks, others).astype(np.int64) for ranking, others in OTHERS.items()},
+            [f"u{i}" for i in range(50)],
+            [5] * 50,
+            [True] * 50,
+            {"book": unproved()},
+        )
+
+    systems = {"PriCDR": {"config": "system.yaml", "releases": releases}}
+    return reread(folder, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": systems, "seeds": SEEDS}, facts)
+
+
+def test_a_true_gain_is_found_over_users_and_over_seeds(tmp_path: Path) -> None:
+    # a seed's difference has mean 0.48 and sd 0.055; either test misses it in none of 20,000 draws
+    [gain] = [g for g in gains(drawn(tmp_path, 1, 8.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
+    assert gain.users_holm < 1e-4
+    assert gain.users.low > 0
+    assert gain.seeds is not None
+    assert gain.seeds_holm is not None
+    assert gain.seeds_holm < 0.05
+    assert gain.seeds.better == 3
+
+
+def test_no_gain_is_found_as_rarely_as_stated(tmp_path: Path) -> None:
+    # 40 tests at 5 %: 2 expected, 8 or more with probability 7e-4; any at all after Holm with at most 0.05
+    family = [g for g in gains(drawn(tmp_path, NULLS, 1.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
+    assert len(family) == NULLS
+    assert sum(gain.users.p_value < 0.05 for gain in family) < 8
+    assert sum(gain.seeds is not None and gain.seeds.p_value < 0.05 for gain in family) < 8
+    assert not any(gain.users_holm < 0.05 for gain in family)
+    assert not any(gain.seeds_holm is None or gain.seeds_holm < 0.05 for gain in family)
+    assert 0.2 < np.mean([gain.users.difference > 0 for gain in family]) < 0.8  # a coin: 2e-4

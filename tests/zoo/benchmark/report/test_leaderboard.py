@@ -1,0 +1,220 @@
+"""Leaderboards: every row in one table with its guarantee, the best bold, controls folded away; and any two rows, tested."""
+
+import dataclasses
+import re
+from itertools import combinations
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tests.zoo.benchmark.report.fabricate import (
+    full_only,
+    in_memory,
+    line_of,
+    proved,
+    unproved,
+)
+from tests.zoo.benchmark.report.test_tables import TASK, named, number, with_records
+from zoo.benchmark.report import tables
+from zoo.benchmark.report.leaderboard import BEST, leaderboards, pair_table, ranked
+from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results
+from zoo.benchmark.report.significance import holm
+from zoo.privacy.accounting.relation import Relation
+
+LISTS = "What the lists hold"
+
+
+# Who stands where.
+
+
+@pytest.mark.parametrize("task", [TASK, "cold"])
+@pytest.mark.parametrize("ranking", RANKINGS)
+def test_public_and_private_rows_stand_in_one_table_and_controls_in_another(
+    results: Results, task: str, ranking: str
+) -> None:
+    made = leaderboards(results, task, ranking)
+    assert [table.folded for table in made] == [False, *([False] if ranking == "full" else []), True]
+    main, controls = made[0], made[-1]
+    assert controls.title == f"Controls ({len(controls.rows)} rows)"
+    assert main.columns[:3] == ["row", "guarantee", "epsilon"]
+    for table, is_control in ((main, False), (controls, True)):
+        names = [row[0].removesuffix(" †") for row in table.rows]
+        assert sorted(names) == sorted(
+            line.name for line in results.lines[task] if bool(line.row.control) == is_control
+        )
+        means = [line_of(results, task, name).mean(ranking, "ndcg@10") for name in names]
+        assert means == sorted(means, reverse=True), "the best first"
+    assert "**" not in str(controls.rows), "nothing is best among controls"
+
+
+record = st.one_of(
+    st.none(), st.tuples(st.sampled_from([0.5, 4.0]), st.sampled_from([1e-5, 1e-6]), st.sampled_from(list(Relation)))
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(records=st.lists(record, min_size=1, max_size=6))
+def test_every_row_says_whom_its_release_protects_and_how_far(
+    results: Results, records: list[tuple[float, float, Relation] | None]
+) -> None:
+    base = line_of(results, TASK, "Searched, JLT")
+    plain = [unproved() if r is None else proved(*r) for r in records]
+    lines = [with_records(base, f"S{i}", [r]) for i, r in enumerate(plain)]
+    [table] = leaderboards(in_memory(lines), TASK, "sampled")
+    assert len(table.rows) == len(lines)
+    for name, cells in named(table).items():
+        r = records[int(name.removeprefix("S").removesuffix(", R"))]
+        if r is None:
+            assert (cells["guarantee"], cells["epsilon"]) == ("none", "-")
+        else:
+            epsilon, delta, relation = r
+            said = f"one {relation.unit} ({str(relation).replace('_', ' ')}), delta {delta:g}"
+            assert (cells["guarantee"], float(cells["epsilon"])) == (said, epsilon)
+
+
+def test_without_a_release_nothing_is_guaranteed(results: Results) -> None:
+    cells = named(leaderboards(results, TASK, "full")[0])
+    assert (cells["DMF"]["guarantee"], cells["DMF"]["epsilon"]) == ("no release", "-")
+    assert (cells["PriCDR, Plaintext"]["guarantee"], cells["PriCDR, Plaintext"]["epsilon"]) == ("none", "-")
+
+
+def test_a_ranking_that_was_not_asked_for_has_no_table(tmp_path: Path) -> None:
+    results = full_only(tmp_path)
+    assert len(leaderboards(results, TASK, "full")) == 3
+    assert leaderboards(results, TASK, "sampled") == []
+    assert pair_table(results, TASK, "sampled") is None
+
+
+def test_controls_alone_are_not_folded_away(results: Results) -> None:
+    noise = [line for line in results.lines[TASK] if line.row.control]
+    [table] = leaderboards(in_memory(noise), TASK, "sampled")
+    assert not table.folded
+
+
+# Figures.
+
+
+@pytest.mark.parametrize("ranking", RANKINGS)
+def test_cells_are_mean_and_spread_over_seeds(results: Results, ranking: str) -> None:
+    main, *_, controls = leaderboards(results, TASK, ranking)
+    for name, cells in (named(main) | named(controls)).items():
+        line = line_of(results, TASK, name)
+        assert cells["seeds"] == str(len(line.runs))
+        for measure in MEASURES:
+            mean, _, spread = cells[tables.metric(measure)].replace("**", "").partition(" ±")
+            assert mean == f"{line.mean(ranking, measure):.4f}"
+            assert spread == ("" if len(line.runs) == 1 else f"{line.sd(ranking, measure):.4f}")
+
+
+def test_one_seed_has_no_spread(results: Results) -> None:
+    cells = named(leaderboards(results, TASK, "full")[0])
+    assert not any("±" in cell for name in ("Popularity", "EASE") for cell in cells[name].values())
+    assert all("±" in cells["DMF"][tables.metric(measure)] for measure in MEASURES)
+
+
+@pytest.mark.parametrize("task", [TASK, "cold"])
+def test_the_best_mean_of_a_column_is_bold_and_no_other(results: Results, task: str) -> None:
+    for ranking in RANKINGS:
+        for table in leaderboards(results, task, ranking)[:-1]:
+            lines = {name: line_of(results, task, name) for name in named(table)}
+            for measure in [m for m in (*MEASURES, *LIST_MEASURES) if tables.metric(m) in table.columns]:
+                means = {name: line.mean(ranking, measure) for name, line in lines.items()}
+                cells = {name: row[tables.metric(measure)] for name, row in named(table).items()}
+                bold = {name for name, cell in cells.items() if "**" in cell}
+                assert bold == {name for name, mean in means.items() if mean == max(means.values())}
+                assert all(re.fullmatch(r"\*\*\d\.\d{4}\*\*( ±\d\.\d{4})?", cells[name]) for name in bold)
+
+
+def test_equal_means_are_bold_together(results: Results) -> None:
+    ease = line_of(results, "cold", "EASE")
+    twin = Line(dataclasses.replace(ease.row, system="Twin"), ease.runs)
+    table = leaderboards(in_memory([ease, twin], "cold"), "cold", "full")[0]
+    assert all(cell.startswith("**") for row in table.rows for cell in row[3:-1])
+
+
+def test_rows_ranked_by_item_counts_are_marked(results: Results) -> None:
+    for ranking in RANKINGS:
+        first, *others = leaderboards(results, "cold", ranking)
+        assert [row[0] for row in first.rows if "†" in row[0]] == ["EASE †"]
+        assert first.notes == ["† ranks some users by item counts, because its scores mean nothing for them."]
+        assert all("†" not in str(table.rows) for table in others if table.title != LISTS)
+    assert leaderboards(results, TASK, "full")[0].notes == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(epsilon=st.floats(1e-4, 1e5), other=st.floats(1e-4, 1e5))
+def test_an_epsilon_is_never_shown_lower(results: Results, epsilon: float, other: float) -> None:
+    line = with_records(line_of(results, TASK, "DMF"), "S", [proved(epsilon), proved(other)])
+    table = leaderboards(in_memory([line]), TASK, "full")[0]
+    [said] = tables.guarantee_table([line]).rows
+    match = re.search(r"epsilon ([\d.]+): proved", said[1])
+    assert match is not None
+    for shown in (float(named(table)["S, R"]["epsilon"]), float(match[1])):
+        assert max(epsilon, other) * (1 - 1e-8) <= shown <= max(epsilon, other) * 1.01
+
+
+# Lists.
+
+
+def test_what_runs_of_before_did_not_measure_is_left_out_and_of_one_row_a_dash(results: Results) -> None:
+    lists = leaderboards(results, TASK, "full")[1]
+    assert lists.title == LISTS
+    assert lists.columns[3:] == [
+        tables.metric(m) for m in LIST_MEASURES if m.split("@")[0] in ("recall", "precision", "map")
+    ]
+    line = line_of(results, TASK, "DMF")
+    metrics = {"test/full/coverage@10": 0.5, "test/full/novelty@10": 3.25}
+    newer = tuple(
+        dataclasses.replace(run, report=run.report | {"metrics": run.report["metrics"] | metrics}) for run in line.runs
+    )
+    old = line_of(results, TASK, "EASE")
+    lists = leaderboards(in_memory([Line(line.row, newer), old]), TASK, "full")[1]
+    cells = named(lists)
+    assert (cells["DMF"]["coverage@10"], cells["DMF"]["novelty@10"]) == ("0.5000 ±0.0000", "3.2500 ±0.0000")
+    assert (cells["EASE"]["coverage@10"], cells["EASE"]["novelty@10"]) == ("-", "-")
+    assert "coverage@5" not in lists.columns
+
+
+def test_of_one_held_out_item_each_lists_repeat_hr_and_mrr(results: Results) -> None:
+    main, lists, _ = leaderboards(results, TASK, "full")
+    for name, cells in named(lists).items():
+        own = named(main)[name]
+        assert (cells["Recall@10"], cells["MAP@10"]) == (own["HR@10"], own["MRR@10"])
+        assert number(cells["Precision@10"]) == pytest.approx(number(own["HR@10"]) / 10, abs=6e-5)
+
+
+# Any two rows.
+
+
+def test_any_two_of_the_best_rows_are_tested_over_users(results: Results) -> None:
+    lines = [line for line in ranked(results, TASK, "full") if not line.row.control][:BEST]
+    table = pair_table(results, TASK, "full")
+    assert table is not None
+    assert [row[0] for row in table.rows] == [f"{i}. {line.name}" for i, line in enumerate(lines, 1)]
+    assert table.columns == ["row", *(f"less {i}." for i in range(2, len(lines) + 1))]
+    expected = {}
+    for (i, ours), (j, theirs) in combinations(enumerate(lines), 2):
+        means = [_by_user(line) for line in (ours, theirs)]
+        both = means[0].join(means[1], on="user_id").sort("user_id")
+        test = stats.ttest_rel(both["value"], both["value_right"])
+        expected[i, j] = float((both["value"] - both["value_right"]).mean()), float(test.pvalue)  # type: ignore[arg-type]
+    corrected = dict(zip(expected, holm([p for _, p in expected.values()]), strict=True))
+    for (i, j), (difference, _) in expected.items():
+        match = re.fullmatch(r"(\*\*)?([+-]\d\.\d{4})(\*\*)? \((<?)([\d.]+)\)", table.rows[i][j])
+        assert match is not None, table.rows[i][j]
+        assert float(match[2]) == pytest.approx(difference, abs=5.1e-5)
+        assert float(match[5]) == pytest.approx(max(corrected[i, j], 0.001), abs=5.1e-4)
+        assert bool(match[1]) == (corrected[i, j] < 0.05)
+    assert all(table.rows[i][j] == "" for i in range(len(lines)) for j in range(1, i + 1))
+
+
+def _by_user(line: Line) -> pl.DataFrame:
+    return line.cases.group_by("user_id").agg(value=pl.col("full/ndcg@10").cast(pl.Float64).mean())
+
+
+def test_one_row_has_no_pair(results: Results) -> None:
+    assert pair_table(in_memory([line_of(results, TASK, "DMF")]), TASK, "full") is None

@@ -1,0 +1,171 @@
+"""Soft and hard negative transfer: which rows are held against which, and what is said of them."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.zoo.benchmark.report.fabricate import BARE, OTHERS, Facts, line_of, reread, rng_of, unproved
+from zoo.benchmark.grid import Row
+from zoo.benchmark.report.negative_transfer import DRAWN, Transfer, transfers
+from zoo.benchmark.report.results import RANKINGS, Results, ResultsError
+from zoo.benchmark.report.significance import holm
+from zoo.benchmark.report.written import write_report
+
+TASKS = {4: "few", 8: "more", 16: "most"}
+#: Two systems of several sources, one of them held against its own row without a release; another one is in no comparison.
+SERIES: dict[str, Any] = BARE | {
+    "tasks": {task: {"title": task.title()} for task in TASKS.values()},
+    "series": {"Books": {16: "most", 4: "few", 8: "more"}},
+    "systems": {
+        "LightGCN": {"config": "system.yaml", "tasks": ["few"]},
+        "EMCDR": {
+            "config": "system.yaml",
+            "single": "LightGCN",
+            "releases": [{"publisher": "Plaintext"}, {"publisher": "JLT", "tasks": ["most"], "noise_control": False}],
+        },
+        "PriCDR": {
+            "config": "system.yaml",
+            "single": "PriCDR, Nothing",
+            "releases": [{"publisher": "Plaintext"}, {"publisher": "Nothing", "tasks": ["few"]}],
+        },
+        "UserKNN": {"config": "system.yaml", "releases": [{"publisher": "Plaintext"}]},
+    },
+}
+#: How far up EMCDR's rows stand, by task; all others stand at 1.
+GAINS = {"few": 3.0, "more": 0.4, "most": 1.0}
+USERS = [f"u{i:02}" for i in range(60)]
+
+
+def facts_of(row: Row, seed: int) -> Facts:
+    """Ranks of the same users everywhere."""
+    gain = GAINS[row.task] if row.system == "EMCDR" and not row.control else 1.0
+    drawn = rng_of("ranks", row.name, seed).exponential(12.0, len(USERS)) / gain
+    ranks = {ranking: np.minimum(drawn, others).astype(np.int64) for ranking, others in OTHERS.items()}
+    return Facts(ranks, USERS, [5] * len(USERS), [True] * len(USERS), {"book": unproved()} if row.release else {})
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return reread(tmp_path_factory.mktemp("series"), SERIES, facts_of)
+
+
+@pytest.fixture(scope="module")
+def found(results: Results) -> list[Transfer]:
+    return transfers(results)
+
+
+def of(found: list[Transfer], ranking: str = "full", measure: str = "ndcg@10") -> list[Transfer]:
+    return [each for each in found if (each.gain.ranking, each.gain.measure) == (ranking, measure)]
+
+
+def test_rows_are_held_against_their_target_alone_and_themselves_with_fewer_sources(found: list[Transfer]) -> None:
+    expected = {("soft", f"{name}, Plaintext", n, None, single) for n in TASKS for name, single in SINGLES.items()}
+    expected |= {("soft", "EMCDR, JLT", 16, None, "LightGCN")}
+    expected |= {
+        ("hard", f"{name}, Plaintext", more, fewer, f"{name}, Plaintext")
+        for name in SINGLES
+        for more, fewer in ((8, 4), (16, 4), (16, 8))
+    }
+    for ranking in RANKINGS:
+        for measure in DRAWN:
+            own = of(found, ranking, measure)
+            pairs = [(each.kind, each.gain.line.name, each.domains, each.fewer, each.other.name) for each in own]
+            assert set(pairs) == expected
+            assert len(pairs) == len(expected)
+            assert all(TASKS[each.domains] == each.gain.line.row.task for each in own)
+            assert all(each.fewer is None or TASKS[each.fewer] == each.other.row.task for each in own)
+    assert {each.gain.against for each in found} == {"LightGCN", "PriCDR, Nothing", "4 domains", "8 domains"}
+
+
+SINGLES = {"EMCDR": "LightGCN", "PriCDR": "PriCDR, Nothing"}
+
+
+def test_what_is_lower_is_told_from_what_is_lower_by_chance(found: list[Transfer]) -> None:
+    """Gains of 3, 0.4 and 1: the second is below the target alone and below the first, the third below the first."""
+    own = [each for each in of(found) if each.gain.line.name == "EMCDR, Plaintext"]
+    said = {(each.domains, each.fewer): each.said for each in own}
+    assert said[4, None] == said[16, 8] == "-"
+    assert said[8, None] == "soft"
+    assert said[8, 4] == said[16, 4] == "hard"
+    other = [each for each in of(found) if each.gain.line.row.system == "PriCDR" and each.kind == "hard"]
+    assert all(each.gain.users.difference == 0 and each.said == "-" for each in other), "equal is not lower"
+    for each in found:
+        assert each.negative == (each.gain.users.difference < 0)
+        assert each.said.endswith("within chance") == (each.negative and each.gain.users_holm >= 0.05)
+
+
+def test_the_difference_is_that_of_the_means(results: Results, found: list[Transfer]) -> None:
+    for each in found:
+        figure = each.gain.ranking, each.gain.measure
+        less = each.gain.line.mean(*figure) - each.other.mean(*figure)
+        assert each.gain.users.difference == pytest.approx(less, abs=1e-6)
+        assert each.gain.users.pairs == len(USERS)
+    [soft] = [each for each in of(found) if each.gain.line.name == "EMCDR, JLT"]
+    assert soft.other is line_of(results, "few", "LightGCN")
+
+
+def test_p_values_are_corrected_for_soft_and_hard_apart(found: list[Transfer]) -> None:
+    for kind in ("soft", "hard"):
+        own = [each.gain for each in of(found) if each.kind == kind]
+        assert [gain.users_holm for gain in own] == holm([gain.users.p_value for gain in own])
+
+
+def test_a_row_of_the_same_task_is_the_target_alone_before_others(tmp_path: Path) -> None:
+    systems = {**SERIES["systems"], "LightGCN": {"config": "system.yaml"}}
+    for each in transfers(reread(tmp_path, SERIES | {"systems": systems}, facts_of)):
+        if each.kind == "soft" and each.other.row.system == "LightGCN":
+            assert each.other.row.task == each.gain.line.row.task
+
+
+@pytest.mark.parametrize("gone", ["LightGCN", "few"])
+def test_what_is_not_finished_is_left_out(gone: str, tmp_path: Path) -> None:
+    made = reread(tmp_path, SERIES, lambda row, seed: None if gone in (row.system, row.task) else facts_of(row, seed))
+    kinds = {(each.kind, each.gain.line.row.system) for each in transfers(made)}
+    soft = {("soft", "PriCDR")} if gone == "LightGCN" else set()
+    assert kinds == {("hard", "EMCDR"), ("hard", "PriCDR")} | soft
+
+
+@pytest.mark.parametrize("part", ["users", "items", "fewer users"])
+def test_tasks_that_test_others_are_no_series(part: str, tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts:
+        made = facts_of(row, seed)
+        if row.task == "most" and part == "users":
+            made.users = [f"other {user}" for user in made.users]
+        elif row.task == "most" and part == "items":
+            made.users = made.users[::-1]
+        elif row.task == "most":
+            made = Facts({k: v[1:] for k, v in made.ranks.items()}, made.users[1:], [5] * 59, [True] * 59, made.records)
+        return made
+
+    message = "In the series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
+    with pytest.raises(ResultsError, match=message):
+        transfers(reread(tmp_path, SERIES, facts))
+
+
+def test_the_report_tells_of_every_comparison(results: Results, found: list[Transfer], tmp_path: Path) -> None:
+    write_report(results, tmp_path)
+    lines = list(csv.DictReader((tmp_path / "negative_transfer.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(lines) == len(found)
+    for line, each in zip(lines, found, strict=True):
+        assert (line["series"], line["kind"], line["negative_transfer"]) == ("Books", each.kind, each.said)
+        assert (line["row"], line["against"]) == (each.gain.line.name, each.gain.against)
+        assert (int(line["domains"]), line["fewer"]) == (each.domains, str(each.fewer or ""))
+        means = float(line["mean"]) - float(line["against_mean"])
+        assert float(line["difference"]) == pytest.approx(means, abs=3e-6)
+    page = (tmp_path / "README.md").read_text(encoding="utf-8")
+    chapter = page[page.index("## Negative transfer: Books") :]
+    assert "more and more domains: 4 (Few), 8 (More), 16 (Most)." in chapter
+    assert chapter.count("| EMCDR, Plaintext | 4 domains | 8 |") == 4, "two figures in two rankings"
+    assert chapter.count("| soft |") > 0 < chapter.count("| hard |")
+    assert 'id="series-books"' in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_without_a_series_nothing_is_said(tmp_path: Path) -> None:
+    made = reread(tmp_path / "made", {key: value for key, value in SERIES.items() if key != "series"}, facts_of)
+    assert transfers(made) == []
+    write_report(made, tmp_path / "out")
+    assert not (tmp_path / "out" / "negative_transfer.csv").exists()
+    assert "Negative transfer" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

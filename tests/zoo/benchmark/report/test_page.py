@@ -1,0 +1,412 @@
+"""Markdown and HTML say the same, hold together, and need nothing from outside."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.zoo.benchmark.report.fabricate import BARE, GRID, NOTES, Facts, facts_of, proved, reread
+from tests.zoo.benchmark.report.pages import Page, markdown_tables, plain
+from zoo.benchmark.grid import Row
+from zoo.benchmark.report.gains import Gain
+from zoo.benchmark.report.page import Chapter, cell, chapters, context, inline, prose, render
+from zoo.benchmark.report.results import Results
+from zoo.benchmark.report.tables import Table
+from zoo.benchmark.report.written import write_report
+
+#: Of each task 3 + 2 of figures, 2 of gains, 2 of pairs, guarantees, slices and cost; papers, arithmetic and settings of one.
+TABLES = 27
+NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def every_table(made: list[Chapter]) -> Iterator[Table]:
+    return (table for chapter in made for section in chapter.sections for table in section.tables)
+
+
+@pytest.fixture(scope="module")
+def made(results: Results, found: list[Gain]) -> list[Chapter]:
+    return chapters(results, found)
+
+
+@pytest.fixture(scope="module")
+def markdown(report: Path) -> str:
+    return (report / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def source(report: Path) -> str:
+    return (report / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(source: str) -> Page:
+    return Page(source)
+
+
+# The same in both.
+
+
+def test_both_have_every_table(made: list[Chapter], markdown: str, page: Page) -> None:
+    expected = [[table.columns, *table.rows] for table in every_table(made) if table.rows]
+    assert len(expected) == TABLES
+    for tables in (markdown_tables(markdown), page.tables):
+        assert [[list(map(plain, row)) for row in table] for table in tables] == [
+            [list(map(plain, row)) for row in table] for table in expected
+        ]
+
+
+def test_both_have_every_heading(made: list[Chapter], markdown: str, page: Page) -> None:
+    headings = [chapter.title for chapter in made]
+    assert headings == ["Book -> Music", "Music & nothing known"]
+    assert [line[3:] for line in markdown.splitlines() if line.startswith("## ")][2:] == headings
+    assert page.texts["h2"][2:] == headings
+    sections = [section.title for chapter in made for section in chapter.sections]
+    assert [line[4:] for line in markdown.splitlines() if line.startswith("### ")] == sections == page.texts["h3"]
+    assert sections[:7] == [
+        *("Full ranking (all items)", "Sampled ranking (1 + 99 candidates)", "Privacy and utility"),
+        *("What a row gains over its controls", "Any two rows", "Slices", "Beside the papers"),
+    ]
+
+
+def test_both_have_every_title_and_note(made: list[Chapter], markdown: str, page: Page) -> None:
+    for chapter in made:
+        for section in chapter.sections:
+            for table in section.tables:
+                if table.folded:
+                    assert f'\n<details markdown="1"><summary>{table.title}</summary>\n\n' in markdown
+                    assert table.title in page.texts["summary"]
+                elif table.title not in ("", section.title):
+                    assert f"\n**{table.title}**\n" in markdown
+                    assert table.title in page.texts["caption"]
+                assert all(f"\n{note}\n" in markdown and note in page.texts["p"] for note in table.notes)
+        assert f"\n{chapter.said}\n" in markdown
+        assert chapter.said in page.texts["p"]
+
+
+def test_both_name_every_row(results: Results, markdown: str, page: Page) -> None:
+    cells = {row[0] for table in page.tables for row in table}
+    for lines in results.lines.values():
+        for line in lines:
+            assert f"| {line.name} |" in markdown
+            assert line.name in cells
+
+
+def test_bold_is_bold_in_both(markdown: str, page: Page, source: str) -> None:
+    bold = [text for table in markdown_tables(markdown) for row in table for text in row if "**" in text]
+    assert len(bold) > 30
+    assert page.texts["b"] == ["two words", "entry", *(re.findall(r"\*\*(.+?)\*\*", text)[0] for text in bold)]
+    assert "**" not in source
+
+
+def test_every_figure_is_in_both(made: list[Chapter], markdown: str, page: Page, report: Path) -> None:
+    names = [name for chapter in made for section in chapter.sections for name in section.figures]
+    assert len(names) == 4
+    assert re.findall(r"!\[.*\]\((.+)\)", markdown) == [f"{name}.svg" for name in ("overview", *names)]
+    assert all((report / f"{name}.svg").is_file() for name in ("overview", *names))
+    assert page.count("svg") == page.count("figure") == 5
+
+
+def test_a_chapter_says_how_much_is_finished(made: list[Chapter]) -> None:
+    assert made[0].said.startswith("45 of 48 runs are finished. Each is tested once, on 60 held-out cases")
+    assert made[1].said.startswith("26 of 26 runs are finished.")
+
+
+def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
+    grid = GRID | {"systems": {"DMF": {"config": "system.yaml"}}, "tasks": {"cold": {"title": "Cold"}}}
+    [chapter] = chapters(reread(tmp_path, grid), [])
+    assert [section.title for section in chapter.sections] == [
+        *("Full ranking (all items)", "Sampled ranking (1 + 99 candidates)", "Privacy and utility"),
+        *("Arithmetic of the figures", "Cost"),
+    ]
+
+
+# Markdown.
+
+
+def test_markdown_tables_are_rectangular(markdown: str) -> None:
+    for table in markdown_tables(markdown):
+        assert len(table) > 1
+        assert {len(row) for row in table} == {len(table[0])}
+
+
+def test_a_markdown_table_stands_between_empty_lines(markdown: str) -> None:
+    lines = markdown.splitlines()
+    for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
+        if line.startswith("|"):
+            assert before == "" or before.startswith("|")
+            assert after == "" or after.startswith("|")
+
+
+def test_markdown_has_no_trailing_spaces_and_ends_with_one_line_feed(markdown: str) -> None:
+    assert not [line for line in markdown.splitlines() if line != line.rstrip()]
+    assert markdown.endswith("\n")
+    assert not markdown.endswith("\n\n")
+
+
+def test_markdown_begins_with_title_words_notes_and_commands(markdown: str) -> None:
+    assert markdown.startswith("# Fabricated &lt;runs> & figures\n\n- Compared: 27 rows")
+    head = markdown.split("\n## How these figures")[0]
+    assert head.endswith(f"\n\n![NDCG@10 of the best rows](overview.svg)\n\nRanks are drawn, not learned.\n\n{NOTES}")
+    assert "\n```\npython -m zoo benchmark --config bench.yaml\npython -m zoo report runs/benchmarks/bench" in markdown
+    assert "\nMade with torch 2.0, zoo 0.1.0.\n" in markdown or "\nMade with zoo 0.1.0, torch 2.0.\n" in markdown
+
+
+# HTML.
+
+
+def test_the_page_is_closed_as_it_was_opened(page: Page, source: str) -> None:
+    assert source.startswith("<!doctype html>\n<html lang")
+    assert source.rstrip().endswith("</html>")
+    assert [page.count(tag) for tag in ("html", "head", "body", "h1", "nav")] == [1] * 5
+    assert page.texts["title"] == page.texts["h1"] == [GRID["title"]]
+
+
+def test_the_page_needs_nothing_from_outside(page: Page, source: str) -> None:
+    assert [attributes for tag, attributes in page.seen if tag == "script"] == [{}], "its own, which sorts tables"
+    assert not re.search(r"fetch|import|XMLHttp|eval|innerHTML|document\.write", source.split("<script>")[1])
+    for tag in ("link", "img", "iframe", "object", "embed", "image", "base", "form"):
+        assert page.count(tag) == 0, tag
+    assert page.values("src") == page.values("srcset") == page.values("background") == []
+    outside = [link for link in page.values("href") + page.values("xlink:href") if not link.startswith("#")]
+    assert outside == ["https://example.org/a?b=1&c=2"], "a link of the notes, which is only followed when asked for"
+    assert not re.findall(r"url\((?!#)", source)
+    assert "@import" not in source
+    assert not [name for _, attributes in page.seen for name in attributes if name.startswith("on")]
+    assert set(re.findall(r"https?://[^\"'\s<)]+", source)) <= {*NAMESPACES, "https://example.org/a?b=1&amp;c=2"}
+
+
+def test_no_two_elements_share_an_id_and_every_reference_has_one(page: Page, source: str) -> None:
+    ids = page.values("id")
+    assert len(ids) > 200
+    assert len(ids) == len(set(ids))
+    links = [link for link in page.values("href") + page.values("xlink:href") if link.startswith("#")]
+    used = [link[1:] for link in links] + re.findall(r"url\(#([^)]+)\)", source)
+    assert len(used) > 100
+    assert set(used) <= set(ids)
+
+
+def test_the_navigation_leads_to_every_task(page: Page, results: Results) -> None:
+    anchors = [attributes["href"] for tag, attributes in page.seen if tag == "a"]
+    heads = [attributes["id"] for tag, attributes in page.seen if tag == "h2" and "id" in attributes]
+    assert heads == list(results.lines)
+    assert [link for link in anchors if link.startswith("#")] == [f"#{head}" for head in heads]
+
+
+def test_html_tables_are_rectangular_with_one_head(page: Page) -> None:
+    assert page.count("table") == page.count("thead") == page.count("tbody") == page.count("caption") == TABLES
+    for table in page.tables:
+        assert {len(row) for row in table} == {len(table[0])}
+
+
+# Names.
+
+AWKWARD = "A|B <b>&amp; \\ `c` 50 %"
+LABEL = "\"q\" | <script>alert('x')</script>"
+
+
+CONDITION = "it is [so](https://evil.example/?a=1) ![x](https://evil.example/x.png) [y][z] <img src=x>"
+"""What a source may write into the record of its release."""
+
+
+@pytest.fixture(scope="module")
+def awkward(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Both pages of a benchmark whose names hold everything that means something to either."""
+
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        if made is not None and row.release == LABEL:
+            made.records = {"book": proved() | {"guarantee": "conditional", "conditions": [CONDITION]}}
+        return made
+
+    system = {"config": "system.yaml", "releases": [{"publisher": "JLT", "label": LABEL, "noise_control": False}]}
+    grid = GRID | {
+        "title": "<i>T</i> & co",
+        "about": "</p><script>1</script>",
+        "tasks": {"cold": {"title": 'Cold <u> & "new"'}},
+        "systems": {AWKWARD: system, "EASE": GRID["systems"]["EASE"]},
+    }
+    folder = tmp_path_factory.mktemp("awkward")
+    write_report(reread(folder, grid, facts), folder / "out")
+    markdown, page = ((folder / "out" / name).read_text(encoding="utf-8") for name in ("README.md", "report.html"))
+    return markdown, page
+
+
+def test_names_are_escaped_in_html(awkward: tuple[str, str]) -> None:
+    page = Page(awkward[1])
+    assert page.count("script") == 1, "its own"
+    assert page.count("i") == page.count("u") == 0
+    assert page.texts["h1"] == ["<i>T</i> & co"]
+    assert page.texts["h2"][-1] == 'Cold <u> & "new"'
+    assert "</p><script>1</script>" in page.texts["p"]
+    assert {f"{AWKWARD}, {LABEL}", f"{AWKWARD}, {LABEL} †"} & {row[0] for table in page.tables for row in table}
+
+
+def test_bars_in_names_do_not_end_a_cell_of_markdown(awkward: tuple[str, str]) -> None:
+    tables = markdown_tables(awkward[0])
+    assert len(tables) == len(Page(awkward[1]).tables)
+    named = 0
+    for table in tables:
+        assert {len(row) for row in table} == {len(table[0])}
+        named += any(plain(row[0]) == f"{AWKWARD}, {LABEL}" for row in table)
+    assert named >= 4
+
+
+def test_names_are_no_html_in_markdown(awkward: tuple[str, str]) -> None:
+    names = [line for line in awkward[0].splitlines() if line.startswith(("|", "# ", "## ", "!["))]
+    assert sum("&lt;script>" in line for line in names) >= 4
+    assert not any(re.search(r"<[A-Za-z/!?]", line) for line in names)
+
+
+def test_conditions_are_no_links_or_pictures_in_markdown(awkward: tuple[str, str]) -> None:
+    notes = [line for line in awkward[0].splitlines() if "it is [so]" in line]
+    assert notes
+    for note in notes:
+        assert not re.search(r"\]\(|\]\[|<[A-Za-z/!?]", note)
+    page = Page(awkward[1])
+    assert page.count("img") == 0
+    assert any(CONDITION in text for text in page.texts["p"])
+
+
+def test_pages_hold_no_character_that_is_obeyed(tmp_path: Path) -> None:
+    systems = {"a\x1b[31m\u202e": BARE["systems"]["EASE"]}
+    write_report(reread(tmp_path, BARE | {"title": "b\x9b1A", "systems": systems}), tmp_path / "out")
+    for name, title in (("README.md", "# b\\x9b1A"), ("report.html", "<h1>b\\x9b1A</h1>")):
+        source = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert title in source
+        assert "a\\x1b[31m\\u202e" in source
+        assert all(line.isprintable() for line in source.split("\n"))
+    figure = (tmp_path / "out" / "overview.svg").read_text(encoding="utf-8")
+    assert "a\\x1b[31m\\u202e" in figure
+    assert all(line.isprintable() for line in figure.split("\n"))
+
+
+def test_asterisks_in_names_stay(tmp_path: Path) -> None:
+    systems = {"2**3 and 2**4": BARE["systems"]["EASE"]}
+    write_report(reread(tmp_path, BARE | {"systems": systems}), tmp_path / "out")
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert "2**3 and 2**4" in {row[0] for table in page.tables for row in table}
+
+
+def test_a_reason_of_several_lines_stays_in_its_cell(tmp_path: Path) -> None:
+    system = {"config": "system.yaml", "published_as": "DMF", "reason": "another\nloss\n"}
+    grid = GRID | {"tasks": {"book-music": GRID["tasks"]["book-music"]}, "systems": {"DMF": system}}
+    write_report(reread(tmp_path, grid), tmp_path / "out")
+    for table in markdown_tables((tmp_path / "out" / "README.md").read_text(encoding="utf-8")):
+        assert {len(row) for row in table} == {len(table[0])}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("<b>&\"'", "&lt;b&gt;&amp;&quot;&#x27;"),
+        ("**0.1234** ±0.0001", "<b>0.1234</b> ±0.0001"),
+        ("**a** and **b**", "**a** and **b**"),
+        ("**<.001**", "<b>&lt;.001</b>"),
+        ("one ** alone", "one ** alone"),
+        ("****", "****"),
+        ("", ""),
+    ],
+)
+def test_a_cell_is_text_with_bold(text: str, expected: str) -> None:
+    assert cell(text) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(alphabet="<>&\"'*a |\\`", max_size=30))
+def test_a_cell_is_well_formed_whatever_it_says(text: str) -> None:
+    page = Page(f"<table><tr><td>{cell(text)}</td></tr></table>")
+    assert {tag for tag, _ in page.seen} <= {"table", "tr", "td", "b"}
+    assert page.tables[0][0][0].replace("*", "") == text.replace("*", "")
+
+
+# Notes.
+
+
+def test_notes_stand_at_the_top_of_the_page(page: Page, source: str) -> None:
+    assert page.texts["h2"][:2] == ["What stands out", "How these figures were made"]
+    assert page.texts["li"][5:] == ["first entry", "second entry\n  on two lines", "2 < 3 & 4"]
+    assert page.texts["code"] == ["code <T>"]
+    assert page.texts["b"][:2] == ["two words", "entry"]
+    assert '<a href="https://example.org/a?b=1&amp;c=2">a page</a>' in source
+    assert "Last words." in page.texts["p"]
+    assert source.index("What stands out") < source.index("How these figures were made")
+
+
+def test_without_notes_nothing_stands_there(tmp_path: Path) -> None:
+    values = context(reread(tmp_path, BARE), [], ["a command"], " \n")
+    assert values["notes"] == ""
+    assert "overview.svg)\n\nRanks are drawn, not learned.\n\n## How" in render("page.md.j2", values)
+    assert Page(render("page.html.j2", values)).texts["h2"][0] == "How these figures were made"
+
+
+def test_what_a_grid_says_of_itself_is_read_as_its_notes_are(tmp_path: Path) -> None:
+    values = context(reread(tmp_path, BARE | {"about": "Through `Denoiser`.\n\nFurther.\n"}), [], ["a command"], "")
+    page = render("page.html.j2", values)
+    assert "<p>Through <code>Denoiser</code>.</p>\n<p>Further.</p>\n" in page
+    assert "Through `Denoiser`.\n\nFurther.\n" in render("page.md.j2", values)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\ntwo\n\nthree", "<p>one\ntwo</p>\n<p>three</p>"),
+        ("a **b\nc** d", "<p>a <b>b\nc</b> d</p>"),
+        ("`a < b` and `c`", "<p><code>a &lt; b</code> and <code>c</code></p>"),
+        ("[x](docs/a.md)", '<p><a href="docs/a.md">x</a></p>'),
+        ("[**x**](#y) & z", '<p><a href="#y"><b>x</b></a> &amp; z</p>'),
+        ("- a\n- b", "<ul><li>a</li><li>b</li></ul>"),
+        ("- a", "<ul><li>a</li></ul>"),
+        ("## Head", "<h2>Head</h2>"),
+        ("## Head\ntext", "<h2>Head</h2><p>text</p>"),
+        ("<script>1</script>", "<p>&lt;script&gt;1&lt;/script&gt;</p>"),
+        ('[x](" onclick="1)', "<p>[x](&quot; onclick=&quot;1)</p>"),
+        ("2 * 3 * 4, a_b_c", "<p>2 * 3 * 4, a_b_c</p>"),
+    ],
+)
+def test_notes_are_paragraphs_lists_bold_code_and_links(text: str, expected: str) -> None:
+    assert prose(text) == expected
+
+
+ACROSS = ["`**a` and `b**`", "a ** b\n\nc ** d", "- a ** b\n- c ** d", "## a ** b\nc ** d", "`[a`](b)", "[a\n\nb](c)"]
+
+
+@pytest.mark.parametrize("text", ACROSS)
+def test_bold_and_links_end_where_their_block_ends(text: str) -> None:
+    found = {tag for tag, _ in Page(prose(text)).seen}  # takes the page apart, and refuses what is wrongly nested
+    assert found
+    assert not found & {"b", "a"}, "nothing here is bold or a link"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    text=st.one_of(st.text(alphabet="<>&\"' \n#-ab`", max_size=40), st.text(alphabet="<>&\"' []()#-ab", max_size=40))
+)
+def test_notes_are_well_formed_whatever_they_say(text: str) -> None:
+    found = {tag for tag, _ in Page(prose(text)).seen}
+    assert found <= {"p", "ul", "li", "b", "code", "a", "h2"}
+
+
+# Figures inside the page.
+
+
+def test_ids_of_a_figure_bear_its_name() -> None:
+    svg = (
+        '<svg><defs><path id="m1"/><clipPath id="p1"/></defs><g id="axes_1" clip-path="url(#p1)">'
+        '<use xlink:href="#m1" x="1"/><use href="#m1"/></g></svg>'
+    )
+    assert inline(svg, "A b_c") == (
+        '<svg><defs><path id="a-b-c-m1"/><clipPath id="a-b-c-p1"/></defs><g id="a-b-c-axes_1" clip-path="url(#a-b-c-p1)">'
+        '<use xlink:href="#a-b-c-m1" x="1"/><use href="#a-b-c-m1"/></g></svg>'
+    )
+
+
+def test_figures_in_the_page_are_those_of_the_files(made: list[Chapter], report: Path, source: str) -> None:
+    figures: dict[str, Any] = {k: v for c in made for section in c.sections for k, v in section.figures.items()}
+    for name, picture in figures.items():
+        assert (report / f"{name}.svg").read_text(encoding="utf-8") == picture.svg
+        assert inline(picture.svg, name) in source

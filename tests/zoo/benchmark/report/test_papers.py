@@ -1,0 +1,228 @@
+"""The published figures, which of them cannot be, and ours beside them."""
+
+import csv
+import dataclasses
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import zoo.benchmark.report.papers
+from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, full_only, in_memory, line_of
+from zoo.benchmark.grid import Row
+from zoo.benchmark.report import tables
+from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
+from zoo.benchmark.report.results import MEASURES, Line, Results, read_results
+from zoo.runtime.run_folder import METRIC_NAMES
+
+
+def of(paper: str, *tables: int) -> list[Published]:
+    return [row for row in all_published() if row.paper == paper and row.table in tables]
+
+
+def test_every_cell_of_the_file_is_in_one_row() -> None:
+    with Path(zoo.benchmark.report.papers.__file__).with_name("papers.csv").open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert sum(len(row.figures) for row in all_published()) == len(lines) == 640
+    assert Counter((row.paper, row.table) for row in all_published()) == {
+        ("pricdr", 1): 60,
+        ("ppgencdr", 1): 14,
+        ("fedgcdr", 1): 21,
+        ("fedgcdr", 2): 21,
+        ("fedgcdr", 5): 14,
+    }
+    assert len(all_published()) == 130
+
+
+def test_a_direction_has_the_rows_of_every_paper() -> None:
+    rows = published("douban", "book", "music")
+    assert {row.paper for row in rows} == {"pricdr", "ppgencdr"}
+    [best] = [row for row in rows if row.method == "PriCDR-S"]
+    assert best == Published(
+        paper="pricdr",
+        table=1,
+        dataset="douban",
+        source="book",
+        target="music",
+        method="PriCDR-S",
+        figures={
+            "hit_rate@5": 0.3701,
+            "ndcg@5": 0.2582,
+            "mrr@5": 0.2212,
+            "hit_rate@10": 0.5097,
+            "ndcg@10": 0.3032,
+            "mrr@10": 0.2397,
+        },
+    )
+    assert published("douban", "music", "book") == []
+
+
+def test_every_paper_is_cited_with_its_year() -> None:
+    assert zoo.benchmark.report.papers.__doc__ is not None
+    for paper in {row.paper for row in all_published()}:
+        [cited] = re.findall(
+            rf"``{paper}``: [^;]*Cross-Domain Recommendation\*[^;]*;", zoo.benchmark.report.papers.__doc__
+        )
+        assert re.search(r"202[234]", cited)
+
+
+def test_pricdr_s_own_rows_hold_and_most_of_its_baselines_do_not() -> None:
+    own = [row for row in of("pricdr", 1) if row.method.startswith("PriCDR")]
+    baselines = [row for row in of("pricdr", 1) if not row.method.startswith("PriCDR")]
+    assert (len(own), len(baselines)) == (18, 42)
+    assert [row for row in own if row.inconsistencies] == []
+    assert sum(bool(row.inconsistencies) for row in baselines) == 32
+
+
+def test_a_third_of_fedgcdr_s_rows_cannot_be() -> None:
+    rows = of("fedgcdr", 1, 2)
+    wrong = Counter(row.method for row in rows if row.inconsistencies)
+    assert len(rows) == 42
+    assert wrong == {"EMCDR": 6, "FedGCDR-DP": 5, "FedGCDR": 3}
+
+
+def test_the_rows_that_stand_out_are_explained() -> None:
+    [dp] = [row for row in published("amazon-4", "3 domains", "books") if row.method == "FedGCDR-DP"]
+    assert dp.inconsistencies == ["NDCG@10 - NDCG@5 is .0316; with HR@10 - HR@5 of .1814 it must lie in [.0524, .0646]"]
+    for method in ("BPR", "NeuMF", "DMF", "CoNet"):
+        [row] = [r for r in published("amazon", "movie", "book") if (r.paper, r.method) == ("pricdr", method)]
+        assert any(sentence.startswith("MRR@5") and "with NDCG@5" in sentence for sentence in row.inconsistencies)
+        assert any(sentence.endswith("must not be lower") for sentence in row.inconsistencies) == (method == "DMF")
+
+
+# Ours beside the papers', and the arithmetic that both are held against.
+
+
+TASK = "book-music"
+DOUBAN = {"dataset": "douban", "source": "book", "target": "music"}
+
+
+# Arithmetic.
+
+
+def test_honest_runs_are_consistent(results: Results) -> None:
+    cold = tables.arithmetic_table(results, "cold")
+    assert cold.rows == []
+    assert cold.notes == ["Of ours all 26 runs are consistent in every ranking."]
+    warm = tables.arithmetic_table(results, TASK)
+    wrong = [paper for paper in published(**DOUBAN) if paper.inconsistencies]
+    assert len(warm.rows) == sum(len(paper.inconsistencies) for paper in wrong)
+    assert {row[0] for row in warm.rows} == {f"{p.method} ({p.paper} table {p.table})" for p in wrong}
+    assert warm.notes == [
+        "Of ours all 45 runs are consistent in every ranking. Of the papers' 21 rows on this task 11 are not."
+    ]
+
+
+@pytest.mark.parametrize(("key", "factor"), [("full/ndcg@10", 0.9), ("sampled/mrr@5", 1.2), ("full/hit_rate@5", 1.5)])
+def test_a_run_whose_figures_were_altered_is_named(own_runs: Path, key: str, factor: float) -> None:
+    line = line_of(read_results(own_runs), "cold", "PriCDR, JLT eps 8")
+    path = cell_folder(own_runs, line, 1) / "metrics.json"
+    report = json.loads(path.read_text())
+    report["metrics"][f"test/{key}"] *= factor
+    path.write_text(json.dumps(report))
+    table = tables.arithmetic_table(read_results(own_runs), "cold")
+    assert {row[0] for row in table.rows} == {f"PriCDR, JLT eps 8, seed 1, {key.split('/')[0]}"}
+    assert table.notes == ["Of ours not all 26 runs are consistent in every ranking."]
+    name, k = key.split("/")[1].split("@")
+    assert any(f"{METRIC_NAMES[name]}@{k}" in row[1] for row in table.rows)
+
+
+# Beside the papers.
+
+
+def ours(name: str, *figures: float, reason: str = "") -> Line:
+    """A row called as in the papers, with NDCG@10 among candidates of each seed."""
+    row = Row(TASK, f"our {name}", published_as=name, reason=reason)
+    return Line(row, tuple(a_run(i, sampled_ndcg_10=value) for i, value in enumerate(figures)))
+
+
+def beside(*lines: Line) -> dict[tuple[str, str], Versus]:
+    return {(v.paper.paper, v.paper.method): v for v in versus(in_memory(list(lines), where=DOUBAN), TASK)}
+
+
+@pytest.mark.parametrize(
+    ("figures", "status"),
+    [
+        ((0.2643,), "reproduced"),
+        ((0.2643 * 1.0499,), "reproduced"),
+        ((0.2643 * 0.9501,), "reproduced"),
+        ((0.2643 * 1.0501,), "above"),
+        ((0.2643 * 0.9499,), "below"),
+        ((0.30, 0.32, 0.34), "above"),  # standard error .0115: off by .0557 of .0231 allowed
+        ((0.28, 0.31, 0.34), "above"),  # .0173: off by .0457 of .0346
+        ((0.26, 0.30, 0.34), "reproduced"),  # .0231: off by .0357 of .0462
+        ((0.18, 0.22, 0.26), "reproduced"),  # .0231: off by .0443 of .0462
+        ((0.18, 0.26, 0.18, 0.26), "reproduced"),  # .0231: off by .0443 of .0462
+        ((0.18, 0.26, 0.18, 0.26, 0.22), "below"),  # .0179: off by .0443 of .0358
+        ((0.21, 0.22, 0.23), "below"),  # .0058: off by .0443 of .0115
+        ((0.2643, 0.2643), "reproduced"),
+        ((0.9, 0.9), "above"),
+        ((0.0, 0.0), "below"),
+    ],
+)
+def test_a_consistent_row_of_a_paper_is_a_target(figures: tuple[float, ...], status: Status) -> None:
+    [found] = beside(ours("PriCDR-J", *figures, reason="ours differs")).values()
+    assert (found.paper.paper, found.paper.figures["ndcg@10"]) == ("pricdr", 0.2643)
+    assert (found.status, found.reason) == (status, "ours differs")
+
+
+def test_an_inconsistent_row_of_a_paper_is_none_whatever_ours_is() -> None:
+    for value, beside_it in ((0.1367, "reproduced"), (0.05, "below"), (0.4, "above")):
+        found = beside(ours("DMF", value, reason="another loss"))
+        assert found.keys() == {("pricdr", "DMF"), ("ppgencdr", "DMF")}
+        assert {v.status for v in found.values()} == {"paper inconsistent"}
+        growth = "NDCG@10 - NDCG@5 is .0364; with HR@10 - HR@5 of .1768 it must lie in [.0511, .0630]"
+        fall = "MRR@10 is .1014; with MRR@5 of .1029 it must not be lower"
+        for paper, said in (("pricdr", growth), ("ppgencdr", fall)):
+            expected = f"in the paper {said}; beside it ours is {beside_it}"
+            assert found[paper, "DMF"].reason == f"{expected}; another loss"
+            assert beside(ours("DMF", value))[paper, "DMF"].reason == expected
+
+
+def test_every_row_of_the_papers_has_the_status_of_its_arithmetic() -> None:
+    papers = published(**DOUBAN)
+    found = beside(*(ours(method, 0.25) for method in sorted({paper.method for paper in papers})))
+    assert len(found) == len(papers)
+    for paper in papers:
+        status = found[paper.paper, paper.method].status
+        assert (status == "paper inconsistent") == bool(paper.inconsistencies)
+        if not paper.inconsistencies:
+            near = abs(paper.figures["ndcg@10"] - 0.25) <= 0.05 * paper.figures["ndcg@10"]
+            assert status == ("reproduced" if near else "above" if paper.figures["ndcg@10"] < 0.25 else "below")
+
+
+def test_rows_that_no_paper_has_are_left_out(results: Results) -> None:
+    assert beside(ours("", 0.2), ours("SSCDR", 0.2)) == {}
+    assert versus(in_memory([ours("DMF", 0.2)], where=None), TASK) == []
+    assert versus(in_memory([ours("DMF", 0.2)], where=DOUBAN | {"target": "video"}), TASK) == []
+    assert [task for task in results.lines if versus(results, task)] == [TASK]
+    assert [(v.line.name, v.paper.paper) for v in versus(results, TASK)] == [
+        *(("DMF", "pricdr"), ("DMF", "ppgencdr")),
+        *((f"PriCDR, JLT eps {epsilon}", "pricdr") for epsilon in (1, 8, 64)),
+    ]
+
+
+def test_ours_stands_beside_the_paper_s(results: Results) -> None:
+    found = versus(results, TASK)
+    table = tables.versus_table(found)
+    for v, row in zip(found, table.rows, strict=True):
+        cells = dict(zip(table.columns, row, strict=True))
+        assert cells["paper's"] == f"{v.paper.method} ({v.paper.paper})"
+        assert (cells["status"], cells["reason"]) == (v.status, v.reason or "-")
+        for measure in MEASURES:
+            expected = f"{v.line.mean('sampled', measure):.4f} ({v.paper.figures[measure]:.4f})"
+            assert cells[tables.metric(measure)] == expected
+    assert table.rows[-1][-1] == "-", "no reason was given for the last"
+
+
+def test_a_figure_that_the_paper_lacks_is_a_dash() -> None:
+    [paper] = [p for p in published(**DOUBAN) if p.method == "PriCDR-J"]
+    lacking = dataclasses.replace(paper, figures={"ndcg@10": 0.2643})
+    [row] = tables.versus_table([Versus(ours("PriCDR-J", 0.2), lacking, "below", "")]).rows
+    assert row[2:8] == ["0.1000 (-)"] * 4 + ["0.2000 (0.2643)", "0.1000 (-)"]
+
+
+def test_runs_without_candidates_do_not_stand_beside_the_papers(tmp_path: Path) -> None:
+    assert versus(full_only(tmp_path), TASK) == []

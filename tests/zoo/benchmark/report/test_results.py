@@ -1,0 +1,390 @@
+"""What is read from the folder of a benchmark, and what is refused."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.pld import PLDAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.zoo.benchmark.report.fabricate import (
+    GRID,
+    SEEDS,
+    Record,
+    a_line,
+    a_run,
+    cell_folder,
+    fabricate,
+    line_of,
+    proved,
+    unproved,
+)
+from zoo.benchmark.cell import BENCHMARK, CELL
+from zoo.benchmark.grid import Row
+from zoo.benchmark.report.results import MEASURES, RANKINGS, GuaranteeKind, Line, Results, ResultsError, read_results
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.relation import Relation
+
+TASK = "book-music"
+FIRST = "book-music/pricdr/jlt-eps-1/seed-0"
+ONE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "epsilons": [1]}]}}
+
+
+def small(folder: Path, **changed: object) -> Path:
+    """A row with its noise control, three seeds each."""
+    return fabricate(folder, GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": ONE} | changed)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    value = json.loads(path.read_text(encoding="utf-8"))
+    change(value)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def found_in(results: Results) -> set[tuple[str, str, int]]:
+    return {(task, ln.name, run.seed) for task, lines in results.lines.items() for ln in lines for run in ln.runs}
+
+
+# Reading.
+
+
+def test_rows_stand_in_the_order_of_the_benchmark(results: Results) -> None:
+    assert [line.name for line in results.lines[TASK]] == [
+        *("Popularity", "EASE", "DMF", "PriCDR, Plaintext", "PriCDR, Noise (Plaintext)"),
+        *("PriCDR, JLT eps 1", "PriCDR, Noise (JLT eps 1)", "PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)"),
+        *("PriCDR, JLT eps 64", "PriCDR, Noise (JLT eps 64)", "PriCDR, Shuffled", "PriCDR, Nothing"),
+        *("Whole users, JLT eps 4", "Whole users, Noise (JLT eps 4)", "Whole users, smaller delta", "Searched, JLT"),
+    ]
+    assert [run.seed for run in line_of(results, TASK, "EASE").runs] == [0]
+    assert [run.seed for run in line_of(results, TASK, "DMF").runs] == SEEDS
+
+
+def test_cells_are_counted(results: Results) -> None:
+    unfinished = 2 * len(SEEDS) + 2  # one system on two tasks; of the controls, one seed on a task that nobody has run
+    assert results.finished == len(found_in(results)) == results.cells - unfinished == 71
+
+
+def test_a_row_and_a_task_without_finished_runs_are_left_out(results: Results) -> None:
+    assert results.lines.keys() == {TASK, "cold"}
+    assert "Unfinished" not in {line.name for line in results.lines[TASK]}
+    assert "empty" in results.benchmark["tasks"]
+
+
+def test_figures_are_those_of_the_files(results: Results, runs: Path) -> None:
+    line = line_of(results, TASK, "PriCDR, JLT eps 8")
+    for ranking in RANKINGS:
+        for measure in MEASURES:
+            kept = [
+                json.loads((cell_folder(runs, line, seed) / "metrics.json").read_text())["metrics"] for seed in SEEDS
+            ]
+            expected = [metrics[f"test/{ranking}/{measure}"] for metrics in kept]
+            assert [run.figure(ranking, measure) for run in line.runs] == expected
+            assert line.mean(ranking, measure) == pytest.approx(sum(expected) / 3)
+            spread = math.sqrt(sum((x - sum(expected) / 3) ** 2 for x in expected) / 2)
+            assert line.sd(ranking, measure) == pytest.approx(spread)
+
+
+def test_one_seed_has_no_spread_and_an_absent_figure_is_no_number(results: Results) -> None:
+    line = line_of(results, TASK, "EASE")
+    assert math.isnan(line.sd("full", "ndcg@10"))
+    assert math.isnan(line.runs[0].figure("full", "ndcg@3"))
+
+
+def test_cases_bear_their_seed(results: Results) -> None:
+    line = line_of(results, TASK, "DMF")
+    assert line.cases.height == 3 * 60
+    for run in line.runs:
+        own = line.cases.filter(seed=run.seed)
+        assert own.drop("seed").equals(pl.read_parquet(run.folder / "test_cases.parquet"))
+        assert own["full/ndcg@10"].cast(pl.Float64).mean() == pytest.approx(run.figure("full", "ndcg@10"), abs=1e-7)
+
+
+def test_a_search_is_known_by_its_trials(results: Results) -> None:
+    trials = {line.name: max(run.tuned for run in line.runs) for line in results.lines[TASK]}
+    assert {name for name, count in trials.items() if count} == {"Searched, JLT"}
+    assert trials["Searched, JLT"] == 7
+
+
+def test_rows_ranked_by_item_counts_are_known(results: Results) -> None:
+    counted = {(task, line.name) for task, lines in results.lines.items() for line in lines if line.counted}
+    assert counted == {("cold", "EASE")}
+
+
+def test_one_counted_run_is_enough() -> None:
+    line = a_line(proved(), proved())
+    assert not line.counted
+    line.runs[1].report["ranked_by_item_counts"] = 3
+    assert line.counted
+    assert line.average(lambda run: run.report["ranked_by_item_counts"]) == 1.5
+
+
+# What is missing or stale.
+
+
+def test_a_run_that_is_missing_is_left_out(own_runs: Path, results: Results) -> None:
+    (own_runs / FIRST / CELL).unlink()
+    now = read_results(own_runs)
+    assert found_in(results) - found_in(now) == {(TASK, "PriCDR, JLT eps 1", 0)}
+    assert (now.finished, now.cells) == (results.finished - 1, results.cells)
+
+
+def test_a_half_written_run_is_left_out(own_runs: Path, results: Results) -> None:
+    (own_runs / FIRST / CELL).rename(own_runs / FIRST / f".{CELL}.tmp")
+    (own_runs / FIRST / "metrics.json").write_text("{", encoding="utf-8")
+    assert found_in(results) - found_in(read_results(own_runs)) == {(TASK, "PriCDR, JLT eps 1", 0)}
+
+
+@pytest.mark.parametrize("key", ["arguments", "row", "seed", "configs", "search"])
+def test_a_run_of_other_settings_is_left_out(own_runs: Path, results: Results, key: str) -> None:
+    edit(own_runs / FIRST / CELL, lambda cell: cell["settings"].update({key: "other"}))
+    assert found_in(results) - found_in(read_results(own_runs)) == {(TASK, "PriCDR, JLT eps 1", 0)}
+
+
+def test_runs_of_an_earlier_version_of_the_benchmark_are_left_out(own_runs: Path, results: Results) -> None:
+    edit(own_runs / BENCHMARK, lambda kept: kept["cells"].update({FIRST: "0" * 64}))
+    assert found_in(results) - found_in(read_results(own_runs)) == {(TASK, "PriCDR, JLT eps 1", 0)}
+    edit(own_runs / BENCHMARK, lambda kept: kept["cells"].pop(FIRST))
+    assert found_in(results) - found_in(read_results(own_runs)) == {(TASK, "PriCDR, JLT eps 1", 0)}
+
+
+def test_a_config_that_was_changed_since_makes_all_its_runs_stale(tmp_path: Path) -> None:
+    root = small(tmp_path)
+    systems = ONE | {"DMF": {"config": "other.yaml", "seeds": [0]}}
+    (tmp_path / "other.yaml").write_text("model: DMF\n", encoding="utf-8")
+    grid = GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": systems}
+    assert read_results(fabricate(tmp_path, grid)).finished == 7
+    (tmp_path / "other.yaml").write_text("model: DMF\nseed: 3\n", encoding="utf-8")
+    fabricate(tmp_path, grid, lambda row, seed: None)  # keeps the benchmark anew and runs nothing
+    now = read_results(root)
+    assert (now.finished, now.cells) == (6, 7)
+    assert {line.row.system for line in now.lines[TASK]} == {"PriCDR"}
+
+
+def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> None:
+    assert read_results(small(tmp_path)).finished == 6
+    grid = GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": ONE, "seeds": [2, 1]}
+    fabricate(tmp_path, grid, lambda row, seed: None)
+    now = read_results(tmp_path / "runs")
+    assert [[run.seed for run in line.runs] for line in now.lines[TASK]] == [[2, 1], [2, 1]]
+
+
+# Refusals.
+
+
+def test_a_folder_without_a_benchmark_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(ResultsError, match=r"holds no benchmark\.json, so it is no folder of a benchmark\. Run"):
+            read_results(folder)
+
+
+def test_nothing_finished_is_refused_with_the_command(tmp_path: Path) -> None:
+    root = fabricate(tmp_path, facts=lambda row, seed: None)
+    with pytest.raises(
+        ResultsError, match=r"No cell of .* is finished\. Run: python -m zoo benchmark --config bench\.yaml"
+    ):
+        read_results(root)
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", '"text"', "{}", '{"tasks": {}}', "\x00"])
+def test_a_corrupt_benchmark_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / BENCHMARK).write_text(text, encoding="utf-8")
+    with pytest.raises(ResultsError, match=r"benchmark\.json or a run below it cannot be read \(\w+: .*give the bench"):
+        read_results(tmp_path)
+
+
+def test_a_benchmark_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / BENCHMARK).write_bytes(b"\xff\xfe{")
+    with pytest.raises(ResultsError, match=r"cannot be read \(UnicodeDecodeError: "):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize("name", [CELL, "metrics.json", "privacy.json"])
+@pytest.mark.parametrize("text", ["", '{"settings": ', "null,"])
+def test_a_corrupt_run_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    root = small(tmp_path)
+    (root / FIRST / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ResultsError, match=r"or a run below it cannot be read \(JSONDecodeError: "):
+        read_results(root)
+
+
+def test_a_record_of_somebody_elses_mechanism_is_not_called_proved(tmp_path: Path) -> None:
+    """As a method of another package leaves it, that made it without a publisher."""
+    root = small(tmp_path)
+    for path in root.rglob("privacy.json"):
+        path.write_text(json.dumps({"book": proved() | {"mechanism": "MyRows"}}), encoding="utf-8")
+    for line in (line for lines in read_results(root).lines.values() for line in lines):
+        assert line.standing == "conditional"
+        assert line.conditions == ("it is as claimed by 'MyRows', not audited here",)
+
+
+@pytest.mark.parametrize("change", [{"epsilon": -1.0}, {"guarantee": "sure"}, {"relation": None}])
+def test_a_record_that_cannot_be_read_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    root = small(tmp_path)
+    path = next(root.rglob("privacy.json"))
+    path.write_text(json.dumps({"book": proved() | change}), encoding="utf-8")
+    with pytest.raises(ResultsError, match=r"cannot be read \(RecordError: "):
+        read_results(root)
+
+
+@pytest.mark.parametrize("key", ["settings", "seconds", "versions"])
+def test_a_run_of_an_older_form_is_refused(tmp_path: Path, key: str) -> None:
+    root = small(tmp_path)
+    edit(root / FIRST / CELL, lambda cell: cell.pop(key))
+    with pytest.raises(ResultsError, match=rf"cannot be read \(KeyError: '{key}'\)\. If another version wrote it"):
+        read_results(root)
+
+
+def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = next(iter(read_results(small(tmp_path)).lines.values()))[0]
+
+    def broken(path: Path) -> pl.DataFrame:
+        raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
+
+    monkeypatch.setattr(pl, "read_parquet", broken)
+    with pytest.raises(
+        ResultsError, match=r"test_cases\.parquet cannot be read \(not a parquet file\)\. Remove its folder"
+    ):
+        _ = line.cases
+
+
+OLDER: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no tasks": lambda kept: kept.pop("tasks"),
+    "no rows": lambda kept: kept.pop("rows"),
+    "no cells": lambda kept: kept.pop("cells"),
+    "rows without seeds": lambda kept: [row.pop("seeds") for row in kept["rows"]],
+    "rows without a task": lambda kept: [row.pop("task") for row in kept["rows"]],
+    "tasks as a number": lambda kept: kept.update(tasks=3),
+    "cells as a list": lambda kept: kept.update(cells=list(kept["cells"])),
+    "rows as names": lambda kept: kept.update(rows=["PriCDR"]),
+}
+
+
+@pytest.mark.parametrize("form", OLDER)
+def test_a_benchmark_of_an_older_form_is_refused(tmp_path: Path, form: str) -> None:
+    root = small(tmp_path)
+    edit(root / BENCHMARK, OLDER[form])
+    with pytest.raises(ResultsError, match=r"cannot be read \(\w+Error: .*If another version wrote it"):
+        read_results(root)
+
+
+def test_what_a_newer_benchmark_says_of_its_rows_is_passed_over(tmp_path: Path) -> None:
+    root = small(tmp_path)
+    before = found_in(read_results(root))
+    edit(root / BENCHMARK, lambda kept: [row.update(colour="red") for row in kept["rows"]])
+    assert found_in(read_results(root)) == before
+
+
+# Guarantees.
+
+
+def test_a_row_states_what_all_its_releases_guarantee() -> None:
+    line = a_line(proved(1.0, 1e-6), proved(3.0, 1e-5), proved(2.0, 1e-7))
+    assert line.guarantee == GuaranteeKind("rating", "change_one_rating", 1e-5)
+    assert line.epsilon == 3.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    records=st.lists(
+        st.one_of(st.none(), st.tuples(st.floats(1e-3, 1e4), st.floats(1e-9, 0.5))), min_size=1, max_size=6
+    )
+)
+def test_the_guarantee_is_the_weakest_of_all(records: list[tuple[float, float] | None]) -> None:
+    line = a_line(*(unproved() if record is None else proved(*record) for record in records))
+    stated = [record for record in records if record is not None]
+    if len(stated) < len(records):
+        assert line.guarantee is None
+        assert line.epsilon is None
+    else:
+        assert line.guarantee == GuaranteeKind("rating", "change_one_rating", max(delta for _, delta in stated))
+        assert line.epsilon == max(epsilon for epsilon, _ in stated)
+
+
+def test_all_sources_of_a_run_count() -> None:
+    row = Row("music", "PriCDR", "JLT")
+    weak = Line(row, (a_run(records={"book": proved(1.0), "movie": proved(6.0)}),))
+    assert weak.epsilon == 6.0
+    none = Line(row, (a_run(records={"book": proved(1.0), "movie": unproved("seeded noise")}),))
+    assert none.guarantee is None
+    assert none.reasons == ["seeded noise"]
+    assert Line(row, (a_run(),)).guarantee is None
+
+
+def of_users(mu: float, delta: float = 1e-5) -> Record:
+    """The record of a Gaussian release that protects users."""
+    return proved(gauss_epsilon(delta, mu), delta, Relation.REPLACE_ONE_USER, mu=mu)
+
+
+def test_gaussian_releases_of_a_users_data_in_every_source_compose_exactly() -> None:
+    """Against another accountant. Added up, 15 of what FedGCDR's sources spend of an epsilon of 8 would be more than 20."""
+    mu = gauss_mu(8.0, 1e-5) / math.sqrt(15)
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records={f"s{i}": of_users(mu) for i in range(15)}),))
+    assert line.epsilon == pytest.approx(8.0, rel=1e-8)
+    assert line.guarantee == GuaranteeKind("user", "replace_one_user", 1e-5)
+    reference = PLDAccountant(value_discretization_interval=1e-3).compose(GaussianDpEvent(1 / mu), 15)
+    assert line.epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+    assert 15 * gauss_epsilon(1e-5, mu) > 20
+
+
+def test_gaussian_releases_of_different_noise_and_delta_compose_at_the_largest_delta() -> None:
+    records = {"book": of_users(0.3), "film": of_users(0.4, 1e-6)}
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records=records),))
+    assert line.epsilon == pytest.approx(gauss_epsilon(1e-5, 0.5), rel=1e-9)
+    assert line.guarantee == GuaranteeKind("user", "replace_one_user", 1e-5)
+    one = Line(Row("music", "FedGCDR", "vectors"), (a_run(records={"film": records["film"]}),))
+    assert (one.epsilon, one.guarantee) == (records["film"]["epsilon"], GuaranteeKind("user", "replace_one_user", 1e-6))
+
+
+def test_what_has_no_mu_is_added_to_what_has() -> None:
+    more = proved(1.5, 2e-5, Relation.REPLACE_ONE_USER)
+    records = {"book": of_users(0.3), "film": of_users(0.4), "music": more}
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records=records),))
+    assert line.epsilon == pytest.approx(gauss_epsilon(1e-5, 0.5) + 1.5, rel=1e-9)
+    assert line.guarantee == GuaranteeKind("user", "replace_one_user", pytest.approx(3e-5))
+
+
+def test_one_source_without_a_guarantee_leaves_none_to_all() -> None:
+    records = {f"s{i}": of_users(0.3) for i in range(14)} | {"open": unproved()}
+    line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records=records),))
+    assert (line.guarantee, line.epsilon, line.standing) == (None, None, "none")
+
+
+def test_releases_that_protect_different_things_are_refused() -> None:
+    line = a_line(proved(), proved(relation=Relation.REPLACE_ONE_USER), name="Odd")
+    with pytest.raises(ResultsError, match=r"The releases of Odd, JLT protect different things: .*'rating'.*'user'"):
+        _ = line.guarantee
+    same_unit = a_line(
+        proved(relation=Relation.ZERO_OUT_ONE_USER), proved(relation=Relation.REPLACE_ONE_USER), name="Odd"
+    )
+    with pytest.raises(ResultsError, match=r"protect different things: .*'replace_one_user'.*'zero_out_one_user'"):
+        _ = same_unit.epsilon
+
+
+def test_reasons_are_said_once() -> None:
+    line = a_line(unproved("b"), unproved("a"), unproved("b"), proved())
+    assert line.reasons == ["a", "b"]
+
+
+def test_a_guarantee_is_said_in_words() -> None:
+    assert str(GuaranteeKind("user", "replace_one_user", 1e-5)) == "one user (replace one user), delta 1e-05"
+    assert str(GuaranteeKind("rating", "change_one_rating", 0.0)) == "one rating (change one rating), delta 0"
+
+
+@settings(max_examples=60, deadline=None)
+@given(delta=st.floats(1e-12, 0.9))
+def test_a_delta_is_never_shown_lower(delta: float) -> None:
+    shown = float(str(GuaranteeKind("user", "replace_one_user", delta)).rsplit(" ", 1)[1])
+    assert delta * (1 - 1e-8) <= shown <= delta * 1.01
+
+
+def test_means_are_plain(results: Results) -> None:
+    line = line_of(results, TASK, "DMF")
+    assert line.mean("full", "mrr@5") == statistics.mean(run.figure("full", "mrr@5") for run in line.runs)
+    assert line.average(lambda run: run.seed) == 1

@@ -1,0 +1,369 @@
+"""Runs without a benchmark: which stand in one table, what they are called, what is refused, and a report on them."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from tests.zoo.benchmark.report.fabricate import Facts, cases_of, drawn_ranks, figures, proved, rng_of, unproved
+from zoo.benchmark.report.command import main
+from zoo.benchmark.report.gains import NOISE, control_of
+from zoo.benchmark.report.results import Line, Results, ResultsError
+from zoo.benchmark.report.run_folders import read_run_folders
+from zoo.benchmark.report.tables import settings_table
+from zoo.runtime.run_folder import flat
+
+DATA: dict[str, Any] = {
+    "class_path": "datamodules.Douban",
+    "init_args": {
+        "target": "music",
+        "sources": ["book"],
+        "batch_size": 128,
+        "seed": None,
+        "root": "/somewhere",
+        "evaluation": {
+            "num_candidates": 99,
+            "shared_candidates": True,
+            "weighted_candidates": False,
+            "ties": "expected",
+        },
+    },
+}
+SUMMARY = {"target": {"domain": "music"}, "split": "given"}
+JLT = {"class_path": "zoo.JLT", "init_args": {"epsilon": 8.0, "num_components": 8}}
+
+
+def facts_of(method: str, seed: int, users: int = 40) -> Facts:
+    """Ranks that follow the method and the seed, of users that the seed has held out items of."""
+    rng = rng_of(method, seed)
+    hardness = rng_of("hardness", seed).gamma(2.0, 8.0, users)
+    names = [f"u{seed}-{i:03}" for i in range(users)]
+    return Facts(drawn_ranks(rng, hardness), names, [i % 7 for i in range(users)], [True] * users)
+
+
+def a_run(
+    folder: Path,
+    method: str = "DMF",
+    seed: int = 0,
+    settings: dict[str, Any] | None = None,
+    data: dict[str, Any] | None = None,
+    publisher: Any = None,  # noqa: ANN401  plain settings
+    records: dict[str, Any] | None = None,
+    change: Callable[[pl.DataFrame], pl.DataFrame] = lambda cases: cases,
+    **report: object,
+) -> Path:
+    """The files of a run as `fit` leaves them, as far as a report reads them."""
+    folder.mkdir(parents=True)
+    cases = change(cases_of(facts_of(f"{method} {settings}", seed)))
+    cases.write_parquet(folder / "test_cases.parquet")
+    config = {
+        "seed_everything": seed,
+        "trainer": {"max_epochs": 5, "devices": seed + 1},
+        "model": {"class_path": f"zoo.{method}", "init_args": {"lr": 0.01, "dims": [8, 4]} | (settings or {})},
+        "data": DATA | {"init_args": DATA["init_args"] | (data or {})},
+        "publisher": publisher,
+    }
+    metrics = {f"test/{name}": cases[name].cast(pl.Float64).mean() for name in figures(cases)}
+    said = {
+        "method": method,
+        "seed": seed,
+        "train_seconds": 2.0,
+        "epochs": 5,
+        "parameters": 12,
+        "ranked_by_item_counts": 0,
+        "metrics": metrics,
+        "peak_memory": 300,
+        "release_bytes": dict.fromkeys(records or {}, 10),
+    }
+    (folder / "config.yaml").write_text(f"# cdr-zoo 0.3.0\n{yaml.safe_dump(config)}", encoding="utf-8")
+    for name, value in (("metrics.json", said | report), ("privacy.json", records or {}), ("data.json", SUMMARY)):
+        (folder / name).write_text(json.dumps(value), encoding="utf-8")
+    return folder
+
+
+def names(results: Results) -> list[list[str]]:
+    return [[line.name for line in lines] for lines in results.lines.values()]
+
+
+# Rows.
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / f"{method}-{seed}", method, seed) for method in ("DMF", "EASE") for seed in (0, 1)]
+    results = read_run_folders([*runs[::-1]])
+    assert names(results) == [["EASE", "DMF"]]
+    [lines] = results.lines.values()
+    assert [[run.seed for run in line.runs] for line in lines] == [[0, 1], [0, 1]]
+    assert results.seeds_of(lines[0]) == [0, 1]
+    assert (results.finished, results.cells, results.apart, results.baseline) == (4, 4, {}, "")
+    assert lines[0].runs[0].versions == {"cdr-zoo": "0.3.0"}
+
+
+def test_rows_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    runs = [
+        a_run(tmp_path / "a", settings={"lr": 0.01}),
+        a_run(tmp_path / "b", settings={"lr": 0.002, "dims": [4]}),
+        a_run(tmp_path / "c", "EASE"),
+    ]
+    assert names(read_run_folders(runs)) == [["DMF dims [8, 4], lr 0.01", "DMF dims [4], lr 0.002", "EASE"]]
+    wide = a_run(tmp_path / "d", settings={"a": 1, "b": 2, "c": 3, "lr": 5})
+    [[*dmf, ease]] = names(read_run_folders([*runs[:2], wide, runs[2]]))
+    assert [name.split("/")[-1] for name in dmf] == ["a]", "b]", "d]"], "more than a name can hold: the folder"
+    assert all(name.startswith("DMF [") for name in dmf)
+    assert ease == "EASE"
+
+
+def test_a_seed_that_is_run_twice_is_a_row_of_its_own(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "x" / name) for name in ("version_0", "version_1")]
+    assert names(read_run_folders(runs)) == [["DMF [x/version_0]", "DMF [x/version_1]"]]
+
+
+def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) -> None:
+    noise = {"class_path": "zoo.Noise", "init_args": {"of": JLT, "seed": 3}}
+    records = {"book": proved(8.0)}
+    runs = [
+        a_run(tmp_path / "a", "PriCDR", publisher=JLT, records=records),
+        a_run(tmp_path / "b", "PriCDR", publisher=noise, records={"book": unproved("control")}),
+        a_run(tmp_path / "c", "PriCDR", publisher="Plaintext", records={"book": unproved()}),
+        a_run(tmp_path / "d", "PriCDR", publisher={"class_path": "zoo.Nothing"}, records={"book": unproved("nothing")}),
+        a_run(tmp_path / "e", "UserKNN", records=records),
+        a_run(tmp_path / "f", "DMF", publisher=JLT),
+    ]
+    results = read_run_folders(runs)
+    [lines] = results.lines.values()
+    found = {line.name: line for line in lines}
+    assert list(found) == [
+        *("PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)", "PriCDR, Plaintext", "PriCDR, Nothing"),
+        *("UserKNN, JLT eps 8", "DMF"),
+    ]
+    assert [line.row.control for line in lines] == ["", "noise", "", "control", "", ""]
+    assert control_of(results, found["PriCDR, JLT eps 8"], NOISE) is found["PriCDR, Noise (JLT eps 8)"]
+    assert (found["PriCDR, JLT eps 8"].epsilon, found["DMF"].epsilon) == (8.0, None)
+    wider = {
+        "class_path": "zoo.Noise",
+        "init_args": {"of": {**JLT, "init_args": {**JLT["init_args"], "num_components": 9}}},
+    }
+    other = a_run(tmp_path / "g", "PriCDR", publisher=wider, records={"book": unproved("control")})
+    [lines] = read_run_folders([runs[0], other]).lines.values()
+    assert [line.name for line in lines] == ["PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)"]
+    assert control_of(read_run_folders([runs[0], other]), lines[0], NOISE) is None, "the noise of another release"
+
+
+# Tables.
+
+
+def other_items(cases: pl.DataFrame) -> pl.DataFrame:
+    return cases.with_columns(item_id=pl.col("item_id") + "x")
+
+
+APART: dict[str, tuple[dict[str, Any], str]] = {
+    "items": ({"change": other_items}, "other items are held out"),
+    "history": (
+        {"change": lambda cases: cases.with_columns(train_items=pl.col("train_items") + 1)},
+        "there are other ratings to train on",
+    ),
+    "candidates by settings": (
+        {"data": {"evaluation": DATA["init_args"]["evaluation"] | {"num_candidates": 50}}},
+        "held-out items are ranked among other candidates",
+    ),
+    "candidates by digest": (
+        {"tested": {"ratings": "r", "candidates": "d"}},
+        "held-out items are ranked among other candidates",
+    ),
+    "ratings by digest": ({"tested": {"ratings": "s", "candidates": "c"}}, "there are other ratings to train on"),
+    "ties": (
+        {"data": {"evaluation": DATA["init_args"]["evaluation"] | {"ties": "pessimistic"}}},
+        "ties are counted otherwise",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", APART)
+def test_runs_that_were_tested_on_something_else_stand_apart(tmp_path: Path, what: str) -> None:
+    changed, why = APART[what]
+    tested = {"ratings": "r", "candidates": "c"}
+    first = [a_run(tmp_path / "a", tested=tested), a_run(tmp_path / "b", "EASE", tested=tested)]
+    results = read_run_folders([*first, a_run(tmp_path / "c", "BPR", **({"tested": tested} | changed))])
+    assert names(results) == [["DMF", "EASE"], ["BPR"]]
+    [(task, sentence)] = results.apart.items()
+    assert task == list(results.lines)[1]
+    assert sentence == f"These runs do not stand in the table of music (Douban, split given): {why}."
+    titles = [entry["title"] for entry in results.benchmark["tasks"].values()]
+    short = {
+        "items": "other items held out",
+        "history": "other ratings",
+        "ratings by digest": "other ratings",
+        "ties": "other ties",
+    }
+    assert titles == [
+        "music (Douban, split given)",
+        f"music (Douban, split given), {short.get(what, 'other candidates')}",
+    ]
+
+
+def test_two_tables_that_differ_alike_are_named_by_a_run(tmp_path: Path) -> None:
+    ties = [{"data": {"evaluation": DATA["init_args"]["evaluation"] | {"ties": kind}}} for kind in ("a", "b")]
+    runs = [a_run(tmp_path / "a"), *(a_run(tmp_path / f"b{n}", "BPR", **changed) for n, changed in enumerate(ties))]
+    titles = [entry["title"] for entry in read_run_folders(runs).benchmark["tasks"].values()]
+    first = "music (Douban, split given)"
+    assert titles == [first, f"{first}, other ties", f"{first}, other ties, of {tmp_path.name}/b1"]
+
+
+def test_what_an_earlier_version_did_not_keep_separates_nothing(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "a", tested={"ratings": "r", "candidates": "c"}), a_run(tmp_path / "b", "EASE")]
+    assert names(read_run_folders(runs)) == [["DMF", "EASE"]]
+
+
+def test_what_changes_the_training_alone_separates_nothing(tmp_path: Path) -> None:
+    free = {"sources": None, "batch_size": 8, "root": "elsewhere", "seed": 0}
+    assert names(read_run_folders([a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE", data=free)])) == [
+        ["DMF", "EASE"]
+    ]
+
+
+def test_seeds_apart_stand_together_only_on_the_same_data(tmp_path: Path) -> None:
+    zero, one = a_run(tmp_path / "a", "DMF", 0), a_run(tmp_path / "b", "EASE", 1)
+    assert names(read_run_folders([zero, one])) == [["DMF", "EASE"]]
+    other = a_run(tmp_path / "c", "BPR", 2, data={"target": "movie"})
+    results = read_run_folders([zero, one, other])
+    assert names(results) == [["DMF", "EASE"], ["BPR"]]
+    [sentence] = results.apart.values()
+    assert sentence.endswith("no seed is common, and these settings of the data differ: target.")
+
+
+# What is refused.
+
+
+def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
+    good = a_run(tmp_path / "good")
+    with pytest.raises(
+        ResultsError, match=r"absent is no folder of a run that was tested: it holds no config\.yaml\. Give"
+    ):
+        read_run_folders([good, tmp_path / "absent"])
+    (trained := a_run(tmp_path / "trained", seed=1)).joinpath("metrics.json").unlink()
+    with pytest.raises(ResultsError, match=r"trained is no folder .* it holds no metrics\.json\."):
+        read_run_folders([trained])
+    left = read_run_folders([trained, good])
+    assert (names(left), left.finished) == ([["DMF"]], 1)
+    assert left.benchmark["about"] == f"Left out, as `fit` has not left a test there: {tmp_path.name}/trained."
+    checked = a_run(tmp_path / "checked")  # by `test`, which knows nothing of the training
+    (checked / "metrics.json").write_text(json.dumps({"method": "DMF", "metrics": {}}))
+    assert read_run_folders([checked, good]).benchmark["about"].endswith(f"{tmp_path.name}/checked.")
+    (tmp_path / "empty").mkdir()  # what a pattern such as runs/*/* finds beside runs
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "benchmark.json").write_text("{}")
+    left = read_run_folders([good, tmp_path / "empty", tmp_path / "benchmark"])
+    assert names(left) == [["DMF"]]
+    assert left.benchmark["about"].endswith(f"{tmp_path.name}/empty, {tmp_path.name}/benchmark.")
+    with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10: it held nothing out, or ranked nothing\."):
+        read_run_folders([a_run(tmp_path / "nothing", metrics={})])
+    (grid := a_run(tmp_path / "grid")).joinpath("benchmark.json").write_text("{}")
+    with pytest.raises(
+        ResultsError, match="grid is the folder of a benchmark, which has a report of its own: give it alone"
+    ):
+        read_run_folders([good, grid])
+    with pytest.raises(ResultsError, match=r"Named more than once: .*good\. Name each run once\."):
+        read_run_folders([good, tmp_path / "good" / ".." / "good"])
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.json", "privacy.json", "data.json", "test_cases.parquet"])
+def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
+    run = a_run(tmp_path / "run")
+    (run / file).write_text("[1", encoding="utf-8")
+    with pytest.raises(ResultsError, match=r"cannot be read \(.*\)\.") as refused:
+        read_run_folders([run])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:
+    results = read_run_folders([a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE")])
+    assert results.held_against("EASE").baseline == "EASE"
+    with pytest.raises(
+        ResultsError,
+        match=r"No finished row is called 'EASY', to hold the others against\. Did you mean EASE\? Rows: DMF; EASE\.$",
+    ):
+        results.held_against("EASY")
+    many = read_run_folders([a_run(tmp_path / f"{n}", f"M{n}") for n in range(10)])
+    with pytest.raises(ResultsError, match=r"against\. Rows: M0; M1; M2; M3; M4; M5; M6; M7; and 2 more\.$"):
+        many.held_against("EASE")
+
+
+# The report.
+
+
+def test_settings_that_differ_are_listed_and_shared_ones_are_not(tmp_path: Path) -> None:
+    jlt = JLT | {"init_args": {"epsilon": 8.0}}
+    runs = [
+        a_run(tmp_path / "a", settings={"lr": 0.5}, publisher=jlt),
+        a_run(
+            tmp_path / "b",
+            "EASE",
+            settings={"l2": None, "callbacks": [{"class_path": "x.Stop"}]},
+            publisher=jlt,
+            records={"book": proved(8.0)},
+        ),
+    ]
+    [lines] = read_run_folders(runs).lines.values()
+    table = settings_table(lines)
+    assert table is not None
+    assert table.rows == [
+        ["DMF", "lr 0.5"],
+        ["EASE, JLT eps 8", "callbacks Stop, l2 none, lr 0.01, publisher.epsilon 8"],
+    ]
+    assert settings_table(lines[:1]) is None
+    assert not any(key.startswith("publisher") for key in lines[0].runs[0].settings), "nobody published for it"
+    assert "trainer.devices" not in flat(lines[0].runs[0].settings)
+
+
+def test_a_report_on_runs_has_a_leaderboard_curves_settings_and_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, method, more in (
+        ("a", "DMF", {"settings": {"lr": 0.5}}),
+        ("b", "BPR", {}),
+        ("c", "EASE", {"change": other_items}),
+    ):
+        a_run(Path("runs") / name, method, **more)  # type: ignore[arg-type]
+        (Path("runs") / name / "metrics.csv").write_text("epoch,val/ndcg@10\n0,0.1\n1,0.2\n", encoding="utf-8")
+    main(["runs/a", "runs/b", "runs/c", "--out", "out", "--baseline", "BPR"])
+    said = capsys.readouterr().out
+    assert "These runs do not stand in the table of music (Douban, split given): other items are held out." in said
+    page = Path("out/README.md").read_text(encoding="utf-8")
+    assert page.startswith("# 3 runs compared\n\n- Compared: 3 rows on 2 tasks; 3 of 3 runs finished")
+    assert "Against BPR, paired over users: " in page
+    assert "\npython -m zoo report runs/a runs/b runs/c --baseline BPR --out out\n" in page
+    assert "\nMade with cdr-zoo 0.3.0.\n" in page
+    assert "\nThese runs do not stand in the table of" in page
+    for words in (
+        "### Learning curves",
+        "### Any two rows",
+        "less BPR",
+        "learning.svg)",
+        "### Settings",
+        "| Recall@10 |",
+    ):
+        assert words in page, words
+    with Path("out/results.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["system"], row["method"]) for row in rows] == [("DMF", "DMF"), ("BPR", "BPR"), ("EASE", "EASE")]
+    with Path("out/gains.csv").open(encoding="utf-8", newline="") as file:
+        assert {(row["row"], row["against"]) for row in csv.DictReader(file)} == {("DMF", "BPR")}
+
+
+def test_a_run_that_fit_has_left_is_reported(finished: Path, tmp_path: Path) -> None:
+    main([str(finished), "--out", str(tmp_path / "out")])
+    page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert page.startswith("# One run\n")
+    [lines] = read_run_folders([finished]).lines.values()
+    [line] = lines
+    assert isinstance(line, Line)
+    assert line.name.startswith("PriCDR, ")
+    assert line.mean("full", "coverage@10") > 0
+    assert line.runs[0].report["tested"].keys() == {"ratings", "candidates"}
+    assert str(finished) not in page, "no folder of this machine"

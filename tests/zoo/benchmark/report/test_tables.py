@@ -1,0 +1,343 @@
+"""The tables: who may stand beside whom, what is bold, that no epsilon is shown lower than it is, and who is in a slice."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.zoo.benchmark.report.fabricate import (
+    SEEDS,
+    Record,
+    a_line,
+    a_run,
+    cases_of,
+    facts_of,
+    full_only,
+    line_of,
+    proved,
+    unproved,
+)
+from zoo.benchmark.grid import Row
+from zoo.benchmark.report import tables
+from zoo.benchmark.report.gains import NOISE, NOTHING, Gain
+from zoo.benchmark.report.leaderboard import leaderboards
+from zoo.benchmark.report.results import BASELINE as EASE
+from zoo.benchmark.report.results import RANKINGS, Line, Results
+from zoo.benchmark.report.significance import Comparison
+from zoo.benchmark.report.tables import EDGES, Table, item_slices, overlap_slices, sliced
+
+TASK = "book-music"
+
+
+def named(table: Table) -> dict[str, dict[str, str]]:
+    """Rows by name, cells by column."""
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    return {row[0].removesuffix(" †"): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+
+
+def number(cell: str) -> float:
+    return float(cell.split(" ")[0].strip("*"))
+
+
+def with_records(line: Line, name: str, records: list[Record]) -> Line:
+    """The runs of a row under another name and with other releases."""
+    made = tuple(
+        dataclasses.replace(run, records={"book": record}) for run, record in zip(line.runs, records, strict=False)
+    )
+    return Line(dataclasses.replace(line.row, system=name, release="R"), made)
+
+
+CONDITIONAL = {"guarantee": "conditional", "conditions": ["no rating decides who is there", "the mean is public"]}
+
+
+def test_a_condition_stands_below_every_table_with_its_epsilon(results: Results) -> None:
+    line = next(line for line in results.lines[TASK] if line.epsilon is not None)
+    under = with_records(line, "S", [proved() | CONDITIONAL] * 3)
+    more = with_records(line, "T", [proved() | CONDITIONAL, *[proved() | CONDITIONAL | {"conditions": ["else"]}] * 2])
+    assert (line.standing, under.standing) == ("proved", "conditional")
+    assert more.conditions == (*under.conditions, "else")
+    only = (
+        "it is the epsilon of the source's own file only if no rating decides who is there; and if the mean is public"
+    )
+    for lines, notes in (
+        ([line, under], [f"‡ conditional: {only}."]),
+        ([line, under, more], [f"‡ conditional (S, R): {only}.", f"‡ conditional (T, R): {only}; and if else."]),
+    ):
+        shown = dataclasses.replace(results, lines={TASK: lines})
+        figures, said = leaderboards(shown, TASK, "sampled")[0], tables.guarantee_table(lines)
+        assert [note for note in figures.notes if note.startswith("‡")] == said.notes == notes
+        epsilons = {row[0]: row[2] for row in figures.rows}
+        assert [epsilons[other.name].endswith(" ‡") for other in lines] == [other is not line for other in lines]
+        assert named(said)["S, R"]["guarantee"].endswith(": conditional ‡")
+        assert named(said)[line.name]["guarantee"].endswith(": proved")
+
+
+# What releases guarantee.
+
+
+def test_what_releases_guarantee_is_said_of_every_row(results: Results) -> None:
+    table = tables.guarantee_table(results.lines[TASK])
+    said = {name: cells["guarantee"] for name, cells in named(table).items()}
+    assert list(said) == [line.name for line in results.lines[TASK]]
+    assert said["EASE"] == "no release"
+    assert said["PriCDR, Plaintext"] == "none (the ratings are handed over as they are)"
+    assert said["PriCDR, Noise (JLT eps 8)"] == "none (control: the ratings were redrawn at random)"
+    assert said["PriCDR, JLT eps 8"] == "one rating (change one rating), delta 1e-05, epsilon 8.00: proved"
+    assert said["Whole users, smaller delta"] == "one user (replace one user), delta 1e-06, epsilon 5.00: proved"
+    for line in results.lines[TASK]:
+        assert ("epsilon" in said[line.name]) == (line.guarantee is not None)
+
+
+# Differences.
+
+
+@pytest.mark.parametrize("ranking", RANKINGS)
+@pytest.mark.parametrize("task", [TASK, "cold"])
+def test_the_table_of_gains_has_every_difference_once(
+    results: Results, found: list[Gain], ranking: str, task: str
+) -> None:
+    own = [g for g in found if (g.task, g.ranking, g.measure) == (task, ranking, "ndcg@10")]
+    table = tables.gain_table(results.lines[task], own, ranking, "ndcg@10")
+    assert table.title == f"NDCG@10, {RANKINGS[ranking]}"
+    order = [line.name for line in results.lines[task] if any(g.line is line for g in own)]
+    assert [row[0] for row in table.rows] == order
+    assert not [name for name in order if "Noise" in name]
+    gain_of = {(g.line.name, g.against): g for g in own}
+    assert len(gain_of) == len(own)
+    for row in table.rows:
+        for i, against in enumerate((NOISE, EASE, NOTHING)):
+            difference, users, seeds = row[1 + 3 * i : 4 + 3 * i]
+            gain = gain_of.get((row[0], against))
+            if gain is None:
+                assert (difference, users, seeds) == ("-", "-", "-")
+                continue
+            low, high = gain.users.low, gain.users.high
+            assert difference == f"{gain.users.difference:+.4f} [{low:+.4f}, {high:+.4f}]".replace("-0.0000", "+0.0000")
+            assert shown_p(users) == pytest.approx(max(gain.users_holm, 0.001), abs=5.1e-4)
+            assert ("**" in users) == (gain.users_holm < 0.05)
+            assert (seeds == "-") == (gain.seeds_holm is None)
+            if gain.seeds_holm is not None:
+                assert shown_p(seeds) == pytest.approx(max(gain.seeds_holm, 0.001), abs=5.1e-4)
+                assert ("**" in seeds) == (gain.seeds_holm < 0.05)
+
+
+def shown_p(cell: str) -> float:
+    return float(cell.strip("*").removeprefix("<"))
+
+
+def test_rows_of_other_figures_are_left_out(results: Results, found: list[Gain]) -> None:
+    assert tables.gain_table(results.lines[TASK], [], "full", "ndcg@10").rows == []
+    hits = [g for g in found if (g.task, g.measure) == (TASK, "hit_rate@10")]
+    assert tables.gain_table(results.lines[TASK], hits, "full", "ndcg@10").rows == []
+    assert tables.gain_table(results.lines[TASK], hits, "full", "hit_rate@10").title == "HR@10, all items"
+
+
+def gain_of(name: str, epsilon: float | None, difference: float, against: str = NOISE) -> Gain:
+    records = [proved(epsilon)] if epsilon else [unproved()]
+    users = Comparison(difference, difference - 0.01, difference + 0.01, 0.02, 60, 30)
+    return Gain("music", a_line(*records, name=name), against, "full", "ndcg@10", users, None, 0.04)
+
+
+def test_at_each_epsilon_the_row_that_gains_most_over_noise_is_told() -> None:
+    found = [
+        *(gain_of("A", 8.0, 0.02), gain_of("B", 8.0, 0.03), gain_of("C", 8.0, 0.09, against=EASE)),
+        *(gain_of("A", 16.0, -0.01), gain_of("A", None, 0.05), gain_of("B", None, 0.04)),
+    ]
+    table = tables.leader_table(found, "full", "ndcg@10")
+    assert table is not None
+    assert table.title == "What gains most, NDCG@10, all items"
+    kind = "one rating (change one rating), delta 1e-05"
+    assert table.rows == [
+        ["B, JLT", kind, "8.00", "+0.0300 [+0.0200, +0.0400]", "**.040**", "-", "2"],
+        ["A, JLT", kind, "16.0", "-0.0100 [-0.0200, +0.0000]", "**.040**", "-", "1"],
+        ["A, JLT", "none", "-", "+0.0500 [+0.0400, +0.0600]", "**.040**", "-", "2"],
+    ]
+    assert tables.leader_table(found[2:5], "full", "ndcg@10") is None, "nobody competes"
+    assert tables.leader_table(found, "sampled", "ndcg@10") is None
+
+
+# What a search chose.
+
+
+def test_what_a_search_chose_is_told_for_every_run_that_searched(results: Results) -> None:
+    line = line_of(results, TASK, "DMF")
+    tried = [{"settings": {}, "val/ndcg@10": value} for value in (0.125, 0.25)]
+    first = dataclasses.replace(
+        line.runs[0], search={"chosen": {"model.lr": 0.0012345, "model.dims": [8, 4]}, "trials": tried}
+    )
+    table = tables.search_table([Line(line.row, (first, *line.runs[1:])), line])
+    assert table is not None
+    assert table.rows == [["DMF", "model.lr 0.00123, model.dims [8, 4]", "0", "2", "0.2500"]]
+    assert tables.search_table([line]) is None
+
+
+# Slices.
+
+
+def test_slices_of_training_items_part_the_cases(results: Results) -> None:
+    [table] = tables.slice_tables(results.lines[TASK])
+    assert table.title == "Training items of the user: NDCG@10, 1 + 99 candidates"
+    assert len(table.columns) == 7
+    assert [row[0] for row in table.rows] == [line.name for line in results.lines[TASK]]
+    for row in table.rows:
+        assert sum(int(cell.split("(")[1].rstrip(")")) for cell in row[1:]) == 60
+
+
+def test_overlap_is_told_only_where_both_kinds_of_users_exist(results: Results) -> None:
+    [table] = tables.slice_tables(results.lines["cold"])  # and nobody there has a training item
+    assert table.title == "Overlap: NDCG@10, 1 + 99 candidates"
+    assert table.columns == ["row", "in the release", "not in the release"]
+    linked = [line.name for line in results.lines["cold"] if line.row.release not in ("", "Nothing")]
+    assert [row[0] for row in table.rows] == linked
+    for row in table.rows:
+        assert sum(int(cell.split("(")[1].rstrip(")")) for cell in row[1:]) in (60, 61), "per seed, rounded"
+
+
+def test_slices_are_of_all_items_where_there_are_no_candidates(tmp_path: Path) -> None:
+    [table] = tables.slice_tables(full_only(tmp_path).lines["cold"])
+    assert table.title == "Overlap: NDCG@10, all items"
+
+
+def test_a_slice_without_a_case_is_a_dash(results: Results) -> None:
+    warm, cold = line_of(results, TASK, "DMF"), line_of(results, "cold", "EASE")
+    [table] = tables.slice_tables([warm, cold])
+    rows = named(table)
+    assert [rows["EASE"][column] for column in table.columns[2:]] == ["- (0)"] * 5
+    assert rows["EASE"]["no training item"].endswith("(60)")
+
+
+# Cost.
+
+
+def test_cost_is_a_mean_over_seeds(results: Results) -> None:
+    table = tables.cost_table(results.lines[TASK])
+    assert table.columns == [
+        *(
+            "row",
+            "seconds of training",
+            "seconds in all",
+            "epochs",
+            "parameters",
+            "peak MiB",
+            "bytes released",
+            "trials",
+        )
+    ]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert list(rows) == [line.name for line in results.lines[TASK]]
+    assert rows["EASE"] == ["2.0", "10.0", "3", "1,234", "400", "0", "-"]
+    assert rows["DMF"] == ["3.0", "10.0", "4", "1,234", "401", "0", "-"]
+    assert rows["PriCDR, Plaintext"] == ["3.0", "10.0", "4", "1,234", "401", "1,000", "-"]
+    assert rows["Searched, JLT"] == ["2.0", "110.0", "3", "1,234", "400", "1,000", "7"]
+
+
+def test_bytes_of_all_sources_are_released() -> None:
+    more: dict[str, Any] = {"train_seconds": 0.25, "epochs": 1, "parameters": 10**6, "peak_memory": 2048}
+    run = a_run(records={"book": proved(), "movie": proved()})
+    run.report.update(more, release_bytes={"book": 1500, "movie": 2500})
+    [row] = tables.cost_table([Line(Row("music", "S", "R"), (run,))]).rows
+    assert row == ["S, R", "0.2", "1.0", "1", "1,000,000", "2,048", "4,000", "-"]
+
+
+# Shapes.
+
+
+def test_tables_are_rectangular(results: Results, found: list[Gain]) -> None:
+    for task, lines in results.lines.items():
+        made = [table for ranking in RANKINGS for table in leaderboards(results, task, ranking)]
+        own = [gain for gain in found if gain.task == task]
+        made += [tables.gain_table(lines, own, "full", "ndcg@10"), tables.guarantee_table(lines)]
+        made += [*tables.slice_tables(lines), tables.arithmetic_table(results, task), tables.cost_table(lines)]
+        for table in made:
+            assert {len(row) for row in table.rows} <= {len(table.columns)}
+            assert all(isinstance(cell, str) and cell for row in table.rows for cell in row)
+
+
+# Slices part the cases: each is in one of them, and their means make up the whole.
+
+
+BOTH = {"items": item_slices(), "overlap": overlap_slices()}
+FIGURE = "full/ndcg@10"
+
+
+def every_line(results: Results) -> list[Line]:
+    return [line for lines in results.lines.values() for line in lines]
+
+
+@settings(max_examples=60, deadline=None)
+@given(items=st.lists(st.integers(0, 200), max_size=30), linked=st.booleans())
+def test_every_case_is_in_exactly_one_slice_of_each_kind(items: list[int], linked: bool) -> None:
+    cases = pl.DataFrame(
+        {"train_items": items, "linked": [linked] * len(items)}, {"train_items": pl.Int64, "linked": pl.Boolean}
+    )
+    for slices in BOTH.values():
+        inside = cases.select(pl.sum_horizontal(where.cast(pl.Int64) for where in slices.values()).alias("in"))
+        assert inside["in"].to_list() == [1] * len(items)
+
+
+@pytest.mark.parametrize(
+    ("items", "name"),
+    [
+        *((0, "no training item"), (1, "1 to 5"), (5, "1 to 5"), (6, "6 to 10"), (10, "6 to 10")),
+        *((11, "11 to 20"), (20, "11 to 20"), (21, "21 to 50"), (50, "21 to 50")),
+        *((51, "more than 50"), (10**6, "more than 50")),
+    ],
+)
+def test_a_slice_is_named_by_what_is_in_it(items: int, name: str) -> None:
+    cases = pl.DataFrame({"train_items": [items]})
+    found = [key for key, where in item_slices().items() if cases.select(where)["train_items"][0]]
+    assert found == [name]
+
+
+def test_every_edge_begins_a_slice() -> None:
+    assert len(item_slices()) == len(EDGES) + 1
+
+
+def test_cases_of_the_release_are_told_apart() -> None:
+    cases = pl.DataFrame({"linked": [True, False, True]})
+    assert [len(cases.filter(where)) for where in overlap_slices().values()] == [2, 1]
+    assert [*overlap_slices()] == ["in the release", "not in the release"]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_counts_add_up_and_means_make_up_the_whole(results: Results, kind: str) -> None:
+    for line in every_line(results):
+        found = sliced(line, BOTH[kind], FIGURE)
+        counts = [count for _, count in found]
+        assert sum(counts) == pytest.approx(len(line.cases) / len(line.runs))
+        whole = sum(mean * count for mean, count in found if mean is not None) / sum(counts)
+        assert whole == pytest.approx(line.mean("full", "ndcg@10"), abs=1e-6)
+        assert all((mean is None) == (count == 0) for mean, count in found)
+
+
+def test_a_slice_is_a_mean_over_the_cases_of_every_seed(results: Results) -> None:
+    line = line_of(results, "book-music", "DMF")
+    facts = [facts_of(Row("book-music", "DMF"), seed) for seed in SEEDS]
+    cases = [cases_of(made) for made in facts if made is not None]
+    for name, (mean, count) in zip(item_slices(), sliced(line, item_slices(), FIGURE), strict=True):
+        values = [
+            value
+            for frame in cases
+            for items, value in zip(frame["train_items"].to_list(), frame[FIGURE].to_list(), strict=True)
+            if frame_slice(items) == name
+        ]
+        assert len(cases) * count == len(values)
+        assert mean == (pytest.approx(sum(values) / len(values)) if values else None)
+
+
+def frame_slice(items: int) -> str:
+    """Which slice a number of training items is in, written out."""
+    names = {0: "no training item", 5: "1 to 5", 10: "6 to 10", 20: "11 to 20", 50: "21 to 50"}
+    return next((name for edge, name in names.items() if items <= edge), "more than 50")
+
+
+def test_a_slice_without_a_case_has_no_mean(results: Results) -> None:
+    line = line_of(results, "cold", "PriCDR, Nothing")
+    cold, *rest = sliced(line, item_slices(), FIGURE)
+    assert cold == (pytest.approx(line.mean("full", "ndcg@10"), abs=1e-6), 60)
+    assert rest == [(None, 0)] * 5
+    assert sliced(line, {"nobody": pl.lit(False)}, FIGURE) == [(None, 0)]

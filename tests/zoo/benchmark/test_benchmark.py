@@ -1,0 +1,183 @@
+"""A whole benchmark whose cells end in every way: what it leaves, what it says, and what is run again."""
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.zoo.benchmark.processes import POPULARITY, run, times, unruly_methods
+from zoo.benchmark import command
+from zoo.benchmark.cell import CELL, cells_of, digest_of
+from zoo.benchmark.grid_file import read_benchmark
+
+pytestmark = pytest.mark.usefixtures("cell_server")
+
+ABSENT = {"data": "Files", "data.name": "absent", "data.target": "a", "data.root": "nowhere"}
+SYSTEMS = {
+    "Popularity": POPULARITY,
+    "Absent": POPULARITY | {"settings": ABSENT, "seeds": [0]},
+    "Lethal": POPULARITY | {"settings": {"model": "unruly.Lethal"}, "seeds": [0]},
+    "Last": POPULARITY | {"seeds": [0]},
+}
+
+Write = Callable[..., Path]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A benchmark whose cells ended in every way."""
+
+    place: Path
+    config: Path
+    code: int | str | None
+    said: str
+
+    @property
+    def runs(self) -> Path:
+        return self.place / "runs" / "benchmarks" / "bench"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, furnish: Write) -> Ran:
+    place = tmp_path_factory.mktemp("whole")
+    config = furnish(place, seeds=[0, 1], systems=SYSTEMS)
+    with pytest.MonkeyPatch.context() as patch, unruly_methods(place, patch):
+        for name, value in (("PL_GLOBAL_SEED", "0"), ("COLUMNS", "300")):
+            patch.setenv(name, value)
+        patch.chdir(place)
+        with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit) as ended:
+            run("--config", "bench.yaml")
+    return Ran(place, config, ended.value.code, said.getvalue())
+
+
+@pytest.fixture
+def ran(whole: Ran, place: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """The same in the place where it was run."""
+    monkeypatch.chdir(whole.place)
+    return whole
+
+
+@pytest.fixture
+def copy(ran: Ran, tmp_path: Path) -> Path:
+    """Its runs, for a test to change."""
+    shutil.copytree(ran.runs, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_every_cell_that_can_end_ends_finished(ran: Ran) -> None:
+    cells = cells_of(read_benchmark(ran.config), ran.runs)
+    finished = {cell.name for cell in cells if cell.finished() is not None}
+    assert finished == {f"music/{name}" for name in ("popularity/seed-0", "popularity/seed-1", "last/seed-0")}
+    for name in finished:
+        assert json.loads((ran.runs / name / "metrics.json").read_text())["metrics"]["test/full/ndcg@10"] >= 0
+        assert (ran.runs / name / "test_cases.parquet").is_file()
+    assert not list(ran.runs.rglob("*.ckpt"))
+    assert not list(ran.runs.rglob("*.tmp"))
+    assert "3 of 5 cells are finished" in ran.said
+
+
+def test_cells_are_whole_runs_of_their_own_seeds(ran: Ran) -> None:
+    seeds = [json.loads((ran.runs / f"music/popularity/seed-{n}" / "metrics.json").read_text())["seed"] for n in (0, 1)]
+    assert seeds == [0, 1]
+
+
+def test_what_was_run_is_kept_for_the_report(ran: Ran) -> None:
+    kept = json.loads((ran.runs / command.BENCHMARK).read_text())
+    benchmark = read_benchmark(ran.config)
+    assert {key: kept[key] for key in benchmark.plain()} == benchmark.plain()
+    cells = {cell.name: cell for cell in cells_of(benchmark, ran.runs)}
+    assert kept["cells"].keys() == cells.keys()
+    for name in ("music/popularity/seed-0", "music/popularity/seed-1"):
+        settings = json.loads((ran.runs / name / CELL).read_text())["settings"]
+        assert kept["cells"][name] == digest_of(settings), "the report can tell which runs are the benchmark's"
+    assert len(set(kept["cells"].values())) == len(cells)
+
+
+def test_failed_cells_end_the_command_with_code_1(ran: Ran) -> None:
+    assert ran.code == 1
+    assert "2 cells failed; give the same command to run them again" in ran.said
+
+
+def test_a_cell_that_raises_is_reported_with_its_error(ran: Ran) -> None:
+    [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Absent, seed 0" in line]
+    assert "failed: FileNotFoundError: No ratings of 'a' in " in line
+    log = (ran.runs / "music" / "absent" / "seed-0" / "log.txt").read_text()
+    assert "Traceback" in log
+    assert "FileNotFoundError: No ratings of 'a'" in log
+    assert not (ran.runs / "music" / "absent" / "seed-0" / CELL).exists()
+    assert "music/absent/seed-0/log.txt" in ran.said
+
+
+def test_a_cell_that_is_killed_is_reported_with_the_signal(ran: Ran) -> None:
+    [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Lethal, seed 0" in line]
+    assert "failed: its process was killed by signal 9" in line
+    assert "so far so good" in (ran.runs / "music" / "lethal" / "seed-0" / "log.txt").read_text()
+
+
+def test_what_a_cell_prints_stays_in_its_log(ran: Ran) -> None:
+    assert "so far so good" not in ran.said
+    assert "test" in (ran.runs / "music" / "popularity" / "seed-0" / "log.txt").read_text()
+
+
+def test_a_finished_cell_is_not_run_again(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+    before = times(ran.runs / "music")
+    run("--config", "bench.yaml", "--only", "music/popularity/*")
+    assert times(ran.runs / "music") == before
+    said = capsys.readouterr().out
+    assert "2 of 2 cells are finished" in said
+    assert "Report: python -m zoo report runs/benchmarks/bench --out report/" in said
+
+
+def test_a_failed_cell_is_run_again_and_nothing_else(copy: Path) -> None:
+    before = times(copy / "music")
+    with pytest.raises(SystemExit) as ended:
+        run("--config", "bench.yaml", "--runs", copy, "--only", "music/[!l]*")
+    assert ended.value.code == 1
+    changed = {name for name, written in times(copy / "music").items() if before.get(name) != written}
+    assert changed
+    assert {name.split("/")[0] for name in changed} == {"absent"}
+
+
+def test_a_half_written_folder_is_run_again_and_nothing_else(copy: Path) -> None:
+    half = copy / "music" / "popularity" / "seed-1"
+    (half / CELL).unlink()
+    (half / "junk").touch()
+    before = times(copy / "music")
+    run("--config", "bench.yaml", "--runs", copy, "--only", "music/popularity/*")
+    run("--config", "bench.yaml", "--runs", copy, "--only", "music/last/*")
+    after = times(copy / "music")
+    assert (half / CELL).is_file()
+    assert not (half / "junk").exists()
+    other = {name for name in before if not name.startswith("popularity/seed-1/")}
+    assert {name: after[name] for name in other} == {name: before[name] for name in other}
+
+
+def test_a_cell_of_other_settings_is_run_again_and_nothing_else(ran: Ran, copy: Path, furnish: Write) -> None:
+    changed = {"Popularity": POPULARITY, "Last": POPULARITY | {"settings": {"data.link": 0.1}}}
+    other = furnish(ran.place, seeds=[0], systems=changed).rename(ran.place / "other.yaml")
+    furnish(ran.place, seeds=[0, 1], systems=SYSTEMS)
+    before = times(copy / "music")
+    run("--config", other, "--runs", copy)
+    rewritten = {name for name, written in times(copy / "music").items() if before.get(name) != written}
+    assert {name.rsplit("/", 1)[0] for name in rewritten} == {"last/seed-0"}
+
+
+def test_a_dry_run_lists_cells_and_times_and_runs_nothing(
+    ran: Ran, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = times(copy)
+    run("--config", "bench.yaml", "--runs", copy, "--dry-run")
+    assert times(copy) == before
+    said = capsys.readouterr().out
+    assert "Tiny: 5 cells, 3 finished" in said
+    rows = [[text.strip() for text in line.split("│")] for line in said.splitlines() if line.count("│") > 5]
+    assert [row[2] for row in rows] == ["Popularity", "Absent", "Lethal", "Last"]
+    assert [row[4] for row in rows] == ["0", "1", "1", "0"], "cells to run"
+    assert all(row[5].endswith(" s") for row in rows), "seconds of a cell"
+    assert "unknown" not in said
+    assert "2 cells to run, 2 at a time: about" in said

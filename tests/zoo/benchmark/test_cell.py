@@ -1,0 +1,410 @@
+"""Cells: their names, their order, and when a finished one still counts."""
+
+import json
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonargparse import ArgumentParser
+
+from datamodules import CrossDomainDataModule
+from tests.kills import killed_at
+from zoo.benchmark import fit
+from zoo.benchmark.cell import CELL, LOG, Cell, cells_of
+from zoo.benchmark.fit import logged_to
+from zoo.benchmark.grid import Benchmark, BenchmarkError, slug
+from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.search import any_settings
+from zoo.methods.base import Recommender
+from zoo.publishers.base import Publisher
+from zoo.runs.cli import import_names
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
+
+Made = Callable[..., Benchmark]
+
+
+def system(**settings: object) -> dict[str, Any]:
+    return {"systems": {"PriCDR (small)": {"config": "pricdr.yaml", **settings}}}
+
+
+def finish(cell: Cell, seconds: float = 1.5) -> Cell:
+    """What a finished run leaves, without the run."""
+    cell.begin()
+    (cell.folder / CELL).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
+    return cell
+
+
+def only(benchmark: Benchmark) -> Cell:
+    (cell,) = cells_of(benchmark, Path("runs"))
+    return cell
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("Popularity", "popularity"),
+        ("PriCDR (alignment 1)", "pricdr-alignment-1"),
+        ("JLT eps 0.5", "jlt-eps-0.5"),
+        ("Noise (JLT eps 8)", "noise-jlt-eps-8"),
+        ("JLT with the paper's noise", "jlt-with-the-paper-s-noise"),
+        ("a/b\\c -- d_e", "a-b-c-d-e"),
+        ("  Müller  ", "müller"),
+    ],
+)
+def test_a_name_becomes_a_folder(text: str, folder: str) -> None:
+    assert slug(text) == folder
+    assert slug(folder) == folder
+
+
+def test_a_cell_is_named_by_task_system_release_and_seed(made: Made) -> None:
+    releases = [{"publisher": "JLT", "epsilons": [0.5]}]
+    cells = cells_of(made(tasks={"Book -> Music": {"title": "M"}}, **system(releases=releases)), Path("somewhere"))
+    assert [cell.name for cell in cells] == [
+        "book-music/pricdr-small/jlt-eps-0.5/seed-0",
+        "book-music/pricdr-small/noise-jlt-eps-0.5/seed-0",
+    ]
+    assert cells[0].folder == Path("somewhere/book-music/pricdr-small/jlt-eps-0.5/seed-0")
+    assert only(made(seeds=[7])).name == "music/popularity/seed-7"
+
+
+# Order.
+
+
+def test_the_first_seed_of_all_rows_comes_before_the_second_of_any(made: Made) -> None:
+    benchmark = made(
+        tasks={"b": {"title": "B"}, "a": {"title": "A"}},
+        seeds=[5, 2],
+        systems={
+            "Z": {"config": "pricdr.yaml"},
+            "Own": {"config": "pricdr.yaml", "seeds": [9, 5, 0], "tasks": ["a"]},
+            "One": {"config": "pricdr.yaml", "seeds": [3]},
+        },
+    )
+    assert [cell.name for cell in cells_of(benchmark, Path("runs"))] == [
+        *("b/z/seed-5", "b/one/seed-3", "a/z/seed-5", "a/own/seed-9", "a/one/seed-3"),
+        *("b/z/seed-2", "a/z/seed-2", "a/own/seed-5"),
+        "a/own/seed-0",
+    ]
+
+
+def test_two_cells_in_one_folder_are_refused(made: Made) -> None:
+    benchmark = made(systems={name: {"config": "pricdr.yaml"} for name in ("PriCDR (1)", "pricdr 1", "other")})
+    with pytest.raises(ValueError, match=r"Several cells share a folder: \['music/pricdr-1/seed-0'\]"):
+        cells_of(benchmark, Path("runs"))
+
+
+@pytest.mark.parametrize("name", ["***", "..", "."])
+def test_a_name_of_signs_alone_does_not_lead_elsewhere(made: Made, name: str) -> None:
+    with suppress(ValueError):  # it may as well be refused
+        (cell,) = cells_of(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
+        assert len(cell.folder.resolve().relative_to(Path("runs").resolve()).parts) == 3
+
+
+# When a finished one still counts.
+
+
+def test_a_finished_cell_is_returned(made: Made) -> None:
+    cell = only(made())
+    kept = finish(cell).finished()
+    assert kept is not None
+    assert kept["seconds"] == 1.5
+    assert only(made()).finished() == kept, "also when the file is read anew"
+
+
+def test_where_there_is_nothing_nothing_is_finished(made: Made) -> None:
+    assert only(made()).finished() is None
+
+
+def test_a_half_written_folder_is_not_finished_and_gives_way(made: Made) -> None:
+    cell = finish(only(made()))
+    (cell.folder / CELL).rename(cell.folder / f".{CELL}.tmp")
+    assert cell.finished() is None
+    (cell.folder / "releases").mkdir()
+    assert cell.begin() == cell.folder / LOG
+    assert list(cell.folder.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_what_is_half_removed_does_not_count_as_finished(made: Made, place: Path) -> None:
+    """A cell of other settings gives way to that of these; should the settings be changed back, it must not be found half there."""
+    cell = only(made())
+    names = {CELL, *"abcdefgh"}
+    for moment in range(0, 20, 2):
+        finish(cell)
+        for name in "abcdefgh":
+            (cell.folder / name).touch()
+        assert killed_at(place / "runs", moment, cell.begin)
+        assert cell.finished() is None or {path.name for path in cell.folder.iterdir()} == names
+
+
+def test_a_cell_that_another_command_took_over_is_not_finished(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.benchmark.fit.tested", lambda *_: None)
+    cell = only(made())
+    cell.begin()
+    with pytest.raises(
+        BenchmarkError, match=r"music/popularity/seed-0 was taken over by another command, which had not"
+    ):
+        cell.run(held=lambda: False)
+    assert cell.finished() is None
+    cell.run(held=lambda: True)
+    assert cell.finished() is not None
+
+
+@pytest.mark.parametrize("keep", [0, 1, 40, -2])
+def test_a_truncated_report_is_not_finished(made: Made, keep: int) -> None:
+    cell = finish(only(made()))
+    whole = (cell.folder / CELL).read_bytes()
+    (cell.folder / CELL).write_bytes(whole[:keep])
+    assert cell.finished() is None
+
+
+@pytest.mark.parametrize("text", ["{}", '{"settings": null}', "[]", "null"])
+def test_a_report_of_something_else_is_not_finished(made: Made, text: str) -> None:
+    cell = finish(only(made()))
+    (cell.folder / CELL).write_text(text, encoding="utf-8")
+    assert cell.finished() is None
+
+
+def test_a_report_that_is_no_text_is_not_finished(made: Made) -> None:
+    cell = finish(only(made()))
+    (cell.folder / CELL).write_bytes(b"\xff\xfe{")
+    assert cell.finished() is None
+
+
+SEARCH = {"trials": 2, "parameters": {"model.lr": {"low": 0.1, "high": 1.0}}}
+JLT = {"class_path": "JLT", "init_args": {"num_components": 4}}
+
+
+def released(**settings: object) -> dict[str, Any]:
+    given = {"publisher": JLT, "epsilons": [1], "noise_control": False, "label": "R", **settings}
+    return {"settings": {"model.lr": 0.1}, "search": SEARCH, "releases": [given]}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        released() | {"settings": {"model.lr": 0.2}},
+        released() | {"settings": {}},
+        released() | {"search": None},
+        released() | {"search": {**SEARCH, "trials": 3}},
+        released() | {"search": {"trials": 2, "parameters": {"model.lr": {"low": 0.1, "high": 2.0}}}},
+        released() | {"config": "popularity.yaml"},
+        released(publisher={"class_path": "JLT", "init_args": {"num_components": 5}}),
+        released(publisher={"class_path": "Partial", "init_args": {"of": JLT}}),
+    ],
+)
+def test_a_cell_of_other_settings_is_not_finished(made: Made, changed: dict[str, Any]) -> None:
+    cell = finish(only(made(**system(**released()))))
+    assert only(made(**system(**released()))).finished() is not None
+    other = only(made(**system(**changed)))
+    assert other.folder == cell.folder
+    assert other.finished() is None
+
+
+def test_settings_of_the_task_count_too(made: Made) -> None:
+    finish(only(made()))
+    other = only(made(tasks={"music": {"title": "Music", "settings": {"data.link": 0.1}}}))
+    assert other.finished() is None
+
+
+def test_a_config_that_was_changed_since_counts_as_other_settings(made: Made, place: Path) -> None:
+    cell = finish(only(made()))
+    before = (place / "popularity.yaml").read_text(encoding="utf-8")
+    (place / "popularity.yaml").write_text(before + "\n", encoding="utf-8")
+    assert cell.finished() is None
+    (place / "popularity.yaml").write_text(before, encoding="utf-8")
+    assert cell.finished() is not None
+
+
+def test_another_seed_is_another_cell(made: Made) -> None:
+    cell = finish(only(made()))
+    assert replace(cell, seed=1).finished() is None
+
+
+def test_words_that_change_no_figure_leave_it_finished(made: Made) -> None:
+    finish(only(made(**system(**released()))))
+    words = {"title": "Another", "about": "more", "tasks": {"music": {"title": "Renamed"}}}
+    for said in (released(published_as="PriCDR-J", reason="ours"), released() | {"published_as": "P", "reason": "r"}):
+        assert only(made(**words, **system(**said))).finished() is not None
+
+
+def test_the_kept_settings_are_what_json_gives_back(made: Made) -> None:
+    settings = only(made(**system(**released()))).settings()
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings["configs"].keys() == {"pricdr.yaml"}
+
+
+# Runs.
+
+
+@pytest.mark.usefixtures("here")
+def test_a_cell_is_an_ordinary_run_in_its_folder(made: Made) -> None:
+    cell = only(
+        made(
+            seeds=[4],
+            **system(settings={"model.lr": 0.01}, releases=[{"publisher": "Plaintext", "noise_control": False}]),
+        )
+    )
+    cell.begin()
+    cell.run()
+    kept = cell.finished()
+    assert kept is not None
+    assert kept.keys() == {"settings", "seconds", "finished", "versions"}
+    assert kept["seconds"] > 0
+    found = {path.name for path in cell.folder.iterdir()}
+    assert {"metrics.json", "data.json", "privacy.json", "config.yaml", "test_cases.parquet", "releases", CELL} <= found
+    assert not list(cell.folder.rglob("*.ckpt")), "a table needs no checkpoint"
+    assert not list(cell.folder.rglob("*.tmp"))
+    report = json.loads((cell.folder / "metrics.json").read_text())
+    assert (report["method"], report["seed"]) == ("PriCDR", 4)
+    assert "lr: 0.01" in (cell.folder / "config.yaml").read_text()
+
+
+@pytest.mark.usefixtures("here")
+def test_checkpoints_are_kept_where_that_is_asked_for(made: Made) -> None:
+    cell = only(made())
+    cell.begin()
+    cell.run(keep_checkpoints=True)
+    assert [path.name for path in cell.folder.rglob("*.ckpt")] == ["best.ckpt"]
+
+
+def test_the_folder_of_a_run_is_named_whole(place: Path) -> None:
+    arguments = logged_to(Path("runs/a/seed-0"))
+    logger = json.loads(arguments[arguments.index("--trainer.logger") + 1])
+    assert logger["init_args"] == {"save_dir": "runs/a", "name": "", "version": "seed-0"}
+
+
+def test_a_cell_has_one_process(place: Path) -> None:
+    """Lightning starts further ones by the command at hand, which is the whole benchmark."""
+    fit.tested(
+        ["--model", "Popularity", "--data", "Synthetic", "--trainer.devices", "2", "--trainer.max_epochs", "1"],
+        place / "run",
+    )
+    assert yaml.safe_load((place / "run" / "config.yaml").read_text())["trainer"]["devices"] == "1"
+
+
+# Checks.
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model.learning_rate": 0.1}, "learning_rate"),
+        ({"data.evaluation.split": "latest3"}, "split"),
+        ({"trainer.max_epoch": 3}, "max_epoch"),
+        ({"publisher.epsilom": 3}, "epsilom"),
+    ],
+)
+def test_a_misspelt_setting_is_said_without_opening_data(
+    made: Made, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SystemExit):
+        only(made(**system(settings=settings))).check()
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_a_value_that_the_publisher_refuses_is_said_too(made: Made, place: Path) -> None:
+    cell = only(made(**system(**released(epsilons=[-1]))))
+    with pytest.raises(ValueError, match="epsilon must be a positive finite number"):
+        cell.check()
+    before = sorted(place.rglob("*"))
+    only(made(**system(settings={"data": "Files", "data.name": "absent", "data.target": "a"}))).check()
+    assert sorted(place.rglob("*")) == before, "a check opens no data and writes nothing"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_misspelt_setting_of_a_search_is_said_too(made: Made) -> None:
+    search = {"trials": 2, "parameters": {"model.learning_rate": {"low": 0.1, "high": 1.0}}}
+    with pytest.raises((SystemExit, ValueError)):
+        only(made(**system(search=search))).check()
+
+
+@cache
+def written(config: Path) -> dict[str, Any]:
+    parts: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
+    return parts
+
+
+def parts(cell: Cell) -> dict[str, str]:
+    """What a check looks at: the settings of each part of the experiment, whatever the epsilon of the row."""
+    system, task, row = cell.benchmark.systems[cell.row.system], cell.benchmark.tasks[cell.row.task], cell.row
+    config = written(ROOT / system.config)
+    given = task.settings | system.settings
+    found: dict[str, list[Any]] = {
+        part: [config.get(part), {key: value for key, value in given.items() if key.split(".")[0] == part}]
+        for part in config.keys() | {key.split(".")[0] for key in given}
+    }
+    released = json.dumps(row.publisher)
+    if row.epsilon is not None:
+        released = released.replace(f'"epsilon": {row.epsilon}', "")
+    found["release"] = [released, found.get("publisher")]
+    found["search"] = [system.search and asdict(system.search), found["model"]]
+    return {part: json.dumps([part, settings], sort_keys=True) for part, settings in found.items()}
+
+
+def sought(cell: Cell) -> dict[str, str]:
+    """Arguments that a search of the cell may set, each with one of its values."""
+    search = cell.benchmark.systems[cell.row.system].search
+    words = any_settings(search) if search else []
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+PARTS: dict[str, Any] = {"model": Recommender, "data": CrossDomainDataModule, "publisher": Publisher}
+
+
+@cache
+def parser_of(part: str) -> ArgumentParser:
+    """Of one part of a command line."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(PARTS[part], part, required=False)
+    return parser
+
+
+def check_part(cell: Cell, part: str) -> None:
+    """What a check does with a model, data or a publisher, from the same words, and without all else that a command line holds."""
+    words = cell.benchmark.arguments(cell.row, cell.seed) + [word for pair in sought(cell).items() for word in pair]
+    pairs = zip(words[::2], words[1::2], strict=True)
+    given = [word for pair in pairs if pair[0].split(".")[0] == f"--{part}" for word in pair]
+    config = written(ROOT / cell.benchmark.systems[cell.row.system].config)
+    parser = parser_of(part)
+    parser.instantiate(parser.parse_args([f"--{part}", json.dumps(config.get(part)), *given]))
+
+
+@pytest.mark.usefixtures("here", "zoo_data")
+@pytest.mark.parametrize("shipped", [SHIPPED[-1:], pytest.param(SHIPPED, marks=pytest.mark.slow)], ids=["last", "all"])
+def test_the_rows_of_shipped_benchmarks_can_be_made(
+    shipped: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every setting of every part of every row once, and every release, with one of its epsilons.
+
+    One test of all: benchmarks share most of their parts, and a check is the parsing of a whole command line.
+    """
+    monkeypatch.chdir(ROOT)
+    import_names()
+    checked: set[str] = set()  # parts that are in order
+    for cell in (cell for path in shipped for cell in cells_of(read_benchmark(path), tmp_path / "runs")):
+        assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
+        found = parts(cell)
+        new = {part for part, settings in found.items() if settings not in checked}
+        searched = {name.split(".")[0].removeprefix("--") for name in sought(cell) if "search" in new}
+        wanted = {"publisher" if part == "release" else part for part in new - {"search"} | searched}
+        if wanted <= PARTS.keys():
+            for part in sorted(wanted):
+                check_part(cell, part)
+        else:
+            cell.check()
+        checked |= set(found.values())
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,146 @@
+"""The command: what is asked of it, and what it refuses before anything runs."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.samples import MARKUP
+from tests.zoo.benchmark.processes import POPULARITY, run
+from zoo.__main__ import main as zoo_main
+from zoo.benchmark import command
+from zoo.benchmark.cell import CELL
+from zoo.benchmark.grid import BenchmarkError
+from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.lease import Leases, State
+
+pytestmark = pytest.mark.usefixtures("cell_server")
+
+Write = Callable[..., Path]
+
+
+def test_only_matching_cells_are_run(write: Write, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write(seeds=[0, 1], systems={"One": POPULARITY, "Other": POPULARITY})
+    run("--config", config, "--runs", "out", "--only", "*/one/seed-1")
+    assert [path.parent.name for path in (place / "out").rglob(CELL)] == ["seed-1"]
+    assert "1 of 1 cells are finished" in capsys.readouterr().out
+    assert len(json.loads((place / "out" / command.BENCHMARK).read_text())["cells"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "film/*"], r"No cell matches 'film/\*'. Their names are such as music/popularity/seed-0"),
+        (["--processes", "0"], "--processes must be at least 1, got 0"),
+        (["--config", "absent.yaml"], "BenchmarkError: There is no config 'absent.yaml'.* Did you mean bench.yaml"),
+    ],
+)
+def test_what_cannot_be_done_is_a_message(place: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        run("--config", "bench.yaml", *arguments)
+    assert not (place / "runs").exists()
+
+
+def test_two_cells_in_one_folder_are_a_message(write: Write, place: Path) -> None:
+    config = write(systems={"PriCDR (1)": POPULARITY, "pricdr 1": POPULARITY})
+    with pytest.raises(SystemExit, match="Several cells share a folder"):
+        run("--config", config)
+    assert not (place / "runs").exists()
+
+
+def test_a_file_in_another_encoding_is_a_message(place: Path) -> None:
+    (place / "bench.yaml").write_bytes("title: Bücher".encode("latin-1"))
+    with pytest.raises(SystemExit, match=r"bench.yaml"):
+        run("--config", "bench.yaml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "said"),
+    [
+        ({"model.smoothing": 1}, r"music: Wrong cannot be run as the benchmark has it", "smoothing"),
+        ({"data.evaluation.ks": [5]}, r"music: Wrong", ""),
+        ({"publisher": "Jlt"}, r"music: Wrong cannot be run as the benchmark has it", "Jlt"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_runs(
+    write: Write, place: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], message: str, said: str
+) -> None:
+    config = write(systems={"Right": POPULARITY, "Wrong": POPULARITY | {"settings": settings}})
+    with pytest.raises(SystemExit, match=message):
+        run("--config", config)
+    assert said in capsys.readouterr().err
+    assert not (place / "runs").exists()
+
+
+def test_another_benchmark_in_a_folder_where_cells_are_run_is_refused(write: Write, place: Path) -> None:
+    def begin(config: Path) -> bytes:
+        command.keep(read_benchmark(config), config, Path("out"))
+        return (place / "out" / command.BENCHMARK).read_bytes()
+
+    before = begin(place / "bench.yaml")
+    other = write(seeds=[1]).rename(place / "other.yaml")
+    held = Leases(place / "out").take("music/popularity/seed-0", "digest")
+    assert held is not None
+    with pytest.raises(
+        BenchmarkError, match=r"Another benchmark, or another version of this one, is being run in out, by a"
+    ):
+        begin(other)
+    assert begin(write()) == before, "the same one is welcome"
+    held.end(State.STOPPED)
+    assert begin(other) != before
+
+
+def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run_cells", interrupt)
+    with pytest.raises(SystemExit, match=r"Stopped. Finished cells are kept; give the same command to go on"):
+        run("--config", "bench.yaml")
+
+
+@pytest.mark.parametrize(("asked", "expected"), [([], (6, 1)), (["--processes", "2"], (2, 3))])
+def test_cells_share_the_cores_that_the_command_may_use(
+    place: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], expected: tuple[int, int]
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def seeing(cells: object, processes: int, threads: int, *_: object, **__: object) -> list[object]:
+        seen.append((processes, threads))
+        return []
+
+    monkeypatch.setattr(command, "cores", lambda: 6)
+    monkeypatch.setattr(command, "run_cells", seeing)
+    command.main(["--config", "bench.yaml", *asked])
+    assert seen == [expected], "so many cells at a time, with so many threads each"
+
+
+def test_a_dry_run_knows_nothing_before_the_first_cell(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(place.rglob("*"))
+    run("--config", "bench.yaml", "--dry-run")
+    said = capsys.readouterr().out
+    assert "Tiny: 1 cell, 0 finished" in said
+    assert "1 cell to run, 2 at a time: about unknown" in said
+    assert sorted(place.rglob("*")) == before
+
+
+def test_titles_and_names_are_neither_markup_nor_obeyed(
+    write: Write, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, read = f"{MARKUP}\x1b[31m", f"{MARKUP}\\x1b[31m"
+    config = write(title=name, systems={name: {"config": "popularity.yaml"}})
+    run("--config", config, "--dry-run")
+    said = capsys.readouterr().out
+    assert f"{read}: 1 cell" in said
+    assert said.count(read) == 2, "title and row"
+    with pytest.raises(SystemExit, match=r"BenchmarkError: There is no config 'a\\x1b\[1A\.yaml'"):
+        run("--config", "a\x1b[1A.yaml")
+
+
+def test_the_front_hands_over(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["zoo", "benchmark", "--config", str(place / "bench.yaml"), "--dry-run"])
+    zoo_main()
+    assert "Tiny: 1 cell, 0 finished" in capsys.readouterr().out

@@ -1,0 +1,375 @@
+"""The file of a benchmark: what it may say, what it is refused for, and that the shipped ones can be read."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.zoo.benchmark.grids import names, released, searched, system
+from zoo.benchmark.cell import cells_of
+from zoo.benchmark.grid import Benchmark, BenchmarkError, Range, Search
+from zoo.benchmark.grid_file import read_benchmark
+
+ROOT = Path(__file__).parents[3]
+Write = Callable[..., Path]
+Made = Callable[..., Benchmark]
+
+SHIPPED = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
+
+
+# What a file says.
+
+
+def test_a_file_is_read_with_its_defaults(made: Made) -> None:
+    benchmark = made(seeds=None)
+    assert benchmark.seeds == [0, 1, 2, 3, 4]
+    assert benchmark.about == ""
+    assert benchmark.tasks["music"].settings == {}
+    assert benchmark.tasks["music"].published is None
+    assert benchmark.systems["Popularity"].config == Path("popularity.yaml")
+    assert names(benchmark) == ["music: Popularity"]
+
+
+def test_a_file_is_read_whole(made: Made) -> None:
+    published = {"dataset": "douban", "source": "book", "target": "music"}
+    task = {"title": "M", "settings": {"data.link": 0.5}, "published": published}
+    search = {
+        "trials": 3,
+        "parameters": {"model.lr": {"low": 1, "high": 2.5}, "model.dims": {"choices": [[8, 4], [4]]}},
+    }
+    benchmark = made(
+        about="what it is",
+        tasks={"music": task},
+        seeds=[3, 1],
+        **system(
+            settings={"model.dims": [4]},
+            releases=[{"publisher": "Plaintext", "label": "all", "published_as": "P", "reason": "r"}],
+            seeds=[7],
+            tasks=["music"],
+            search=search,
+        ),
+    )
+    assert benchmark.about == "what it is"
+    kept = benchmark.tasks["music"].published
+    assert kept is not None
+    assert (kept.dataset, kept.source, kept.target) == ("douban", "book", "music")
+    assert benchmark.systems["S"].search == Search(
+        3, {"model.lr": Range(1, 2.5), "model.dims": Range(choices=[[8, 4], [4]])}
+    )
+    first, _ = benchmark.rows()
+    assert (first.name, first.published_as, first.reason) == ("S, all", "P", "r")
+    assert benchmark.seeds_of(first) == [7], "a system's own seeds come first"
+
+
+# What it is refused for.
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BenchmarkError, match=r"There is no config '.*absent.yaml', .* Names: python -m zoo configs list"
+    ):
+        read_benchmark(tmp_path / "absent.yaml")
+    with pytest.raises(BenchmarkError, match="is a folder, and no config"):
+        read_benchmark(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: [", r"bench.yaml is no YAML: "),
+        ("", r"bench.yaml holds no settings of a benchmark"),
+        ("- title: T", r"bench.yaml holds no settings of a benchmark"),
+        ("title: 2024-01-01", r"holds a value that is no text, number, list or mapping: .*date"),
+        ("title: {? [1, 2] : 3}", r"is no YAML|holds a value that is no text"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused(place: Path, text: str, message: str) -> None:
+    (place / "bench.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(BenchmarkError, match=message):
+        read_benchmark(place / "bench.yaml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"sedes": [0]}, "sedes"),
+        ({"tasks": {"music": {"title": "M", "seting": {}}}}, r"tasks.music.seting"),
+        (
+            {"tasks": {"music": {"title": "M", "published": {"dataset": "d", "source": "s", "targt": "t"}}}},
+            "published.targt",
+        ),
+        (system(confg="x"), r"systems.S.confg"),
+        (released(lable="x"), r"systems.S.releases.0.lable"),
+        (system(search={"trials": 1, "parameters": {}, "sampler": "tpe"}), r"systems.S.search.sampler"),
+        (searched(low=0.1, high=1.0, stepp=2), r"systems.S.search.parameters.model\.lr.stepp"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str, Any], where: str) -> None:
+    with pytest.raises(BenchmarkError, match=rf"bench.yaml: .*{where}: no such setting"):
+        read_benchmark(write(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"title": None}, r"title: .*required"),
+        ({"tasks": None}, r"tasks: .*required"),
+        ({"systems": None}, r"systems: .*required"),
+        ({"tasks": {}}, "A benchmark needs tasks, and this one has none"),
+        ({"systems": {}}, "A benchmark needs systems, and this one has none"),
+        ({"seeds": []}, "A benchmark needs seeds, and this one has none"),
+        ({"seeds": [1, 2, 1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[1, 2, 1\]"),
+        ({"seeds": [0, -1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[0, -1\]"),
+        (
+            released(publisher={"class_path": "JLT", "init_args": "epsilon"}),
+            r"class_path and init_args; got .*'epsilon'",
+        ),
+        (
+            released(publisher={"class_path": "Shuffled", "init_args": {"of": {"class_path": 3}}}),
+            r"A publisher is a class name, or .*; got \{'class_path': 3\}",
+        ),
+        (
+            released(
+                publisher={"class_path": "Shuffled", "init_args": {"of": "JLT"}}, epsilons=[3], epsilon_key="of.epsilon"
+            ),
+            r"epsilon_key leads through settings by name to an epsilon; at 'epsilon' it finds 'JLT'",
+        ),
+        (system(seeds=[]), r"Seeds must be distinct numbers from 0 on; S has \[\]"),
+        ({"tasks": {"a": {"title": "A", "seeds": []}}}, r"Seeds must be distinct numbers from 0 on; a has \[\]"),
+        (
+            system(search={"trials": 2, "seeds": "first", "parameters": {"publisher.epsilon": {"low": 1, "high": 2}}}),
+            r"publishes in every trial must be each seed's own.* got seeds 'first'. Take 'each', or search no setting",
+        ),
+        (system(seeds=[4, 4]), r"Seeds must be distinct numbers from 0 on; S has \[4, 4\]"),
+        (system(tasks=["music", "film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
+        (released(tasks=["film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
+        (
+            system(config="absent.yaml"),
+            r"No config at absent.yaml for S. .* or names of configs that come with the code",
+        ),
+        (released(publisher={"init_args": {}}), r"class_path and init_args; got \{'init_args': \{\}\}"),
+        (
+            system(search={"trials": 0, "parameters": {"model.lr": {"low": 1, "high": 2}}}),
+            "at least one trial and one parameter",
+        ),
+        (system(search={"trials": 5, "parameters": {}}), r"at least one trial and one parameter; got 5 and \[\]"),
+        (system(search={"trials": 5}), r"search.parameters: .*required"),
+        (searched(low=2, high=1), r"needs finite low < high .* got low 2.0, high 1.0"),
+        (searched(low=1, high=1), r"needs finite low < high .* got low 1.0, high 1.0"),
+        (searched(low=0, high=1, log=True), r"low > 0 where log"),
+        (searched(low=-1, high=1, log=True), r"low > 0 where log"),
+        (
+            searched(low=1, high=2, choices=[1, 2]),
+            r"or choices; got low 1.0, high 2.0, log False, integer False, choices \[1, 2\]",
+        ),
+        (searched(low=1), r"needs finite low < high"),
+        (searched(), r"needs finite low < high"),
+    ],
+)
+def test_what_makes_no_benchmark_is_refused(write: Write, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BenchmarkError, match=rf"(?s)bench.yaml: .*{message}"):
+        read_benchmark(write(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seeds": ["1"]}, r"seeds.0: .*integer.* got '1'"),
+        ({"seeds": [1.5]}, r"seeds.0: .* got 1.5"),
+        ({"seeds": [True]}, r"seeds.0: .*integer.* got True"),
+        ({"seeds": 5}, r"seeds: .*got 5"),
+        ({"title": 5}, r"title: .*string.* got 5"),
+        (released(epsilons=["8"]), r"systems.S.releases.0.epsilons.0: .*number.* got '8'"),
+        (released(epsilons=8), r"systems.S.releases.0.epsilons: .* got 8"),
+        (released(noise_control="no"), r"noise_control: .*boolean.* got 'no'"),
+        (released(publisher=3), r"systems.S.releases.0.publisher"),
+        (searched(low="0.1", high=1.0), r"parameters.model\.lr.low: .*number.* got '0.1'"),
+        (
+            system(search={"trials": "5", "parameters": {"model.lr": {"low": 1, "high": 2}}}),
+            r"trials: .*integer.* got '5'",
+        ),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(write: Write, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        read_benchmark(write(**settings))
+
+
+def test_every_wrong_place_is_named_at_once(write: Write) -> None:
+    with pytest.raises(BenchmarkError, match=r"(?s)systems.S.confg: no such setting.*extra: no such setting"):
+        read_benchmark(write(extra=1, **system(confg="x")))
+
+
+def test_two_rows_of_one_name_are_refused(write: Write) -> None:
+    two = [{"publisher": "Plaintext"}, {"publisher": {"class_path": "zoo.Plaintext"}}]
+    with pytest.raises(
+        BenchmarkError, match=r"Several rows are called \[.*'music: S, Plaintext'.*\]; give .* different labels"
+    ):
+        read_benchmark(write(**system(releases=two)))
+    twice = [{"publisher": "JLT", "epsilons": [1.0, 1.00000001]}]
+    with pytest.raises(BenchmarkError, match=r"Several rows are called \[.*'music: S, JLT eps 1'"):
+        read_benchmark(write(**system(releases=twice)))
+    two[1]["label"] = "the same again"
+    assert names(read_benchmark(write(**system(releases=two))))[2] == "music: S, the same again"
+
+
+def test_a_key_that_is_given_twice_is_refused(write: Write) -> None:
+    path = write()
+    path.write_text(path.read_text(encoding="utf-8") + "  Popularity: {config: pricdr.yaml}\n", encoding="utf-8")
+    with pytest.raises(BenchmarkError, match="Popularity"):
+        read_benchmark(path)
+
+
+def test_a_benchmark_without_a_row_is_refused(write: Write) -> None:
+    with pytest.raises(BenchmarkError):
+        read_benchmark(write(**system(tasks=[])))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"low": 0.5, "high": 3, "integer": True},  # the lowest whole number would be 0, below what was asked
+        {"low": 0.5, "high": 3, "integer": True, "log": True},  # and 0 has no logarithm
+        {"low": 1, "high": float("inf")},
+        {"low": 5, "high": 1, "choices": [1, 2]},
+    ],
+)
+def test_a_range_that_cannot_be_searched_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="A searched setting needs"):
+        Range(**settings)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "anew"),
+    [
+        ("publisher.epsilon", True),
+        ("model.lr", False),
+        ("data.batch_size", False),
+    ],
+)
+def test_a_search_over_the_publisher_publishes_in_every_trial(parameter: str, anew: bool) -> None:
+    assert Search(1, {"model.lr": Range(1, 2), parameter: Range(1, 2)}).touches_source is anew
+
+
+@pytest.mark.parametrize("parameter", ["data.filters.min_user_ratings", "data.evaluation.split", "data.users", "seed"])
+def test_a_search_may_not_change_the_data(parameter: str) -> None:
+    with pytest.raises(ValueError, match="Others change the data that trials are compared on"):
+        Search(1, {parameter: Range(choices=[1, 2])})
+
+
+# What is builtin_configs.
+
+
+@cache
+def shipped(path: Path) -> Benchmark:
+    """Each is read once, from the project's own folder."""
+    return read_benchmark(path)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_benchmark_can_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    benchmark = shipped(path)
+    assert list(benchmark.rows())
+    assert path.read_text(encoding="utf-8").startswith("# "), "its first line says what it is"
+    assert all(row.reason for row in benchmark.rows() if row.published_as), (
+        "a figure of a paper is compared with a reason"
+    )
+
+
+def test_shipped_benchmarks_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert len(SHIPPED) >= 3
+    for called in ([path.stem for path in SHIPPED], [shipped(path).title for path in SHIPPED]):
+        assert len(set(called)) == len(called)
+
+
+def embedders(publisher: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Settings of every EmbeddingPublisher with an epsilon in those of a publisher, controls looked into."""
+    given = publisher.get("init_args") or {}
+    if publisher["class_path"] == "EmbeddingPublisher" and given.get("epsilon") is not None:
+        yield given
+    if isinstance(given.get("of"), dict):
+        yield from embedders(given["of"])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a cell of 15 sources would spend more than six times what its row is called."""
+    monkeypatch.chdir(ROOT)
+    benchmark = shipped(path)
+    for row in benchmark.rows():
+        settings = benchmark.tasks[row.task].settings | benchmark.systems[row.system].settings
+        for given in embedders(row.publisher or {"class_path": ""}):
+            sources = settings.get("data.sources", settings["data"]["init_args"]["sources"])
+            assert given.get("num_releases", 1) == len(sources), (row.task, row.name)
+
+
+# The baseline of the report.
+
+
+def test_a_baseline_names_a_row_and_changes_no_cell(write: Write, made: Made, tmp_path: Path) -> None:
+    plain = made()
+    name = next(plain.rows()).name
+    named = made(baseline=name)
+    assert (plain.baseline, named.baseline, named.plain()["baseline"]) == ("", name, name)
+    assert [cell.digest for cell in cells_of(named, tmp_path)] == [cell.digest for cell in cells_of(plain, tmp_path)]
+    with pytest.raises(
+        BenchmarkError, match=r"No row is called 'Nobody', to be the baseline of the others; there are \['"
+    ):
+        read_benchmark(write(baseline="Nobody"))
+
+
+# Series, for negative transfer.
+
+TWO_TASKS: dict[str, Any] = {"tasks": {"few": {"title": "Few"}, "many": {"title": "Many"}}}
+
+
+def in_series(single: str, tasks: dict[int, str], **settings: object) -> dict[str, Any]:
+    """A system of several sources beside its target alone, and a series."""
+    systems = {"Popularity": {"config": "popularity.yaml", "tasks": ["few"]}}
+    releases = [{"publisher": "Plaintext", "noise_control": False}, {"publisher": "Nothing", "tasks": ["few"]}]
+    systems["S"] = {"config": "pricdr.yaml", "single": single, "releases": releases, **settings}
+    return {**TWO_TASKS, "systems": systems, "series": {"Music": tasks}}
+
+
+@pytest.mark.parametrize("single", ["Popularity", "S, Nothing"])
+def test_a_series_is_read_by_its_numbers_of_domains(single: str, made: Made) -> None:
+    benchmark = made(**in_series(single, {4: "few", 16: "many"}))
+    assert benchmark.series == {"Music": {4: "few", 16: "many"}}
+    assert benchmark.systems["S"].single == single
+    assert benchmark.plain()["series"] == {"Music": {"4": "few", "16": "many"}}
+    assert made().series == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (in_series("Popularity", {4: "none"}), r"series 'Music' has \['none'\], which are no tasks"),
+        (in_series("Popularity", {0: "few"}), r"number of domains, .* 'Music' has {0: 'few'}"),
+        (in_series("Popularity", {4: "few", 8: "few"}), r"'Music' has {4: 'few', 8: 'few'}"),
+        (in_series("Popularity", {}), r"'Music' has {}"),
+        (in_series("EASE", {4: "few"}), r"S is to be held against 'EASE' .*there are \['Popularity', 'S, Nothing'\]"),
+        (in_series("S, Plaintext", {4: "few"}), "no row of a target alone is called so"),
+        (in_series("Popularity", {16: "many"}), r"there are \[\]"),
+    ],
+)
+def test_a_series_that_compares_nothing_is_refused(write: Write, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        read_benchmark(write(**settings))
+
+
+def test_a_series_changes_no_cell(made: Made, tmp_path: Path) -> None:
+    """What is finished stays finished when a series is declared."""
+    declared = in_series("Popularity", {4: "few", 16: "many"})
+    bare = {
+        **declared,
+        "series": None,
+        "systems": {**declared["systems"], "S": {**declared["systems"]["S"], "single": ""}},
+    }
+    digests = [{cell.name: cell.digest for cell in cells_of(made(**grid), tmp_path)} for grid in (declared, bare)]
+    assert digests[0] == digests[1]

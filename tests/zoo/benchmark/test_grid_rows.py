@@ -1,0 +1,238 @@
+"""The grid: which rows and arguments come of a file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.zoo.benchmark.grids import names, released, system
+from zoo.benchmark.grid import Benchmark, Row, as_argument
+
+Made = Callable[..., Benchmark]
+
+
+def publisher_of(arguments: list[str]) -> dict[str, Any]:
+    first = arguments.index("--publisher")
+    assert arguments[first + 1] == "null", "what the config says of its publisher is no part of a row"
+    given: dict[str, Any] = json.loads(arguments[arguments.index("--publisher", first + 1) + 1])
+    return given
+
+
+# Rows.
+
+
+def test_every_epsilon_has_a_row_and_its_own_noise_control_behind_it(made: Made) -> None:
+    jlt = {"class_path": "JLT", "init_args": {"num_components": 8}}
+    rows = list(made(**system(releases=[{"publisher": jlt, "epsilons": [1, 0.5, 16]}])).rows())
+    assert [row.release for row in rows] == [
+        "JLT eps 1",
+        "Noise (JLT eps 1)",
+        "JLT eps 0.5",
+        "Noise (JLT eps 0.5)",
+        "JLT eps 16",
+        "Noise (JLT eps 16)",
+    ]
+    for row, control, epsilon in zip(rows[::2], rows[1::2], (1.0, 0.5, 16.0), strict=True):
+        settings = {"class_path": "JLT", "init_args": {"num_components": 8, "epsilon": epsilon}}
+        assert row == Row("music", "S", row.release, epsilon=epsilon, publisher=settings)
+        assert control.publisher == {"class_path": "Noise", "init_args": {"of": settings}}
+        assert (control.control, control.of, control.epsilon) == ("noise", row.release, epsilon)
+    assert jlt == {"class_path": "JLT", "init_args": {"num_components": 8}}
+
+
+def test_a_release_without_epsilons_is_one_row_and_its_control(made: Made) -> None:
+    row, control = made(**released(label="everything")).rows()
+    assert row.name == "S, everything"
+    assert row.epsilon is None
+    assert row.publisher == {"class_path": "Plaintext"}
+    assert control.name == "S, Noise (everything)"
+    assert control.publisher == {"class_path": "Noise", "init_args": {"of": {"class_path": "Plaintext"}}}
+
+
+def test_the_noise_control_can_be_left_out(made: Made) -> None:
+    assert names(made(**released(noise_control=False))) == ["music: S, Plaintext"]
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        "Nothing",
+        {"class_path": "Nothing", "init_args": {"kind": "ratings"}},
+        {"class_path": "Shuffled", "init_args": {"of": "Plaintext"}},
+        {"class_path": "zoo.publishers.controls.Shuffled", "init_args": {"of": "Plaintext"}},
+        {"class_path": "Noise", "init_args": {"of": "Plaintext"}},
+    ],
+)
+def test_a_control_has_no_control(made: Made, publisher: str | dict[str, Any]) -> None:
+    (row,) = made(**released(publisher=publisher)).rows()
+    assert row.control == "control"
+
+
+def test_what_the_papers_call_it_is_said_of_the_row_alone(made: Made) -> None:
+    row, control = made(**released(published_as="PriCDR-J", reason="ours differs")).rows()
+    assert (row.published_as, row.reason) == ("PriCDR-J", "ours differs")
+    assert (control.published_as, control.reason) == ("", "")
+    (row,) = made(**system(published_as="DMF", reason="scaled")).rows()
+    assert (row.published_as, row.reason) == ("DMF", "scaled")
+
+
+def test_systems_and_releases_run_on_their_own_tasks(made: Made) -> None:
+    benchmark = made(
+        tasks={"music": {"title": "M"}, "cold": {"title": "C"}},
+        systems={
+            "A": {"config": "pricdr.yaml", "tasks": ["cold"]},
+            "B": {
+                "config": "pricdr.yaml",
+                "releases": [
+                    {"publisher": "Plaintext", "noise_control": False},
+                    {"publisher": "Nothing", "tasks": ["music"]},
+                    {"publisher": "JLT", "epsilons": [1, 2], "tasks": ["cold"], "noise_control": False},
+                ],
+            },
+            "C": {
+                "config": "pricdr.yaml",
+                "tasks": ["music"],
+                "releases": [{"publisher": "Nothing", "tasks": ["cold"]}],
+            },
+        },
+    )
+    assert names(benchmark) == [
+        "music: B, Plaintext",
+        "music: B, Nothing",
+        "cold: A",
+        "cold: B, Plaintext",
+        "cold: B, JLT eps 1",
+        "cold: B, JLT eps 2",
+    ]
+
+
+# Arguments.
+
+
+def test_arguments_are_the_settings_of_the_task_and_then_of_the_system(made: Made) -> None:
+    benchmark = made(
+        tasks={"music": {"title": "M", "settings": {"data.link": 0.5, "model.lr": 0.1}}},
+        **system(settings={"model.lr": 0.2, "model": "PriCDR", "data.sources": ["book"], "publisher": None}),
+    )
+    (row,) = benchmark.rows()
+    assert benchmark.arguments(row, 3) == [
+        *("--config", "pricdr.yaml"),
+        *("--data.link", "0.5", "--model.lr", "0.1"),
+        *("--model.lr", "0.2", "--model", "PriCDR", "--data.sources", '["book"]', "--publisher", "null"),
+        *("--seed_everything", "3"),
+    ]
+
+
+def test_the_publisher_of_a_row_comes_after_the_settings(made: Made) -> None:
+    benchmark = made(**system(settings={"model.lr": 0.2}, releases=[{"publisher": "JLT", "epsilons": [4]}]))
+    row, _ = benchmark.rows()
+    arguments = benchmark.arguments(row, 0)
+    assert arguments.index("--publisher") > arguments.index("--model.lr")
+    assert publisher_of(arguments) == {"class_path": "JLT", "init_args": {"epsilon": 4.0}}
+
+
+def test_a_publisher_of_the_configs_class_takes_nothing_of_the_config(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its noise control does, whose publisher is of another class; rows of plain vectors were private ones so."""
+    config = tmp_path / "bridge.yaml"
+    clipped = {"class_path": "NoisyRows", "init_args": {"epsilon": 2.0, "clip": 3.0}}
+    parts = {"model": {"class_path": "PriCDR"}, "data": {"class_path": "Synthetic"}, "publisher": clipped}
+    config.write_text(json.dumps(parts))
+    benchmark = made(**system(config=str(config), releases=[{"publisher": "NoisyRows", "epsilons": [8]}]))
+    row, _ = benchmark.rows()
+    from zoo.runs.cli import ZooCLI, import_names
+
+    import_names()
+    monkeypatch.setattr("sys.argv", ["zoo"])
+    parsed = ZooCLI(args=benchmark.arguments(row, 0), run=False).settings()["publisher"]["init_args"]
+    assert (parsed["epsilon"], parsed["clip"]) == (8.0, None)
+
+
+@pytest.mark.parametrize(("name", "of"), [("Noise", "JLT"), ("Shuffled", "Plaintext"), ("zoo.Shuffled", "Plaintext")])
+def test_the_draw_of_a_control_follows_the_seed_of_the_cell(made: Made, name: str, of: str) -> None:
+    benchmark = made(**released(publisher={"class_path": name, "init_args": {"of": of}}))
+    (row,) = benchmark.rows()
+    for seed in (0, 5):
+        assert publisher_of(benchmark.arguments(row, seed)) == {
+            "class_path": name,
+            "init_args": {"seed": seed, "of": of},
+        }
+    assert "seed" not in (row.publisher or {})["init_args"], "the row is the same whatever the seed"
+
+
+def test_the_draw_of_a_rows_own_noise_control_follows_it_too(made: Made) -> None:
+    benchmark = made(**released())
+    row, control = benchmark.rows()
+    assert publisher_of(benchmark.arguments(control, 4))["init_args"]["seed"] == 4
+    assert publisher_of(benchmark.arguments(row, 4)) == {"class_path": "Plaintext"}
+
+
+def test_a_seed_of_the_file_stays(made: Made) -> None:
+    benchmark = made(**released(publisher={"class_path": "Shuffled", "init_args": {"of": "Plaintext", "seed": 99}}))
+    (row,) = benchmark.rows()
+    assert publisher_of(benchmark.arguments(row, 4))["init_args"]["seed"] == 99
+
+
+def test_a_seed_is_given_to_nothing_that_draws_nothing(made: Made) -> None:
+    benchmark = made(**system(releases=[{"publisher": name, "noise_control": False} for name in ("JLT", "Nothing")]))
+    for row in benchmark.rows():
+        assert publisher_of(benchmark.arguments(row, 4)) == {"class_path": row.release}
+
+
+def test_a_setting_is_written_as_the_command_line_takes_it() -> None:
+    assert as_argument("a", "text") == ["--a", "text"]
+    for value in (None, True, 3, 0.1, [1, 2], {"b": None}):
+        key, written = as_argument("a.b", value)
+        assert key == "--a.b"
+        assert json.loads(written) == value
+
+
+# For the report.
+
+
+def test_a_benchmark_can_be_written_as_json(made: Made) -> None:
+    search = {"trials": 1, "parameters": {"model.lr": {"low": 0.1, "high": 1}}}
+    benchmark = made(**system(search=search, releases=[{"publisher": "JLT", "epsilons": [1]}]))
+    plain = benchmark.plain()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["systems"]["S"]["config"] == "pricdr.yaml"
+    assert plain["systems"]["S"]["search"]["parameters"]["model.lr"]["high"] == 1.0
+    assert plain["systems"]["S"]["releases"][0]["epsilons"] == [1.0]
+    assert plain["seeds"] == [0]
+
+
+def test_an_epsilon_may_lie_in_another_class_of_the_publisher(made: Made) -> None:
+    nested = {
+        "class_path": "GeneratorPublisher",
+        "init_args": {"network": {"class_path": "SPPG", "init_args": {"steps": 4}}},
+    }
+    (row,) = made(
+        **released(publisher=nested, epsilons=[3], epsilon_key="network.init_args.epsilon", noise_control=False)
+    ).rows()
+    assert row.publisher is not None
+    assert row.publisher["init_args"]["network"] == {"class_path": "SPPG", "init_args": {"steps": 4, "epsilon": 3.0}}
+    assert nested["init_args"] == {"network": {"class_path": "SPPG", "init_args": {"steps": 4}}}
+    assert row.release == "GeneratorPublisher eps 3"
+
+
+def test_public_draws_follow_the_seed_also_inside_a_control(made: Made) -> None:
+    trained = {"class_path": "GeneratorPublisher", "init_args": {"network": "SPPG"}}
+    benchmark = made(**released(publisher=trained))
+    row, control = benchmark.rows()
+    assert publisher_of(benchmark.arguments(row, 7))["init_args"]["seed"] == 7
+    inner = publisher_of(benchmark.arguments(control, 7))["init_args"]
+    assert (inner["seed"], inner["of"]["init_args"]["seed"]) == (7, 7)
+    given = {"class_path": "GeneratorPublisher", "init_args": {"network": "SPPG", "seed": 3}}
+    benchmark = made(**released(publisher=given))
+    assert publisher_of(benchmark.arguments(next(iter(benchmark.rows())), 7))["init_args"]["seed"] == 3
+
+
+def test_seeds_are_those_of_the_system_else_of_the_task_else_of_the_benchmark(made: Made) -> None:
+    tasks = {"few": {"title": "F", "seeds": [7]}, "many": {"title": "M"}}
+    systems = {"A": {"config": "popularity.yaml"}, "B": {"config": "popularity.yaml", "seeds": [2]}}
+    benchmark = made(seeds=[0, 1], tasks=tasks, systems=systems)
+    found = {(row.task, row.system): benchmark.seeds_of(row) for row in benchmark.rows()}
+    assert found == {("few", "A"): [7], ("few", "B"): [2], ("many", "A"): [0, 1], ("many", "B"): [2]}

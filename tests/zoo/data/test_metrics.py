@@ -1,0 +1,160 @@
+"""Ranking metrics against brute force and against the figures of chance; signs and a known matrix by hand."""
+
+import math
+import time
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from zoo.data.metrics import AverageRelativeError, RankingMetrics, SignAccuracy, rank_counts
+
+CHANCE = {
+    "hit_rate@5": 0.05,
+    "ndcg@5": 0.029485,
+    "mrr@5": 0.022833,
+    "hit_rate@10": 0.1,
+    "ndcg@10": 0.045436,
+    "mrr@10": 0.029290,
+}
+
+
+def figures(positive: Tensor, others: Tensor, valid: Tensor | None = None, **kwargs: object) -> RankingMetrics:
+    metric = RankingMetrics(**kwargs)  # type: ignore[arg-type]
+    metric.update(*rank_counts(positive, others, valid))
+    return metric
+
+
+def at_rank(rank: int, k: int) -> tuple[float, float, float]:
+    return (1.0, 1 / math.log2(rank + 1), 1 / rank) if rank <= k else (0.0, 0.0, 0.0)
+
+
+def brute_force(positive: float, others: list[float], k: int) -> np.ndarray:
+    """Mean over every order in which equal scores can be sorted; the positive is entry 0."""
+    scores = [positive, *others]
+    orders = [p for p in permutations(range(len(scores))) if all(scores[a] >= scores[b] for a, b in pairwise(p))]
+    return np.mean([at_rank(order.index(0) + 1, k) for order in orders], axis=0)
+
+
+@pytest.mark.parametrize("constant", [0.0, -3.5, math.inf])
+def test_a_constant_scorer_gets_chance(constant: float) -> None:
+    metric = figures(torch.full((7,), constant), torch.full((7, 99), constant))
+    for key, value in CHANCE.items():
+        assert float(metric.compute()[key]) == pytest.approx(value, abs=1e-6)
+    assert all(float(value) == 0 for key, value in metric.compute().items() if key.startswith("pessimistic/"))
+
+
+def test_a_constant_scorer_gets_chance_exactly() -> None:
+    metric = figures(torch.zeros(3), torch.zeros(3, 99))
+    expected = sum(1 / math.log2(t + 1) for t in range(1, 11)) / 100
+    assert float(metric.sums[1, 1] / metric.cases) == pytest.approx(expected, rel=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    positive=st.integers(0, 3),
+    others=st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    k=st.integers(1, 8),
+)
+def test_expected_value_over_all_orders(positive: int, others: list[int], k: int) -> None:
+    metric = figures(torch.tensor([float(positive)]), torch.tensor([others], dtype=torch.float32), ks=(k,))
+    values = [float(metric.compute()[f"{name}@{k}"]) for name in ("hit_rate", "ndcg", "mrr")]
+    assert values == pytest.approx(brute_force(positive, [float(o) for o in others], k), abs=1e-6)
+
+
+def test_nan_never_wins() -> None:
+    nan = math.nan
+    positive = torch.tensor([nan, 1.0, nan])
+    others = torch.tensor([[0.0, -1.0], [nan, nan], [nan, nan]])
+    metric = figures(positive, others, ks=(1, 2))
+    assert float(metric.compute()["hit_rate@2"]) == 0
+    higher, equal = rank_counts(positive, others)
+    assert higher.tolist() == [2, 2, 2]
+    assert equal.tolist() == [0, 0, 0]
+
+
+def test_padding_is_no_candidate() -> None:
+    metric = figures(
+        torch.tensor([1.0]), torch.tensor([[2.0, 5.0, 0.0]]), torch.tensor([[True, False, True]]), ks=(1, 2)
+    )
+    assert float(metric.compute()["mrr@2"]) == 0.5
+
+
+def test_pessimistic_is_the_last_of_the_ties() -> None:
+    metric = figures(torch.tensor([1.0]), torch.tensor([[1.0, 1.0, 0.0]]), ks=(2, 3), ties="pessimistic")
+    assert float(metric.compute()["hit_rate@2"]) == 0
+    assert float(metric.compute()["mrr@3"]) == pytest.approx(1 / 3)
+
+
+def test_two_halves_give_the_figure_of_the_whole() -> None:
+    generator = torch.Generator().manual_seed(3)
+    positive, others = torch.rand(50, generator=generator), torch.rand(50, 20, generator=generator)
+    whole, parts = figures(positive, others), figures(positive[:13], others[:13])
+    parts.update(*rank_counts(positive[13:], others[13:]))
+    assert {k: float(v) for k, v in whole.compute().items()} == pytest.approx(
+        {k: float(v) for k, v in parts.compute().items()}
+    )
+
+
+def test_no_case_is_nan() -> None:
+    metric = RankingMetrics()
+    metric.update(torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))
+    assert math.isnan(float(metric.compute()["ndcg@10"]))
+
+
+@pytest.mark.parametrize(
+    ("ks", "ties", "message"),
+    [((), "expected", "at least 1"), ((0, 5), "expected", "at least 1"), ((5,), "best", "ties must be")],
+)
+def test_bad_settings_are_refused(ks: tuple[int, ...], ties: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RankingMetrics(ks, ties)  # type: ignore[arg-type]
+
+
+def test_speed_is_near_that_of_counting_alone() -> None:
+    positive, others = torch.rand(100_000), torch.rand(100_000, 99)
+    start = time.perf_counter()
+    (others > positive[:, None]).sum(1)
+    (others == positive[:, None]).sum(1)
+    bare = time.perf_counter() - start
+    start = time.perf_counter()
+    figures(positive, others)
+    assert time.perf_counter() - start < 40 * bare + 0.5
+
+
+def test_signs_are_right_if_they_are_those_of_the_scores() -> None:
+    metric = SignAccuracy()
+    metric.update(torch.tensor([2.0, -0.1, 3.0, -4.0]), torch.tensor([1.0, -1.0, -1.0, 1.0]))
+    assert float(metric.compute()) == 0.5
+    metric.update(torch.tensor([1e-30, -1e-30]), torch.tensor([1.0, -1.0]))
+    assert float(metric.compute()) == pytest.approx(4 / 6)
+    metric.reset()
+    metric.update(torch.zeros(0), torch.zeros(0))
+    assert math.isnan(float(metric.compute()))
+
+
+@pytest.mark.parametrize("score", [0.0, -0.0, math.nan])
+def test_a_score_without_a_sign_is_wrong(score: float) -> None:
+    metric = SignAccuracy()
+    metric.update(torch.full((2,), score), torch.tensor([1.0, -1.0]))
+    assert float(metric.compute()) == 0
+
+
+def test_a_relative_error_is_that_of_squares() -> None:
+    rng = np.random.default_rng(0)
+    found, truth = rng.normal(size=(2, 6, 5))
+    metric = AverageRelativeError()
+    for part in (slice(0, 2), slice(2, 6)):
+        metric.update(torch.tensor(found[part]), torch.tensor(truth[part]))
+    assert float(metric.compute()) == pytest.approx(((found - truth) ** 2).sum() / (truth**2).sum(), rel=1e-12)
+    for matrix, error in ((truth, 0.0), (0 * truth, 1.0), (3 * truth, 4.0)):
+        metric.reset()
+        metric.update(torch.tensor(matrix), torch.tensor(truth))
+        assert float(metric.compute()) == pytest.approx(error)
+    metric.reset()
+    metric.update(torch.zeros(0, 5), torch.zeros(0, 5))
+    assert math.isnan(float(metric.compute()))

@@ -1,0 +1,133 @@
+"""Figures of a report: SVG that is the same for the same runs, or PNG; and privacy-utility curves."""
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from zoo.benchmark.grid import slug
+from zoo.benchmark.report.gains import NOISE, control_of
+from zoo.benchmark.report.results import DECIDING, RANKINGS, GuaranteeKind, Line, Results
+from zoo.privacy.record.record import rounded_up
+from zoo.runtime.run_folder import visible
+
+#: Distinguishable also without colour vision (Okabe and Ito).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+#: Rows without guarantee that are drawn as levels: what stands without a release, and what plain ratings give.
+REFERENCES = {
+    "Popularity": ("0.65", "-"),
+    "Nothing": ("0.35", "-."),
+    "Plaintext": ("0.0", ":"),
+}
+#: And the row that all others are held against.
+BASELINE_STYLE = ("0.35", "--")
+#: Dots per inch of a PNG.
+DPI = 150
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as SVG, and as PNG for who can show no other."""
+
+    svg: str
+    figure: Figure = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, figure: Figure) -> "Picture":
+        """Draw the SVG now: each drawing may move the layout a little, and the first is the one that is always made."""
+        return cls(svg_of(figure), figure)
+
+    @mpl.rc_context({"text.parse_math": False, "font.family": "sans-serif"})  # names are no formulas
+    def png(self) -> bytes:
+        """The same as PNG."""
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png", dpi=DPI)
+        return file.getvalue()
+
+
+def curves(results: Results, task: str) -> dict[str, Picture]:
+    """One figure for each kind of guarantee on a task, NDCG@10 against epsilon, by a name for its file."""
+    groups: dict[GuaranteeKind, list[Line]] = {}
+    for line in results.lines[task]:
+        if line.guarantee is not None and line.row.control == "":
+            groups.setdefault(line.guarantee, []).append(line)
+    return {
+        slug(f"{task} {g.unit} {g.relation} {g.delta:.6g}"): _curve(results, task, g, lines)
+        for g, lines in groups.items()
+    }
+
+
+@mpl.rc_context({"text.parse_math": False})  # names are no formulas
+def _curve(results: Results, task: str, guarantee: GuaranteeKind, lines: Sequence[Line]) -> Picture:
+    rankings = [ranking for ranking in RANKINGS if all(line.has(ranking) for line in lines)]
+    figure = Figure(figsize=(5.2 * len(rankings), 3.8), layout="constrained")
+    for axes, ranking in zip(figure.subplots(1, len(rankings), squeeze=False)[0], rankings, strict=True):
+        _draw(axes, results, lines, ranking)
+        axes.set_title(RANKINGS[ranking], fontsize=10)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.suptitle(f"{visible(results.benchmark['tasks'][task]['title'])}: {guarantee}", fontsize=10)
+    return Picture.of(figure)
+
+
+def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> None:
+    series: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        asked = "" if line.row.epsilon is None else f" eps {line.row.epsilon:g}"
+        series.setdefault((line.row.system, line.row.release.removesuffix(asked)), []).append(line)
+    for colour, ((system, release), own) in zip(cycle(COLOURS), series.items(), strict=False):
+        _errorbar(axes, own, own, ranking, colour, f"{system}, {release}")
+        noise = [(line, control) for line in own if (control := control_of(results, line, NOISE)) is not None]
+        if noise:
+            where, controls = zip(*noise, strict=True)
+            _errorbar(axes, where, controls, ranking, colour, f"{system}, {release}: its noise control", faint=True)
+    for line in results.lines[lines[0].row.task]:
+        style = REFERENCES.get(line.row.release or line.row.system)
+        if line.name == results.baseline and line.guarantee is None:
+            style = BASELINE_STYLE
+        if style and line.has(ranking):
+            axes.axhline(
+                line.mean(ranking, DECIDING), color=style[0], linestyle=style[1], linewidth=1, label=shown(line.name)
+            )
+    axes.set_xscale("log")
+    ticks = sorted({line.epsilon for line in lines if line.epsilon})
+    axes.set_xticks(ticks, [rounded_up(epsilon) for epsilon in ticks], minor=False)
+    axes.minorticks_off()
+    axes.set_xlabel(f"epsilon, {'conditional' if any(line.conditions for line in lines) else 'proved'}")
+    axes.set_ylabel("NDCG@10")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _errorbar(
+    axes: Axes, where: Sequence[Line], lines: Sequence[Line], ranking: str, colour: str, label: str, faint: bool = False
+) -> None:
+    points = sorted(
+        (at.epsilon or 0.0, line.mean(ranking, DECIDING), line.sd(ranking, DECIDING))
+        for at, line in zip(where, lines, strict=True)
+    )
+    x, y, sd = zip(*points, strict=True)
+    marker, linestyle, alpha = ("x", ":", 0.6) if faint else ("o", "-", 1.0)
+    style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": linestyle, "alpha": alpha}
+    bars = np.nan_to_num(sd)  # one seed has no spread
+    axes.errorbar(x, y, bars, label=shown(label), markersize=4, linewidth=1, capsize=2, **style)
+
+
+def shown(label: str) -> str:
+    """A name as a figure can only show it, and that the legend does not take for a hidden one."""
+    return f" {visible(label)}" if label.startswith("_") else visible(label)
+
+
+def svg_of(figure: Figure) -> str:
+    """A figure as SVG, without a date, and with element names that depend on nothing but the drawing."""
+    file = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "cdr-zoo", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)

@@ -1,0 +1,328 @@
+"""The finished runs of a benchmark, row by row."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
+from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
+from zoo.benchmark.report.lists import LIST_NAMES, list_figures
+from zoo.privacy.record.record import PrivacyRecord, shown_delta
+from zoo.privacy.spending.total import spent_together
+from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
+from zoo.runtime.suggestions import nearest
+
+CUT_OFFS = (5, 10)
+MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
+LIST_MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES)
+RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
+#: What rows are compared by: on validation it has chosen the checkpoint.
+DECIDING = "ndcg@10"
+#: What rows are held against beside their controls, where nobody names another row.
+BASELINE = "EASE"
+#: Names of rows that a message lists at most.
+SHOWN = 8
+
+#: What a run must say of itself, and a record of its release.
+REPORTED = (
+    "method",
+    "metrics",
+    "ranked_by_item_counts",
+    "train_seconds",
+    "epochs",
+    "parameters",
+    "peak_memory",
+    "release_bytes",
+)
+RECORDED = ("guarantee", "conditions", "unit", "relation", "epsilon", "delta", "reason")
+
+
+class ResultsError(ValueError):
+    """Runs that cannot be reported on."""
+
+
+@dataclass(frozen=True)
+class GuaranteeKind:
+    """What rows must have in common to stand in one table: who is protected, which data sets are kept alike, and delta."""
+
+    unit: str
+    relation: str
+    delta: float
+
+    def __str__(self) -> str:
+        """For a heading."""
+        return f"one {self.unit} ({self.relation.replace('_', ' ')}), delta {shown_delta(self.delta)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One finished cell."""
+
+    seed: int
+    folder: Path
+    report: dict[str, Any]  # what ``metrics.json`` says
+    records: dict[str, dict[str, Any]]  # privacy record of each release, by source
+    cell_seconds: float  # the whole cell, search included
+    tuned: int  # trials of a hyperparameter search
+    versions: dict[str, str]
+    search: dict[str, Any] | None = None  # the trials and what was chosen of them, where this run searched
+    settings: Mapping[str, Any] = field(default_factory=dict)  # dotted, of a run that no benchmark has run
+
+    def figure(self, ranking: str, measure: str) -> float:
+        """A test figure, such as ``("full", "ndcg@10")``; NaN where neither the run nor its cases have it."""
+        found = self.report["metrics"].get(f"test/{ranking}/{measure}")
+        if found is None and measure.split("@")[0] in ("recall", "precision", "map"):
+            found = self.lists(ranking, int(measure.split("@")[1])).get(measure)
+        return math.nan if found is None else float(found)
+
+    def lists(self, ranking: str, k: int) -> dict[str, float]:
+        """What the ranks of its cases say of users' lists."""
+        if (ranking, k) not in self._lists:
+            self._lists[ranking, k] = list_figures(self.cases, ranking, k)
+        return self._lists[ranking, k]
+
+    @cached_property
+    def _lists(self) -> dict[tuple[str, int], dict[str, float]]:
+        return {}
+
+    @cached_property
+    def says_little(self) -> list[str]:
+        """Why the figures of its test say little; nothing of an ordinary test, nor of a run of an earlier version."""
+        path = self.folder / DATA
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return [str(sentence) for sentence in found.get("test_says_little", ())]
+
+    @cached_property
+    def spent(self) -> tuple[float, float]:
+        """Epsilon and delta of all its releases together, each of which must have a guarantee."""
+        return spent_together([PrivacyRecord.from_dict(record) for record in self.records.values()])
+
+    @cached_property
+    def cases(self) -> pl.DataFrame:
+        """Figures of every held-out case; a file that cannot be read is refused."""
+        path = self.folder / CASES
+        try:
+            return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            what = str(error).split("\n", 1)[0]  # polars may go on for many lines
+            raise ResultsError(
+                f"{path} cannot be read ({what}). Remove its folder and run the benchmark again."
+            ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A row with its finished runs, one for each seed."""
+
+    row: Row
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        """What the line is called."""
+        return self.row.name
+
+    def has(self, ranking: str, measure: str = DECIDING) -> bool:
+        """Whether its cases were ranked so and measured by this."""
+        return f"{ranking}/{measure}" in self.cases.columns
+
+    @property
+    def counted(self) -> bool:
+        """Whether some users were ranked by item counts, as the method means nothing for them."""
+        return any(run.report["ranked_by_item_counts"] for run in self.runs)
+
+    def mean(self, ranking: str, measure: str) -> float:
+        """Mean of a figure over seeds."""
+        return self.average(lambda run: run.figure(ranking, measure))
+
+    def sd(self, ranking: str, measure: str) -> float:
+        """Sample standard deviation of a figure over seeds; NaN for one seed, or where the figure is."""
+        found = [run.figure(ranking, measure) for run in self.runs]
+        return math.nan if len(found) < 2 or math.isnan(sum(found)) else statistics.stdev(found)
+
+    def average(self, value: Callable[[Run], float]) -> float:
+        """Mean over runs."""
+        return statistics.mean(map(value, self.runs))
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Means over runs: seconds of training and of the whole cell, epochs, parameters, MiB at most, bytes released."""
+        return {
+            "train_seconds": self.average(lambda run: run.report["train_seconds"]),
+            "cell_seconds": self.average(lambda run: run.cell_seconds),
+            "epochs": self.average(lambda run: run.report["epochs"]),
+            "parameters": self.average(lambda run: run.report["parameters"]),
+            "peak_mib": self.average(lambda run: run.report["peak_memory"]),
+            "bytes_released": self.average(lambda run: sum(run.report["release_bytes"].values())),
+        }
+
+    @property
+    def trials(self) -> int:
+        """Of the hyperparameter search of a run, at most; 0 for none."""
+        return max(run.tuned for run in self.runs)
+
+    @cached_property
+    def cases(self) -> pl.DataFrame:
+        """Figures of every case of every seed."""
+        return pl.concat([run.cases for run in self.runs], how="diagonal")  # earlier versions wrote fewer columns
+
+    @cached_property
+    def guarantee(self) -> GuaranteeKind | None:
+        """What every release of every run guarantees; None if one guarantees nothing, or there is none.
+
+        Releases of one row that protect different things are refused.
+        """
+        records = [record for run in self.runs for record in run.records.values()]
+        if not records or any(record["guarantee"] == "none" for record in records):
+            return None
+        kinds = {(record["unit"], record["relation"]) for record in records}
+        if len(kinds) > 1:
+            raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
+        unit, relation = kinds.pop()
+        return GuaranteeKind(unit, relation, max(run.spent[1] for run in self.runs))
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """The largest epsilon of a run, at the delta of its guarantee; None without one."""
+        return None if self.guarantee is None else max(run.spent[0] for run in self.runs)
+
+    @cached_property
+    def conditions(self) -> tuple[str, ...]:
+        """What must be true for the epsilon to be that of the sources' own files; of a proved one nothing."""
+        return tuple(
+            dict.fromkeys(text for run in self.runs for record in run.records.values() for text in record["conditions"])
+        )
+
+    @property
+    def standing(self) -> str:
+        """How far the epsilon may be relied on, in one word; `none` and `no release` where there is no epsilon."""
+        if self.guarantee is None:
+            return "none" if self.row.release else "no release"
+        return "conditional" if self.conditions else "proved"
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why releases guarantee nothing."""
+        return sorted({str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]})
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a benchmark has found so far."""
+
+    benchmark: dict[str, Any]  # as ``benchmark.json`` has it
+    lines: dict[str, list[Line]]  # by task, in the order of the benchmark; rows without a finished run are left out
+    finished: int  # how many cells are
+    baseline: str = BASELINE  # the row that all others are held against, by name; empty for none
+    # Of tasks whose runs could not stand in the table of the first, a sentence that says why.
+    apart: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()  # of runs that no benchmark has run
+
+    @property
+    def cells(self) -> int:
+        """How many cells the benchmark has."""
+        return len(self.benchmark["cells"])
+
+    def seeds_of(self, line: Line) -> list[int]:
+        """Seeds that a row is run with, finished or not."""
+        key = {"task": line.row.task, "system": line.row.system, "release": line.row.release}
+        seeds: list[int] = next(row["seeds"] for row in self.benchmark["rows"] if key.items() <= row.items())
+        return seeds
+
+    def of_tasks(self, names: Sequence[str]) -> "Results":
+        """The same without all other tasks; one that the benchmark does not have, or of which no cell is finished, is refused."""
+        if self.folders:
+            raise ResultsError(
+                "--task chooses among the tasks of a benchmark, and these are runs that fit has left. Leave it out."
+            )
+        for name in names:
+            if name not in self.lines:
+                known = f"{nearest(name, self.lines)} Finished ones are of {', '.join(self.lines)}."
+                raise ResultsError(f"No cell of a task {name!r} is finished.{known}")
+        lines = {task: some for task, some in self.lines.items() if task in names}
+        rows = [row for row in self.benchmark["rows"] if row["task"] in names]
+        own = tuple(f"{slug(name)}/" for name in names)
+        cells = {name: digest for name, digest in self.benchmark["cells"].items() if name.startswith(own)}
+        finished = sum(len(line.runs) for some in lines.values() for line in some)
+        return replace(self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, finished=finished)
+
+    def held_against(self, name: str) -> "Results":
+        """The same with another row to hold all others against; a name that no row has is refused."""
+        names = list(dict.fromkeys(line.name for lines in self.lines.values() for line in lines))
+        if name not in names:
+            others = f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            raise ResultsError(
+                f"No finished row is called {name!r}, to hold the others against.{nearest(name, names)} Rows: "
+                f"{'; '.join(names[:SHOWN])}{others}."
+            )
+        return replace(self, baseline=name)
+
+
+def read_results(runs: Path) -> Results:
+    """Read the runs of one benchmark; where there is none, or none of its cells is finished, that is refused."""
+    path = runs / BENCHMARK
+    if not path.is_file():
+        raise ResultsError(
+            f"{runs} holds no {BENCHMARK}, so it is no folder of a benchmark. Run `python -m zoo benchmark --config FILE` and "
+            "give the folder that it names; or give folders of runs that `fit` has left, such as runs/PriCDR/version_0."
+        )
+    try:
+        benchmark, lines = _read_lines(runs)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ResultsError(
+            f"{path} or a run below it cannot be read ({type(error).__name__}: {error}). If another version wrote it, give the "
+            "benchmark command again: it runs nothing that is finished."
+        ) from error
+    count = sum(len(line.runs) for some in lines.values() for line in some)
+    if not count:
+        raise ResultsError(
+            f"No cell of {runs} is finished. Run: python -m zoo benchmark --config {benchmark['config']}"
+        )
+    kept = {task: some for task, some in lines.items() if some}
+    return Results(benchmark, kept, count, benchmark.get("baseline") or BASELINE)
+
+
+def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
+    benchmark = json.loads((runs / BENCHMARK).read_text(encoding="utf-8"))
+    for key in ("name", "config", "title", "about"):
+        benchmark[key].strip()  # texts, or another version wrote it
+    benchmark["cells"].keys()
+    known = {entry.name for entry in fields(Row)}
+    lines: dict[str, list[Line]] = {task: [] for task in benchmark["tasks"]}
+    for entry in benchmark["rows"]:
+        row = Row(**{key: value for key, value in entry.items() if key in known})
+        found = [_read_run(runs, f"{folder_of(row)}/seed-{seed}", seed, benchmark["cells"]) for seed in entry["seeds"]]
+        if finished := tuple(run for run in found if run is not None):
+            lines[row.task].append(Line(row, finished))
+    return benchmark, lines
+
+
+def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What a run found and its privacy records; a KeyError where either lacks something, and a ValueError where it is no JSON."""
+    report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
+    for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
+        for key in keys:
+            part[key]  # what is missing is said now, not halfway through the report
+    return report, {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
+
+
+def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:
+    folder = root / name
+    if not (folder / CELL).is_file():
+        return None
+    cell = json.loads((folder / CELL).read_text(encoding="utf-8"))
+    if digest_of(cell["settings"]) != digests.get(name):
+        return None  # of another version of the benchmark
+    report, records = read_files(folder)
+    asked, trials = cell["settings"]["search"], folder / SEARCH / TRIALS
+    search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
+    tuned = asked["trials"] if asked else 0
+    return Run(seed, folder, report, records, cell["seconds"], tuned, cell["versions"], search)

@@ -1,0 +1,322 @@
+"""Runs that no benchmark has run, as the rows of one report: which may stand in one table, and what the rows are called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zoo.benchmark.cell import BENCHMARK
+from zoo.benchmark.grid import Row, slug
+from zoo.benchmark.report.results import DECIDING, RANKINGS, Line, Results, ResultsError, Run, read_files
+from zoo.benchmark.report.row_names import Release, arguments, of_class, release_of, same_class, short, system_names
+from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, flat
+
+#: Where the seeds stand of which a row has several: those of the command and of the data, and of what controls draw.
+SEEDS = ("seed_everything", "data.init_args.seed", "publisher.init_args.seed", "publisher.init_args.of.init_args.seed")
+#: Of the data, what changes neither who is tested nor on what: it may differ within a table.
+OF_TRAINING = ("sources", "catalogues", "batch_size", "denoiser", "missing_users", "top_k")
+#: What two runs of one seed must have in common to stand in one table, and what is said where they have not.
+SAME = {
+    "held out": "other items are held out",
+    "history": "there are other ratings to train on",
+    "ratings": "there are other ratings to train on",
+    "drawn": "held-out items are ranked among other candidates",
+    "candidates": "held-out items are ranked among other candidates",
+    "ties": "ties are counted otherwise",
+}
+
+
+#: The same in a title.
+SHORT = {
+    "other items are held out": "other items held out",
+    "there are other ratings to train on": "other ratings",
+    "held-out items are ranked among other candidates": "other candidates",
+    "ties are counted otherwise": "other ties",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class RunFolder:
+    """One run, and what its folder says of how it was made and on what it was tested."""
+
+    path: Path
+    run: Run
+    settings: dict[str, Any]  # plain, as its config has them
+    data: dict[str, Any]  # the summary of its data
+
+    @property
+    def method(self) -> str:
+        """Class of the method."""
+        return str(self.run.report["method"])
+
+    @cached_property
+    def release(self) -> Release:
+        """What it was given, in words."""
+        return release_of(self.settings.get("publisher"), self.run)
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The settings that make it the run it is, but for its seed."""
+        return self.run.settings
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """Of these, what the target's data are and what is held out of them."""
+        free = tuple(f"data.init_args.{name}" for name in OF_TRAINING)
+        return {key: value for key, value in self.own.items() if key.startswith("data.") and not _under(key, free)}
+
+    @cached_property
+    def tested(self) -> dict[str, str]:
+        """What it was tested on, by the keys of `SAME`; runs of earlier versions do not tell all of it."""
+        cases = self.run.cases.sort("user_id", "item_id")
+        evaluation = self.settings.get("data", {}).get("init_args", {}).get("evaluation") or {}
+        drawn = [evaluation.get(key) for key in ("num_candidates", "shared_candidates", "weighted_candidates")]
+        found = {
+            "held out": _digest(cases["user_id"].to_list(), cases["item_id"].to_list()),
+            "history": _digest(cases["train_items"].to_list()),
+            **self.run.report.get("tested", {}),
+        }
+        if any(value is not None for value in drawn):
+            found["drawn"] = json.dumps(drawn)
+        return found | ({"ties": str(evaluation["ties"])} if "ties" in evaluation else {})
+
+
+@dataclass(eq=False)
+class _Grouped:
+    """Runs of one row, by seed, and later the table that they stand in."""
+
+    runs: dict[int, RunFolder]
+
+    @property
+    def first(self) -> RunFolder:
+        return next(iter(self.runs.values()))
+
+
+@dataclass(eq=False)
+class _Table:
+    """Rows that were tested on the same, and why they stand apart from those of the first table."""
+
+    rows: list[_Grouped]
+    apart: list[str] = field(default_factory=list)
+
+    def differs(self, row: _Grouped) -> list[str]:
+        """Why a row may not stand here; nothing if it may."""
+        said: list[str] = []
+        for other in self.rows:
+            both = row.runs.keys() & other.runs.keys()
+            for seed in sorted(both):
+                ours, theirs = row.runs[seed].tested, other.runs[seed].tested
+                said += [
+                    why for key, why in SAME.items() if key in ours.keys() & theirs.keys() and ours[key] != theirs[key]
+                ]
+            if not both and (changed := _changed(row.first.target, other.first.target)):
+                said.append(
+                    f"no seed is common, and these settings of the data differ: {', '.join(map(short, changed))}"
+                )
+        return list(dict.fromkeys(said))
+
+
+def read_run_folders(folders: Sequence[Path]) -> Results:
+    """Read runs that `fit` has left, whatever their methods, and put those that were tested on the same into one table.
+
+    Runs that differ in their seed alone are one row. What cannot be compared in one table is not: it gets another one, and
+    `Results.apart` says why. Runs that were begun and not tested are left out, and the text about the runs says so.
+
+    Raises:
+        ResultsError: A folder is no run that was tested, or is named twice.
+    """
+    tested, left_out = _tested(folders)
+    lines: dict[str, list[Line]] = {}
+    titles: dict[str, str] = {}
+    apart: dict[str, str] = {}
+    for table in _tables(_rows([_read(folder) for folder in tested])):
+        title = _title(table)
+        task = _new(slug(title), lines)
+        if table.apart:
+            apart[task] = (
+                f"These runs do not stand in the table of {next(iter(titles.values()))}: {'; '.join(table.apart)}."
+            )
+        titles[task] = title if task == slug(title) else _told_apart(title, table, titles.values())
+        lines[task] = list(_lines(task, table))
+    described = _as_benchmark(tested, titles, lines) | {"about": left_out}
+    return Results(described, lines, len(tested), "", apart, tuple(tested))
+
+
+def named(folder: Path) -> str:
+    """A folder for a page: as it was given, but without where on this machine it lies."""
+    return str(Path(*folder.parts[-2:]) if folder.is_absolute() else folder)
+
+
+def _tested(folders: Sequence[Path]) -> tuple[list[Path], str]:
+    """Folders to read, without those that hold no run that was tested, and a sentence that names these."""
+    runs = [folder for folder in folders if _trained_and_tested(folder)]
+    places = [folder.resolve() for folder in runs]
+    if twice := [str(folder) for i, folder in enumerate(runs) if places[i] in places[:i]]:
+        raise ResultsError(f"Named more than once: {', '.join(twice)}. Name each run once.")
+    if not runs or not all(folder.is_dir() for folder in folders):  # it is said what they lack
+        return list(folders), ""
+    others = [folder for folder in folders if folder not in runs]
+    said = f"Left out, as `fit` has not left a test there: {', '.join(map(named, others))}." if others else ""
+    return runs, said
+
+
+def _trained_and_tested(folder: Path) -> bool:
+    """Whether `fit` has left it with the figures of a test; what `test` finds of a checkpoint says nothing of a training."""
+    if not all((folder / name).is_file() for name in (CONFIG, METRICS)):
+        return False
+    try:
+        found = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    except ValueError:
+        return True  # it is damaged, which whoever reads it says
+    return not isinstance(found, dict) or "train_seconds" in found or "method" not in found
+
+
+def _tables(rows: Sequence[_Grouped]) -> list[_Table]:
+    """Each row in the first table where it may stand, or in one of its own."""
+    tables: list[_Table] = []
+    for row in rows:
+        reasons = [table.differs(row) for table in tables]
+        if [] in reasons:
+            tables[reasons.index([])].rows.append(row)
+        else:
+            tables.append(_Table([row], reasons[0] if reasons else []))
+    return tables
+
+
+def _read(folder: Path) -> RunFolder:
+    if (folder / BENCHMARK).is_file():
+        raise ResultsError(f"{folder} is the folder of a benchmark, which has a report of its own: give it alone.")
+    if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:
+        raise ResultsError(
+            f"{folder} is no folder of a run that was tested: it holds no {missing[0]}. Give folders that `python -m zoo fit` has "
+            "left, such as runs/PriCDR/version_0, or one folder of a benchmark's runs."
+        )
+    try:
+        text = (folder / CONFIG).read_text(encoding="utf-8")
+        settings = yaml.safe_load(text)
+        report, records = read_files(folder)
+        data = json.loads(path.read_text(encoding="utf-8")) if (path := folder / DATA).is_file() else {}
+        versions = dict(re.findall(r"^#\s*([\w-]+)[= ]+([\w.+-]+)", text, re.M)[:1])
+        own = own_settings(settings, with_publisher=bool(report["release_bytes"]))
+        run = Run(int(report["seed"]), folder, report, records, float(report["train_seconds"]), 0, versions, None, own)
+        made = RunFolder(folder, run, settings, data)
+        if not any(f"test/{ranking}/{DECIDING}" in report["metrics"] for ranking in RANKINGS):
+            raise ResultsError(f"{folder} has no test NDCG@10: it held nothing out, or ranked nothing.")
+        made.tested  # noqa: B018  what cannot be read is said now
+    except ResultsError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
+        said = str(error).split("\n", 1)[0]
+        raise ResultsError(
+            f"{folder} cannot be read ({type(error).__name__}: {said}). Leave it out, or train it anew."
+        ) from error
+    return made
+
+
+def own_settings(settings: Mapping[str, Any], *, with_publisher: bool) -> dict[str, Any]:
+    """Of a config, dotted, what makes a run the run it is: without seeds, and without where it was computed.
+
+    Without the publisher, too, where the run has read no release: then it is somebody else's setting.
+    """
+    left_out = ("checkpoint",) if with_publisher else ("checkpoint", "publisher")
+    dotted = flat({key: value for key, value in settings.items() if key not in left_out})
+    return {key: value for key, value in dotted.items() if not _under(key, (*FREE, *SEEDS))}
+
+
+def _rows(runs: Sequence[RunFolder]) -> list[_Grouped]:
+    """Runs that differ in nothing but the seed together; a seed that is run twice is a row of its own."""
+    rows: list[tuple[str, _Grouped]] = []
+    for made in runs:
+        key = json.dumps([made.method, made.release.name, made.own], sort_keys=True, default=str)
+        seeded = next((row for own, row in rows if own == key and made.run.seed not in row.runs), None)
+        if seeded is None:
+            rows.append((key, _Grouped({made.run.seed: made})))
+        else:
+            seeded.runs[made.run.seed] = made
+    return [row for _, row in rows]
+
+
+def _lines(task: str, table: _Table) -> Iterator[Line]:
+    """The rows of a table, with names that tell them apart."""
+    firsts = [row.first for row in table.rows]
+    systems = system_names(
+        [(made.method, made.release.name, _of_system(made.own), "/".join(made.path.parts[-2:])) for made in firsts]
+    )
+    for row, system in zip(table.rows, systems, strict=True):
+        release = _imitating(row.first, firsts)
+        runs = tuple(made.run for _, made in sorted(row.runs.items()))
+        yield Line(Row(task, system, release.name, release.control, release.of, release.epsilon), runs)
+
+
+def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Release:
+    """Its release; of a noise control without what it imitates, where no other row has just that publisher."""
+    of = arguments(made.settings.get("publisher")).get("of")
+    there = any(
+        same_class(of, other.settings.get("publisher")) for other in others if other.release.name == made.release.of
+    )
+    return made.release if there or made.release.control != "noise" else replace(made.release, of="")
+
+
+def _of_system(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's settings, those of the target's party: a row and its noise control have them in common."""
+    return {key: value for key, value in settings.items() if not key.startswith("publisher")}
+
+
+def _title(table: _Table) -> str:
+    made = table.rows[0].first
+    target = made.data.get("target", {}).get("domain") or made.target.get("data.init_args.target") or "target"
+    split = made.data.get("split")
+    source = of_class(made.settings.get("data"))
+    return " ".join([str(target), *([f"({source}, split {split})"] if split else [f"({source})"])])
+
+
+def _told_apart(title: str, table: _Table, taken: Collection[str]) -> str:
+    """A title that is not taken: with what is other there than in the first table, or else with a run of it."""
+    words = list(dict.fromkeys(SHORT.get(why, "other data") for why in table.apart))
+    by_reason = f"{title}, {' and '.join(words)}"
+    return f"{by_reason}, of {named(table.rows[0].first.path)}" if by_reason in taken or not words else by_reason
+
+
+def _new(name: str, taken: Mapping[str, object]) -> str:
+    """A name that is not taken."""
+    numbers = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+    return name if name not in taken else next(other for other in numbers if other not in taken)
+
+
+def _as_benchmark(
+    folders: Sequence[Path], titles: Mapping[str, str], lines: Mapping[str, list[Line]]
+) -> dict[str, Any]:
+    """What a benchmark's file would say of these runs."""
+    rows = [
+        {"task": task, "system": line.row.system, "release": line.row.release, "seeds": [run.seed for run in line.runs]}
+        for task, own in lines.items()
+        for line in own
+    ]
+    return {
+        "title": f"{len(folders)} runs compared" if len(folders) > 1 else "One run",
+        "tasks": {task: {"title": title, "published": None} for task, title in titles.items()},
+        "rows": rows,
+        "cells": {str(folder): "" for folder in folders},
+        "systems": {},
+        "series": {},
+    }
+
+
+def _changed(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+
+
+def _under(key: str, names: Sequence[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+def _digest(*values: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()

@@ -1,0 +1,170 @@
+"""Federated: what recommenders share that learn in rounds and may hide each client in them. Plan, count, record, refusals."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+from pytorch_lightning.trainer.states import TrainerFn
+from torch import Tensor
+
+from zoo.data.ratings import Step, conditions
+from zoo.methods.base import Recommender
+from zoo.methods.target_data import Sizes
+from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.audits.training import rounds_audits
+from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
+from zoo.privacy.record.texts import OPEN_ROUNDS, done_before
+from zoo.privacy.training.private_rounds import PrivateRounds
+from zoo.privacy.training.round_privacy import RoundPrivacy
+
+
+class Federated(Recommender):
+    """Base of methods whose users are clients of a server; with ``epsilon`` their rounds are those of DP-FedAvg.
+
+    Then a batch only says that it is time for a round, and `zoo.privacy.training.private_rounds` draws who is in it. There are
+    `num_rounds` of them, over all runs that resumed one another, and ``1 / rate`` in an epoch. Nothing of a round is logged. Who
+    could not be scored without item counts is scored without them, for counts are not protected.
+
+    Args:
+        epsilon: Privacy loss of all rounds, for one user; null: no clipping, no noise and no guarantee.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        clip: L2 norm that the whole of a client's update is clipped to: a public number. Needed with epsilon.
+        num_rounds: Rounds in all, at most.
+        rate: Probability of each user to be in a round, independent of all others.
+        relation: `zero_out_one_user` or `replace_one_user`.
+        noise_seed: Null: noise and samples of the operating system. A number repeats them, and the guarantee is none.
+    """
+
+    guarantee_bearing = frozenset({"epsilon", "delta", "clip", "num_rounds", "rate", "relation", "noise_seed"})
+
+    def __init__(
+        self,
+        epsilon: float | None,
+        delta: float | None,
+        clip: float | None,
+        num_rounds: int,
+        rate: float,
+        relation: str,
+        noise_seed: int | None,
+    ) -> None:
+        super().__init__()
+        #: What the guarantee rests on; None where there is none.
+        self.privacy: RoundPrivacy | None = None
+        #: What draws the clients of a round, adds the noise and counts, for `PrivacyBudget` too; None without epsilon and
+        #: before `build`.
+        self.private_gradient: PrivateRounds | None = None
+        if epsilon is None:
+            if (delta, clip, noise_seed) != (None, None, None):
+                raise ValueError(
+                    f"delta, clip and noise_seed go with epsilon; got {delta}, {clip} and {noise_seed} without. Set epsilon, e.g. "
+                    "8.0, or leave them out."
+                )
+            return
+        if clip is None:
+            raise ValueError(
+                "epsilon needs clip, the L2 norm that a client's whole update is clipped to: a public number, never read off the "
+                "data. Set it, e.g. to 0.5."
+            )
+        self.privacy = RoundPrivacy(
+            epsilon=epsilon, delta=delta, clip=clip, num_rounds=num_rounds, rate=rate, relation=Relation(relation),
+            noise_seed=noise_seed,
+        )  # fmt: skip
+        # A number of batches that is the same whoever has rated.
+        self.batches, self.steps_per_epoch = "steps", min(num_rounds, ceil(1 / rate))
+
+    def build(self, sizes: Sizes) -> None:
+        """Compute the noise."""
+        if self.privacy is not None:
+            self.private_gradient = self.privacy.rounds(sizes["num_users"])
+
+    @property
+    def alone(self) -> str:
+        """Processes would each draw clients and noise of their own in a private round."""
+        return (
+            "" if self.privacy is None else "plays private rounds in one process, which draws all clients and the noise"
+        )
+
+    def setup(self, stage: str) -> None:
+        """Refuse half precision where rounds are private; then read the ratings."""
+        if self.privacy is not None and (precision := self.trainer.precision) != "32-true":
+            raise ValueError(
+                f"Private rounds are played in single precision; got {precision!r}. Set trainer.precision to 32-true."
+            )
+        super().setup(stage)
+
+    def on_fit_start(self) -> None:
+        """Refuse what would read ratings beside private rounds: validation, by which epochs are chosen, and penalties."""
+        if self.privacy is None:
+            return
+        if self._penalties:
+            raise ValueError(
+                f"A callback adds a penalty to {sorted(self._penalties)}: nobody clips what it reads. Leave it out, or epsilon."
+            )
+        validated = self.trainer.limit_val_batches != 0 and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
+        if self.privacy.noise_seed is None and validated:
+            raise ValueError(
+                "Validation reads held-out ratings, and the epoch that is kept would be chosen by it, which no epsilon of the "
+                "rounds covers. Set trainer.limit_val_batches to 0: the last round is kept. To look at figures without any "
+                "guarantee, set noise_seed."
+            )
+
+    def can_score(self, users: Tensor) -> Tensor:
+        """As ever, but all users (batch,) where rounds are private: the item counts that others are ranked by are not."""
+        can = super().can_score(users)
+        return can if self.privacy is None else can | True
+
+    # What is spent, by the rounds that were played.
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep how many rounds are spent as well."""
+        super().on_save_checkpoint(checkpoint)
+        if self.private_gradient is not None:
+            checkpoint["zoo"]["spent"] = self.private_gradient.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on counting; what is spent is never forgotten, here or there."""
+        super().on_load_checkpoint(checkpoint)
+        if self.private_gradient is None:
+            return
+        spent = checkpoint["zoo"].get("spent")
+        if spent and self.has_trainer and self.trainer.state.fn != TrainerFn.FITTING:
+            # An older epoch may be looked at; the weights of a later one were here, and cost what they cost.
+            spent = {**spent, "steps_taken": max(spent["steps_taken"], self.private_gradient.steps_taken)}
+        self.private_gradient.load_state_dict(spent)
+
+    # What is claimed.
+
+    def privacy_record(self) -> PrivacyRecord | None:
+        """What the rounds that were played protect; None without epsilon, and before there are data."""
+        rounds, privacy = self.private_gradient, self.privacy
+        if rounds is None or privacy is None or not self.has_trainer:
+            return None
+        if not rounds.steps_taken:
+            return self.planned_record().without_guarantee("no round was played")
+        train = self.data.train
+        rests_on = conditions(train.applied, Unit.USER)
+        return privacy.record(train.num_users, train.applied, {"num_items": train.num_items}, rounds, rests_on)
+
+    def planned_record(self) -> PrivacyRecord:
+        """What all planned rounds will protect, on the data at hand."""
+        train = self.data.train
+        return self.forecast(train.num_users, train.num_items, train.applied)
+
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        """The record that the whole training would have, from public settings alone; ``applied`` is done to the ratings before."""
+        inputs = {"num_items": num_items}
+        if self.privacy is None:
+            return unprotected_record(
+                OPEN_ROUNDS, "clients' updates have no noise", done_before(applied), public_inputs=inputs
+            )
+        return self.privacy.record(num_users, applied, inputs, conditions=conditions(applied, Unit.USER))
+
+    def events(self, num_users: int) -> list[PrivacyEvent]:
+        """What the whole training would spend, from public settings alone."""
+        return [NonPrivateEvent()] if self.privacy is None else self.privacy.events(num_users)
+
+    def audits(self) -> list[Audit]:
+        """White-box audits of rounds, fewer of them; none where nothing is claimed."""
+        return [] if self.privacy is None or self.privacy.noise_seed is not None else rounds_audits(self.privacy)
