@@ -182,6 +182,14 @@ def test_given_lists_serve_both_phases_in_their_order() -> None:
         assert lists(held, TRAIN) == expected
 
 
+def test_given_lists_serve_whoever_is_in_one_phase_alone() -> None:
+    some = SPLIT._replace(test=SPLIT.test.head(9), validation=SPLIT.validation.tail(9))
+    assert set(some.test["user_id"]).isdisjoint(some.validation["user_id"])
+    for held, part in zip(cases_of(TRAIN, some, 0, negatives=shipped()), (some.validation, some.test), strict=True):
+        assert (held.candidates >= 0).all()
+        assert TRAIN.user_ids[held.users].tolist() == part["user_id"].to_list()
+
+
 def test_given_lists_of_unequal_length_are_padded() -> None:
     test = cases_of(TRAIN, SPLIT, 0, negatives=shipped()[1:]).test
     assert test.candidates.shape == (30, 4)

@@ -12,6 +12,7 @@ import datamodules.warned
 import zoo
 from datamodules import Evaluation, Files, Filters
 from tests.zoo.test_full_disk import room_for
+from zoo.release.denoiser import Denoiser
 
 ROWS = [
     (f"u{user}", f"i{(user * 7 + k * 3) % 23}", 1.0 + k % 5, 100 * user + k) for user in range(12) for k in range(6)
@@ -91,6 +92,12 @@ def test_other_settings_are_prepared_anew(folder: Path, settings: dict[str, Any]
     read(folder)
     read(folder, **settings)
     assert len(kept(folder)) == 2
+
+
+def test_what_decides_nothing_is_taken_from_there(folder: Path) -> None:
+    read(folder)
+    read(folder, batch_size=7, evaluation_batch_size=3, top_k=2, trusted=folder / "keys", denoiser=Denoiser(3))
+    assert len(kept(folder)) == 1
 
 
 def test_a_changed_file_is_prepared_anew(folder: Path) -> None:

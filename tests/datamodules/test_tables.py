@@ -2,6 +2,9 @@
 
 import gzip
 import logging
+import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -74,6 +77,17 @@ def test_times_keep_every_digit_and_floats_are_cut(tmp_path: Path) -> None:
     assert read_table(csv(tmp_path / "b.csv", "u,i,1,12.9"))["timestamp"][0] == 12
 
 
+@pytest.fixture
+def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The clock of a machine that is nowhere near UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo")
 def test_dates_become_seconds_of_utc(tmp_path: Path) -> None:
     said = [
         "2014-07-01",
@@ -87,6 +101,14 @@ def test_dates_become_seconds_of_utc(tmp_path: Path) -> None:
     noon = day + 45_000
     assert table["timestamp"].to_list() == [day, noon, noon, noon - 7200, -1, None]
     assert read_table(csv(tmp_path / "y.csv", "u,i,1,20140701"))["timestamp"][0] == 20140701, "a number stays one"
+    dated = table.with_columns(timestamp=pl.Series([*map(datetime.fromisoformat, said[:1] * 5), None]))
+    dated.with_columns(pl.col("user_id", "item_id").cast(pl.String)).write_parquet(tmp_path / "z.parquet")
+    assert read_table(tmp_path / "z.parquet")["timestamp"].to_list() == [*[day] * 5, None]
+
+
+def test_many_users_and_items_are_no_repeats(tmp_path: Path) -> None:
+    rows = [f"u{user},i{item},1,{user}" for item in range(400) for user in range(3)]
+    assert read_table(csv(tmp_path / "x.csv", *rows)).height == 1200
 
 
 @pytest.mark.parametrize(("rows", "first"), [(["2014-07-01", "7"], "7"), (["2014-07-01", "2014-13-01"], "2014-13-01")])

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torchmetrics import Metric
 
-from zoo.data.metrics import AverageRelativeError, RankingMetrics, SignAccuracy, rank_counts
+from zoo.data.metrics import AverageRelativeError, ListMetrics, RankingMetrics, SignAccuracy, rank_counts
 
 CHANCE = {
     "hit_rate@5": 0.05,
@@ -90,14 +92,38 @@ def test_pessimistic_is_the_last_of_the_ties() -> None:
     assert float(metric.compute()["mrr@3"]) == pytest.approx(1 / 3)
 
 
-def test_two_halves_give_the_figure_of_the_whole() -> None:
+def gathered(parts: list[Metric]) -> Metric:
+    """What one process has once it has added up the states of all, each by its own rule."""
+    for name, reduction in parts[0]._reductions.items():
+        assert reduction is not None
+        setattr(parts[0], name, reduction(torch.stack([getattr(part, name) for part in parts])))
+    parts[0]._computed = None
+    return parts[0]
+
+
+@pytest.mark.parametrize("kind", ["ranking", "lists", "signs", "error"])
+def test_halves_give_the_figure_of_the_whole_by_one_process_or_by_two(kind: str) -> None:
     generator = torch.Generator().manual_seed(3)
-    positive, others = torch.rand(50, generator=generator), torch.rand(50, 20, generator=generator)
-    whole, parts = figures(positive, others), figures(positive[:13], others[:13])
-    parts.update(*rank_counts(positive[13:], others[13:]))
-    assert {k: float(v) for k, v in whole.compute().items()} == pytest.approx(
-        {k: float(v) for k, v in parts.compute().items()}
-    )
+    positive, others = torch.rand(50, generator=generator), torch.rand(50, 20, generator=generator).round(decimals=1)
+    listed = torch.randint(-1, 30, (50, 5), generator=generator)
+    makes: dict[str, tuple[Callable[[], Metric], tuple[torch.Tensor, ...]]] = {
+        "ranking": (RankingMetrics, rank_counts(positive.round(decimals=1), others)),
+        "lists": (lambda: ListMetrics(torch.arange(30.0), 29, (2, 5)), (listed,)),
+        "signs": (SignAccuracy, (positive - 0.4, others[:, 0].sub(0.5).sign())),
+        "error": (AverageRelativeError, (others, others.square())),
+    }
+    make, given = makes[kind]
+    whole, parts = make(), [make(), make(), make()]
+    whole.update(*given)
+    for metric, sizes in ((parts[0], (slice(0, 13),)), (parts[1], (slice(13, 20), slice(20, 50)))):
+        for size in sizes:
+            metric.update(*(part[size] for part in given))
+            parts[2].update(*(part[size] for part in given))
+    expected, *found = (metric.compute() for metric in (whole, parts[2], gathered(parts[:2])))
+    for name in expected if isinstance(expected, dict) else ():
+        assert [float(one[name]) for one in found] == pytest.approx([float(expected[name])] * 2)
+    if not isinstance(expected, dict):
+        assert [float(one) for one in found] == pytest.approx([float(expected)] * 2)
 
 
 def test_no_case_is_nan() -> None:

@@ -209,9 +209,10 @@ def test_a_trainer_takes_users_for_the_number_of_a_batch() -> None:
 
 def test_a_case_leaves_out_what_is_seen_and_keeps_its_own_item() -> None:
     seen = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 2]), torch.ones(3), 4)
-    cases = HeldOutCases(
-        torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([[0, -1], [2, -1]]), torch.ones(2), seen
-    )
+    listed, ratings = torch.tensor([[0, -1], [2, -1]]), torch.tensor([-1.0, 1.0])
+    cases = HeldOutCases(torch.tensor([1, 0]), torch.tensor([2, 3]), listed, ratings, seen)
     batch = cases.batch(torch.tensor([0, 1]))
     assert batch.seen_rows.tolist() == [1, 1]
     assert batch.seen_items.tolist() == [0, 1]
+    alone = cases.batch(torch.tensor([1]))
+    assert (alone.ratings.tolist(), alone.candidates.tolist(), alone.seen_rows.tolist()) == ([1.0], [[2, -1]], [0, 0])
