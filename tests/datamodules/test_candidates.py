@@ -186,6 +186,7 @@ def test_given_lists_serve_whoever_is_in_one_phase_alone() -> None:
     some = SPLIT._replace(test=SPLIT.test.head(9), validation=SPLIT.validation.tail(9))
     assert set(some.test["user_id"]).isdisjoint(some.validation["user_id"])
     for held, part in zip(cases_of(TRAIN, some, 0, negatives=shipped()), (some.validation, some.test), strict=True):
+        assert held.candidates.shape == (9, 4)
         assert (held.candidates >= 0).all()
         assert TRAIN.user_ids[held.users].tolist() == part["user_id"].to_list()
 

@@ -140,7 +140,6 @@ BATCHES = (
             "total.index_add_(0, self.items, torch.ones_like(self.weights.double()))",
         ),
         ("transposed values stay in their order", "            self.weights[order],\n", "            self.weights,\n"),
-        ("whoever has no row has the first", "return rows * present[:, None], present", "return rows, present"),
         ("everybody is shared", "return mask[:-1]", "return mask.any().expand(len(mask) - 1)"),
         ("dense ratings are zeros and ones", "((rows.rows == 0) | (rows.rows == 1)).all()", "(rows.rows >= 0).all()"),
     ),

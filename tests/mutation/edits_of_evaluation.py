@@ -104,7 +104,6 @@ EVALUATION = (
         AVERAGES,
         ("tests/zoo/methods/test_recommender.py",),
         ("batches weigh alike", "self._batch_rows = max(len(batch.users), 1)", "self._batch_rows = 1"),
-        ("any figure that is none ends the run", 'if name.endswith("loss") and weight', "if weight"),
         (
             "the last batch is the epoch",
             "self._means[name] = total + value * weight, weights + weight",
