@@ -69,6 +69,7 @@ CASES: dict[str, tuple[Filters, Evaluation, Rule]] = {
         Evaluation("ratio", shares=(0.4, 0.2, 0.4), temporal=True),
         lambda rows: ratio(rows, (0.4, 0.2, 0.4), SEED, temporal=True),
     ),
+    "latest": (Filters(), Evaluation("latest2"), lambda rows: leave_out_latest(rows, 2)),
     "minimums": (Filters(None, 2, 5), Evaluation("latest1"), lambda rows: leave_out_latest(rows, 1)),
     "iterated": (
         Filters(2, 3, 3, iterated=True),
@@ -106,11 +107,13 @@ def test_settings_decide_what_counts_and_what_is_held_out(name: str) -> None:
         of, items = phase.seen.all_bags().rows.tolist(), phase.seen.items.tolist()
         pairs = zip(own.train.user_ids[of].tolist(), own.train.item_ids[items].tolist(), strict=True)
         assert set(pairs) == seen
-    summary = own.summary
-    assert summary["target"]["ratings"] == len(rows)
+    summary, sizes = own.summary, (own.train.num_users, own.train.num_items)
+    density = len(rows) / (sizes[0] * sizes[1])
+    counts = {"users": sizes[0], "items": sizes[1], "ratings": len(rows), "density": pytest.approx(density)}
+    assert summary["target"] == {"domain": "b", **counts}
     tested = {user for user, _ in pairs_of(split.test)}
     assert summary["users_without_test_item"] == own.train.num_users - len(tested)
-    assert evaluation.has_validation == bool(len(own.validation.users))
+    assert evaluation.has_validation == bool(len(own.validation.users)) == (own.val_dataloader() != [])
     for source in ("a", "c"):
         assert cells(own.source(source)) == {row[:2]: row[2] for row in filtered(RICH[source], filters)}
 
@@ -256,6 +259,9 @@ def test_each_source_has_its_own_release_as_it_was_asked_to_be_read(releases: di
             linked = [release.user_ids[row] for row in links if row >= 0]
             assert linked == known
             assert own.summary["releases"][name]["overlap"] == len(known) < own.train.num_users
+            kind, rows = ("ratings", 1) if name == "a" else ("rows", release.sizes["num_layers"])
+            sizes = {"kind": kind, "num_users": len(theirs), "width": release.width, "num_layers": rows}
+            assert own.sizes["sources"][name] == sizes
     assert [*plain.own_rows] == [], "which a release of a map alone needs"
     of_c = [own.releases["c"].device_rows().dense(torch.arange(9)) for own in (plain, denoised)]
     assert not torch.equal(*of_c)

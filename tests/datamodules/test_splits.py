@@ -248,24 +248,6 @@ def test_a_cold_share_that_empties_a_part_is_refused(share: float) -> None:
         cold_start(COLD, share, 1)
 
 
-BY_SETTINGS = {
-    "random1": (Evaluation("random1"), SPLITS["random1"]),
-    "random2": (Evaluation("random2"), SPLITS["random2"]),
-    "latest1": (Evaluation("latest1"), SPLITS["latest1"]),
-    "latest2": (Evaluation("latest2"), SPLITS["latest2"]),
-    "ratio": (Evaluation("ratio", shares=(0.6, 0.2, 0.2)), SPLITS["ratio"]),
-    "temporal": (Evaluation("ratio", shares=(0.6, 0.2, 0.2), temporal=True), SPLITS["temporal"]),
-    "cold_start": (Evaluation("cold_start", cold_share=0.6), lambda table: cold_start(table, 0.6, 3)),
-}
-
-
-@pytest.mark.parametrize("name", BY_SETTINGS)
-def test_settings_name_the_split(name: str) -> None:
-    evaluation, expected = BY_SETTINGS[name]
-    for part, wanted in zip(hold_out(COLD, evaluation, 3, "music"), expected(COLD), strict=True):
-        assert part.equals(wanted)
-
-
 def test_held_out_rows_that_filters_dropped_are_left_aside() -> None:
     shipped = table_of([("a", "w"), ("gone", "w")]), table_of([("b", "y"), ("a", "z"), ("a", "gone")])
     split = hold_out(TEN, Evaluation("given"), 3, "music", shipped)

@@ -106,11 +106,6 @@ def test_dates_become_seconds_of_utc(tmp_path: Path) -> None:
     assert read_table(tmp_path / "z.parquet")["timestamp"].to_list() == [*[day] * 5, None]
 
 
-def test_many_users_and_items_are_no_repeats(tmp_path: Path) -> None:
-    rows = [f"u{user},i{item},1,{user}" for item in range(400) for user in range(3)]
-    assert read_table(csv(tmp_path / "x.csv", *rows)).height == 1200
-
-
 @pytest.mark.parametrize(("rows", "first"), [(["2014-07-01", "7"], "7"), (["2014-07-01", "2014-13-01"], "2014-13-01")])
 def test_times_are_of_one_kind(tmp_path: Path, rows: list[str], first: str) -> None:
     path = csv(tmp_path / "x.csv", *(f"u,{when},1,{when}" for when in rows))

@@ -4,6 +4,8 @@ from tests.mutation.edit import Edit
 from tests.mutation.edits_of_attacks import ATTACKS
 from tests.mutation.edits_of_batches import BATCHES
 from tests.mutation.edits_of_blocks import BLOCKS
+from tests.mutation.edits_of_callbacks import CALLBACKS
+from tests.mutation.edits_of_conclusions import CONCLUSIONS
 from tests.mutation.edits_of_data import DATA
 from tests.mutation.edits_of_datamodules import DATAMODULES
 from tests.mutation.edits_of_encryption import ENCRYPTION
@@ -42,4 +44,6 @@ EDITS: tuple[Edit, ...] = (
     *DATAMODULES,
     *BATCHES,
     *EVALUATION,
+    *CALLBACKS,
+    *CONCLUSIONS,
 )

@@ -87,11 +87,6 @@ BATCHES = (
             "self.wanted[users, None]))\n",
             "self.wanted[users[:1], None]))\n",
         ),
-        (
-            "weights of excluded items stay",
-            "1.0 - np.bincount(users, pool.weights[excluded_places], minlength=num_users)",
-            "np.ones(num_users)",
-        ),
         ("a later part of users is the first again", "users[start : start + size] for start", "users[:size] for start"),
         ("what was got is got again", "times[rows, self.places[part[rows], columns]] = np.inf", "pass"),
         (
@@ -117,16 +112,6 @@ BATCHES = (
             "self.item_ids, self.user_ids)",
         ),
         ("values are in every digest", "        if values:\n", "        if True:\n"),
-        (
-            "a user's rating is felt by its value alone",
-            '"user": frozenset({"all", "values"})',
-            '"user": frozenset({"values"})',
-        ),
-        (
-            "a rating is not felt in its row",
-            '"rating": frozenset({"row", "all", "values"})',
-            '"rating": frozenset({"all", "values"})',
-        ),
         ("a matrix of signs is binary", "(self.matrix.data == 1).all()", "(np.abs(self.matrix.data) == 1).all()"),
         ("of several numbers an array of ids is one too long", "longest * count) > max(ROOM,", "longest) > max(ROOM,"),
     ),
@@ -141,7 +126,6 @@ BATCHES = (
         ),
         ("transposed values stay in their order", "            self.weights[order],\n", "            self.weights,\n"),
         ("everybody is shared", "return mask[:-1]", "return mask.any().expand(len(mask) - 1)"),
-        ("dense ratings are zeros and ones", "((rows.rows == 0) | (rows.rows == 1)).all()", "(rows.rows >= 0).all()"),
     ),
     *edits_of(
         "zoo/data/unseen.py",
@@ -168,5 +152,10 @@ BATCHES = (
             "torch.randint(max(self.num_pairs, 1),",
             "torch.randint(max(self.num_users, 1),",
         ),
+    ),
+    *edits_of(
+        "zoo/data/rows.py",
+        ("tests/zoo/data/test_released_pairs.py",),
+        ("dense ratings are zeros and ones", "((rows.rows == 0) | (rows.rows == 1)).all()", "(rows.rows >= 0).all()"),
     ),
 )

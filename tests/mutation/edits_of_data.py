@@ -58,7 +58,11 @@ DATA = (
     ),
     *edits_of(
         "datamodules/base.py",
-        ("tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
+        (
+            "tests/datamodules/test_handed_on.py",
+            "tests/datamodules/test_base.py",
+            "tests/contracts/test_datamodules.py",
+        ),
         ("digests know no held-out cases", "own.update(tensor.numpy().tobytes())", "tensor.numpy().tobytes()"),
         ("a release knows what is held out", "part = self._split(name, table).train", "self._split(name, table)"),
     ),
@@ -222,7 +226,11 @@ DATA = (
     ),
     *edits_of(
         "datamodules/links.py",
-        ("tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
+        (
+            "tests/datamodules/test_handed_on.py",
+            "tests/datamodules/test_base.py",
+            "tests/contracts/test_datamodules.py",
+        ),
         (
             "users are looked up the wrong way round",
             "index_of(others, users)",

@@ -212,7 +212,6 @@ SPLITS = (
     *edits_of(
         "datamodules/tables.py",
         ("tests/datamodules/test_tables.py",),
-        ("long ids share a key", "key=user * 2**32 + item", "key=user * 2**8 + item"),
         (
             "ratings that differ are merged in silence",
             'pl.col("rating").min() < pl.col("rating").max()',

@@ -49,6 +49,16 @@ def data(releases: dict[str, Path], **evaluation: Any) -> Held:  # noqa: ANN401
     )
 
 
+class KnownOfCases(Callback):
+    """Keeps what is known of each case."""
+
+    def __init__(self) -> None:
+        self.parts: list[dict[str, Tensor]] = []
+
+    def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: object) -> None:  # noqa: ANN401
+        self.parts.append(outputs)
+
+
 def meant(method: Given, made: Held) -> list[list[float]]:
     """The scores that count: item counts in the place of those that mean nothing."""
     history = np.diff(made.train.matrix.indptr) > 0
@@ -65,7 +75,8 @@ def meant(method: Given, made: Held) -> list[list[float]]:
 def test_whoever_cannot_be_scored_is_ranked_by_item_counts(
     kind: type[Given], full: bool, releases: dict[str, Path]
 ) -> None:
-    made, method, run = data(releases, full_ranking=full), kind(), trainer()
+    made, method, kept = data(releases, full_ranking=full), kind(), KnownOfCases()
+    run = trainer(kept)
     run.test(method, datamodule=made, verbose=False)
     scores, cases = meant(method, made), made.test
     assert [*method.sources] == ["a", "c"]
@@ -78,6 +89,8 @@ def test_whoever_cannot_be_scored_is_ranked_by_item_counts(
             every = [other for other in range(made.train.num_items) if other not in known]
             others = every if ranking == "full" else [other for other in listed if other >= 0]
             figures.append([expected(scores[user], item, others, k) for k in (3, 10)])
+        each = torch.cat([part[f"{ranking}/ndcg@10"] for part in kept.parts]).tolist()
+        assert each == pytest.approx([case[1][1] for case in figures], abs=1e-6)
         for number, k in enumerate((3, 10)):
             found = [float(run.callback_metrics[f"test/{ranking}/{name}@{k}"]) for name in ("hit_rate", "ndcg", "mrr")]
             assert found == pytest.approx(np.mean([case[number] for case in figures], axis=0).tolist(), abs=1e-6)
@@ -87,16 +100,6 @@ def test_whoever_cannot_be_scored_is_ranked_by_item_counts(
         best = sorted((scores[user][item] for item in range(made.train.num_items) if item not in known), reverse=True)
         assert len(items) == 4
         assert [scores[user][int(item)] for item in items] == best[:4]
-
-
-class KnownOfCases(Callback):
-    """Keeps what is known of each case."""
-
-    def __init__(self) -> None:
-        self.parts: list[dict[str, Tensor]] = []
-
-    def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: object) -> None:  # noqa: ANN401
-        self.parts.append(outputs)
 
 
 @pytest.mark.parametrize("ties", ["expected", "pessimistic"])
