@@ -15,7 +15,6 @@ CALLBACKS = (
         ),
         ("a last checkpoint holds weights alone", "LAST, weights_only=False)", "LAST, weights_only=True)"),
         ("the last epoch is kept unasked", "if self.keep_last and self.dirpath", "if self.dirpath"),
-        ("a dry run makes a folder", "if trainer.fast_dev_run:", "if not trainer.fast_dev_run and False:"),
         ("the best of before is not put aside", "best.is_file() and best.with_name(LAST).is_file()", "False"),
         ("what was put aside stays", "(Path(self.dirpath) / ASIDE).unlink(missing_ok=True)", "pass"),
         ("a resumed run writes into the old one", "shutil.copyfile(best, temporary)", "shutil.move(best, temporary)"),

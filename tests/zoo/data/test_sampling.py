@@ -117,14 +117,14 @@ def test_drawn_items_are_distinct_allowed_and_as_many_as_possible(
         assert len(set(row[:wanted].tolist()) - banned) == wanted
 
 
-@given(st.permutations(range(6)), st.integers(1, 6))
+@given(st.permutations(range(24)), st.integers(1, 24))
 @settings(max_examples=30, deadline=None)
 def test_a_users_items_do_not_depend_on_the_other_users_nor_on_how_many_are_drawn_for_at_once(
     order: list[int], left: int
 ) -> None:
-    lists = [[1, 2], [], [0, 7, 9], list(range(30)), [5], list(range(0, 40, 2))]
-    counts = np.array([3, 5, 1, 4, 20, 9])
-    keys = hash_ids([f"u{row}" for row in range(6)])
+    lists = [[1, 2], [], [0, 7, 9], list(range(30)), [5], list(range(0, 40, 2))] * 4
+    counts = np.tile([3, 5, 1, 4, 20, 9], 4)
+    keys = hash_ids([f"u{row}" for row in range(24)])
     everyone = distinct_items(keys, counts, 40, excluded_lists(lists), seed=1, phase=0)
     some = np.array(order[:left])
     alone = distinct_items(keys[some], counts[some], 40, excluded_lists([lists[row] for row in some]), seed=1, phase=0)
