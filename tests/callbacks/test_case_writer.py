@@ -20,7 +20,6 @@ from zoo import Release
 from zoo.runs.cli import ZooCLI
 from zoo.runtime.run_folder import CASES
 
-HALF = ("--publisher", '{"class_path": "Partial", "init_args": {"of": "Plaintext", "share": 0.5}}')
 KNOWN = {"user_id": pl.String, "item_id": pl.String, "train_items": pl.Int64, "linked": pl.Boolean}
 
 Command = Callable[..., ZooCLI]
@@ -80,28 +79,6 @@ def test_cases_are_named_by_the_targets_own_ids(cli: Command) -> None:
     row_of = {user: row for row, user in enumerate(train.user_ids)}
     column_of = {item: column for column, item in enumerate(train.item_ids)}
     assert not any(train.matrix[row_of[user], column_of[item]] for user, item in pairs), "no case was trained on"
-
-
-@pytest.mark.parametrize("split", ["latest2", "ratio", "cold_start"])
-def test_training_items_are_counted_for_each_user(cli: Command, split: str) -> None:
-    data, folder = fit(cli, "--data.evaluation.split", split)
-    counts = dict(zip(data.train.user_ids.tolist(), data.train.matrix.astype(bool).sum(axis=1).tolist(), strict=True))
-    cases = pl.read_parquet(folder / CASES)
-    assert cases["train_items"].to_list() == [counts[user] for user in cases["user_id"]]
-    assert (cases["train_items"] == 0).all() == (split == "cold_start")
-
-
-def test_who_has_a_row_in_the_release_is_linked(cli: Command) -> None:
-    data, folder = fit(cli, *HALF, "--data.missing_users", "zero")
-    release = Release.load(folder / "releases" / "book")
-    assert release.num_users == 12
-    cases = pl.read_parquet(folder / CASES)
-    assert cases["linked"].to_list() == [user in set(release.user_ids) for user in cases["user_id"]]
-    assert cases["linked"].sum() == data.summary["releases"]["book"]["overlap"] == 12
-
-
-def test_everybody_is_linked_to_a_whole_release(finished: Path) -> None:
-    assert pl.read_parquet(finished / CASES)["linked"].all()
 
 
 def test_any_release_with_a_row_links_a_user(cli: Command) -> None:

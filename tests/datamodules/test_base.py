@@ -83,45 +83,6 @@ def test_two_processes_divide_what_they_learn_from_and_what_they_rank() -> None:
     assert sorted(users) == list(range(data.train.num_users))
 
 
-def held_out_by_hand(folder: Path, valid: str, test: str, **settings: Any) -> dict[str, str]:  # noqa: ANN401
-    """Digests, and that of train, where u0 learns from all items but i0, i3 and i6, two of which are held out."""
-    rows = [f"u{user},i{item}" for user in range(3) for item in range(9) if item % 3 != user]
-    folder.mkdir()
-    for stem, part in (("left", rows), ("left_valid", [f"u0,{valid}"]), ("left_test", [f"u0,{test}"])):
-        (folder / f"{stem}.csv").write_text("\n".join(["user_id,item_id", *part]) + "\n")
-    data = Files(
-        "made",
-        "left",
-        root=folder,
-        rating_column=None,
-        timestamp_column=None,
-        evaluation=Evaluation("given", **settings),
-    )
-    data.read_target()
-    return data.digests | {"train": data.train.digest()}
-
-
-@pytest.mark.parametrize(("valid", "test"), [("i6", "i3"), ("i0", "i6"), ("i3", "i0")])
-def test_held_out_cases_alone_change_the_digest(valid: str, test: str, tmp_path: Path) -> None:
-    one, other = held_out_by_hand(tmp_path / "one", "i0", "i3"), held_out_by_hand(tmp_path / "other", valid, test)
-    assert one["train"] == other["train"]
-    assert one["left"] != other["left"]
-
-
-def test_a_checkpoint_may_be_ranked_among_other_candidates(tmp_path: Path) -> None:
-    few, many = (held_out_by_hand(tmp_path / str(n), "i0", "i3", num_candidates=n) for n in (0, 5))
-    assert few == many
-
-
-@pytest.mark.usefixtures("zoo_data")
-def test_missing_users_are_refused_with_both_counts(tmp_path: Path) -> None:
-    data = attach(files(releases=published(files(), tmp_path)))
-    with pytest.raises(
-        UserMismatchError, match=r"covers 20 users, the target has 20; 12 of them have no row.*missing_users zero"
-    ):
-        data.setup("fit")
-
-
 @pytest.mark.usefixtures("zoo_data")
 def test_no_user_in_common_is_refused_unless_nothing_is_released(tmp_path: Path) -> None:
     apart = files("apart", missing_users="zero")
@@ -238,24 +199,6 @@ def test_bad_evaluation_is_refused(settings: dict[str, Any], message: str) -> No
 )
 def test_whether_there_is_validation_is_known_beforehand(evaluation: Evaluation, has_validation: bool) -> None:
     assert evaluation.has_validation == has_validation
-
-
-def test_held_out_rows_may_or_may_not_be_repeated_in_the_main_file(zoo_data: Path, tmp_path: Path) -> None:
-    for file in (zoo_data / "partly").glob("left*.csv"):
-        (tmp_path / file.name).write_text(file.read_text())
-    given, reader = Evaluation(split="given"), SimpleNamespace(reads=frozenset())
-    whole = attach(files(root=tmp_path, evaluation=given), reader)
-    whole.setup("fit")
-    held = {
-        line.rsplit(",", 2)[0]
-        for part in ("valid", "test")
-        for line in (tmp_path / f"left_{part}.csv").read_text().split()[1:]
-    }
-    lines = (tmp_path / "left.csv").read_text().split()
-    (tmp_path / "left.csv").write_text("\n".join(line for line in lines if line.rsplit(",", 2)[0] not in held) + "\n")
-    apart = attach(files(root=tmp_path, evaluation=given), reader)
-    apart.setup("fit")
-    assert whole.digests == apart.digests
 
 
 @pytest.mark.usefixtures("zoo_data")

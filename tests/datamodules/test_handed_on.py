@@ -274,7 +274,9 @@ def test_missing_users_and_releases_are_refused_of_any_source(releases: dict[str
         attached(rich(releases={"a": releases["a"]})).setup("fit")
     (tmp_path / "users.csv").write_text("\n".join(["user_id", *USERS]) + "\n")
     asked = attached(rich(releases=releases, users=str(tmp_path / "users.csv"), missing_users="error"))
-    with pytest.raises(ValueError, match="have no row"):
+    with pytest.raises(
+        ValueError, match=r"covers 14 users, the target has 18; .* of them have no row.*missing_users zero"
+    ):
         asked.setup("fit")
     listed = attached(rich(releases=releases, users=str(tmp_path / "users.csv"), missing_users=None))
     listed.setup("fit")
@@ -291,8 +293,9 @@ def test_only_releases_that_a_trusted_key_has_signed_are_read(releases: dict[str
 
 
 def test_held_out_items_alone_change_the_digest_and_signs_do_not() -> None:
-    def digest(rows: list[Row], filters: Filters, shipped: tuple[pl.DataFrame, pl.DataFrame]) -> str:
-        own = Held({"b": rich_table(rows)}, {"b": shipped}, sources=(), filters=filters, evaluation=Evaluation("given"))
+    def digest(rows: list[Row], filters: Filters, shipped: tuple[pl.DataFrame, pl.DataFrame], count: int = 9) -> str:
+        evaluation = Evaluation("given", num_candidates=count)
+        own = Held({"b": rich_table(rows)}, {"b": shipped}, sources=(), filters=filters, evaluation=evaluation)
         own.read_target()
         return own.digests["b"]
 
@@ -306,6 +309,9 @@ def test_held_out_items_alone_change_the_digest_and_signs_do_not() -> None:
         (part(*first), part(*second)) for first, second in (((5,), (6,)), ((6,), (5,)), ((5,), (6, 9)))
     )
     assert len({digest(rows, Filters(), shipped) for shipped in (one, other, third)}) == 3
+    assert digest(rows, Filters(), one) == digest(rows, Filters(), one, count=3), (
+        "a checkpoint may be ranked among others"
+    )
 
 
 def test_lists_that_ship_serve_the_split_that_ships_alone() -> None:
@@ -319,12 +325,16 @@ def test_lists_that_ship_serve_the_split_that_ships_alone() -> None:
     assert own.test.candidates.shape[1] == 3
 
 
-def test_rows_that_ship_apart_count_and_are_held_out() -> None:
+def test_rows_that_ship_count_and_are_held_out_whether_or_not_the_file_repeats_them() -> None:
     rows = [("x", item) for item in "abcd"] + [("y", item) for item in "abc"]
-    tested, chosen = table_of([("x", "e"), ("y", "e")]), table_of([("x", "f")])
-    own = Held(
-        {"b": table_of(rows)}, {"b": (chosen, tested)}, sources=(), evaluation=Evaluation("given", num_candidates=1)
+    shipped = table_of([("x", "f")]), table_of([("x", "e"), ("y", "e")])
+    held: dict[str, Any] = {"sources": (), "evaluation": Evaluation("given", num_candidates=1)}
+    apart, repeated = (
+        Held({"b": table_of(whole)}, {"b": shipped}, **held)
+        for whole in (rows, [("x", "f"), ("x", "e"), ("y", "e"), *rows])
     )
-    own.read_target()
-    assert len(own.test.users) == 2
-    assert own.summary["target"]["ratings"] == len(rows) + 3
+    for own in (apart, repeated):
+        own.read_target()
+        assert len(own.test.users) == 2
+        assert own.summary["target"]["ratings"] == len(rows) + 3
+    assert apart.digests == repeated.digests

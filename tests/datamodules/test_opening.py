@@ -97,8 +97,7 @@ def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, mon
     monkeypatch.setattr(datamodules.opening, "ALWAYS", 1000)
     most = f"{100 * path.stat().st_size:,}"
     with pytest.raises(
-        ValueError,
-        match=rf"x\.csv\.gz unpacks to more than {most} bytes, .*: at most 100 times its size",
+        ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes, .*: at most 100 times its size"
     ):
         read_table(path)
 

@@ -61,11 +61,7 @@ def same(one: Files, other: Files) -> bool:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"evaluation": Evaluation(split="cold_start", cold_share=0.4)},
-        {"filters": Filters(signs=True, threshold=3)},
-    ],
+    [{}, {"evaluation": Evaluation(split="cold_start", cold_share=0.4)}, {"filters": Filters(signs=True, threshold=3)}],
     ids=["latest", "cold", "signs"],
 )
 def test_a_second_start_equals_the_first_without_reading_the_table(

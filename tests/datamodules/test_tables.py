@@ -14,12 +14,7 @@ from datamodules.tables import ENDINGS, SCHEMA, find_table, read_negatives, read
 
 ROWS = [("12", "a", "3.5", "100"), ("7", "b", "1", "90"), ("12", "b", "5", "110")]
 EXPECTED = pl.DataFrame(
-    {
-        "user_id": ["12", "7", "12"],
-        "item_id": ["a", "b", "b"],
-        "rating": [3.5, 1.0, 5.0],
-        "timestamp": [100, 90, 110],
-    },
+    {"user_id": ["12", "7", "12"], "item_id": ["a", "b", "b"], "rating": [3.5, 1.0, 5.0], "timestamp": [100, 90, 110]},
     schema=SCHEMA,
 )
 

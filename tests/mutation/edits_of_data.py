@@ -182,11 +182,7 @@ DATA = (
             """test=PLACE.is_between(0, test, closed="left")""",
             "test=PLACE.is_between(0, test)",
         ),
-        (
-            "users of one rating are tested",
-            "FIRST = (PLACE == 0) & (SIZE > 1)",
-            "FIRST = (PLACE == 0) & (SIZE > 0)",
-        ),
+        ("users of one rating are tested", "FIRST = (PLACE == 0) & (SIZE > 1)", "FIRST = (PLACE == 0) & (SIZE > 0)"),
         ("the first of repeated rows counts", 'table.unique(PAIR, keep="last"', 'table.unique(PAIR, keep="first"'),
     ),
     *edits_of(
@@ -231,11 +227,7 @@ DATA = (
             "tests/datamodules/test_base.py",
             "tests/contracts/test_datamodules.py",
         ),
-        (
-            "users are looked up the wrong way round",
-            "index_of(others, users)",
-            "index_of(users, others)",
-        ),
+        ("users are looked up the wrong way round", "index_of(others, users)", "index_of(users, others)"),
     ),
     *edits_of(
         "datamodules/opening.py",

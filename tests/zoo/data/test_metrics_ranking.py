@@ -13,14 +13,7 @@ import zoo.data.best_items
 import zoo.data.metrics
 from zoo.data.batches import PredictBatch, RankingBatch
 from zoo.data.best_items import best_listed, best_unseen
-from zoo.data.metrics import (
-    ListMetrics,
-    PhaseRanking,
-    full_counts,
-    listed_items,
-    rank_counts,
-    sampled_counts,
-)
+from zoo.data.metrics import ListMetrics, PhaseRanking, full_counts, listed_items, rank_counts, sampled_counts
 
 NUM_ITEMS = 8
 
