@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import CSVLogger
 from rich.console import Console
 
 from callbacks import RunReport
-from callbacks.run_report import batch_in_words, data_table, records, result_table
+from callbacks.run_report import batch_in_words, data_table, records, references_of, result_table
 from datamodules import Evaluation, LowRank
 from tests.datamodules.handmade import Held, rich, table_of
 from tests.quickstart import PROJECTED
@@ -243,3 +243,5 @@ def test_a_report_is_of_its_own_stage_and_of_every_release(tmp_path: Path) -> No
         }
         assert [*report["privacy"]] == ["a", "c"]
     assert len({report["ranked_by_item_counts"] for report in reports}) == 2
+    data.full_ranking = True
+    assert {name.split("/")[0] for name in references_of(data, "val")["chance"]} == {"full", "sampled"}

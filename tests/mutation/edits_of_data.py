@@ -187,7 +187,7 @@ DATA = (
     ),
     *edits_of(
         "datamodules/candidates.py",
-        ("tests/datamodules/test_candidates.py",),
+        ("tests/datamodules/test_candidates.py", "tests/datamodules/test_handed_on.py"),
         ("held-out items are negatives", 'own = _rising(earlier, keys["test"])', "own = earlier"),
         (
             "items that nobody has are candidates",
