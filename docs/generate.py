@@ -9,8 +9,6 @@ written by hand. A test fails when it is stale.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -251,8 +249,6 @@ def main() -> None:
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
-    # In a process of its own: its list of classes has what is imported in the order of imports.
-    subprocess.run([sys.executable, "-m", "zoo.commands.kept_help"], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from zoo.commands.kept_help import kept_help
+from zoo.commands.cached_help import fit_help
 from zoo.commands.listing import KINDS, listing
 from zoo.runtime import builtin_configs
 from zoo.runtime.exports import VERSION
@@ -74,8 +74,8 @@ def answered(arguments: list[str]) -> bool:
         print(listed(arguments[1:]))
     elif arguments == ["--version"]:
         print(VERSION)
-    elif arguments in (["fit", "-h"], ["fit", "--help"]) and (text := kept_help()) is not None:
-        print(text, end="")
+    elif arguments in (["fit", "-h"], ["fit", "--help"]):
+        print(fit_help(), end="")
     elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
         sys.stderr.write(unknown(arguments[0]) + "\n")
         sys.exit(2)

@@ -55,4 +55,4 @@ class Held(CrossDomainDataModule):
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """What was given."""
-        return self.builtin_configs.get(domain)
+        return self.shipped.get(domain)
