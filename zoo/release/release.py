@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ class Release:
     record: PrivacyRecord  # what was protected, for whom, how strongly, and what was not
     ledger: tuple[PrivacyEvent, ...]  # what the record's epsilon is computed from
     about: About | None = None  # when, with what, by whom and why it was published; None before it is
+    # Record and ledger as its file has them, once it was read: its digest stays what it was when versions write other fields.
+    as_written: Mapping[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in LAYOUTS:
@@ -162,6 +164,7 @@ class Release:
             "record": self.record.to_dict(),
             "ledger": [event_to_dict(event) for event in self.ledger],
             "user_ids": self.user_ids.tolist(),
+            **self.as_written,
         }
         if shards is not None:
             return {**said, "shards": shards}
@@ -213,6 +216,7 @@ class Release:
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)
             release = cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger, about)
+            object.__setattr__(release, "as_written", {name: manifest[name] for name in ("record", "ledger")})
             check_noise(record, tensors)
             return release
         except UnderstatedPrivacyError as error:
