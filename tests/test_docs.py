@@ -3,6 +3,7 @@
 import csv
 import importlib
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -96,6 +97,24 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)\)", text):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="asks git which files are committed")
+def test_only_pages_tables_and_shown_figures_are_committed() -> None:
+    """Built pages and figures that no page shows are written again by `python -m zoo report`."""
+    listed = subprocess.run(["git", "ls-files", "docs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = {ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()}
+    kinds = {file.suffix for file in files if DOCS / "results" in file.parents}
+    assert kinds == {".md", ".csv", ".png", ".svg"}
+    assert not [file for file in files if file.suffix == ".html"]
+    pages = [ROOT / "README.md", *(file for file in files if file.suffix == ".md")]
+    shown = {
+        (page.parent / target).resolve()
+        for page in pages
+        for target in re.findall(r"!\[[^]]*\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8"))
+    }
+    figures = {file for file in files if file.suffix in {".png", ".svg"}}
+    assert not figures - shown, "remove them, or show them on a page"
 
 
 @pytest.mark.parametrize(
