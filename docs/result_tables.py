@@ -63,14 +63,15 @@ AUDITED = {
 BY_EPSILON = {"figure 1": ("synthetic", "0.15"), "figure 2": ("ml-100k", "0.0"), "figure 3": ("rc", "0.0")}
 
 
-def gains(report: str, figure: str) -> dict[str, Row]:
-    """Return a figure's gain of each row of a report over its noise baseline, by row."""
-    return {row["row"]: row for row in where(read(RESULTS / report / "gains.csv"), against=NOISE, figure=figure)}
+def gains(folder: Path, figure: str) -> dict[tuple[str, str], Row]:
+    """Return a figure's gain of each row of a report over its noise baseline, by task and row."""
+    rows = where(read(folder / "gains.csv"), against=NOISE, figure=figure)
+    return {(row["task"], row["row"]): row for row in rows}
 
 
 def quickstart() -> str:
     """Return what a private release is worth: figures of each release, and the gain over its noise baseline."""
-    found, lines, keys = gains("quickstart", "full/ndcg@10"), [], ("full/ndcg@10", "full/hit_rate@10")
+    found, lines, keys = gains(RESULTS / "quickstart", "full/ndcg@10"), [], ("full/ndcg@10", "full/hit_rate@10")
     order = {"Nothing": 0, "Plaintext": 2}
     for row in sorted(read(RESULTS / "quickstart" / "results.csv"), key=lambda row: order.get(row["release"], 1)):
         what = next(text for kind, text in QUICKSTART.items() if row["release"].startswith(kind))
@@ -79,7 +80,7 @@ def quickstart() -> str:
         epsilon = f"{rounded_up(float(row['epsilon']))} ({row['guarantee']})" if row["epsilon"] else "-"
         cells = [f"{float(row[key]):.3f} ±{float(row[f'{key} sd']):.3f}" for key in keys]
         gain = "-"
-        if over := found.get(name(row)):
+        if over := found.get((row["task"], name(row))):
             gain = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*(float(over[key]) for key in ("difference", "low", "high")))
         lines.append((what, epsilon, *cells, gain))
     return table(
@@ -103,7 +104,7 @@ def best(report: str, *, release: bool) -> str:
 
 def cross_domain() -> dict[str, str]:
     """Return what a source brings each cross-domain method: plain, with noise, and with noised vectors."""
-    found = {report: gains(report, HIT) for report in TASKS}
+    found = {report: {row: gain for (_, row), gain in gains(RESULTS / report, HIT).items()} for report in TASKS}
     plain = []
     for report, task in TASKS.items():
         cells = [gained(found[report].get(f"{method}, {release}")) for method, release in PLAIN.items()]
