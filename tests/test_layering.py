@@ -113,7 +113,6 @@ def test_a_library_stays_out_of_a_room(rooms: list[str], library: str) -> None:
         ("wandb", {"callbacks/trackers.py", "zoo/runtime/trackers.py"}),
         ("opacus", {"zoo/privacy/training/user_norms.py"}),
         ("cryptography", {"zoo/release/signature.py"}),
-        ("tenseal", {"zoo/privacy/encryption/ckks.py"}),
         ("submitit", {"zoo/benchmark/cluster.py"}),
     ],
 )
