@@ -93,15 +93,23 @@ def main() -> None:
         sys.exit(PIPE_CLOSED)
 
 
-def command() -> None:
-    """Answer at once what needs no training library; hand everything else to the command line proper."""
-    import zoo.runtime.import_order  # noqa: F401  not where this module is only looked at
+def given() -> list[str]:
+    """Return the arguments, with configs of ours found; without our own packages, or such a config, the program ends here."""
+    from zoo.runtime.import_order import overwritten  # moves `sys.path`: not where this module is only looked at
 
+    if problem := overwritten():
+        sys.stderr.write(f"error: {problem}\n")
+        sys.exit(2)
     try:
-        arguments = sys.argv[1:] = builtin_configs.with_configs_found(sys.argv[1:])
+        return builtin_configs.with_configs_found(sys.argv[1:])
     except FileNotFoundError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def command() -> None:
+    """Answer at once what needs no training library; hand everything else to the command line proper."""
+    arguments = sys.argv[1:] = given()
     if answered(arguments):
         return
     if arguments[0] == "benchmark":

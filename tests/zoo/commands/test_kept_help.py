@@ -1,6 +1,5 @@
 """``fit --help`` is written down, is what the command line itself prints, and gives way where that would be another."""
 
-import importlib.metadata
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +10,14 @@ import pytest
 
 from zoo.__main__ import answered
 from zoo.commands import kept_help
+
+NO_PLUGINS = SimpleNamespace(groups={"console_scripts"})
+
+
+@pytest.fixture(autouse=True)
+def _no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without packages that plug in, such as that in examples/encrypted_bridge."""
+    monkeypatch.setattr(kept_help, "entry_points", lambda: NO_PLUGINS)
 
 
 @pytest.mark.usefixtures("cell_server")
@@ -41,7 +48,7 @@ def test_other_versions_and_plugins_are_asked_themselves(monkeypatch: pytest.Mon
     assert "pytorch-lightning 2." in kept_help.installed()
     monkeypatch.setattr(kept_help, "entry_points", lambda: SimpleNamespace(groups={"console_scripts", "zoo.methods"}))
     assert kept_help.kept_help() is None
-    monkeypatch.setattr(kept_help, "entry_points", importlib.metadata.entry_points)
+    monkeypatch.setattr(kept_help, "entry_points", lambda: NO_PLUGINS)
     monkeypatch.setattr(kept_help, "version", lambda name: f"0.{len(name)}")
     assert kept_help.kept_help() is None
     assert not answered(["fit", "--help"])
