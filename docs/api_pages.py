@@ -46,7 +46,6 @@ def parts() -> dict[Path, dict[str, str]]:
         "loading.load",
         "trained.Trained",
         "exporting.export",
-        "decrypting.decrypt",
     )
     bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "about.Statement")

@@ -21,7 +21,6 @@ from zoo.benchmark import grid
 from zoo.benchmark.report import command as report
 from zoo.commands.configs import parser as configs
 from zoo.commands.data import command as data
-from zoo.commands.decrypt import parser as decrypt
 from zoo.commands.export import parser as export
 from zoo.commands.privacy import command as privacy
 from zoo.commands.recommend import parser as recommend
@@ -30,7 +29,6 @@ ROOT = Path(__file__).parent.parent
 PARSERS = {
     "recommend": recommend,
     "export": export,
-    "decrypt": decrypt,
     "benchmark": benchmark.parser,
     "report": report.parser,
     "data": data.parser,

@@ -26,9 +26,9 @@ RATCHET = {
     "rooms": 16,
     "floors": 8,
     "arrows": 70,
-    "files with one importer": 97,
-    "lines of code": 46_527,
-    "lines of tests": 52_671,
+    "files with one importer": 119,
+    "lines of code": 45_009,
+    "lines of tests": 51_690,
     "collected tests": 8_366,
 }
 
@@ -113,7 +113,6 @@ def test_a_library_stays_out_of_a_room(rooms: list[str], library: str) -> None:
         ("wandb", {"callbacks/trackers.py", "zoo/runtime/trackers.py"}),
         ("opacus", {"zoo/privacy/training/user_norms.py"}),
         ("cryptography", {"zoo/release/signature.py"}),
-        ("tenseal", {"zoo/privacy/encryption/ckks.py"}),
         ("submitit", {"zoo/benchmark/cluster.py"}),
     ],
 )

@@ -318,11 +318,16 @@ GUARANTEES = (
         f"{RELEASE}/release.py",
         ("tests/zoo/release/test_release.py",),
         ("records are not held against ledgers", "self.record.check_against(self.ledger)", "self.record.summary()"),
-        ("ratings as they are may claim a guarantee", 'if self.kind == "ratings":\n', 'if self.kind == "rating":\n'),
+        ("a kind does not see the record", "        self.layout.check_record(self.record, self.ledger)\n", ""),
     ),
     *edits_of(
         f"{RELEASE}/layouts.py",
         ("tests/zoo/release/test_layouts.py", "tests/zoo/release/test_release.py"),
+        (
+            "ratings as they are may claim a guarantee",
+            'if record.claims:\n            raise ReleaseError("Ratings',
+            'if not record:\n            raise ReleaseError("Ratings',
+        ),
         ("an item beyond the last is let in", "int(items.max()) < int(width)", "int(items.max()) <= int(width)"),
     ),
     *edits_of(

@@ -5,13 +5,12 @@ import sys
 import numpy as np
 import pytest
 
-from zoo.privacy.encryption.ckks import Ckks, MissingLibraryError
-from zoo.privacy.encryption.parameters import DEGREE, ERROR, MODULUS
+from encrypted_bridge.ckks import Ckks, MissingLibraryError
+from encrypted_bridge.parameters import DEGREE, ERROR, MODULUS
 
 
 @pytest.fixture(scope="module")
 def ckks() -> Ckks:
-    pytest.importorskip("tenseal", reason="encrypted places are an extra: pip install 'cdr-zoo[encryption]'")
     return Ckks()
 
 
@@ -81,6 +80,6 @@ def test_coefficients_that_a_float_does_not_hold_exactly_are_refused(ckks: Ckks)
 def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tenseal", None)
     with pytest.raises(
-        MissingLibraryError, match=r"TenSEAL, which is not installed here\. Install it with: pip install 'cdr-zoo"
+        MissingLibraryError, match=r"TenSEAL, which is not installed\. Install it: pip install 'tenseal"
     ):
         Ckks()

@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import zoo.privacy.encryption.bridge as encryption
-from tests.samples import binary
+import encrypted_bridge.protocol as encryption
+from encrypted_bridge.ckks import Ckks
+from encrypted_bridge.parameters import DEGREE, MODULUS, PLACES_SCALE, ROWS_SCALE, SCALE, SHORTER
+from encrypted_bridge.protocol import _steps, decrypted_map, encrypted_map, encrypted_places, through_encryption
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.encryption.bridge import _steps, decrypted_map, encrypted_map, encrypted_places, through_encryption
-from zoo.privacy.encryption.ckks import Ckks
-from zoo.privacy.encryption.parameters import DEGREE, MODULUS, PLACES_SCALE, ROWS_SCALE, SCALE, SHORTER
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.bounds import clip_rows
 from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
-
-pytest.importorskip("tenseal", reason="encrypted places are an extra: pip install 'cdr-zoo[encryption]'")
+from zoo.testing.tiny import ratings
 
 FINE = 2.0**-14  # a sigma whose lattice is finer than any error
 
@@ -34,8 +32,8 @@ def places(users: int = 9, directions: int = 2) -> np.ndarray:
 def test_the_map_is_that_of_the_plain_publisher_with_the_same_noise(relation: Relation) -> None:
     """Places are a thousandth shorter, errors come to less than 10^-4 a user, and each number is rounded to its lattice."""
     plan = plan_bridge(epsilon=4.0, delta=1e-5, relation=relation, clip=1.5, kept_items=5)
-    plain = noisy_map(binary().matrix, places(), plan, NoiseSource.seeded(5))
-    made = through_encryption(binary().matrix, places(), plan, NoiseSource.seeded(5))
+    plain = noisy_map(ratings().matrix, places(), plan, NoiseSource.seeded(5))
+    made = through_encryption(ratings().matrix, places(), plan, NoiseSource.seeded(5))
     assert (made.items == plain.items).all()
     assert (made.counts == plain.counts).all()
     assert np.abs(made.map - plain.map).max() <= 9 * 1.2e-3 + lattice_spacing(plan.noise_std)
@@ -50,11 +48,11 @@ def test_sums_of_whole_numbers_are_exact_but_for_bounded_errors(directions: int)
     sent, known = places(9, directions), np.array([3, -1, 0, 8, 1, -1, 2, 7, 4])
     given = encrypted_places(sent)
     noise = NoiseSource.seeded(1)
-    made = encrypted_map(binary().matrix, given.places, given.public_key, directions, plan, noise, known)
+    made = encrypted_map(ratings().matrix, given.places, given.public_key, directions, plan, noise, known)
     found = decrypted_map(made.bodies, made.masks, given.secret, FINE)
     again = NoiseSource.seeded(1)
     again.normal(7)
-    rows = np.trunc(clip_rows(binary().matrix, 1.5).toarray() * ROWS_SCALE)
+    rows = np.trunc(clip_rows(ratings().matrix, 1.5).toarray() * ROWS_SCALE)
     whole = np.trunc(sent * SHORTER * PLACES_SCALE)
     expected = sum(np.outer(rows[row], whole[at]) for at, row in enumerate(known) if row >= 0)
     expected = expected + np.rint(plan.noise_std * SCALE * again.normal((7, directions)))
@@ -63,8 +61,8 @@ def test_sums_of_whole_numbers_are_exact_but_for_bounded_errors(directions: int)
 
 def test_the_target_clips_its_places_which_the_source_cannot() -> None:
     plan = plan_bridge(epsilon=1e9, delta=1e-5)
-    long = through_encryption(binary().matrix, 50 * places(), plan, NoiseSource.seeded(1))
-    clipped = noisy_map(binary().matrix, 50 * places(), plan, NoiseSource.seeded(1))
+    long = through_encryption(ratings().matrix, 50 * places(), plan, NoiseSource.seeded(1))
+    clipped = noisy_map(ratings().matrix, 50 * places(), plan, NoiseSource.seeded(1))
     assert np.abs(long.map - clipped.map).max() <= 9 * 1.2e-3
 
 
@@ -100,7 +98,7 @@ def test_nothing_that_leaves_is_the_same_twice_for_the_same_rows_and_noise() -> 
     plan = plan_bridge(epsilon=4.0, delta=1e-5)
     given = encrypted_places(places())
     first, second = (
-        encrypted_map(binary().matrix, given.places, given.public_key, 2, plan, NoiseSource.seeded(2), np.arange(9))
+        encrypted_map(ratings().matrix, given.places, given.public_key, 2, plan, NoiseSource.seeded(2), np.arange(9))
         for _ in range(2)
     )
     assert (first.masks != second.masks).mean() > 0.99
@@ -138,10 +136,10 @@ def test_without_a_fresh_zero_the_target_reads_rows_off_the_mask_and_with_it_doe
     (item,) = [2]
 
     def quotient() -> list[int]:
-        made = encrypted_map(binary().matrix, given.places, given.public_key, 2, plan, NoiseSource.os(), np.arange(9))
+        made = encrypted_map(ratings().matrix, given.places, given.public_key, 2, plan, NoiseSource.os(), np.arange(9))
         return polynomial_behind(made.masks[item], given.places[0, 1])
 
-    weights = np.trunc(clip_rows(binary().matrix, 1.0).toarray()[:, item] * ROWS_SCALE)
+    weights = np.trunc(clip_rows(ratings().matrix, 1.0).toarray()[:, item] * ROWS_SCALE)
     row = np.zeros(DEGREE)
     row[0], row[DEGREE - 2 * np.arange(1, 9)] = weights[0], -weights[1:]
     (plain,) = Ckks().encoded(row[None])
@@ -188,7 +186,7 @@ def test_numbers_that_do_not_fit_are_refused_before_noise_is_drawn() -> None:
     given, noise = encrypted_places(places()), NoiseSource.seeded(1)
     plan = plan_bridge(epsilon=4.0, delta=1e-5, clip=1e-5)
     with pytest.raises(ValueError, match="Errors of the encryption do not fit"):
-        encrypted_map(binary().matrix, given.places, given.public_key, 2, plan, noise, np.arange(9))
+        encrypted_map(ratings().matrix, given.places, given.public_key, 2, plan, noise, np.arange(9))
     assert noise.place == 0
 
 

@@ -61,7 +61,7 @@ def check_room(plan: BridgePlan, kept: int, directions: int, num_users: int) -> 
     """Refuse sizes whose errors do not fit beside places of length `SHORTER`, or whose sums do not fit into the modulus.
 
     The sensitivity of the plan stays what it is: it covers a user's own part, whose place is shorter by so much; twice the norm
-    of what fresh encryptions of zero add (`zoo.privacy.encryption.bridge` says why); and, for one rating, what cutting the two
+    of what fresh encryptions of zero add (`encrypted_bridge.protocol` says why); and, for one rating, what cutting the two
     rows off to whole numbers moves them apart. All from public sizes.
     """
     cut = 0.0 if plan.relation.unit is Unit.USER else 2 * math.sqrt(kept) / ROWS_SCALE

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zoo.privacy.encryption.parameters import DEGREE, MODULUS
+from encrypted_bridge.parameters import DEGREE, MODULUS
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Complexes = npt.NDArray[np.complex128]
 
-INSTALL = "pip install 'cdr-zoo[encryption]'"
 _SLOTS = DEGREE // 2
 _LARGEST = 2**40  # coefficients that a Fourier transform in float64 gives back exactly, with room to spare
 
@@ -35,7 +34,7 @@ class MissingLibraryError(ValueError):
 
 
 class Ckks:
-    """The encryption at the parameters of `zoo.privacy.encryption.parameters`, on polynomials with whole coefficients.
+    """The encryption at the parameters of `encrypted_bridge.parameters`, on polynomials with whole coefficients.
 
     CKKS (Cheon, Kim, Kim & Song, ASIACRYPT 2017) with a scale of 1: what a whole number stands for is the caller's to say. A
     ciphertext is ``(c0, c1)`` with ``c0 + c1 s = message + error`` modulo the prime, ``s`` being the secret key.
@@ -152,10 +151,10 @@ class Ckks:
 
 def _library() -> Any:  # noqa: ANN401  a module without types
     try:
-        from tenseal import sealapi
+        from tenseal import sealapi  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingLibraryError(
-            f"Encrypted places need the library TenSEAL, which is not installed here. Install it with: {INSTALL}."
+            "Encrypted places need the library TenSEAL, which is not installed. Install it: pip install 'tenseal>=0.3.18,<0.4'."
         ) from error
     return sealapi
 

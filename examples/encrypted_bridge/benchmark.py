@@ -1,7 +1,7 @@
-"""Measures a bridge with encrypted places: what it takes, and what it finds beside the plain one. Needs the extra ``encryption``.
+"""Measure an encrypted bridge: what it costs, and its figures next to those of the plain bridge. Needs a clone of the zoo.
 
-    python benchmarks/encrypted_bridge.py sizes 1000 100000     # processors' seconds and bytes, on generated ratings
-    python benchmarks/encrypted_bridge.py books 5               # Books <- Movies, so many splits; $ZOO_DATA has the data
+    python examples/encrypted_bridge/benchmark.py sizes 1000 100000     # CPU time and bytes, on generated ratings
+    python examples/encrypted_bridge/benchmark.py books 5               # Books <- Movies, 5 splits; $ZOO_DATA has the data
 
 `sizes` has a table of Markdown with a row for each number of users: 400 items, 20 ratings of each user, 6 directions. Seconds are
 those of the processor, for other processes may use the machine; bytes are those of the arrays, to which a file adds its ids.
@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from generated import generated
+from scipy.sparse import csr_array
 
-from zoo.privacy.encryption.bridge import decrypted_map, encrypted_map, encrypted_places
+from encrypted_bridge.decryption import decrypt
+from encrypted_bridge.protocol import decrypted_map, encrypted_map, encrypted_places
+from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.bridge import noisy_map, plan_bridge
 
+ROOT = Path(__file__).parents[2]
 ITEMS, EACH, DIRECTIONS = 400, 20, 6
-CONFIG = Path(__file__).parent.parent / "configs" / "bridge" / "cold_start.yaml"
+CONFIG = ROOT / "configs" / "bridge" / "cold_start.yaml"
 FIGURES = ("test/sampled/hit_rate@10", "test/sampled/ndcg@10", "test/full/ndcg@10")
 
 
@@ -40,19 +43,21 @@ def timed(make: Callable[[], Any]) -> tuple[Any, float]:
 
 def sizes(users: int) -> str:
     """A row of the table."""
-    ratings = generated(users, ITEMS, EACH)
-    places = np.random.default_rng(1).normal(size=(users, DIRECTIONS))
+    rng = np.random.default_rng(1)
+    columns, starts = rng.integers(ITEMS, size=users * EACH), np.arange(users + 1) * EACH
+    rows = csr_array((np.ones(len(columns)), columns, starts), shape=(users, ITEMS))
+    rows.sum_duplicates()
+    rows.data[:] = 1
+    places = rng.normal(size=(users, DIRECTIONS))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
     plan = plan_bridge(epsilon=2.0, delta=min(1e-5, 0.1 / users), kept_items=ITEMS)
     given, at_target = timed(lambda: encrypted_places(places))
     known = np.arange(users)
     made, at_source = timed(
-        lambda: encrypted_map(
-            ratings.matrix, given.places, given.public_key, DIRECTIONS, plan, NoiseSource.seeded(1), known
-        )
+        lambda: encrypted_map(rows, given.places, given.public_key, DIRECTIONS, plan, NoiseSource.seeded(1), known)
     )
     table, back = timed(lambda: decrypted_map(made.bodies, made.masks, given.secret, plan.noise_std))
-    plain, without = timed(lambda: noisy_map(ratings.matrix, places, plan, NoiseSource.seeded(1)))
+    plain, without = timed(lambda: noisy_map(rows, places, plan, NoiseSource.seeded(1)))
     apart = float(np.abs(table - plain.map).max() / plan.noise_std)
     mega = [part / 1e6 for part in (given.places.nbytes, made.bodies.nbytes + made.masks.nbytes)]
     keys = (given.public_key.nbytes / 1e3, given.secret.nbytes / 1e3)
@@ -81,14 +86,17 @@ def books(seed: int) -> dict[str, dict[str, float]]:
         data.read_target()
         source = data.source("movies")
         zoo.ProjectionPublisher().publish(data.train, "books").save(folder / "places")
-        encrypted = zoo.ProjectionPublisher(secret_key=folder / "books.key")
+        encrypted = EncryptedProjectionPublisher(folder / "books.key")
         encrypted.publish(data.train, "books").save(folder / "encrypted_places")
-        for name, given in (("plain", "places"), ("encrypted", "encrypted_places")):
-            publisher = zoo.BridgePublisher(2.0, received=folder / given, noise_seed=seed)
+        made = {
+            "plain": zoo.BridgePublisher(2.0, received=folder / "places", noise_seed=seed),
+            "encrypted": EncryptedBridgePublisher(2.0, folder / "encrypted_places", noise_seed=seed),
+        }
+        for name, publisher in made.items():
             path = publisher.publish(source, "movies").save(folder / name)
             if name == "encrypted":
                 path = folder / "decrypted"
-                zoo.decrypt(folder / name, folder / "books.key", path)
+                decrypt(folder / name, folder / "books.key", path)
             run = zoo.fit(
                 zoo.Bridge(),
                 Amazon(**settings | {"users": str(users), "releases": {"movies": path}}),

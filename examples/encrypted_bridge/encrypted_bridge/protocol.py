@@ -34,8 +34,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array
 
-from zoo.privacy.encryption.ckks import Ckks
-from zoo.privacy.encryption.parameters import (
+from encrypted_bridge.ckks import Ckks
+from encrypted_bridge.parameters import (
     DEGREE,
     MODULUS,
     PLACES_SCALE,

@@ -1,4 +1,4 @@
-"""``python -m zoo decrypt``: the map that a source made of encrypted places, at the target that has the keys.
+"""``python -m encrypted_bridge decrypt``: the map that a source made of encrypted places, at the target that has the keys.
 
 What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
 """
@@ -7,17 +7,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import zoo.runtime.import_order  # noqa: F401  before anything is taken from the working directory
 from zoo.runtime.arguments import Arguments
 
 
 def parser() -> Arguments:
     """Options of the command."""
     made = Arguments(
-        prog="python -m zoo decrypt",
+        prog="python -m encrypted_bridge",
         description="Decrypts the map that a source published for encrypted places, and writes it as a release that fit reads "
-        "(--data.releases.NAME). Needs the extra encryption: pip install 'cdr-zoo[encryption]'.",
+        "(--data.releases.NAME).",
     )
     option = made.add_argument
+    option("command", choices=["decrypt"], help="the only command")
     option("release", type=Path, metavar="RELEASE", help="folder of the source's release, of kind encrypted_map")
     option(
         "--key",
@@ -36,10 +38,10 @@ def parser() -> Arguments:
     return made
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; a refusal ends with its message."""
     options = parser().parse_args(arguments)
-    from zoo.runs.decrypting import decrypt
+    from encrypted_bridge.decryption import decrypt
     from zoo.runtime.run_folder import refusal, visible
     from zoo.runtime.suggestions import count_of
 
@@ -51,3 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {count_of(release.num_users, 'user')}): "
         f"{visible(str(options.out))}"
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -12,16 +12,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from zoo.privacy.encryption.parameters import DEGREE, MODULUS
-from zoo.privacy.record.requirements import stated_number
+from encrypted_bridge.kinds import EncryptedMap
+from encrypted_bridge.parameters import DEGREE, MODULUS
+from encrypted_bridge.protocol import decrypted_map
+from encrypted_bridge.record import PUBLIC_KEY, check_decrypted, noise_std
 from zoo.release.files import ReleaseError, tensor_digest
-from zoo.release.layouts import ENCRYPTED_MAP
-from zoo.release.plausible import check_noise
 from zoo.release.release import Release
+from zoo.release.signature import TrustedKeys
 from zoo.runtime.run_folder import saying_where
 
-PUBLIC_KEY = "public_key"
-"""Public input of an encrypted map's record: SHA-256 of the public key that it was made with."""
 _LARGEST = 2**18  # bytes of a file of keys, twice what it needs
 
 
@@ -108,9 +107,9 @@ def decrypted(release: Release, keys: KeyPair) -> Release:
         ReleaseError: The release is no encrypted map, or its numbers cannot have the noise that the record claims.
         SecretKeyError: It was made with other keys.
     """
-    if release.kind != ENCRYPTED_MAP:
+    if release.kind != EncryptedMap.kind:
         raise ReleaseError(
-            f"The release is of kind {release.kind!r}, and what is decrypted is of kind {ENCRYPTED_MAP!r}."
+            f"The release is of kind {release.kind!r}, and what is decrypted is of kind {EncryptedMap.kind!r}."
         )
     made_with = release.record.public_inputs.get(PUBLIC_KEY)
     if not isinstance(made_with, str):
@@ -122,11 +121,37 @@ def decrypted(release: Release, keys: KeyPair) -> Release:
             "The map was made with another public key than that of the file of keys. Take the keys of the places that this "
             "source was given."
         )
-    from zoo.privacy.encryption.bridge import decrypted_map
-
     bodies, masks = (release.tensors[name].numpy() for name in ("bodies", "masks"))
-    sigma = stated_number(release.record, "sigma")
-    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), sigma))
+    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), noise_std(release.record)))
     tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
-    check_noise(release.record, tensors)  # which nobody could see before
+    check_decrypted(release.record, tensors)  # which nobody could see before
     return replace(release, kind="map", tensors=tensors)
+
+
+def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted: Path | str | None = None) -> Release:
+    """Decrypt the map that a source has published, and write it as a release that `zoo.fit` reads.
+
+    Args:
+        encrypted: Folder of the source's release, of kind ``encrypted_map``.
+        key: File of keys that `EncryptedProjectionPublisher` wrote.
+        out: Folder to write; must not exist.
+        trusted: Public keys, one of which must have signed what the source published; the decrypted release has no signature.
+
+    Returns:
+        The release, as it was written, with the record and the ledger of the encrypted one.
+
+    Raises:
+        FileExistsError: There is something at ``out``.
+        FileNotFoundError: There is no file of keys, or no release.
+        SignatureError: None of the trusted keys has signed the release.
+        ReleaseError: The release is damaged, of another kind, made with other keys, or cannot have the noise that it claims.
+        MissingLibraryError: TenSEAL is not installed.
+    """
+    out = Path(out)
+    if out.exists():
+        raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
+    keys = KeyPair.read(key)
+    release = Release.load(encrypted, None if trusted is None else TrustedKeys.read(trusted))
+    made = decrypted(release, keys)
+    made.save(out)
+    return made

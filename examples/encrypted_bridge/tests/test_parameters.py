@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.encryption.parameters import (
+from encrypted_bridge.parameters import (
     DEGREE,
     ERROR,
     MODULUS,
@@ -21,6 +20,7 @@ from zoo.privacy.encryption.parameters import (
     num_blocks,
     users_at_once,
 )
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.rows.bridge import plan_bridge
 
 
