@@ -89,11 +89,11 @@ class Cluster:
                 "choose other --runs."
             )
         names = {cell.name for cell in cells}
-        later = [cell for cell in cells if cell.waits_for(names)]
+        first, later = ([cell for cell in cells if cell.waits_for(names) is wait] for wait in (False, True))
         jobs: list[str] = []
         try:
             executor = self._executor(folder)
-            for part in ([cell for cell in cells if cell not in later], later):
+            for part in filter(None, (first, later)):
                 if jobs:
                     executor.update_parameters(slurm_dependency=f"afterany:{jobs[0].partition('_')[0]}")
                 made = executor.submit_array([partial(run_job, cell, keep_checkpoints) for cell in part])

@@ -22,6 +22,7 @@ from zoo.benchmark.runner import Outcome
 from zoo.runtime.run_folder import write_json
 
 pytest.importorskip("submitit", reason="jobs of a cluster are an extra: pip install 'cdr-zoo[cluster]'")
+pytestmark = pytest.mark.filterwarnings("error:Received an empty job array")
 
 Write = Callable[..., Path]
 
