@@ -264,6 +264,15 @@ RUNS = (
         ),
     ),
     *edits_of(
+        f"{REPORT}/results.py",
+        (f"{OF_REPORT}/test_leaderboard.py",),
+        (
+            "the worst row comes first",
+            "-or_least(line.mean(ranking, DECIDING))",
+            "or_least(line.mean(ranking, DECIDING))",
+        ),
+    ),
+    *edits_of(
         f"{REPORT}/significance.py",
         (f"{OF_REPORT}/test_significance.py",),
         ("every p-value has the first's factor", "(len(p_values) - position) *", "len(p_values) *"),
@@ -279,7 +288,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/negative_transfer.py",
+        f"{REPORT}/gains.py",
         (f"{OF_REPORT}/test_negative_transfer.py",),
         ("a gain is negative transfer", "self.gain.users.difference < 0", "self.gain.users.difference > 0"),
         ("more sources are held against still more", "if count < domains", "if count > domains"),
@@ -291,7 +300,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/arithmetic.py",
+        f"{REPORT}/papers.py",
         (f"{OF_REPORT}/test_arithmetic.py",),
         ("arithmetic discounts by the next rank", "1 / math.log2(rank + 1)", "1 / math.log2(rank + 2)"),
     ),
@@ -304,12 +313,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/leaderboard.py",
         (f"{OF_REPORT}/test_leaderboard.py",),
-        ("the worst row is bold", "max(_or_least(row[i]) for row in means)", "min(_or_least(row[i]) for row in means)"),
-        (
-            "the worst row comes first",
-            "-_or_least(line.mean(ranking, DECIDING))",
-            "_or_least(line.mean(ranking, DECIDING))",
-        ),
+        ("the worst row is bold", "max(or_least(row[i]) for row in means)", "min(or_least(row[i]) for row in means)"),
         (
             "pairs are tested one by one",
             "holm([comparison.p_value for comparison in tested.values()])",
@@ -317,7 +321,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/lists.py",
+        f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_lists.py",),
         ("a tie is a hit of all", "hits = share * (k - before)", "hits = m * (k - before)"),
         ("held-out items do not push each other down", 'pl.col("above") + h,', 'pl.col("above"),'),
@@ -339,7 +343,7 @@ RUNS = (
         ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
     ),
     *edits_of(
-        f"{REPORT}/overview.py",
+        f"{REPORT}/page.py",
         (f"{OF_REPORT}/test_overview.py",),
         ("rows below the baseline are counted above", "sum(gain.users.difference > 0 for gain in sure)", "len(sure)"),
     ),
@@ -349,7 +353,7 @@ RUNS = (
         ("a PNG has the size of an SVG's points", 'format="png", dpi=DPI)', 'format="png", dpi=72)'),
     ),
     *edits_of(
-        f"{REPORT}/tracked.py",
+        f"{REPORT}/files.py",
         (f"{OF_REPORT}/test_tracked.py",),
         (
             "a row without a guarantee has an empty epsilon",

@@ -15,8 +15,8 @@ from zoo.runtime.run_folder import CONFIG, refusal, visible
 from zoo.runtime.trackers import TRACKERS, TrackerError, check, tell
 
 if TYPE_CHECKING:
+    from zoo.benchmark.report.files import Written
     from zoo.benchmark.report.results import Results
-    from zoo.benchmark.report.written import Written
 
 
 def parser() -> Arguments:
@@ -56,9 +56,9 @@ def parser() -> Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Run the command; a refusal ends with its message."""
     options = parser().parse_args(arguments)
+    from zoo.benchmark.report.files import write_report
     from zoo.benchmark.report.results import ResultsError, read_results
     from zoo.benchmark.report.run_folders import read_run_folders
-    from zoo.benchmark.report.written import write_report
 
     console = Console()
     try:
@@ -94,7 +94,7 @@ def _say(results: "Results", console: Console) -> None:
 
 def _track(tracker: str, results: "Results", written: "Written") -> None:
     """Tell a tracker; what it refuses is said, and the report stays."""
-    from zoo.benchmark.report.tracked import told
+    from zoo.benchmark.report.files import told
 
     try:
         print(visible(tell(tracker, told(results, written))))

@@ -6,13 +6,10 @@ from itertools import pairwise, product
 
 import polars as pl
 
-from zoo.benchmark.report.arithmetic import violations
-from zoo.benchmark.report.gains import NOISE, Gain
-from zoo.benchmark.report.lists import LIST_NAMES
-from zoo.benchmark.report.negative_transfer import Transfer
-from zoo.benchmark.report.papers import Versus, published
-from zoo.benchmark.report.results import DECIDING, MEASURES, RANKINGS, Line, Results
-from zoo.benchmark.report.row_names import said, short
+from zoo.benchmark.report.gains import NOISE, Gain, Transfer
+from zoo.benchmark.report.papers import Versus, published, violations
+from zoo.benchmark.report.results import DECIDING, LIST_NAMES, MEASURES, RANKINGS, Line, Results
+from zoo.benchmark.report.run_folders import said, short
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.run_folder import METRIC_NAMES
 

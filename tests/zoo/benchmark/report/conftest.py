@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.zoo.benchmark.report.fabricate import NOTES, fabricate
+from zoo.benchmark.report.files import write_report
 from zoo.benchmark.report.gains import Gain, gains
 from zoo.benchmark.report.results import Results, read_results
-from zoo.benchmark.report.written import write_report
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from zoo.benchmark.report.arithmetic import violations
+from zoo.benchmark.report.papers import violations
 
 KS = (1, 5, 10, 20)
 NAMES = ("hit_rate", "ndcg", "mrr")

@@ -20,10 +20,9 @@ from zoo.__main__ import main as zoo_main
 from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
-from zoo.benchmark.report.files import gains_csv, results_csv, seeds_csv
+from zoo.benchmark.report.files import commands, gains_csv, results_csv, seeds_csv
 from zoo.benchmark.report.gains import Gain
 from zoo.benchmark.report.results import MEASURES, RANKINGS, Results
-from zoo.benchmark.report.written import commands
 from zoo.privacy.accounting.relation import Relation
 
 FIRST = "cold/pricdr/jlt-eps-1/seed-0"

@@ -9,8 +9,7 @@ import pytest
 
 from tests.zoo.benchmark.report.fabricate import BARE, JLT, Facts, facts_of, full_only, proved, reread
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.files import results_csv
-from zoo.benchmark.report.written import write_report
+from zoo.benchmark.report.files import results_csv, write_report
 from zoo.privacy.accounting.relation import Relation
 
 #: A row without noise control, with two seeds.

@@ -20,7 +20,7 @@ from tests.zoo.benchmark.report.fabricate import (
 )
 from tests.zoo.benchmark.report.test_tables import TASK, named, number, with_records
 from zoo.benchmark.report import tables
-from zoo.benchmark.report.leaderboard import BEST, leaderboards, pair_table, ranked
+from zoo.benchmark.report.leaderboard import BEST, leaderboards, pair_table
 from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results
 from zoo.benchmark.report.significance import holm
 from zoo.privacy.accounting.relation import Relation
@@ -191,7 +191,7 @@ def test_of_one_held_out_item_each_lists_repeat_hr_and_mrr(results: Results) -> 
 
 
 def test_any_two_of_the_best_rows_are_tested_over_users(results: Results) -> None:
-    lines = [line for line in ranked(results, TASK, "full") if not line.row.control][:BEST]
+    lines = [line for line in results.ranked(TASK, "full") if not line.row.control][:BEST]
     table = pair_table(results, TASK, "full")
     assert table is not None
     assert [row[0] for row in table.rows] == [f"{i}. {line.name}" for i, line in enumerate(lines, 1)]

@@ -9,10 +9,10 @@ import pytest
 
 from tests.zoo.benchmark.report.fabricate import BARE, OTHERS, Facts, line_of, reread, rng_of, unproved
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.negative_transfer import DRAWN, Transfer, transfers
+from zoo.benchmark.report.files import write_report
+from zoo.benchmark.report.gains import DRAWN, Transfer, transfers
 from zoo.benchmark.report.results import RANKINGS, Results, ResultsError
 from zoo.benchmark.report.significance import holm
-from zoo.benchmark.report.written import write_report
 
 TASKS = {4: "few", 8: "more", 16: "most"}
 #: Two systems of several sources, one of them held against its own row without a release; another one is in no comparison.

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.zoo.benchmark.report.fabricate import BARE, GRID, NOTES, Facts, facts_of, proved, reread
 from tests.zoo.benchmark.report.pages import Page, markdown_tables, plain
 from zoo.benchmark.grid import Row
+from zoo.benchmark.report.files import write_report
 from zoo.benchmark.report.gains import Gain
 from zoo.benchmark.report.page import Chapter, cell, chapters, context, inline, prose, render
 from zoo.benchmark.report.results import Results
 from zoo.benchmark.report.tables import Table
-from zoo.benchmark.report.written import write_report
 
 #: Of each task 3 + 2 of figures, 2 of gains, 2 of pairs, guarantees, slices and cost; papers, arithmetic and settings of one.
 TABLES = 27

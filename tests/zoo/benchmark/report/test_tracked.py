@@ -18,9 +18,8 @@ from tests.zoo.runtime.test_trackers import NO_KEY, png
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.figures import DPI
+from zoo.benchmark.report.files import Written, settings, told, write_report
 from zoo.benchmark.report.results import Results
-from zoo.benchmark.report.tracked import settings, told
-from zoo.benchmark.report.written import Written, write_report
 from zoo.privacy.accounting.relation import Relation
 from zoo.runtime.trackers import Told, TrackerError, pixels
 
