@@ -357,13 +357,13 @@ RUNS = (
         (f"{OF_REPORT}/test_tracked.py",),
         (
             "a row without a guarantee has an empty epsilon",
-            '"epsilon": line.epsilon,',
-            '"epsilon": line.epsilon or 0.0,',
+            'kind.relation,\n        "epsilon": line.epsilon,',
+            'kind.relation,\n        "epsilon": line.epsilon or 0.0,',
         ),
         (
             "what is conditional is told as proved",
-            '"guarantee": line.standing,',
-            '"guarantee": "proved" if kind else "none",',
+            '"guarantee": line.standing,\n        "unit": kind',
+            '"guarantee": "proved" if kind else "none",\n        "unit": kind',
         ),
         ("conditions are left out", "list(line.conditions) if kind else []", "[]"),
         ("numbers are told as words", "infer_schema_length=None", "infer_schema_length=0"),
@@ -371,7 +371,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/command.py",
         (f"{OF_REPORT}/test_tracked.py",),
-        ("a tracker is asked once all is computed", "            check(options.tracker)\n", "            pass\n"),
+        ("a tracker is asked once all is computed", "        _check(options.tracker)\n", "        pass\n"),
         (
             "a tracker is told unasked",
             "    if options.tracker:\n        _track(options.tracker",
@@ -379,21 +379,17 @@ RUNS = (
         ),
     ),
     *edits_of(
-        "zoo/runtime/trackers.py",
-        ("tests/zoo/runtime/test_trackers.py",),
+        "zoo/runs/trackers.py",
+        ("tests/zoo/runs/test_trackers.py",),
         ("a key is asked for offline", "settings.mode in WITHOUT_KEY or", "settings.mode in () or"),
         ("no key is as good as one", "in WITHOUT_KEY or wandb.login(prompt=False)", "in WITHOUT_KEY or True"),
         ("whatever goes wrong is W&B's", 'startswith("wandb."):', 'startswith(""):'),
-        (
-            "a report of before is written over",
-            'if not (folder := runs / f"version_{number}").exists()',
-            'if (folder := runs / f"version_{number}")',
-        ),
-        (
-            "a run is left half told",
-            "with whole_folder(place) as temporary, SummaryWriter(str(temporary)) as writer:",
-            "with SummaryWriter(str(place)) as writer:",
-        ),
+        ("a report of before is written over", 'name=f"report-{name}")', 'name=f"report-{name}", version=0)'),
+        ("a run is left half told", "TensorBoardLogger(temporary,", "TensorBoardLogger(place,"),
+    ),
+    *edits_of(
+        "callbacks/trackers.py",
+        ("tests/zoo/runs/test_trackers.py",),
         ("colours are dark", "* 255).astype", "* 25).astype"),
         ("a bar in a name is a column", '.replace("|", "\\\\|")', ""),
     ),

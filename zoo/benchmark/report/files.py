@@ -29,7 +29,6 @@ from zoo.benchmark.report.results import (
 )
 from zoo.benchmark.report.run_folders import named
 from zoo.runtime.run_folder import ATTENTION, write_together
-from zoo.runtime.trackers import Told
 
 #: Written by hand, put at the top of the page.
 NOTES = "notes.md"
@@ -246,15 +245,14 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
     return Written(out, files, pictures)
 
 
-def told(results: Results, written: Written) -> Told:
-    """One run of its own, named after the benchmark; runs without one are named by how many they are."""
-    return Told(
-        kind="report",
-        name=slug(results.benchmark.get("name") or results.benchmark["title"]),
-        config=settings(results),
-        images={name: picture.png() for name, picture in written.pictures.items()},
-        tables={name.removesuffix(".csv"): table(text) for name in TABLES if (text := written.files[name])},
-    )
+def as_tracked(results: Results, written: Written) -> dict[str, Any]:
+    """Return what a tracker gets of a report; the name of one without a benchmark is its title."""
+    return {
+        "name": slug(results.benchmark.get("name") or results.benchmark["title"]),
+        "config": settings(results),
+        "images": {name: picture.png() for name, picture in written.pictures.items()},
+        "tables": {name.removesuffix(".csv"): table(text) for name in TABLES if (text := written.files[name])},
+    }
 
 
 def settings(results: Results) -> dict[str, Any]:

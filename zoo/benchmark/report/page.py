@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from zoo.benchmark.grid import slug
@@ -24,6 +25,8 @@ from zoo.runtime.suggestions import count_of
 
 #: Of how many tasks the best row is named; of more it is counted.
 NAMED = 3
+#: Notes may come from elsewhere, and a page loads nothing: no HTML, no pictures.
+NOTES = MarkdownIt("commonmark", {"html": False}).disable("image")
 
 
 @dataclass(frozen=True)
@@ -245,27 +248,8 @@ def text(name: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Notes written in Markdown for HTML: paragraphs, lists, bold, code and links; everything else is text."""
-    blocks = []
-    for block in re.split(r"\n\s*\n", text.strip()):
-        if block.startswith("- "):
-            entries = (_words(entry) for entry in re.split(r"\n- ", block[2:]))
-            blocks.append("<ul>" + "".join(f"<li>{entry}</li>" for entry in entries) + "</ul>")
-        elif block.startswith("## "):
-            head, _, rest = block[3:].partition("\n")
-            blocks.append(f"<h2>{_words(head)}</h2>" + (f"<p>{_words(rest)}</p>" if rest else ""))
-        else:
-            blocks.append(f"<p>{_words(block)}</p>")
-    return Markup("\n".join(blocks))
-
-
-def _words(text: str) -> str:
-    """Code, and outside of it bold and links, of one block."""
-    parts = re.split(r"`([^`]+)`", html.escape(text))
-    for i in range(0, len(parts), 2):
-        linked = re.sub(r"\[([^\[\]<>]+)\]\(([^)\s]+)\)", r'<a href="\2">\1</a>', parts[i])
-        parts[i] = re.sub(r"\*\*([^*<>]+)\*\*", r"<b>\1</b>", linked)
-    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
+    """Return notes written in Markdown as HTML; HTML in them is text, and they load no picture."""
+    return Markup(NOTES.render(text).rstrip("\n"))
 
 
 def inline(svg: str, name: str) -> Markup:
