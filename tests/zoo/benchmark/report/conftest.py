@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.zoo.benchmark.report.fabricate import NOTES, fabricate
-from zoo.benchmark.report.files import write_report
+from zoo.benchmark.report.files import Written, write_report
 from zoo.benchmark.report.gains import Gain, gains
 from zoo.benchmark.report.results import Results, read_results
 
@@ -36,9 +36,14 @@ def found(results: Results) -> list[Gain]:
 
 
 @pytest.fixture(scope="session")
-def report(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """The report on them, with notes."""
     out = tmp_path_factory.mktemp("report")
     (out / "notes.md").write_text(NOTES, encoding="utf-8")
-    write_report(results, out)
-    return out
+    return write_report(results, out)
+
+
+@pytest.fixture(scope="session")
+def report(written: Written) -> Path:
+    """Its folder."""
+    return written.folder

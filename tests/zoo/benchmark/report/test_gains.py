@@ -4,14 +4,24 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
 
-from tests.zoo.benchmark.report.fabricate import GRID, OTHERS, SEEDS, Facts, facts_of, line_of, reread, rng_of, unproved
+from tests.zoo.benchmark.report.fabricate import (
+    GRID,
+    OTHERS,
+    SEEDS,
+    Facts,
+    a_run,
+    cases_of,
+    facts_of,
+    line_of,
+    reread,
+    rng_of,
+)
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.gains import CLAIMED, NOISE, NOTHING, Gain, control_of, gains
 from zoo.benchmark.report.results import BASELINE as EASE
@@ -309,29 +319,28 @@ def test_a_test_that_cannot_be_made_makes_no_family_larger(found: list[Gain]) ->
 # What the tests find.
 
 
-def drawn(folder: Path, rows: int, gain: float) -> Results:
-    """Rows that are their noise control but for what a gain leaves of their ranks."""
+def drawn(rows: int, gain: float) -> Results:
+    """Rows in memory that are their noise control but for what a gain leaves of their ranks."""
+
+    def line(row: Row) -> Line:
+        runs = tuple(a_run(seed) for seed in SEEDS)
+        for run in runs:
+            ranks = rng_of("null", row.name, run.seed).exponential(15.0 if row.control else 15.0 / gain, 50)
+            ranks = np.minimum(ranks, OTHERS["full"]).astype(np.int64)
+            facts = Facts({"full": ranks}, [f"u{i}" for i in range(50)], [5] * 50, [True] * 50)
+            run.__dict__["cases"] = cases_of(facts).with_columns(seed=pl.lit(run.seed))
+        return Line(row, runs)
+
     names = [f"R{i}" for i in range(rows)]
-    releases: list[dict[str, Any]] = [{"publisher": "JLT", "label": name} for name in names]
-
-    def facts(row: Row, seed: int) -> Facts:
-        rng = rng_of("null", row.name, seed)
-        ranks = rng.exponential(15.0 if row.control else 15.0 / gain, 50)
-        return Facts(
-            {ranking: np.minimum(ranks, others).astype(np.int64) for ranking, others in OTHERS.items()},
-            [f"u{i}" for i in range(50)],
-            [5] * 50,
-            [True] * 50,
-            {"book": unproved()},
-        )
-
-    systems = {"PriCDR": {"config": "system.yaml", "releases": releases}}
-    return reread(folder, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": systems, "seeds": SEEDS}, facts)
+    lines = [Row(TASK, "PriCDR", name) for name in names]
+    lines += [Row(TASK, "PriCDR", f"Noise ({name})", "noise", name) for name in names]
+    seeds = [{"task": TASK, "system": row.system, "release": row.release, "seeds": SEEDS} for row in lines]
+    return Results({"tasks": {TASK: {"title": "M"}}, "rows": seeds}, {TASK: list(map(line, lines))}, 0)
 
 
-def test_a_true_gain_is_found_over_users_and_over_seeds(tmp_path: Path) -> None:
+def test_a_true_gain_is_found_over_users_and_over_seeds() -> None:
     # a seed's difference has mean 0.48 and sd 0.055; either test misses it in none of 20,000 draws
-    [gain] = [g for g in gains(drawn(tmp_path, 1, 8.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
+    [gain] = [g for g in gains(drawn(1, 8.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
     assert gain.users_holm < 1e-4
     assert gain.users.low > 0
     assert gain.seeds is not None
@@ -340,9 +349,9 @@ def test_a_true_gain_is_found_over_users_and_over_seeds(tmp_path: Path) -> None:
     assert gain.seeds.better == 3
 
 
-def test_no_gain_is_found_as_rarely_as_stated(tmp_path: Path) -> None:
+def test_no_gain_is_found_as_rarely_as_stated() -> None:
     # 40 tests at 5 %: 2 expected, 8 or more with probability 7e-4; any at all after Holm with at most 0.05
-    family = [g for g in gains(drawn(tmp_path, NULLS, 1.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
+    family = [g for g in gains(drawn(NULLS, 1.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
     assert len(family) == NULLS
     assert sum(gain.users.p_value < 0.05 for gain in family) < 8
     assert sum(gain.seeds is not None and gain.seeds.p_value < 0.05 for gain in family) < 8
