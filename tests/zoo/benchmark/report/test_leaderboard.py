@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from itertools import combinations
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.zoo.benchmark.report.fabricate import (
-    full_only,
     in_memory,
     line_of,
     proved,
@@ -82,8 +80,8 @@ def test_without_a_release_nothing_is_guaranteed(results: Results) -> None:
     assert (cells["PriCDR, Plaintext"]["guarantee"], cells["PriCDR, Plaintext"]["epsilon"]) == ("none", "-")
 
 
-def test_a_ranking_that_was_not_asked_for_has_no_table(tmp_path: Path) -> None:
-    results = full_only(tmp_path)
+def test_a_ranking_that_was_not_asked_for_has_no_table(full_only: Results) -> None:
+    results = full_only
     assert len(leaderboards(results, TASK, "full")) == 3
     assert leaderboards(results, TASK, "sampled") == []
     assert pair_table(results, TASK, "sampled") is None

@@ -1,17 +1,20 @@
 """Soft and hard negative transfer: which rows are held against which, and what is said of them."""
 
 import csv
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.zoo.benchmark.report.fabricate import BARE, OTHERS, Facts, line_of, reread, rng_of, unproved
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
 from zoo.benchmark.report.gains import DRAWN, Transfer, transfers
-from zoo.benchmark.report.results import RANKINGS, Results, ResultsError
+from zoo.benchmark.report.results import RANKINGS, Line, Results, ResultsError
 from zoo.benchmark.report.significance import holm
 
 TASKS = {4: "few", 8: "more", 16: "most"}
@@ -121,28 +124,33 @@ def test_a_row_of_the_same_task_is_the_target_alone_before_others(tmp_path: Path
 
 
 @pytest.mark.parametrize("gone", ["LightGCN", "few"])
-def test_what_is_not_finished_is_left_out(gone: str, tmp_path: Path) -> None:
-    made = reread(tmp_path, SERIES, lambda row, seed: None if gone in (row.system, row.task) else facts_of(row, seed))
-    kinds = {(each.kind, each.gain.line.row.system) for each in transfers(made)}
+def test_what_is_not_finished_is_left_out(series: Results, gone: str) -> None:
+    left = {
+        task: [line for line in lines if line.row.system != gone]
+        for task, lines in series.lines.items()
+        if task != gone
+    }
+    kinds = {(each.kind, each.gain.line.row.system) for each in transfers(replace(series, lines=left))}
     soft = {("soft", "PriCDR")} if gone == "LightGCN" else set()
     assert kinds == {("hard", "EMCDR"), ("hard", "PriCDR")} | soft
 
 
-@pytest.mark.parametrize("part", ["users", "items", "fewer users"])
-def test_tasks_that_test_others_are_no_series(part: str, tmp_path: Path) -> None:
-    def facts(row: Row, seed: int) -> Facts:
-        made = facts_of(row, seed)
-        if row.task == "most" and part == "users":
-            made.users = [f"other {user}" for user in made.users]
-        elif row.task == "most" and part == "items":
-            made.users = made.users[::-1]
-        elif row.task == "most":
-            made = Facts({k: v[1:] for k, v in made.ranks.items()}, made.users[1:], [5] * 59, [True] * 59, made.records)
-        return made
-
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cases: cases.with_columns(user_id="other " + pl.col("user_id")),
+        lambda cases: cases.with_columns(item_id=pl.col("item_id").reverse()),
+        lambda cases: cases.filter(pl.col("user_id") != USERS[0]),
+    ],
+    ids=["users", "items", "fewer users"],
+)
+def test_tasks_that_test_others_are_no_series(series: Results, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+    lines = [Line(line.row, line.runs) for line in series.lines["most"]]
+    for line in lines:
+        line.__dict__["cases"] = pl.concat([change(run.cases) for run in line.runs])
     message = "In the series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
     with pytest.raises(ResultsError, match=message):
-        transfers(reread(tmp_path, SERIES, facts))
+        transfers(replace(series, lines=series.lines | {"most": lines}))
 
 
 def test_the_report_tells_of_every_comparison(series: Results, found: list[Transfer], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import zoo.benchmark.report.papers
-from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, full_only, in_memory, line_of
+from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, in_memory, line_of
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
@@ -216,5 +216,5 @@ def test_a_figure_that_the_paper_lacks_is_a_dash() -> None:
     assert row[2:8] == ["0.1000 (-)"] * 4 + ["0.2000 (0.2643)", "0.1000 (-)"]
 
 
-def test_runs_without_candidates_do_not_stand_beside_the_papers(tmp_path: Path) -> None:
-    assert versus(full_only(tmp_path), TASK) == []
+def test_runs_without_candidates_do_not_stand_beside_the_papers(full_only: Results) -> None:
+    assert versus(full_only, TASK) == []
