@@ -149,18 +149,6 @@ def test_every_difference_is_that_counted_by_hand(results: Results, found: list[
             assert same(gain.seeds, by_hand([np.mean(list(d[s].values())) for s in sorted(d)])), gain
 
 
-def test_the_difference_is_that_of_the_means(results: Results, found: list[Gain]) -> None:
-    pairs = 0
-    for gain in found:
-        control = control_of(results, gain.line, gain.against)
-        assert control is not None
-        if gain.task == TASK and len(control.runs) == len(gain.line.runs):  # the same users under every seed
-            pairs += 1
-            less = gain.line.mean(gain.ranking, gain.measure) - control.mean(gain.ranking, gain.measure)
-            assert gain.users.difference == pytest.approx(less, abs=1e-6)
-    assert pairs > 40
-
-
 def test_every_row_is_compared_with_every_control_that_it_has(results: Results, found: list[Gain]) -> None:
     for task in results.lines:
         for ranking in RANKINGS:
@@ -169,17 +157,6 @@ def test_every_row_is_compared_with_every_control_that_it_has(results: Results, 
                 pairs = {(g.line.name, g.against) for g in family}
                 assert len(pairs) == len(family)
                 assert pairs == expected_pairs(results, task)
-
-
-def test_a_noise_control_is_itself_compared_with_nothing(results: Results, found: list[Gain]) -> None:
-    assert all(gain.line.row.control != "noise" for gain in found)
-    line = line_of(results, TASK, "PriCDR, Noise (JLT eps 8)")
-    assert [control_of(results, line, against) for against in (NOISE, EASE, NOTHING)] == [None] * 3
-
-
-def test_other_controls_are_compared(found: list[Gain]) -> None:
-    assert {g.against for g in found if g.line.row.release == "Shuffled"} == {EASE, NOTHING}
-    assert {g.against for g in found if g.line.row.release == "Nothing"} == {EASE}
 
 
 # Seeds.

@@ -2,7 +2,6 @@
 
 import json
 import math
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,12 +248,6 @@ def test_what_a_newer_benchmark_says_of_its_rows_is_passed_over(tmp_path: Path) 
 # Guarantees.
 
 
-def test_a_row_states_what_all_its_releases_guarantee() -> None:
-    line = a_line(proved(1.0, 1e-6), proved(3.0, 1e-5), proved(2.0, 1e-7))
-    assert line.guarantee == GuaranteeKind("rating", "change_one_rating", 1e-5)
-    assert line.epsilon == 3.0
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     records=st.lists(
@@ -341,9 +334,3 @@ def test_a_guarantee_is_said_in_words() -> None:
 def test_a_delta_is_never_shown_lower(delta: float) -> None:
     shown = float(str(GuaranteeKind("user", "replace_one_user", delta)).rsplit(" ", 1)[1])
     assert delta * (1 - 1e-8) <= shown <= delta * 1.01
-
-
-def test_means_are_plain(results: Results) -> None:
-    line = line_of(results, TASK, "DMF")
-    assert line.mean("full", "mrr@5") == statistics.mean(run.figure("full", "mrr@5") for run in line.runs)
-    assert line.average(lambda run: run.seed) == 1

@@ -244,17 +244,6 @@ def test_bytes_of_all_sources_are_released() -> None:
 # Shapes.
 
 
-def test_tables_are_rectangular(results: Results, found: list[Gain]) -> None:
-    for task, lines in results.lines.items():
-        made = [table for ranking in RANKINGS for table in leaderboards(results, task, ranking)]
-        own = [gain for gain in found if gain.task == task]
-        made += [tables.gain_table(lines, own, "full", "ndcg@10"), tables.guarantee_table(lines)]
-        made += [*tables.slice_tables(lines), tables.arithmetic_table(results, task), tables.cost_table(lines)]
-        for table in made:
-            assert {len(row) for row in table.rows} <= {len(table.columns)}
-            assert all(isinstance(cell, str) and cell for row in table.rows for cell in row)
-
-
 # Slices part the cases: each is in one of them, and their means make up the whole.
 
 
@@ -327,11 +316,3 @@ def frame_slice(items: int) -> str:
     """Which slice a number of training items is in, written out."""
     names = {0: "no training item", 5: "1 to 5", 10: "6 to 10", 20: "11 to 20", 50: "21 to 50"}
     return next((name for edge, name in names.items() if items <= edge), "more than 50")
-
-
-def test_a_slice_without_a_case_has_no_mean(results: Results) -> None:
-    line = line_of(results, "cold", "PriCDR, Nothing")
-    cold, *rest = sliced(line, item_slices(), FIGURE)
-    assert cold == (pytest.approx(line.mean("full", "ndcg@10"), abs=1e-6), 60)
-    assert rest == [(None, 0)] * 5
-    assert sliced(line, {"nobody": pl.lit(False)}, FIGURE) == [(None, 0)]
