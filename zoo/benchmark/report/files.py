@@ -38,7 +38,7 @@ TABLES = ("results.csv", "gains.csv")
 
 def results_csv(results: Results) -> str:
     """One line per row of the benchmark: what it is, what it guarantees, every figure, and its cost."""
-    return _csv([_result(line) for lines in results.lines.values() for line in lines])
+    return _csv([_result(line) for line in results.rows])
 
 
 def _result(line: Line) -> dict[str, object]:
@@ -74,8 +74,7 @@ def _result(line: Line) -> dict[str, object]:
 
 def seeds_csv(results: Results) -> str:
     """One line per run, of a row and a seed: every figure, so that one seed can be made again and compared."""
-    lines = [line for lines in results.lines.values() for line in lines]
-    return _csv([_seed(line, run) for line in lines for run in line.runs])
+    return _csv([_seed(line, run) for line in results.rows for run in line.runs])
 
 
 def _seed(line: Line, run: Run) -> dict[str, object]:
@@ -156,7 +155,7 @@ def _csv(rows: Sequence[dict[str, object]]) -> str:
 
 def attention_rows(results: Results) -> list[dict[str, object]]:
     """One row for each task, row, source and layer: its mean weight over users, mean and spread over the seeds that have it."""
-    return [row for lines in results.lines.values() for line in lines for row in _of_line(line)]
+    return [row for line in results.rows for row in _of_line(line)]
 
 
 def _of_line(line: Line) -> Iterator[dict[str, object]]:
@@ -257,11 +256,10 @@ def as_tracked(results: Results, written: Written) -> dict[str, Any]:
 
 def settings(results: Results) -> dict[str, Any]:
     """What is compared, how much of it is finished, and unit, epsilon and delta of each row."""
-    rows = [line for lines in results.lines.values() for line in lines]
     return {
         "benchmark": results.benchmark.get("name") or results.benchmark["title"],
         "tasks": {task: results.benchmark["tasks"][task]["title"] for task in results.lines},
-        "systems": list(dict.fromkeys(line.row.system for line in rows)),
+        "systems": list(dict.fromkeys(line.row.system for line in results.rows)),
         "baseline": results.baseline,
         "finished": results.finished,
         "cells": results.cells,

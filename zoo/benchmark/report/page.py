@@ -124,7 +124,7 @@ def summary(results: Results, found: Sequence[Gain]) -> list[str]:
 
 
 def _compared(results: Results) -> str:
-    lines = [line for lines in results.lines.values() for line in lines]
+    lines = results.rows
     controls = sum(bool(line.row.control) for line in lines)
     rows = count_of(len(lines), "row") + (f", {controls} of them controls," if controls else "")
     cases = sorted({len(run.cases) for line in lines for run in line.runs})
@@ -203,7 +203,7 @@ def context(
 ) -> dict[str, Any]:
     """What the templates are filled with."""
     benchmark = results.benchmark
-    runs = [run for lines in results.lines.values() for line in lines for run in line.runs]
+    runs = [run for line in results.rows for run in line.runs]
     versions = {", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs}
     return {
         "title": benchmark["title"],

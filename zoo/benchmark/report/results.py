@@ -39,14 +39,8 @@ SHOWN = 8
 
 #: What a run must say of itself, and a record of its release.
 REPORTED = (
-    "method",
-    "metrics",
-    "ranked_by_item_counts",
-    "train_seconds",
-    "epochs",
-    "parameters",
-    "peak_memory",
-    "release_bytes",
+    *("method", "metrics", "ranked_by_item_counts", "train_seconds"),
+    *("epochs", "parameters", "peak_memory", "release_bytes"),
 )
 RECORDED = ("guarantee", "conditions", "unit", "relation", "epsilon", "delta", "reason")
 
@@ -237,6 +231,11 @@ class Results:
         """How many cells the benchmark has."""
         return len(self.benchmark["cells"])
 
+    @property
+    def rows(self) -> list[Line]:
+        """The rows of all tasks."""
+        return [line for lines in self.lines.values() for line in lines]
+
     def ranked(self, task: str, ranking: str) -> list[Line]:
         """Rows of a task that have a ranking, by their mean NDCG@10, the best first."""
         lines = [line for line in self.lines[task] if line.has(ranking)]
@@ -271,7 +270,7 @@ class Results:
 
     def held_against(self, name: str) -> "Results":
         """The same with another row to hold all others against; a name that no row has is refused."""
-        names = list(dict.fromkeys(line.name for lines in self.lines.values() for line in lines))
+        names = list(dict.fromkeys(line.name for line in self.rows))
         if name not in names:
             others = f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             raise ResultsError(
