@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import zoo
-from zoo.benchmark.report.arithmetic import violations
+from zoo.benchmark.report.papers import violations
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.audits.catalogue import all_audits
 

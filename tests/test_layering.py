@@ -110,7 +110,7 @@ def test_a_library_stays_out_of_a_room(rooms: list[str], library: str) -> None:
     ("library", "homes"),
     [
         ("torch_geometric", {"zoo/nn/ego_graph.py", "zoo/nn/light_graph.py"}),
-        ("wandb", {"callbacks/trackers.py", "zoo/runtime/trackers.py"}),
+        ("wandb", {"callbacks/trackers.py", "zoo/runs/trackers.py"}),
         ("opacus", {"zoo/privacy/training/user_norms.py"}),
         ("cryptography", {"zoo/release/signature.py"}),
         ("submitit", {"zoo/benchmark/cluster.py"}),

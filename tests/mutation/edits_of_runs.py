@@ -261,6 +261,15 @@ RUNS = (
         ),
     ),
     *edits_of(
+        f"{REPORT}/results.py",
+        (f"{OF_REPORT}/test_leaderboard.py",),
+        (
+            "the worst row comes first",
+            "-or_least(line.mean(ranking, DECIDING))",
+            "or_least(line.mean(ranking, DECIDING))",
+        ),
+    ),
+    *edits_of(
         f"{REPORT}/significance.py",
         (f"{OF_REPORT}/test_significance.py",),
         ("every p-value has the first's factor", "(len(p_values) - position) *", "len(p_values) *"),
@@ -276,7 +285,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/negative_transfer.py",
+        f"{REPORT}/gains.py",
         (f"{OF_REPORT}/test_negative_transfer.py",),
         ("a gain is negative transfer", "self.gain.users.difference < 0", "self.gain.users.difference > 0"),
         ("more sources are held against still more", "if count < domains", "if count > domains"),
@@ -288,7 +297,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/arithmetic.py",
+        f"{REPORT}/papers.py",
         (f"{OF_REPORT}/test_arithmetic.py",),
         ("arithmetic discounts by the next rank", "1 / math.log2(rank + 1)", "1 / math.log2(rank + 2)"),
     ),
@@ -301,12 +310,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/leaderboard.py",
         (f"{OF_REPORT}/test_leaderboard.py",),
-        ("the worst row is bold", "max(_or_least(row[i]) for row in means)", "min(_or_least(row[i]) for row in means)"),
-        (
-            "the worst row comes first",
-            "-_or_least(line.mean(ranking, DECIDING))",
-            "_or_least(line.mean(ranking, DECIDING))",
-        ),
+        ("the worst row is bold", "max(or_least(row[i]) for row in means)", "min(or_least(row[i]) for row in means)"),
         (
             "pairs are tested one by one",
             "holm([comparison.p_value for comparison in tested.values()])",
@@ -314,7 +318,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/lists.py",
+        f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_lists.py",),
         ("a tie is a hit of all", "hits = share * (k - before)", "hits = m * (k - before)"),
         ("held-out items do not push each other down", 'pl.col("above") + h,', 'pl.col("above"),'),
@@ -336,7 +340,7 @@ RUNS = (
         ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
     ),
     *edits_of(
-        f"{REPORT}/overview.py",
+        f"{REPORT}/page.py",
         (f"{OF_REPORT}/test_overview.py",),
         ("rows below the baseline are counted above", "sum(gain.users.difference > 0 for gain in sure)", "len(sure)"),
     ),
@@ -346,17 +350,17 @@ RUNS = (
         ("a PNG has the size of an SVG's points", 'format="png", dpi=DPI)', 'format="png", dpi=72)'),
     ),
     *edits_of(
-        f"{REPORT}/tracked.py",
+        f"{REPORT}/files.py",
         (f"{OF_REPORT}/test_tracked.py",),
         (
             "a row without a guarantee has an empty epsilon",
-            '"epsilon": line.epsilon,',
-            '"epsilon": line.epsilon or 0.0,',
+            'kind.relation,\n        "epsilon": line.epsilon,',
+            'kind.relation,\n        "epsilon": line.epsilon or 0.0,',
         ),
         (
             "what is conditional is told as proved",
-            '"guarantee": line.standing,',
-            '"guarantee": "proved" if kind else "none",',
+            '"guarantee": line.standing,\n        "unit": kind',
+            '"guarantee": "proved" if kind else "none",\n        "unit": kind',
         ),
         ("conditions are left out", "list(line.conditions) if kind else []", "[]"),
         ("numbers are told as words", "infer_schema_length=None", "infer_schema_length=0"),
@@ -364,7 +368,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/command.py",
         (f"{OF_REPORT}/test_tracked.py",),
-        ("a tracker is asked once all is computed", "            check(options.tracker)\n", "            pass\n"),
+        ("a tracker is asked once all is computed", "        _check(options.tracker)\n", "        pass\n"),
         (
             "a tracker is told unasked",
             "    if options.tracker:\n        _track(options.tracker",
@@ -372,21 +376,17 @@ RUNS = (
         ),
     ),
     *edits_of(
-        "zoo/runtime/trackers.py",
-        ("tests/zoo/runtime/test_trackers.py",),
+        "zoo/runs/trackers.py",
+        ("tests/zoo/runs/test_trackers.py",),
         ("a key is asked for offline", "settings.mode in WITHOUT_KEY or", "settings.mode in () or"),
         ("no key is as good as one", "in WITHOUT_KEY or wandb.login(prompt=False)", "in WITHOUT_KEY or True"),
         ("whatever goes wrong is W&B's", 'startswith("wandb."):', 'startswith(""):'),
-        (
-            "a report of before is written over",
-            'if not (folder := runs / f"version_{number}").exists()',
-            'if (folder := runs / f"version_{number}")',
-        ),
-        (
-            "a run is left half told",
-            "with whole_folder(place) as temporary, SummaryWriter(str(temporary)) as writer:",
-            "with SummaryWriter(str(place)) as writer:",
-        ),
+        ("a report of before is written over", 'name=f"report-{name}")', 'name=f"report-{name}", version=0)'),
+        ("a run is left half told", "TensorBoardLogger(temporary,", "TensorBoardLogger(place,"),
+    ),
+    *edits_of(
+        "callbacks/trackers.py",
+        ("tests/zoo/runs/test_trackers.py",),
         ("colours are dark", "* 255).astype", "* 25).astype"),
         ("a bar in a name is a column", '.replace("|", "\\\\|")', ""),
     ),

@@ -48,7 +48,7 @@ WORDS: tuple[Edit, ...] = (
         ("tables go into another folder", "$ZOO_DATA/{name}, or", "$ZOO_DATA, or"),
     ),
     *edits_of(
-        "zoo/benchmark/report/written.py",
+        "zoo/benchmark/report/files.py",
         (
             "tests/zoo/benchmark/report/test_command.py",
             "tests/zoo/benchmark/report/test_files.py",

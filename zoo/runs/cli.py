@@ -30,11 +30,11 @@ from zoo.runs.parser_messages import dropped, in_few_words, of_memory, of_monito
 from zoo.runs.publishing import publish, spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 from zoo.runs.together import LostProcessError, ending_together, is_first, let_the_first_speak
+from zoo.runs.trackers import PROJECT, TrackerError, refused_by_wandb
 from zoo.runtime import plugins
 from zoo.runtime.exports import HOMES, METHODS, PERTURBATIONS, PUBLISHERS, exported
 from zoo.runtime.run_folder import flat, folder_of_run, plain, refusal
 from zoo.runtime.suggestions import count_of
-from zoo.runtime.trackers import PROJECT, TrackerError, refused_by_wandb
 
 #: What ends with its message.
 REFUSALS = (

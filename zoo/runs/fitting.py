@@ -27,11 +27,11 @@ from zoo.runs.inputs import HANDOVER, UsageError, resolve
 from zoo.runs.monitors import check_monitors
 from zoo.runs.resume import remove_if_empty
 from zoo.runs.together import ending_together
+from zoo.runs.trackers import WITHOUT_KEY
+from zoo.runs.trackers import check as check_tracker
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import CONFIG, class_path, folder_of_run, plain, whole
 from zoo.runtime.suggestions import nearest
-from zoo.runtime.trackers import WITHOUT_KEY
-from zoo.runtime.trackers import check as check_tracker
 
 #: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
 LIBRARY_CHATTER = (

@@ -14,13 +14,12 @@ import torch
 import yaml
 from polars.testing import assert_frame_equal
 
-import zoo.runtime.trackers
 from tests.quickstart import PROJECTED
 from zoo.__main__ import main
 from zoo.runs.cli import ZooCLI, in_a_sentence
 from zoo.runs.inputs import UsageError
+from zoo.runs.trackers import TrackerError
 from zoo.runtime.run_folder import CASES
-from zoo.runtime.trackers import TrackerError
 
 ROOT = Path(__file__).parents[3]
 
@@ -191,10 +190,10 @@ def test_without_a_key_of_wandb_nothing_is_published(
 ) -> None:
     """A release would have been paid for, and no run would follow."""
 
-    def no_key(without: str) -> None:
+    def no_key(tracker: str, without: str) -> None:
         raise TrackerError(f"W&B: there is no API key; leave {without} out.")
 
-    monkeypatch.setitem(zoo.runtime.trackers._CHECKS, "wandb", no_key)
+    monkeypatch.setattr("zoo.runs.fitting.check_tracker", no_key)
     wandb = ("--trainer.logger", "WandbLogger", "--trainer.logger.save_dir", "runs")
     with pytest.raises(TrackerError, match="there is no API key; leave the logger out") as refused:
         cli("fit", *PROJECTED, *wandb)

@@ -19,7 +19,6 @@ from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
 import zoo
-import zoo.runtime.trackers
 from datamodules import Evaluation, Files, LowRank, Synthetic
 from tests.quickstart import PROJECTED
 from zoo.runs.cli import ZooCLI
@@ -248,10 +247,10 @@ def test_wandb_is_asked_for_a_key_once_and_where_one_is_needed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: dict[str, Any], first: bool, asked: int
 ) -> None:
     """A run that somebody has begun has its own, and one that is offline needs none."""
-    keys: list[str] = []
-    monkeypatch.setitem(zoo.runtime.trackers._CHECKS, "wandb", keys.append)
+    keys: list[tuple[str, str]] = []
+    monkeypatch.setattr("zoo.runs.fitting.check_tracker", lambda *asked: keys.append(asked))
     logger = WandbLogger(save_dir=tmp_path, **settings)
     trainer = Trainer(logger=logger, accelerator="cpu", max_epochs=1, enable_progress_bar=False)
     monkeypatch.setattr(type(trainer.strategy), "is_global_zero", first)
     check_run(zoo.BPR(), Synthetic(), trainer)
-    assert keys == ["the logger"] * asked
+    assert keys == [("wandb", "the logger")] * asked

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.zoo.benchmark.report.fabricate import BARE, cell_folder, fabricate
-from zoo.benchmark.report.attention import attention_rows
+from zoo.benchmark.report.files import attention_rows, write_report
 from zoo.benchmark.report.results import Line, Results, ResultsError, read_results
-from zoo.benchmark.report.written import write_report
 
 HEAD = "source,layer,users,overlap,mean,sd\n"
 #: A row with three seeds, and one beside it.
