@@ -84,7 +84,7 @@ CLIENTS_AND_SERVER = (
         ),
     ),
     *edits_of(
-        "zoo/nn/domain_attention.py",
+        "zoo/methods/fedgcdr.py",
         ("tests/zoo/methods/test_fedgcdr.py",),
         ("similarity counts where it is negative", ".clamp(min=0).detach()", ".detach()"),
         ("who has no virtual user is drawn to zero", "square().sum((1, 2)) * has_any", "square().sum((1, 2))"),

@@ -6,7 +6,7 @@ import torch
 
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import IALS
-from zoo.nn import alternating
+from zoo.methods import ials
 
 SETTINGS = {"num_factors": 6, "unobserved_weight": 0.2, "l2": 0.05, "frequency": 0.7, "first_scale": 0.5}
 
@@ -27,7 +27,7 @@ def parts(method: IALS) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("at_once", [1 << 24, 400])
 def test_an_epoch_solves_the_normal_equations(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Item by item of the other side, with all rows in one block and in many."""
-    monkeypatch.setattr(alternating, "_AT_ONCE", at_once)
+    monkeypatch.setattr(ials, "_AT_ONCE", at_once)
     method, trainer = fitted(IALS(**SETTINGS), 0)  # type: ignore[arg-type]
     x = trainer.datamodule.train.matrix.toarray()  # type: ignore[attr-defined]
     _, h = parts(method)
