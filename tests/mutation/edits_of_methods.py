@@ -76,11 +76,23 @@ METHODS = (
             "return known | self.has_row(users) if self.scores_cold_users",
             "return known & self.has_row(users) if self.scores_cold_users",
         ),
+    ),
+    *edits_of(
+        "zoo/methods/ranking.py",
+        (
+            "tests/zoo/data/test_metrics_ranking.py",
+            "tests/zoo/methods/test_recommender.py",
+            "tests/contracts/test_methods.py",
+        ),
         (
             "who can be scored is ranked by counts",
             "torch.where(known[:, None], scores,",
             "torch.where(~known[:, None], scores,",
         ),
+    ),
+    *edits_of(
+        "zoo/methods/checkpoint_identity.py",
+        ("tests/contracts/test_methods.py",),
         ("a resumed run draws other numbers", "go_on_from(states, self.global_rank, self.device)", "states.clear()"),
     ),
     *edits_of(

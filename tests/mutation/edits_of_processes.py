@@ -11,9 +11,13 @@ PROCESSES = (
         ("a new process goes on as the first", "    if rank >= len(states):\n", "    if rank > len(states):\n"),
     ),
     *edits_of(
-        "zoo/methods/base.py",
-        ("tests/zoo/data/test_random_states.py", "tests/zoo/methods/one_bit_mc/test_method.py"),
+        "zoo/methods/checkpoint_identity.py",
+        ("tests/zoo/data/test_random_states.py",),
         ("every process begins as the first", "part_streams(share_of(self.trainer).rank)", "part_streams(0)"),
+    ),
+    *edits_of(
+        "zoo/methods/base.py",
+        ("tests/zoo/methods/one_bit_mc/test_method.py",),
         ("several processes solve a closed form", "if number > 1 and self.alone:", "if number > 2 and self.alone:"),
     ),
     *edits_of(

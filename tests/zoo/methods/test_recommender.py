@@ -9,7 +9,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
-from torch import Tensor, nn
+from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
 from zoo import Recommender
@@ -210,20 +210,3 @@ def test_an_epoch_that_was_broken_off_counts_for_no_later_fit() -> None:
     run.fit_loop.max_epochs = 1
     run.fit(method, datamodule=made)
     assert math.isfinite(float(run.callback_metrics["train/loss"]))
-
-
-def test_attributes_are_set_as_a_module_sets_them() -> None:
-    method = Given()
-    method.register_buffer("scores", torch.ones(2))
-    method.layer = nn.Linear(2, 2)
-    method.word = None
-    method.word = "a word"
-    assert method.__dict__["word"] == "a word"
-    for name in ("scores", "layer"):
-        with pytest.raises(TypeError, match=f"cannot assign 'str.*' as .*'{name}'"):
-            setattr(method, name, "a word")
-        setattr(method, name, None)
-    assert [name for name, _ in method.named_buffers()] == [name for name, _ in method.named_parameters()] == []
-    assert "scores" not in method.__dict__
-    method.word = nn.Parameter(torch.ones(1))
-    assert [name for name, _ in method.named_parameters()] == ["word"]
