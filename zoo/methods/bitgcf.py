@@ -11,7 +11,7 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 
 
 class FeatureTransfer(nn.Module):
@@ -122,19 +122,10 @@ class BiTGCF(Recommender):
         lr: float = 1e-2,
     ) -> None:
         super().__init__()
-        if num_factors < 1:
-            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
-        if num_layers < 1:
-            raise ValueError(
-                f"num_layers must be at least 1, since users' vectors are mixed after a layer; got {num_layers}. 3 is usual."
-            )
-        for name, share in {"target_lambda": target_lambda, "source_lambda": source_lambda}.items():
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} is a share, from 0 to 1; got {share}. 0.8 is usual.")
-        for name, weight in {"source_weight": source_weight, "l2": l2}.items():
-            if not weight >= 0:
-                raise ValueError(f"{name} must not be negative, got {weight}; 0 leaves it out.")
-        check_training(lr=lr)
+        checks.at_least_one(num_factors=num_factors, num_layers=num_layers)
+        checks.shares(target_lambda=target_lambda, source_lambda=source_lambda)
+        checks.not_negative(source_weight=source_weight, l2=l2)
+        checks.positive(lr=lr)
         self.num_factors, self.num_layers = num_factors, num_layers
         self.target_lambda, self.source_lambda = target_lambda, source_lambda
         self.source_weight, self.l2, self.lr = source_weight, l2, lr

@@ -1,6 +1,5 @@
 """CFGAN: a generator of whole purchase vectors, against a discriminator that sees them where purchases are."""
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
@@ -15,6 +14,7 @@ from zoo.methods.adversarial import Adversarial
 from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes
 from zoo.nn.towers import SparseLinear
+from zoo.runtime import checks
 
 Activation = Literal["linear", "tanh", "sigmoid", "relu", "leaky_relu"]
 
@@ -123,21 +123,12 @@ class CFGAN(Adversarial):
         weight_decay_discriminator: float = 1.4e-6,
     ) -> None:
         super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
-        if scheme not in get_args(Scheme):
-            raise ValueError(f"scheme must be one of {get_args(Scheme)}, got {scheme!r}.")
-        for name, ratio in (("zr_ratio", zr_ratio), ("pm_ratio", pm_ratio)):
-            if not 0 <= ratio <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {ratio}; it is a share of a user's zeros.")
-        if not 0 <= zr_weight < math.inf:
-            raise ValueError(f"zr_weight must be finite and not negative, got {zr_weight}.")
-        if not (generator_dims and discriminator_dims) or min(*generator_dims, *discriminator_dims) < 1:
-            raise ValueError(
-                "generator_dims and discriminator_dims must be widths of at least 1, at least one each; got "
-                f"{list(generator_dims)} and {list(discriminator_dims)}."
-            )
-        for activation in (generator_activation, discriminator_activation):
-            if activation not in ACTIVATIONS:
-                raise ValueError(f"An activation must be one of {list(ACTIVATIONS)}, got {activation!r}.")
+        checks.one_of(get_args(Scheme), scheme=scheme)
+        checks.one_of(ACTIVATIONS, generator_activation=generator_activation)
+        checks.one_of(ACTIVATIONS, discriminator_activation=discriminator_activation)
+        checks.shares(zr_ratio=zr_ratio, pm_ratio=pm_ratio)
+        checks.not_negative(zr_weight=zr_weight)
+        checks.widths(generator_dims=generator_dims, discriminator_dims=discriminator_dims)
         self.zr_ratio, self.zr_weight = (zr_ratio if scheme != "PM" else 0.0), zr_weight
         self.pm_ratio = pm_ratio if scheme != "ZR" else 0.0
         self.generator_dims, self.generator_activation = tuple(generator_dims), generator_activation

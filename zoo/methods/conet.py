@@ -18,7 +18,7 @@ from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import SideBySide
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 
 State: TypeAlias = tuple[Tensor, ...]
 """What a layer reads: user and item factor at first, then the outputs of the layer before."""
@@ -235,22 +235,16 @@ class CoNet(Recommender):
         lr: float = 5e-3,
     ) -> None:
         super().__init__()
-        if len(dims) < 2 or min(dims) < 1 or dims[0] % 2:
-            raise ValueError(
-                f"dims must be at least two widths, the first even, as two factors share it; got {list(dims)}."
-            )
+        checks.shared_widths(dims=dims)
+        checks.not_negative(sparsity=sparsity, source_weight=source_weight)
+        checks.at_least_one(num_negatives=num_negatives)
+        checks.positive(lr=lr)
+        checks.below_one(dropout=dropout)
         if not 0 <= cross_layers < len(dims):
             raise ValueError(
                 f"cross_layers must lie in [0, {len(dims) - 1}], as dims {list(dims)} make {len(dims) - 1} layers; got "
                 f"{cross_layers}."
             )
-        if not (sparsity >= 0 and source_weight >= 0):
-            raise ValueError(
-                f"sparsity and source_weight must not be negative; got {sparsity} and {source_weight}. 0 leaves a term out."
-            )
-        if num_negatives < 1:
-            raise ValueError(f"num_negatives must be at least 1, got {num_negatives}; the paper has 1.")
-        check_training(lr=lr, dropout=dropout)
         self.dims, self.cross_layers, self.dropout = tuple(dims), cross_layers, dropout
         self.sparsity, self.source_weight = sparsity, source_weight
         self.num_negatives, self.lr = num_negatives, lr

@@ -15,7 +15,8 @@ from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
-from zoo.nn.towers import SparseTower, check_training, relu_layers
+from zoo.nn.towers import SparseTower, relu_layers
+from zoo.runtime import checks
 
 
 def reverse_gradient(inputs: Tensor, weight: float) -> Tensor:
@@ -168,19 +169,13 @@ class DARec(Recommender):
         weight_decay: float = 1.0,
     ) -> None:
         super().__init__()
-        widths = [vector_dim, *pattern_dims, *decoder_dims, *classifier_dims]
-        if not pattern_dims or min(widths) < 1:
-            raise ValueError(
-                f"Widths must be at least 1, and the extractor needs a layer; got vector_dim {vector_dim}, pattern_dims "
-                f"{list(pattern_dims)}, decoder_dims {list(decoder_dims)}, classifier_dims {list(classifier_dims)}."
-            )
-        if not 0 <= source_share <= 1 or not min(source_weight, reversal_weight) >= 0:
-            raise ValueError(
-                f"source_share must lie in [0, 1], source_weight and reversal_weight must not be negative; got {source_share}, "
-                f"{source_weight} and {reversal_weight}."
-            )
         dropouts = {"dropout": dropout, "source_dropout": source_dropout, "input_dropout": input_dropout}
-        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
+        checks.at_least_one(vector_dim=vector_dim, decoder_dims=decoder_dims, classifier_dims=classifier_dims)
+        checks.widths(pattern_dims=pattern_dims)
+        checks.shares(source_share=source_share)
+        checks.not_negative(source_weight=source_weight, reversal_weight=reversal_weight, weight_decay=weight_decay)
+        checks.positive(lr=lr)
+        checks.below_one(**dropouts)
         self.vector_dim, self.pattern_dims = vector_dim, tuple(pattern_dims)
         self.decoder_dims, self.classifier_dims = tuple(decoder_dims), tuple(classifier_dims)
         self.source_share, self.source_weight, self.reversal_weight = source_share, source_weight, reversal_weight

@@ -13,6 +13,7 @@ from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, settings_of, take, train
 from zoo.methods.target_data import Sizes, TargetData
+from zoo.runtime import checks
 
 
 def standardised(scores: Tensor) -> Tensor:
@@ -112,8 +113,7 @@ class Ensemble(Recommender):
         rounds: int = 30,
     ) -> None:
         super().__init__()
-        if rounds < 1:
-            raise ValueError(f"rounds must be at least 1, got {rounds}.")
+        checks.at_least_one(rounds=rounds)
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
         self.members = {name: Member.of(member) for name, member in members.items()}
         _check_names(self.members, self.fixed)

@@ -1,6 +1,5 @@
 """ETL: what a user is like in one domain is turned into what the user is like in the other, and back, by one linear map."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,8 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
 from zoo.nn.orthogonal import OrthogonalMap
-from zoo.nn.towers import SparseTower, check_training
+from zoo.nn.towers import SparseTower
+from zoo.runtime import checks
 
 
 class SourceCoder(nn.Module):
@@ -185,19 +185,17 @@ class ETL(Adversarial):
         weight_decay_discriminator: float = 0.0,
     ) -> None:
         super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
-        weights = (cross_weight, equivalence_weight, adversarial_weight)
-        if not dims or min(dims) < 1 or not all(0 <= weight < math.inf for weight in weights):
-            raise ValueError(
-                f"dims must be widths of at least 1, and cross_weight, equivalence_weight and adversarial_weight finite "
-                f"and not negative; got {list(dims)}, {weights}."
-            )
-        if not 0 <= cross_share <= 1:
-            raise ValueError(f"cross_share must lie in [0, 1], got {cross_share}; 0 ranks by the target's own logits.")
         self.dropouts = {"input_dropout": input_dropout, "source_dropout": source_dropout}
         self.discriminator_dropout = discriminator_dropout
-        check_training(lr=lr_generator, **self.dropouts, discriminator_dropout=discriminator_dropout)
+        checks.widths(dims=dims)
+        checks.not_negative(
+            cross_weight=cross_weight, equivalence_weight=equivalence_weight, adversarial_weight=adversarial_weight
+        )
+        checks.shares(cross_share=cross_share)
+        checks.below_one(**self.dropouts, discriminator_dropout=discriminator_dropout)
         self.dims, self.cross_share = tuple(dims), cross_share
-        self.cross_weight, self.equivalence_weight, self.adversarial_weight = weights
+        self.cross_weight, self.equivalence_weight = cross_weight, equivalence_weight
+        self.adversarial_weight = adversarial_weight
 
     def build(self, sizes: Sizes) -> None:
         """Make the autoencoders with their maps, and a discriminator for the target and for each source."""

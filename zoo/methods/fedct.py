@@ -1,6 +1,5 @@
 """FedCT: one latent per user, kept with the user, from which every domain's vector of the user can be decoded."""
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -10,6 +9,7 @@ from zoo.data.batches import Batch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.mapping import Standard
+from zoo.runtime import checks
 
 #: By domain, vectors (batch, width) of some users, and who has one (batch,).
 Vectors = Mapping[str, tuple[Tensor, Tensor]]
@@ -145,11 +145,8 @@ class FedCT(MixedFactors):
         lr: float = 1e-2,
     ) -> None:
         super().__init__(num_factors, source_share, l2, lr)
-        if latent_dim < 1:
-            raise ValueError(f"latent_dim must be at least 1, got {latent_dim}; 32 is usual.")
-        for name, weight in {"kl_weight": kl_weight, "coder_l2": coder_l2}.items():
-            if not 0 <= weight < math.inf:
-                raise ValueError(f"{name} must be finite and not negative, got {weight}; 0 leaves it out.")
+        checks.at_least_one(latent_dim=latent_dim)
+        checks.not_negative(kl_weight=kl_weight, coder_l2=coder_l2)
         self.latent_dim, self.kl_weight, self.coder_l2 = latent_dim, kl_weight, coder_l2
 
     def build(self, sizes: Sizes) -> None:

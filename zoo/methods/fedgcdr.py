@@ -14,6 +14,7 @@ from zoo.methods.fedgnn import FedGNN, Rounds
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers
 from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
+from zoo.runtime import checks
 
 
 def mean_virtual_user(virtual: VirtualUsers, num_clients: int) -> Tensor:
@@ -146,15 +147,10 @@ class FedGCDR(FedGNN):
             num_factors, num_layers, attention, rounds, local_steps, local_lr, num_negatives, num_pseudo_items,
             server, l2, lr, epsilon, delta, clip, num_rounds, rate, relation, noise_seed,
         )  # fmt: skip
-        if min(1, *map_dims) < 1:
-            raise ValueError(f"map_dims must be at least 1 each, got {[*map_dims]}; [16, 4] is as published.")
-        if not min(mapping_weight, social_weight) >= 0:
-            raise ValueError(
-                f"mapping_weight and social_weight must not be negative, got {mapping_weight} and {social_weight}; 0 "
-                "leaves one out."
-            )
-        if finetune_after is not None and finetune_after < 1:
-            raise ValueError(f"finetune_after must be at least 1, or null for no fine-tuning; got {finetune_after}.")
+        checks.at_least_one(map_dims=map_dims)
+        checks.not_negative(mapping_weight=mapping_weight, social_weight=social_weight)
+        if finetune_after is not None:
+            checks.at_least_one(finetune_after=finetune_after)
         self.map_dims, self.mapping, self.expansion = tuple(map_dims), mapping, expansion
         self.mapping_weight, self.social_weight, self.finetune_after = mapping_weight, social_weight, finetune_after
         self._round_attention: dict[str, Tensor] = {}

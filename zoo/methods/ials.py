@@ -8,6 +8,7 @@ from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.item_sum import padded
+from zoo.runtime import checks
 
 #: Numbers of the other side's factors that are gathered at once.
 _AT_ONCE = 1 << 24
@@ -92,15 +93,9 @@ class IALS(Recommender):
         first_scale: float = 0.1,
     ) -> None:
         super().__init__()
-        if num_factors < 1:
-            raise ValueError(f"num_factors must be at least 1, got {num_factors}.")
-        for name, value in {"unobserved_weight": unobserved_weight, "l2": l2, "first_scale": first_scale}.items():
-            if not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be positive and finite, got {value}.")
-        if not 0 <= frequency <= 1:
-            raise ValueError(
-                f"frequency must lie in [0, 1], got {frequency}; 1 scales the penalty by counts, 0 not at all."
-            )
+        checks.at_least_one(num_factors=num_factors)
+        checks.positive(unobserved_weight=unobserved_weight, l2=l2, first_scale=first_scale)
+        checks.shares(frequency=frequency)
         self.num_factors, self.unobserved_weight, self.l2 = num_factors, unobserved_weight, l2
         self.frequency, self.first_scale = frequency, first_scale
 

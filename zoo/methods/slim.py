@@ -8,6 +8,7 @@ from torch import Tensor
 from zoo.data.batches import Batch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
+from zoo.runtime import checks
 
 #: Explaining items whose rest is worked out by one matrix product.
 _BLOCK = 64
@@ -86,12 +87,9 @@ class SLIM(Recommender):
         max_items: int = 20_000,
     ) -> None:
         super().__init__()
-        if not l1 >= 0 or not l2 > 0:
-            raise ValueError(f"l1 must not be negative and l2 be positive; got {l1} and {l2}.")
-        if not tolerance > 0 or min(max_sweeps, max_items) < 1:
-            raise ValueError(
-                f"tolerance must be positive, max_sweeps and max_items at least 1; got {tolerance}, {max_sweeps} and {max_items}."
-            )
+        checks.not_negative(l1=l1)
+        checks.positive(l2=l2, tolerance=tolerance)
+        checks.at_least_one(max_sweeps=max_sweeps, max_items=max_items)
         self.l1, self.l2 = l1, l2
         self.tolerance, self.max_sweeps, self.max_items = tolerance, max_sweeps, max_items
 

@@ -16,7 +16,7 @@ from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import ItemSum, padded
-from zoo.nn.towers import check_training, relu_layers
+from zoo.nn.towers import relu_layers
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.training import generator_audits
@@ -27,6 +27,7 @@ from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 from zoo.release.release import Release
+from zoo.runtime import checks
 
 Conditioning = Literal["product", "sum"]
 
@@ -176,20 +177,14 @@ class SPPG(Recommender):
             mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
         )
         self.critic_steps = CriticSteps(self.privacy)
-        sizes = (condition_dim, *generator_dims, *critic_dims)
-        if min(sizes) < 1 or noise_dim < 0 or not critic_dims:
-            raise ValueError(
-                f"Widths must be at least 1, noise_dim at least 0, and critic_dims must name at least one layer; got {sizes}, "
-                f"{noise_dim} and {list(critic_dims)}."
-            )
-        if not 0 < density < 1 or not 0 <= average < 1:
-            raise ValueError(f"density must lie in (0, 1) and average in [0, 1); got {density} and {average}.")
-        if conditioning not in get_args(Conditioning):
-            raise ValueError(f"conditioning must be one of {get_args(Conditioning)}, got {conditioning!r}.")
-        if critic_bound is not None and not critic_bound > 0:
-            raise ValueError(f"critic_bound must be positive, or null for none; got {critic_bound}.")
-        for lr in (lr_generator, lr_critic):
-            check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
+        checks.widths(critic_dims=critic_dims)
+        checks.at_least_one(condition_dim=condition_dim, generator_dims=generator_dims)
+        checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
+        checks.one_of(get_args(Conditioning), conditioning=conditioning)
+        checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density)
+        checks.below_one(dropout=dropout, average=average, density=density)
+        if critic_bound is not None:
+            checks.positive(critic_bound=critic_bound)
         self.condition_dim, self.noise_dim, self.dropout, self.density = condition_dim, noise_dim, dropout, density
         self.generator_dims, self.critic_dims = tuple(generator_dims), tuple(critic_dims)
         self.conditioning: Conditioning = conditioning

@@ -256,24 +256,6 @@ def test_a_planted_transfer_is_found_for_users_without_history(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0; 64 is usual"),
-        ({"num_layers": 0}, "num_layers must be at least 1, since users' vectors are mixed after a layer; got 0"),
-        ({"target_lambda": 1.1}, "target_lambda is a share, from 0 to 1; got 1.1. 0.8 is usual"),
-        ({"source_lambda": -0.1}, "source_lambda is a share, from 0 to 1; got -0.1"),
-        ({"source_lambda": math.nan}, "source_lambda is a share, from 0 to 1; got nan"),
-        ({"source_weight": -1.0}, "source_weight must not be negative, got -1.0; 0 leaves it out"),
-        ({"l2": math.nan}, "l2 must not be negative, got nan"),
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BiTGCF(**settings)
-
-
 #: Rows of five target users in a source of five, and the ratings of all there and here: users 0 to 2 are in both, 2 with a row of
 #: zeros; 3 has no row, 4 no target history; row 1 is a stranger's.
 LINKS = torch.tensor([3, 0, 2, -1, 4])

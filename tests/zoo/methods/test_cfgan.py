@@ -137,25 +137,6 @@ def test_planted_tastes_are_learned() -> None:
     assert learned(trainer) > 1.2 * popular()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"scheme": "RZ"}, r"scheme must be one of \('ZR', 'PM', 'ZP'\), got 'RZ'"),
-        ({"zr_ratio": 1.1}, r"zr_ratio must lie in \[0, 1\], got 1.1; it is a share of a user's zeros"),
-        ({"pm_ratio": -0.1}, r"pm_ratio must lie in \[0, 1\], got -0.1"),
-        ({"zr_weight": -1.0}, "zr_weight must be finite and not negative, got -1.0"),
-        ({"generator_dims": ()}, r"widths of at least 1, at least one each; got \[\] and \[4\]"),
-        ({"discriminator_dims": (0,)}, r"got \[637, 637, 637\] and \[0\]"),
-        ({"generator_activation": "tan"}, r"must be one of \['linear', 'tanh', .*\], got 'tan'"),
-        ({"lr_generator": 0.0}, "lr must be positive, got 0.0"),
-        ({"weight_decay_generator": -1.0}, "weight_decay must not be negative, got -1.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CFGAN(**settings)
-
-
 ROWS = Bags(torch.tensor([0, 3, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 1.0, 1.0]))  # two, none, one
 
 

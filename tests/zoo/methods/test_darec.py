@@ -279,24 +279,6 @@ def test_a_planted_transfer_is_found_and_wrong_rows_are_not_taken_for_one(tmp_pa
     assert linked > control + 0.2
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pattern_dims": ()}, "the extractor needs a layer"),
-        ({"vector_dim": 0}, "Widths must be at least 1.*vector_dim 0"),
-        ({"classifier_dims": (0,)}, r"classifier_dims \[0\]"),
-        ({"source_share": 1.5}, r"source_share must lie in \[0, 1\].*got 1.5"),
-        ({"source_weight": -1.0}, "must not be negative.*-1.0"),
-        ({"reversal_weight": -0.1}, "must not be negative.*-0.1"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
-        ({"lr": 0.0}, "lr must be positive"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DARec(**settings)
-
-
 @pytest.mark.parametrize("weight", [0.0, 0.1, 3.0])
 def test_the_gradient_has_its_sign_turned_and_its_weight(weight: float) -> None:
     inputs = torch.tensor([[1.0, -2.0], [0.5, 4.0]], requires_grad=True)

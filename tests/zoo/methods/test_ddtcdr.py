@@ -243,27 +243,6 @@ def test_a_source_user_who_has_every_item_is_refused(tmp_path: Path) -> None:
         fitted(Synthetic(**SIZES, releases={"book": path}))
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"dims": (8,)}, r"dims must be at least two widths, the first even.*got \[8\]"),
-        ({"dims": (7, 4)}, r"got \[7, 4\]"),
-        ({"dims": (8, 0)}, r"got \[8, 0\]"),
-        ({"cross_share": 1.1}, r"cross_share must lie in \[0, 1\], got 1.1; 0.03 is the paper's"),
-        ({"cross_share": -0.1}, r"got -0.1"),
-        ({"cross_share": math.nan}, r"got nan"),
-        ({"alignment_weight": -1.0}, r"must not be negative; got -1.0 and"),
-        ({"orthogonality_weight": math.nan}, r"must not be negative; got .* and nan"),
-        ({"num_negatives": 0}, r"num_negatives must be at least 1, got 0; 4 is usual"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
-        ({"lr": 0.0}, r"lr must be positive"),
-    ],
-)
-def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        DDTCDR(**settings)
-
-
 def own_among_mapped(weight: float, folder: Path) -> float:
     """How often a person's factor is nearer to its own mapped one of the source than to somebody else's."""
     settings: dict[str, Any] = {"num_users": 120, "num_items": 60, "ratings_per_user": 10, "link": 1.0, "overlap": 1.0}

@@ -43,14 +43,3 @@ def test_rows_of_many_items_count_for_less_where_asked_for() -> None:
 def test_a_catalogue_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match=r"40000 items are more than max_items = 30000.*12 GiB"):
         EASE().build({"num_items": 40_000})
-
-
-def test_l2_must_be_positive() -> None:
-    with pytest.raises(ValueError, match=r"l2 must be positive.*got 0"):
-        EASE(0)
-
-
-@pytest.mark.parametrize("exponent", [-0.1, 1.5, float("nan")])
-def test_an_exponent_of_rows_has_bounds(exponent: float) -> None:
-    with pytest.raises(ValueError, match=r"row_exponent must lie in \[0, 1\], got"):
-        EASE(row_exponent=exponent)

@@ -251,7 +251,6 @@ def test_a_member_that_makes_noise_of_its_own_after_all_is_refused(
         (lambda: Member(), r"A member is a method or a run, one of the two; got None and None"),
         (lambda: Member(EASE(), run="runs/EASE/version_0"), r"one of the two; got EASE"),
         (lambda: Member(run="x", copies=2), r"copies is 2, and a run is one model"),
-        (lambda: Member(EASE(), patience=0), r"patience and batch_size must be at least 1; got 1, 150, 0 and None"),
     ],
 )
 def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: ANN401
@@ -264,7 +263,6 @@ def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: 
     [
         ({"members": {}}, r"members must name at least one"),
         ({"members": {"a/b": Member(EASE())}}, r"letters, digits, - and _; got \['a/b'\]"),
-        ({"rounds": 0}, r"rounds must be at least 1, got 0"),
         ({"weights": {"b": 1.0}}, r"one for each of \['a'\], none negative and not all 0; got \{'b': 1.0\}"),
         ({"weights": {"a": -1.0}}, r"none negative"),
         ({"weights": {"a": 0.0}}, r"not all 0"),

@@ -211,24 +211,6 @@ def test_private_rows_are_learned_from(tmp_path: Path, publisher: Publisher) -> 
     assert torch.isfinite(method.step(UserBatch(USERS))["loss"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dims": ()}, r"dims must be widths of at least 1.* got \[\]"),
-        ({"dims": (8, 0)}, r"dims must be widths of at least 1.* got \[8, 0\]"),
-        ({"equivalence_weight": -1.0}, r"not negative; got .* \(1.0, -1.0, 1.0\)"),
-        ({"adversarial_weight": float("nan")}, "not negative; got .* nan"),
-        ({"cross_share": 1.5}, r"cross_share must lie in \[0, 1\], got 1.5"),
-        ({"discriminator_dropout": 1.0}, r"discriminator_dropout must lie in \[0, 1\), got 1.0"),
-        ({"source_dropout": -0.5}, r"source_dropout must lie in \[0, 1\), got -0.5"),
-        ({"lr_discriminator": 0.0}, "lr must be positive"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ETL(**settings)
-
-
 def test_losses_are_the_cross_entropies_of_single_verdicts() -> None:
     torch.manual_seed(0)
     critic, codes = PriorDiscriminator(4), torch.randn(6, 4) * 3

@@ -174,23 +174,6 @@ def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     assert found > expected + 0.18
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0"),
-        ({"latent_dim": 0}, "latent_dim must be at least 1, got 0; 32 is usual"),
-        ({"kl_weight": -1.0}, "kl_weight must be finite and not negative, got -1.0"),
-        ({"coder_l2": float("inf")}, "coder_l2 must be finite and not negative, got inf"),
-        ({"source_share": float("nan")}, r"source_share must lie in \[0, 1\]"),
-        ({"l2": -1.0}, "l2 must not be negative, got -1.0"),
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FedCT(**settings)
-
-
 WIDTHS = {"": 4, "book": 3, "film": 5}
 USERS = torch.tensor([6, 1, 4])
 PRESENT = {

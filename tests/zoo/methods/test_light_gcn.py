@@ -188,10 +188,6 @@ def test_the_robustness_conductor_reads_its_factors() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0; 64 is usual"),
-        ({"num_layers": -1}, "num_layers must not be negative, got -1; 3 is usual, and 0 is BPR"),
-        ({"l2": -0.1}, "l2 must not be negative, got -0.1; 0 leaves it out"),
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
         ({"num_layers": 1, "layer_weights": (1.0,)}, r"layer_weights must be 2 for num_layers 1.*got \[1.0\]"),
         ({"num_layers": 1, "layer_weights": (1.0, -0.5)}, "none negative"),
         ({"num_layers": 1, "layer_weights": (0.0, 0.0)}, "not all 0"),

@@ -94,16 +94,3 @@ def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) 
         assert torch.allclose(
             method.user_factors(users), torch.where(cold, total / count.clamp(min=1), target), atol=1e-5
         )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dims": ()}, "dims must be widths"),
-        ({"scale": 0.0}, "scale positive"),
-        ({"alignment_weight": -1.0}, "not be negative"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PriCDR(**settings)

@@ -129,19 +129,6 @@ def test_noise_wants_a_larger_penalty(tmp_path: Path) -> None:
     assert penalties[0] > penalties[1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"penalty": 0.0}, "penalty must be positive, or null to be chosen by leave-one-out; got 0.0"),
-        ({"penalty": float("nan")}, "penalty must be positive"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1; got 20000 and 0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Ridge(**settings)
-
-
 def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the smaller of 40 users and \d+ columns, which is above max_size = 30"):
         solved(tmp_path, WIDE, max_size=30)

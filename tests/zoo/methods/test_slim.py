@@ -74,17 +74,3 @@ def test_it_learns_tastes_and_scores_by_rows() -> None:
 def test_a_catalogue_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match=r"40000 items are more than max_items = 20000.*12 GiB"):
         SLIM().build({"num_items": 40_000})
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"l1": -1.0}, "l1 must not be negative and l2 be positive; got -1.0 and 50.0"),
-        ({"l2": 0.0}, "l2 be positive; got 1.0 and 0.0"),
-        ({"tolerance": 0.0}, "tolerance must be positive"),
-        ({"max_sweeps": 0}, "max_sweeps and max_items at least 1; got 0.0001, 0 and 20000"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        SLIM(**settings)  # type: ignore[arg-type]

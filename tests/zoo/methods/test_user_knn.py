@@ -216,19 +216,3 @@ def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     unlinked = sum(cold_hit_rate(0.0, Plaintext(), tmp_path, seed) for seed in seeds) / 3
     assert linked > unlinked + 0.1
     assert linked > half > unlinked
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"source_weight": -0.1}, "source_weight must not be negative, got -0.1"),
-        ({"popularity_weight": float("nan")}, "popularity_weight must not be negative, got nan"),
-        ({"num_neighbours": 0}, "num_neighbours must be at least 1"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1"),
-        ({"similarity_power": 0.0}, "similarity_power must be positive .* got 0.0 and 0.0"),
-        ({"popularity_damping": 1.5}, "popularity_damping lie in .* got 1.0 and 1.5"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        UserKNN(**settings)
