@@ -58,8 +58,8 @@ PROCESSES = (
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
     ),
     *edits_of(
-        "zoo/methods/federated/rounds.py",
-        ("tests/zoo/methods/federated/test_rounds.py",),
+        "zoo/methods/federated/updates.py",
+        ("tests/zoo/methods/federated/test_updates.py",),
         ("a client of two processes counts twice", "~torch.isin(part.users, seen)", "part.users >= 0"),
         ("clients of another process are mixed up", "one.clients + start", "one.clients"),
     ),

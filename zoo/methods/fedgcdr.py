@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from zoo.data.batches import Batch
 from zoo.data.rows import Bags
-from zoo.methods.federated.clients import Copies
+from zoo.methods.federated.base import Copies
 from zoo.methods.fedgnn import FedGNN, Rounds
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers

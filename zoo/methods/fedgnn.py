@@ -14,10 +14,15 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch
 from zoo.data.rows import Bags
 from zoo.methods.base import Outputs
-from zoo.methods.federated.base import Federated
-from zoo.methods.federated.clients import Copies, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
-from zoo.methods.federated.rounds import Played, gathered
-from zoo.methods.federated.updates import ClientUpdates, surrogate_loss, weighted_mean, with_pseudo_rows
+from zoo.methods.federated.base import Copies, Federated, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
+from zoo.methods.federated.updates import (
+    ClientUpdates,
+    Played,
+    gathered,
+    surrogate_loss,
+    weighted_mean,
+    with_pseudo_rows,
+)
 from zoo.methods.target_data import Sizes
 from zoo.nn.ego_graph import Attention, EgoGraphs
 from zoo.privacy.training.private_rounds import PrivateRounds
@@ -180,7 +185,7 @@ class FedGNN(Federated):
         """A round of clients (clients,), each there once: what each would send, its own vector afterwards, and its loss before.
 
         Vectors are ``(clients, num_factors)``, losses ``(clients,)``. Nothing is changed by it. Negatives are drawn with
-        ``uniform``, see `zoo.methods.federated.clients.unowned_items`.
+        ``uniform``, see `zoo.methods.federated.base.unowned_items`.
         """
         own = self._graphs_of(users)
         counts = own.lengths

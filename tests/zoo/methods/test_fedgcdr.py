@@ -14,7 +14,7 @@ from datamodules import Evaluation
 from tests.zoo.methods.mixed_runs import TWO, around, cold_hit_rate, embedded, embeddings, fitted, of_nobody
 from zoo import FedGCDR, FedGNN, Shuffled
 from zoo.data.batches import UserBatch
-from zoo.methods.federated.clients import unowned_items
+from zoo.methods.federated.base import unowned_items
 
 COLD = Evaluation(split="cold_start")
 

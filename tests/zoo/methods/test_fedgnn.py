@@ -16,7 +16,7 @@ from datamodules import Synthetic
 from zoo import EmbeddingPublisher, FedGNN, Release
 from zoo.data.batches import UserBatch
 from zoo.data.ratings import Ratings
-from zoo.methods.federated.clients import Uniform
+from zoo.methods.federated.base import Uniform
 from zoo.nn.ego_graph import EgoGraphs
 from zoo.publishers.trained import SourceRatings
 
