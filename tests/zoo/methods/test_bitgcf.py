@@ -10,6 +10,7 @@ from pytorch_lightning import Trainer, seed_everything
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import (
     JLT,
     BiTGCF,
@@ -46,10 +47,7 @@ def trained(
     for name, publisher in zip(names, publishers, strict=True):
         paths[name] = publisher.publish(Synthetic(**everything).source(name), name).save(folder / name)
     data = Synthetic(**everything, releases=paths)
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1),
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1))
     seed_everything(5)
     trainer.fit(method, datamodule=data)
     return trainer, data

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, CoNet, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
 from zoo.data.batches import PairBatch
 from zoo.data.released_pairs import ReleasedPairs
@@ -40,10 +41,7 @@ def fitted(
             )
         }
     seed_everything(0)
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, check_val_every_n_epoch=max(epochs, 1),
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, check_val_every_n_epoch=max(epochs, 1))
     trainer.fit(method, datamodule=Synthetic(**settings, sources=list(releases), releases=releases))
     return method, trainer
 
@@ -149,9 +147,7 @@ def test_two_sources_have_strangers_of_their_own(tmp_path: Path) -> None:
         n: Plaintext().publish(Synthetic(**settings).source(n), n).save(tmp_path / n) for n in ("video", "movie")
     }
     method = CoNet(dims=(8, 6, 4))
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
-    )
+    trainer = quiet(max_epochs=1)
     trainer.fit(method, datamodule=Synthetic(**settings, releases=releases))
     book, movie = (method.released[name].people for name in ("video", "movie"))  # type: ignore[union-attr]
     assert sorted(book[book >= 40].tolist()) == [40 + row for row in range(40) if book[row] >= 40]

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from tests.samples import binary
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, DARec, Nothing, Partial, Plaintext, Publisher, Shuffled
 from zoo.data.batches import UserBatch
 from zoo.data.rows import DenseRows, SparseRows
@@ -26,10 +27,7 @@ TINY: dict[str, Any] = {"vector_dim": 6, "pattern_dims": (5, 4), "decoder_dims":
 
 
 def trainer_of(epochs: int) -> Trainer:
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=0)
 
 
 def data_of(folder: Path, publishers: Mapping[str, Publisher], **settings: Any) -> Synthetic:  # noqa: ANN401

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DDTCDR, JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
 from zoo.data.batches import PairBatch
 from zoo.data.ratings import Ratings
@@ -32,10 +33,7 @@ BATCH = PairBatch(
 
 
 def trainer(epochs: int, validated: bool = False) -> Trainer:
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=1.0 if validated else 0,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=1.0 if validated else 0)
 
 
 def data(folder: Path, publishers: Mapping[str, Publisher], **settings: Any) -> Synthetic:  # noqa: ANN401

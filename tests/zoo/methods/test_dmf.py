@@ -8,6 +8,7 @@ from pytorch_lightning import Trainer, seed_everything
 from torch.nn import functional as F
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DMF, Popularity, Recommender
 from zoo.data.batches import PairBatch, UserBatch
 
@@ -15,10 +16,7 @@ Method = TypeVar("Method", bound=Recommender)
 
 
 def fitted(method: Method, epochs: int, batch_size: int = 64) -> tuple[Method, Trainer]:
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, check_val_every_n_epoch=max(epochs, 1),
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, check_val_every_n_epoch=max(epochs, 1))
     trainer.fit(method, datamodule=Synthetic(num_users=120, num_items=60, seed=0, batch_size=batch_size))
     return method, trainer
 

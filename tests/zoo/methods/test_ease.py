@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import Trainer
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import EASE
 
 
 def solved(l2: float, **settings: float) -> tuple[EASE, Synthetic]:
     data = Synthetic(num_users=30, num_items=15, ratings_per_user=6)
     method = EASE(l2, **settings)  # type: ignore[arg-type]
-    Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
-        method, datamodule=data
-    )
+    quiet(max_epochs=1).fit(method, datamodule=data)
     return method, data
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import ETL, JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Shuffled
 from zoo.data.batches import UserBatch
 from zoo.methods.etl import PriorDiscriminator
@@ -21,10 +22,7 @@ WITHOUT_DROPOUT: dict[str, Any] = {"source_dropout": 0.0, "input_dropout": 0.0, 
 
 
 def trainer(epochs: int) -> Trainer:
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=0)
 
 
 def made(folder: Path, *publishers: Publisher, split: str = "random2", **settings: Any) -> ETL:  # noqa: ANN401

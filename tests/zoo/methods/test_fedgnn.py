@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import zoo.methods.fedgnn as fedgnn
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import EmbeddingPublisher, FedGNN, Release
 from zoo.data.batches import UserBatch
 from zoo.data.ratings import Ratings
@@ -30,10 +31,7 @@ def around(**settings: Any) -> Synthetic:  # noqa: ANN401
 
 def fitted(method: FedGNN, data: Any, epochs: int = 1) -> Trainer:  # noqa: ANN401
     seed_everything(4)
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, limit_val_batches=0,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, num_sanity_val_steps=0, limit_val_batches=0)
     trainer.fit(method, datamodule=data)
     return trainer
 

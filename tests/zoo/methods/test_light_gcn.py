@@ -11,6 +11,7 @@ from torch import Tensor
 
 from callbacks import RobustnessConductor
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR, LightGCN
 from zoo.data.batches import TripleBatch
@@ -123,10 +124,7 @@ class PassesOfAPhase(Callback):
 
 def test_factors_are_passed_on_once_a_batch_and_once_an_evaluation() -> None:
     seen = PassesOfAPhase()
-    trainer = Trainer(
-        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, callbacks=[seen],
-    )  # fmt: skip
+    trainer = quiet(max_epochs=2, num_sanity_val_steps=0, callbacks=[seen])
     data = Synthetic(num_users=120, num_items=60, seed=0, evaluation_batch_size=32)
     trainer.fit(Counting(num_factors=4), datamodule=data)
     assert all(passes == batches > 1 for passes, batches in seen.found["train"])
@@ -160,10 +158,7 @@ def test_users_and_items_without_ratings_keep_factors_of_their_own() -> None:
     """The cold users of the split have no edge, nor has an item that they alone had: no factor of theirs is a NaN."""
     data = Synthetic(num_users=40, num_items=60, ratings_per_user=3, seed=1, evaluation=Evaluation(split="cold_start"))
     method = LightGCN(num_factors=4)
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=1)
     trainer.fit(method, datamodule=data)
     alone = (method.target_rows.counts() == 0, method.target_columns.counts() == 0)
     tables = method.factors.users.weight, method.factors.items.weight

@@ -9,6 +9,7 @@ import torch
 from pytorch_lightning import Trainer, seed_everything
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR, NeuMF
 from zoo.data.batches import PairBatch
@@ -28,10 +29,7 @@ def run(
     **data: Any,  # noqa: ANN401
 ) -> Path:
     """Train, and keep a checkpoint."""
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=folder,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, default_root_dir=folder)
     trainer.fit(method, datamodule=Synthetic(**(SIZES | data)), ckpt_path=ckpt_path)
     trainer.save_checkpoint(folder / "run.ckpt")
     return folder / "run.ckpt"

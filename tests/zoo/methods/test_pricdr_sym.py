@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Plaintext, Popularity, PriCDRSym, Recommender
 from zoo.data.batches import UserBatch
 
@@ -18,10 +19,7 @@ USERS = torch.tensor([3, 0, 17])
 
 
 def trainer(epochs: int) -> Trainer:
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=0)
 
 
 def made(folder: Path, split: str = "random2", **settings: Any) -> tuple[PriCDRSym, Synthetic]:  # noqa: ANN401

@@ -12,6 +12,7 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Recommender
 from zoo.data.batches import Batch, UserBatch
 from zoo.methods.base import Outputs
@@ -39,14 +40,7 @@ class Given(Recommender):
 
 
 def trainer(*callbacks: Callback) -> Trainer:
-    return Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[*callbacks],
-    )
+    return quiet(callbacks=[*callbacks])
 
 
 def data(top_k: int = 10, **evaluation: object) -> Synthetic:

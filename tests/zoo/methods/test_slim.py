@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import Trainer
 from scipy.optimize import minimize
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import SLIM
 
@@ -15,9 +15,7 @@ def solved(l1: float, l2: float, **settings: float) -> tuple[np.ndarray, np.ndar
     """The ratings and the weights."""
     data = Synthetic(num_users=30, num_items=12, ratings_per_user=6)
     method = SLIM(l1, l2, **({"tolerance": 1e-7, "max_sweeps": 500} | settings))  # type: ignore[arg-type]
-    Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
-        method, datamodule=data
-    )
+    quiet(max_epochs=1).fit(method, datamodule=data)
     return data.train.matrix.toarray().astype(float), method.weights.double().numpy()
 
 

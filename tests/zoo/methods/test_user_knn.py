@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from pytorch_lightning import Trainer
 from scipy.sparse import csr_array
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, Nothing, Partial, Plaintext, Publisher, Ratings, UserKNN
 from zoo.release.release import Release
 
@@ -198,10 +198,7 @@ def cold_hit_rate(link: float, publisher: Publisher, folder: Path, seed: int) ->
     }  # fmt: skip
     source = Synthetic(**settings).source("book")
     path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=1)
     method, data = UserKNN(), Synthetic(**settings, releases={"book": path})
     trainer.fit(method, datamodule=data)
     trainer.test(method, datamodule=data, verbose=False)
