@@ -165,8 +165,8 @@ METHODS = (
         ("layers are added up instead of averaged", "[1 / (num_layers + 1)]", "[1.0]"),
         (
             "what is scored is worked out once and for all",
-            "if self.kept else self.propagated()",
-            "if self.kept else (self.prepare_scoring() or self._factors())",
+            "if self.cache else self.propagated()",
+            "if self.cache else (self.prepare_scoring() or self._factors())",
         ),
     ),
     *edits_of(

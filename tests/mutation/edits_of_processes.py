@@ -18,7 +18,11 @@ PROCESSES = (
     *edits_of(
         "zoo/methods/base.py",
         ("tests/zoo/methods/one_bit_mc/test_method.py",),
-        ("several processes solve a closed form", "if number > 1 and self.alone:", "if number > 2 and self.alone:"),
+        (
+            "several processes solve a closed form",
+            "if number > 1 and self.single_process_reason:",
+            "if number > 2 and self.single_process_reason:",
+        ),
     ),
     *edits_of(
         "zoo/methods/adversarial.py",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
@@ -16,6 +16,7 @@ from zoo.methods.ranking import RankingEvaluation
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.malloc_tuning import keep_freed_memory
+from zoo.runtime.renamed import OldName, take_new_names
 from zoo.runtime.run_folder import Given
 
 Outputs = dict[str, Tensor]
@@ -57,9 +58,17 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
 
     weight_decay: float = 0.0  # L2 weight in Adam
 
+    # For one version.
+    alone, worked_out_by_each = OldName("single_process_reason"), OldName("replicated_buffers")
+    kept, solved = OldName("cache"), OldName("converged")
+
     target_rows: SparseRows
     target_columns: SparseRows
     item_counts: Tensor
+
+    def __init_subclass__(cls, **arguments: Any) -> None:  # noqa: ANN401  of any base
+        super().__init_subclass__(**arguments)
+        take_new_names(cls, Recommender)
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +76,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
         self.save_hyperparameters(ignore=self.not_saved)
         self.sources = nn.ModuleDict()
         #: What `prepare_scoring` worked out for the evaluation or prediction epoch at hand; empty at other times.
-        self.kept: dict[str, Tensor] = {}
+        self.cache: dict[str, Tensor] = {}
         self._penalties: dict[str, dict[str, Penalty]] = {}
 
     # What a method says.
@@ -89,7 +98,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
         return self.score_all(users).gather(1, items)
 
     def prepare_scoring(self) -> None:
-        """Called before an evaluation or prediction epoch: what is put into ``kept`` lasts until its end."""
+        """Called before an evaluation or prediction epoch: what is put into ``cache`` lasts until its end."""
 
     # Building and reading data.
 
@@ -98,7 +107,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
         if self.has_trainer:  # load_from_checkpoint calls this too, before on_load_checkpoint
             self._build_once(self.data.sizes)
             # What DDP leaves alone, and would send before a pass.
-            self._ddp_params_and_buffers_to_ignore = [*self.worked_out_by_each]
+            self._ddp_params_and_buffers_to_ignore = [*self.replicated_buffers]
 
     def setup(self, stage: str) -> None:
         """Read the target's ratings and the releases into buffers."""
@@ -109,19 +118,21 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
         self.read_data(self.data)
 
     @property
-    def alone(self) -> str:
+    def single_process_reason(self) -> str:
         """Why several processes may not train it together, in words that follow its name; empty where they may."""
         return "is solved by one process" if self.batches in ("once", "steps") else ""
 
     @property
-    def worked_out_by_each(self) -> Sequence[str]:
+    def replicated_buffers(self) -> Sequence[str]:
         """Names of buffers and parameters that every process works out by itself, and so alike: all buffers."""
         return [name for name, _ in self.named_buffers()]
 
     def check_processes(self, number: int) -> None:
         """Refuse, with a `ValueError`, to be trained by several processes where one has to do it; they may all score."""
-        if number > 1 and self.alone:
-            raise ValueError(f"{type(self).__name__} {self.alone}; got {number} processes. Set trainer.devices to 1.")
+        if number > 1 and self.single_process_reason:
+            raise ValueError(
+                f"{type(self).__name__} {self.single_process_reason}; got {number} processes. Set trainer.devices to 1."
+            )
 
     def check_signs(self, signs: bool) -> None:
         """Refuse ratings that are signs where the method learns from implicit feedback, and the other way round."""
@@ -191,7 +202,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
         """Begin every process with what the first one has, then its random stream."""
         if self.trainer.world_size > 1:
             kept = self.state_dict()
-            for name in [name for name in self.worked_out_by_each if name in kept]:  # in one order for all
+            for name in [name for name in self.replicated_buffers if name in kept]:  # in one order for all
                 kept[name].copy_(self.trainer.strategy.broadcast(kept[name]))
         super().on_train_start()
 
@@ -199,14 +210,14 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
         """The method's loss and the penalties that callbacks have added to it."""
         outputs = self.step(batch)
         if "loss" not in outputs:
-            self.trainer.should_stop = self.solved  # another epoch would solve the same again
+            self.trainer.should_stop = self.converged  # another epoch would solve the same again
             return None
         loss = outputs["loss"] + self.penalties(outputs)
         self.log_mean("train/loss", loss, len(batch.users))
         return loss
 
     @property
-    def solved(self) -> bool:
+    def converged(self) -> bool:
         """Whether a method without a loss has come to its end: a closed form in its only step."""
         return True
 

@@ -212,7 +212,7 @@ class BiTGCF(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep what the layers make of all users and items of the target."""
-        self.kept["users"], self.kept["items"] = self.propagated()[0]
+        self.cache["users"], self.cache["items"] = self.propagated()[0]
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""
@@ -225,7 +225,7 @@ class BiTGCF(Recommender):
         return every_user[users] @ every_item.T
 
     def _scored(self) -> Nodes:
-        return (self.kept["users"], self.kept["items"]) if self.kept else self.propagated()[0]
+        return (self.cache["users"], self.cache["items"]) if self.cache else self.propagated()[0]
 
     def _own(self, name: str) -> Nodes:
         tables = self._source_tables(name)

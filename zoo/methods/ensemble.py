@@ -192,7 +192,7 @@ class Ensemble(Recommender):
         """For the ensemble and for every copy."""
         super().read_data(data)
         for copy in self.copies:
-            copy.kept = {}
+            copy.cache = {}
             copy.read_data(data)
 
     # Training.
@@ -206,7 +206,7 @@ class Ensemble(Recommender):
                 take(self.copies[at], checkpoint_in(run), self.data.sizes, self.data.digests)
                 self.finished[at] = True
         self.taken = {}
-        if not self.solved:
+        if not self.converged:
             self._train(int((~self.finished).nonzero()[0]))
         self._choose()
         return {}
@@ -221,7 +221,7 @@ class Ensemble(Recommender):
         self.log(f"members/{name}/epoch", float(epoch), on_step=False, on_epoch=True, batch_size=1)
 
     @property
-    def solved(self) -> bool:
+    def converged(self) -> bool:
         """Whether every copy is trained."""
         return bool(self.finished.all())
 
@@ -290,7 +290,7 @@ class Ensemble(Recommender):
 
     def _forget(self) -> None:
         for copy in self.copies:
-            copy.kept = {}
+            copy.cache = {}
 
     def _log_ranking(self, stage: str) -> None:
         super()._log_ranking(stage)

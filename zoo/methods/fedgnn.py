@@ -156,9 +156,9 @@ class FedGNN(Federated):
         self.graphs = EgoGraphs(self.num_factors, self.num_layers, self.attention)
 
     @property
-    def worked_out_by_each(self) -> list[str]:
+    def replicated_buffers(self) -> list[str]:
         """All but the items: every process has the whole round, and DDP would wait for parts that a round leaves out."""
-        return [*super().worked_out_by_each, *(name for name, _ in self.named_parameters() if name != "items")]
+        return [*super().replicated_buffers, *(name for name, _ in self.named_parameters() if name != "items")]
 
     def on_fit_start(self) -> None:
         """Refuse clients who have every item, and say so where a round asks for more clients than there are."""
@@ -357,14 +357,14 @@ class FedGNN(Federated):
 
     def prepare_scoring(self) -> None:
         """Keep what every user is scored by."""
-        self.kept["users"] = self.for_everybody(self.scored_by)
+        self.cache["users"] = self.for_everybody(self.scored_by)
 
     def scored_by(self, users: Tensor) -> Tensor:
         """What users (batch,) are scored by, the last layer's, shape ``(batch, num_factors)``."""
         return self.layers(users)[:, -1]
 
     def _kept(self, users: Tensor) -> Tensor:
-        return self.kept["users"][users] if self.kept else self.scored_by(users)
+        return self.cache["users"][users] if self.cache else self.scored_by(users)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""

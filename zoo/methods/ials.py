@@ -118,7 +118,7 @@ class IALS(Recommender):
         return solved_factors(rows, table, self.unobserved_weight, penalties)
 
     @property
-    def solved(self) -> bool:
+    def converged(self) -> bool:
         """Never: every epoch comes nearer."""
         return False
 

@@ -107,7 +107,7 @@ class LightGCN(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep what the layers make of all users and items."""
-        self.kept["users"], self.kept["items"] = self.propagated()
+        self.cache["users"], self.cache["items"] = self.propagated()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""
@@ -120,4 +120,4 @@ class LightGCN(Recommender):
         return every_user[users] @ every_item.T
 
     def _factors(self) -> tuple[Tensor, Tensor]:
-        return (self.kept["users"], self.kept["items"]) if self.kept else self.propagated()
+        return (self.cache["users"], self.cache["items"]) if self.cache else self.propagated()

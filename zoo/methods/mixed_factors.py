@@ -118,7 +118,7 @@ class MixedFactors(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep what sources make of all users, and of whom they make it."""
-        self.kept["mapped"], self.kept["present"] = self.mapped(torch.arange(len(self._known()), device=self.device))
+        self.cache["mapped"], self.cache["present"] = self.mapped(torch.arange(len(self._known()), device=self.device))
 
     def mix(self, own: Tensor, mapped: Tensor, share: Tensor) -> Tensor:
         """Of what the target and what sources say (batch, num_factors), in the share (batch, 1) of the sources; linear in it."""
@@ -126,7 +126,9 @@ class MixedFactors(Recommender):
 
     def user_factors(self, users: Tensor) -> Tensor:
         """What users (batch,) are scored by, shape ``(batch, num_factors)``."""
-        mapped, present = (self.kept["mapped"][users], self.kept["present"][users]) if self.kept else self.mapped(users)
+        mapped, present = (
+            (self.cache["mapped"][users], self.cache["present"][users]) if self.cache else self.mapped(users)
+        )
         own = self.own_factors(users)
         known = torch.where((self.target_rows.counts_of(users) > 0)[:, None], self.mix(own, mapped, self.share), mapped)
         return torch.where(present[:, None], known, own)

@@ -28,7 +28,7 @@ class RankingEvaluation(TargetModule):
     # What the method has.
     target_rows: SparseRows
     item_counts: Tensor
-    kept: dict[str, Tensor]
+    cache: dict[str, Tensor]
     score_all: Callable[[Tensor], Tensor]
     score: Callable[[Tensor, Tensor], Tensor]
     prepare_scoring: Callable[[], None]
@@ -79,7 +79,7 @@ class RankingEvaluation(TargetModule):
         return ranking.cases_of(counts, best) if stage == "test" else {}
 
     def _log_ranking(self, stage: str) -> None:
-        self.kept = {}
+        self.cache = {}
         figures = {f"{stage}/{name}": value for name, value in self._ranking(stage).compute().items()}
         if stage == "val":
             kind = "sampled" if self.data.sampled_ranking else "full"
@@ -112,7 +112,7 @@ class RankingEvaluation(TargetModule):
 
     def on_predict_epoch_end(self) -> None:
         """Forget what was kept for scoring."""
-        self.kept = {}
+        self.cache = {}
 
     def predict_step(self, batch: PredictBatch, batch_idx: int) -> Recommendations:
         """The best unseen items of a batch of users."""

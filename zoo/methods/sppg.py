@@ -209,7 +209,7 @@ class SPPG(Recommender):
     # Training.
 
     @property
-    def alone(self) -> str:
+    def single_process_reason(self) -> str:
         """Several processes would each draw a sample and noise of its own."""
         return "takes its steps in one process, since what is accounted for is one sample and one noise a step"
 

@@ -44,7 +44,7 @@ class TwoTowerRecommender(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep the factors of all items."""
-        self.kept["items"] = self.item_factors()
+        self.cache["items"] = self.item_factors()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Scaled cosines with given items."""
@@ -56,4 +56,4 @@ class TwoTowerRecommender(Recommender):
         return self.towers.logits(self.user_factors(users), self._item_factors())
 
     def _item_factors(self) -> Tensor:
-        return self.kept["items"] if self.kept else self.item_factors()
+        return self.cache["items"] if self.cache else self.item_factors()

@@ -325,8 +325,8 @@ def test_private_rounds_of_several_processes_are_refused() -> None:
 
 def test_processes_work_out_all_but_the_items_alike() -> None:
     method = begun()
-    assert {*method.worked_out_by_each} >= {"factors", "graphs.sending", "item_counts"}
-    assert "items" not in method.worked_out_by_each
+    assert {*method.replicated_buffers} >= {"factors", "graphs.sending", "item_counts"}
+    assert "items" not in method.replicated_buffers
 
 
 def test_the_block_is_that_of_the_settings() -> None:

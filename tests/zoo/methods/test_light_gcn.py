@@ -112,7 +112,7 @@ class PassesOfAPhase(Callback):
         module.passes = 0
 
     def on_train_batch_start(self, trainer: Trainer, module: Counting, *_: object) -> None:  # type: ignore[override]
-        self.kept_while_training.append(bool(module.kept))
+        self.kept_while_training.append(bool(module.cache))
 
     def on_validation_start(self, trainer: Trainer, module: Counting) -> None:  # type: ignore[override]
         self.found["train"].append((module.passes, trainer.num_training_batches))
@@ -143,9 +143,9 @@ def test_scores_follow_the_weights() -> None:
     assert not torch.allclose(method.score_all(users), before)
     method.prepare_scoring()
     kept = method.score_all(users)
-    assert torch.equal(kept, torch.matmul(method.kept["users"][users], method.kept["items"].T))
+    assert torch.equal(kept, torch.matmul(method.cache["users"][users], method.cache["items"].T))
     trainer.validate(method, datamodule=trainer.datamodule, verbose=False)  # type: ignore[attr-defined]
-    assert not method.kept, "nothing outlasts an evaluation"
+    assert not method.cache, "nothing outlasts an evaluation"
 
 
 def test_the_graph_is_sent_to_no_other_process() -> None:

@@ -82,7 +82,7 @@ class Federated(Recommender):
             self.private_gradient = self.privacy.rounds(sizes["num_users"])
 
     @property
-    def alone(self) -> str:
+    def single_process_reason(self) -> str:
         """Processes would each draw clients and noise of their own in a private round."""
         return (
             "" if self.privacy is None else "plays private rounds in one process, which draws all clients and the noise"

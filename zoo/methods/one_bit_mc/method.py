@@ -163,7 +163,7 @@ class OneBitMC(Recommender):
         return {}
 
     @property
-    def solved(self) -> bool:
+    def converged(self) -> bool:
         """Whether the solver has ended and the matrix is complete."""
         return self.complete
 
