@@ -9,7 +9,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
-from torch import Tensor
+from torch import Tensor, nn
 
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
@@ -229,3 +229,20 @@ def test_old_names_of_attributes_warn_and_are_the_new_ones() -> None:
     with pytest.warns(DeprecationWarning, match=r"Plugged\.kept is now cache"):
         method.kept = {"items": torch.ones(1)}
     assert method.cache["items"] == 1
+
+
+def test_attributes_are_set_as_a_module_sets_them() -> None:
+    method = Given()
+    method.register_buffer("scores", torch.ones(2))
+    method.layer = nn.Linear(2, 2)
+    method.word = None
+    method.word = "a word"
+    assert method.__dict__["word"] == "a word"
+    for name in ("scores", "layer"):
+        with pytest.raises(TypeError, match=f"cannot assign 'str.*' as .*'{name}'"):
+            setattr(method, name, "a word")
+        setattr(method, name, None)
+    assert [name for name, _ in method.named_buffers()] == [name for name, _ in method.named_parameters()] == []
+    assert "scores" not in method.__dict__
+    method.word = nn.Parameter(torch.ones(1))
+    assert [name for name, _ in method.named_parameters()] == ["word"]
