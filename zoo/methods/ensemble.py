@@ -41,18 +41,13 @@ def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -
     2.3 repeats it among random ones).
 
     Args:
-        number: Of candidates.
+        number: Of candidates, at least 1.
         value: What weights (number,) that sum to 1 are worth; higher is better.
-        rounds: How many candidates are added.
+        rounds: How many candidates are added, at least 1.
 
     Returns:
         Weights (number,) that sum to 1, and what they are worth.
-
-    Raises:
-        ValueError: There is no candidate, or no round.
     """
-    if min(number, rounds) < 1:
-        raise ValueError(f"There must be a candidate and a round; got {number} and {rounds}.")
     counts = torch.zeros(number)
     best, worth = counts, -torch.inf
     for chosen in range(1, rounds + 1):

@@ -331,9 +331,3 @@ def test_more_rounds_are_never_worth_less() -> None:
 
     found = [greedy_weights(2, value, rounds)[1] for rounds in range(1, 9)]
     assert found == sorted(found)
-
-
-@pytest.mark.parametrize(("number", "rounds"), [(0, 3), (2, 0)])
-def test_nothing_to_choose_is_refused(number: int, rounds: int) -> None:
-    with pytest.raises(ValueError, match=f"a candidate and a round; got {number} and {rounds}"):
-        greedy_weights(number, lambda _: 0.0, rounds)
