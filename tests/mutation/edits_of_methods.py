@@ -78,6 +78,25 @@ METHODS = (
         ),
     ),
     *edits_of(
+        "zoo/runtime/renamed.py",
+        ("tests/zoo/methods/test_recommender.py",),
+        ("what a plugin says by an old name is lost", "setattr(cls, old.new, vars(cls)[name])", "pass"),
+    ),
+    *edits_of(
+        "zoo/runtime/checks.py",
+        ("tests/zoo/runtime/test_checks.py",),
+        ("a step of 0 passes", "lambda value: 0 < value < inf", "lambda value: 0 <= value < inf"),
+        ("an infinite weight passes", "lambda value: 0 <= value < inf", "lambda value: 0 <= value"),
+        ("a dropout of 1 passes", "lambda value: 0 <= value < 1,", "lambda value: 0 <= value <= 1,"),
+        ("an odd width is halved", " and value[0] % 2 == 0", ""),
+        ("a layer of width 0 passes", "min(value, default=0) >= 1", "min(value, default=0) >= 0"),
+    ),
+    *edits_of(
+        "zoo/methods/fedgnn.py",
+        ("tests/zoo/methods/test_settings.py",),
+        ("clients step backwards", "checks.positive(local_lr=local_lr, lr=lr)", "checks.positive(lr=lr)"),
+    ),
+    *edits_of(
         "zoo/methods/ranking.py",
         (
             "tests/zoo/data/test_metrics_ranking.py",
