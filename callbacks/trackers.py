@@ -129,7 +129,7 @@ def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: AN
     with torch.no_grad():
         method.prepare_scoring()
         found = best_unseen(method.ranking_scores(batch.users), batch, data.top_k)
-    method.kept = {}
+    method.cache = {}
     return table_of(data.train, found)
 
 

@@ -11,10 +11,18 @@ PROCESSES = (
         ("a new process goes on as the first", "    if rank >= len(states):\n", "    if rank > len(states):\n"),
     ),
     *edits_of(
-        "zoo/methods/base.py",
-        ("tests/zoo/data/test_random_states.py", "tests/zoo/methods/one_bit_mc/test_method.py"),
+        "zoo/methods/checkpoint_identity.py",
+        ("tests/zoo/data/test_random_states.py",),
         ("every process begins as the first", "part_streams(share_of(self.trainer).rank)", "part_streams(0)"),
-        ("several processes solve a closed form", "if number > 1 and self.alone:", "if number > 2 and self.alone:"),
+    ),
+    *edits_of(
+        "zoo/methods/base.py",
+        ("tests/zoo/methods/one_bit_mc/test_method.py",),
+        (
+            "several processes solve a closed form",
+            "if number > 1 and self.single_process_reason:",
+            "if number > 2 and self.single_process_reason:",
+        ),
     ),
     *edits_of(
         "zoo/methods/adversarial.py",
@@ -54,8 +62,8 @@ PROCESSES = (
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
     ),
     *edits_of(
-        "zoo/methods/federated/rounds.py",
-        ("tests/zoo/methods/federated/test_rounds.py",),
+        "zoo/methods/federated/updates.py",
+        ("tests/zoo/methods/federated/test_updates.py",),
         ("a client of two processes counts twice", "~torch.isin(part.users, seen)", "part.users >= 0"),
         ("clients of another process are mixed up", "one.clients + start", "one.clients"),
     ),

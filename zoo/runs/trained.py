@@ -160,7 +160,7 @@ class Trained:
         with not_held(self.method):
             if self._read is not data:
                 self._read = None
-                self.method.kept = {}
+                self.method.cache = {}
                 self.method.read_data(data)
                 self.method.prepare_scoring()
                 self._read = data

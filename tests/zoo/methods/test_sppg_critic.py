@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.rows import SparseRows
-from zoo.nn.critic import Conditioning, Critic
+from zoo.methods.sppg import Conditioning, Critic
 from zoo.nn.item_sum import padded
 
 ITEMS = 7
