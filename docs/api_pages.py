@@ -41,8 +41,8 @@ def parts() -> dict[Path, dict[str, str]]:
     """The text of each page."""
     runs = (
         "publishing.publish",
-        "fitting.fit",
-        "fitting.Run",
+        "trainer.fit",
+        "trainer.Run",
         "loading.load",
         "trained.Trained",
         "exporting.export",

@@ -181,8 +181,8 @@ RUNS = (
         ("every command has a parser made", "if self.first in commands", "if False"),
     ),
     *edits_of(
-        "zoo/runs/fitting.py",
-        ("tests/zoo/runs/test_cli.py", "tests/zoo/runs/test_fitting.py"),
+        "zoo/runs/checks.py",
+        ("tests/zoo/runs/test_cli.py", "tests/zoo/runs/test_trainer.py"),
         ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
         ("a release is paid for and W&B has no key", "    _check_trackers(trainer)\n", ""),
         ("a run that needs no key is refused", "return not (begun or", "return not ("),

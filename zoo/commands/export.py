@@ -42,9 +42,9 @@ def main(arguments: Sequence[str]) -> None:
     from zoo.runs.bundle import BUNDLE
     from zoo.runs.card import abilities, privacy
     from zoo.runs.exporting import export
-    from zoo.runs.fitting import quietly
     from zoo.runs.held import NotHeldError
     from zoo.runs.known_classes import import_trusted
+    from zoo.runs.trainer import quietly
     from zoo.runtime.run_folder import refusal, visible
 
     try:

@@ -74,10 +74,10 @@ def main(arguments: Sequence[str]) -> None:
     except (OSError, ValueError) as error:
         sys.exit(refusal(error))
     from zoo.methods.target_data import ReleaseMismatchError
-    from zoo.runs.fitting import quietly
     from zoo.runs.held import NotHeldError
     from zoo.runs.known_classes import import_trusted
     from zoo.runs.loading import load
+    from zoo.runs.trainer import quietly
 
     try:
         with quietly():

@@ -25,8 +25,8 @@ from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.bundle import BUNDLE
+from zoo.runs.checks import figures_of
 from zoo.runs.held import NotHeldError
-from zoo.runs.monitors import figures_of
 from zoo.runs.trained import Trained as Loaded
 from zoo.runs.widened import widened
 from zoo.runtime.run_folder import BEST, CONFIG, plain

@@ -22,10 +22,11 @@ import zoo
 import zoo.runtime.trackers
 from datamodules import Evaluation, Files, LowRank, Synthetic
 from tests.quickstart import PROJECTED
+from zoo.runs.checks import check_clipping, check_run
 from zoo.runs.cli import ZooCLI
-from zoo.runs.fitting import Run, check_clipping, check_run, take_folder
 from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
+from zoo.runs.trainer import Run, take_folder
 
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6, "batch_size": 64}
 #: Who scores somebody by a release's row alone, as the page says.
