@@ -44,7 +44,7 @@ def parts() -> dict[Path, dict[str, str]]:
         "trainer.fit",
         "trainer.Run",
         "loading.load",
-        "trained.Trained",
+        "predictor.Predictor",
         "exporting.export",
         "decrypting.decrypt",
     )

@@ -190,13 +190,13 @@ RUNS = (
         ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
     ),
     *edits_of(
-        "zoo/runs/loaded.py",
-        ("tests/zoo/runs/test_loaded.py",),
+        "zoo/runs/loading.py",
+        ("tests/zoo/runs/test_loading.py",),
         ("other data are scored", '    refuse_other_data(checkpoint["zoo"], data.digests)\n', ""),
     ),
     *edits_of(
-        "zoo/runs/trained.py",
-        ("tests/zoo/runs/test_loaded.py",),
+        "zoo/runs/predictor.py",
+        ("tests/zoo/runs/test_loading.py",),
         (
             "what a user has is recommended",
             "rows, items = entries(seen, batch)",

@@ -42,8 +42,7 @@ def main(arguments: Sequence[str]) -> None:
     from zoo.runs.bundle import BUNDLE
     from zoo.runs.card import abilities, privacy
     from zoo.runs.exporting import export
-    from zoo.runs.held import NotHeldError
-    from zoo.runs.known_classes import import_trusted
+    from zoo.runs.import_policy import import_trusted
     from zoo.runs.trainer import quietly
     from zoo.runtime.run_folder import refusal, visible
 
@@ -57,5 +56,5 @@ def main(arguments: Sequence[str]) -> None:
         for line in [*abilities(manifest), *privacy(out, manifest)]:
             print(line.replace("**", ""))
         print(f"Bundle: {visible(str(out))}")
-    except (OSError, TypeError, ValueError, NotHeldError, ReleaseMismatchError) as error:
+    except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
         sys.exit(refusal(error))

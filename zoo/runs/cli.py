@@ -21,8 +21,8 @@ from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.spending.budget import Budget
 from zoo.publishers.base import Publisher
 from zoo.release.signature import SigningKey
+from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, read_checkpoint
-from zoo.runs.known_classes import importing_nothing
 from zoo.runs.parser_messages import dropped, in_few_words, of_memory, of_monitor
 from zoo.runs.processes import LostProcessError, is_first, let_the_first_speak
 from zoo.runs.publishing import spent_in_words

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
-from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, load_bundle
+from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS
 from zoo.runs.card import CARD, card
-from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError, read_checkpoint
-from zoo.runs.loaded import load_run, settings_of
-from zoo.runs.trained import Trained
+from zoo.runs.loading import load_run, settings_of
+from zoo.runs.predictor import Predictor, needs_of
 from zoo.runtime.exports import METHODS, VERSION
 from zoo.runtime.run_folder import BEST, CONFIG, METRICS, PRIVACY, whole_folder, write_json
 
@@ -27,7 +26,7 @@ AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folde
 
 
 def export(
-    run: Path | str | Trained, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False
+    run: Path | str | Predictor, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False
 ) -> Path:
     """Write a run's best checkpoint as a bundle: files to hand over, without a pickle in them.
 
@@ -54,15 +53,14 @@ def export(
         raise UsageError("Ratings are of users: export them with the users' ids (--with-user-ids), or neither.")
     if out.exists():
         raise FileExistsError(f"{out} exists, and a bundle is never written over it. Choose another path or remove it.")
-    trained = run if isinstance(run, Trained) else load_run(Path(run))
+    trained = run if isinstance(run, Predictor) else load_run(Path(run))
     if not (trained.folder / BEST).is_file():
         raise UsageError(f"{trained.folder} is a bundle already, or no run: a bundle is made of a run with its {BEST}.")
     content = _Content.of(trained, with_user_ids, with_ratings)
     with whole_folder(out) as folder:
         _write(content, trained.folder, folder)
-        manifest = content.manifest | {"needs": _needs(folder)}
-        (folder / CARD).write_text(card(folder, manifest), encoding="utf-8")
-        write_json(folder / BUNDLE, manifest | {"sha256": _digests(folder)})
+        (folder / CARD).write_text(card(folder, content.manifest), encoding="utf-8")
+        write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
     return out
 
 
@@ -75,7 +73,7 @@ class _Content:
     config: dict[str, Any]
 
     @classmethod
-    def of(cls, trained: Trained, user_ids: bool, ratings: bool) -> _Content:
+    def of(cls, trained: Predictor, user_ids: bool, ratings: bool) -> _Content:
         method, data = trained.method, trained.data
         checkpoint, config = read_checkpoint(trained.folder / BEST), settings_of(trained.folder)
         own = type(method)
@@ -90,6 +88,9 @@ class _Content:
             "target": getattr(data, "target", ""),
             "signs": data.signs,
             "holds": {"user_ids": user_ids, "ratings": ratings},
+            "needs": needs_of(
+                method, [*([] if ratings else ["ratings"]), *(["releases"] if method.sizes["sources"] else [])]
+            ),
         }
         tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}
         rows, columns = (SparseRows.of(part) for part in (data.train, data.train.transpose()))
@@ -118,19 +119,8 @@ def _write(content: _Content, run: Path, folder: Path) -> None:
     for name in (METRICS, PRIVACY):
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
-    write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
 
 
 def _digests(folder: Path) -> dict[str, str]:
     names = sorted(file.name for file in folder.iterdir() if file.name != BUNDLE)
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-
-
-def _needs(folder: Path) -> str:
-    """What the method has to be given beside the bundle to score its users; empty: nothing."""
-    trained = load_bundle(folder)
-    try:
-        trained.score_some()
-    except NotHeldError as error:
-        return error.what
-    return ""

@@ -16,7 +16,7 @@ from datamodules import Synthetic
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.inputs import UsageError
-from zoo.runs.trained import UnknownUserError
+from zoo.runs.predictor import UnknownUserError
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: 
     assert "- The release of book: rating, eps 8.00, delta 1e-05, proved.\n" in card
     assert "**Not covered by any guarantee: the target's ratings of music.**" in card
     assert "personal data: nobody can be asked for by name" in card
-    assert "PriCDR scores by the ratings that it was trained on, which are not in here" in card
+    assert "PriCDR scores by the ratings and the releases that it was trained on, which are not in here" in card
     assert "Treat the bundle as the data themselves" in (whole / "README.md").read_text()
 
 

@@ -24,8 +24,8 @@ from datamodules import Evaluation, Files, LowRank, Synthetic
 from tests.quickstart import PROJECTED
 from zoo.runs.checks import check_clipping, check_run
 from zoo.runs.cli import ZooCLI
-from zoo.runs.held import NotHeldError
 from zoo.runs.inputs import UsageError
+from zoo.runs.predictor import DataNotAvailableError
 from zoo.runs.trainer import Run, take_folder
 
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6, "batch_size": 64}
@@ -218,7 +218,7 @@ def test_every_release_of_several_sources_is_found_again(tmp_path: Path) -> None
     bundle = zoo.export(tmp_path / "moved", tmp_path / "bundle", with_user_ids=True, with_ratings=True)
     assert zoo.load(bundle, releases=releases).recommend(["u0001"], 3).equals(before)
     del releases["film"]
-    with pytest.raises(NotHeldError, match="UserKNN scores by the releases that it was trained on"):
+    with pytest.raises(DataNotAvailableError, match="UserKNN scores by the releases that it was trained on"):
         zoo.load(bundle, releases=releases).recommend(["u0001"], 3)
 
 

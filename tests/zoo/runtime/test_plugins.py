@@ -15,7 +15,7 @@ from zoo.commands.configs import origin
 from zoo.commands.listing import listing
 from zoo.runs.bundle import BundleError, _class
 from zoo.runs.cli import ZooCLI
-from zoo.runs.known_classes import importing_nothing
+from zoo.runs.import_policy import importing_nothing
 from zoo.runtime import plugins
 
 ROOT = Path(__file__).parents[3]
