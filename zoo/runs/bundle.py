@@ -75,7 +75,8 @@ class Counts:
     def compressed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Row pointers; columns and values are unknown, zeros that take no memory stand for them."""
         starts = torch.cat([torch.zeros(1).long(), self.by_user.cumsum(0)])
-        return starts, *(torch.zeros(1, dtype=kind).expand(int(starts[-1])) for kind in (torch.long, torch.float))
+        columns, values = (torch.zeros(1, dtype=kind).expand(int(starts[-1])) for kind in (torch.long, torch.float))
+        return starts, columns, values
 
     def transpose(self) -> Counts:
         """Gives the item x user matrix."""

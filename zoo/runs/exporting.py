@@ -89,7 +89,7 @@ class _Content:
             "signs": data.signs,
             "holds": {"user_ids": user_ids, "ratings": ratings},
             "needs": needs_of(
-                method, [*([] if ratings else ["ratings"]), *(["releases"] if method.sizes["sources"] else [])]
+                method, [*([] if ratings else ["ratings"]), *(["releases"] if method.reads else [])]
             ),
         }
         tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}
