@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.spending.total import record_of
 from zoo.runtime.run_folder import METRIC_NAMES, METRICS, PRIVACY, visible
 from zoo.runtime.suggestions import count_of
 
@@ -53,7 +53,7 @@ def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """What the run's records say, and what no guarantee covers."""
     path, method = folder / PRIVACY, manifest["method"]
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    records = {name: PrivacyRecord.from_dict(values) for name, values in found.items()}
+    records = {name: record_of(values) for name, values in found.items()}
     said = []
     for name, record in records.items():
         whose = "The training on the target" if name == method else f"The release of {visible(name)}"
