@@ -24,10 +24,10 @@ from zoo.release.signature import SigningKey
 from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.parser_messages import dropped, in_few_words, of_memory, of_monitor
-from zoo.runs.processes import LostProcessError, is_first, let_the_first_speak
+from zoo.runs.processes import LostProcessError, is_first
 from zoo.runs.publishing import spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, resumed
-from zoo.runs.trainer import TRAINER, ZooTrainer, loggers, own_callbacks, quietly
+from zoo.runs.trainer import TRAINER, ZooTrainer, loggers, own_callbacks
 from zoo.runtime import plugins
 from zoo.runtime.exports import HOMES, METHODS, PERTURBATIONS, PUBLISHERS, exported
 from zoo.runtime.run_folder import flat, plain, refusal
@@ -298,22 +298,6 @@ def import_names() -> None:
     """Import every exported class: one that is imported can be named without its module."""
     for name in [*METHODS, *PUBLISHERS, *PERTURBATIONS]:
         exported(name)
-
-
-def main() -> None:
-    """Run the command that ``sys.argv`` holds; a refusal ends with its message, and with ``ZOO_TRACEBACK=1`` its traceback."""
-    import_names()
-    try:
-        with quietly():
-            ZooCLI()
-    except KeyboardInterrupt:  # before there is a run
-        sys.stderr.write("Interrupted before the training began.\n")
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        if os.environ.get("ZOO_TRACEBACK") or not (said := in_a_sentence(error)):
-            raise
-        let_the_first_speak()
-        sys.exit(said)
 
 
 def in_a_sentence(error: Exception) -> str:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from tests.quickstart import PROJECTED
 from zoo import PriCDR
-from zoo.runs.cli import ZooCLI, main
+from zoo.commands.run import main
+from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
 from zoo.runs.resume import INTERRUPTED, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 
