@@ -220,7 +220,7 @@ RUNS = (
         ("a bundle tells where things lay", "if name not in AT_HOME", "if name"),
     ),
     *edits_of(
-        "zoo/runs/card.py",
+        "zoo/runs/exporting.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("weights are covered by a release's guarantee", "if own is None or not own.claims:", "if False:"),
     ),
@@ -246,7 +246,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_results.py", f"{OF_REPORT}/test_files.py"),
-        ("a later seed may spend more", "max(run.spent[0] for", "min(run.spent[0] for"),
+        ("a later seed may spend more", "max(run.total.epsilon or 0.0 for", "min(run.total.epsilon or 0.0 for"),
     ),
     *edits_of(
         f"{REPORT}/results.py",

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from zoo.runs.checks import check_clipping
 from zoo.runs.cli import ZooCLI, import_names
-from zoo.runs.inputs import make_publisher
 
 
 class Trial(ZooCLI):
@@ -57,10 +55,7 @@ def trial(arguments: Sequence[str], folder: Path) -> Trial:
 def check(arguments: Sequence[str]) -> None:
     """Parse, and make every object that a run needs; opens no data."""
     with _quietly():
-        made = ZooCLI(args=list(arguments), run=False)
-        check_clipping(made.model, made.trainer.gradient_clip_val)
-        if made.model.reads and set(made.datamodule.sources) - made.datamodule.release_paths.keys():
-            make_publisher(made.publisher)
+        ZooCLI(args=list(arguments), run=False).check()
 
 
 def logged_to(folder: Path) -> list[str]:

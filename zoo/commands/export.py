@@ -40,8 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     from zoo.methods.target_data import ReleaseMismatchError
     from zoo.runs.bundle import BUNDLE
-    from zoo.runs.card import abilities, privacy
-    from zoo.runs.exporting import export
+    from zoo.runs.exporting import abilities, export, privacy
     from zoo.runs.import_policy import import_trusted
     from zoo.runs.trainer import quietly
     from zoo.runtime.run_folder import refusal, visible

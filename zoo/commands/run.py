@@ -3,7 +3,8 @@
 import os
 import sys
 
-from zoo.runs.cli import ZooCLI, import_names, in_a_sentence
+from zoo.runs.cli import ZooCLI, import_names
+from zoo.runs.parser_messages import in_a_sentence
 from zoo.runs.processes import let_the_first_speak
 from zoo.runs.resume import INTERRUPTED
 from zoo.runs.trainer import quietly

@@ -10,20 +10,19 @@ from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import Namespace
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment, Trackers
 from datamodules import CrossDomainDataModule
 from zoo.methods.base import Recommender
 from zoo.methods.epoch_averages import DivergedError as DivergedError
-from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.spending.budget import Budget
 from zoo.publishers.base import Publisher
 from zoo.release.signature import SigningKey
+from zoo.runs.checks import check_clipping
 from zoo.runs.import_policy import importing_nothing
-from zoo.runs.inputs import UsageError, read_checkpoint
-from zoo.runs.parser_messages import dropped, in_few_words, of_memory, of_monitor
+from zoo.runs.inputs import UsageError, make_publisher, read_checkpoint
+from zoo.runs.parser_messages import dropped, in_few_words
 from zoo.runs.processes import LostProcessError, is_first
 from zoo.runs.publishing import spent_in_words
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, resumed
@@ -32,7 +31,7 @@ from zoo.runtime import plugins
 from zoo.runtime.exports import HOMES, METHODS, PERTURBATIONS, PUBLISHERS, exported
 from zoo.runtime.run_folder import flat, plain, refusal
 from zoo.runtime.suggestions import count_of
-from zoo.runtime.trackers import PROJECT, TrackerError, refused_by_wandb
+from zoo.runtime.trackers import PROJECT
 
 #: Arguments of one command, which are no part of an experiment.
 COMMAND_ARGUMENTS = (
@@ -44,17 +43,6 @@ COMMAND_ARGUMENTS = (
     "source",
     "return_predictions",
     "dataloaders",
-)
-#: What ends with its message.
-REFUSALS = (
-    OSError,
-    TypeError,
-    ValueError,
-    MisconfigurationException,
-    DivergedError,
-    LostProcessError,
-    ReleaseMismatchError,
-    TrackerError,
 )
 
 
@@ -200,6 +188,12 @@ class ZooCLI(LightningCLI):
         found: Namespace | None = self.settings().get("publisher")
         return found
 
+    def check(self) -> None:
+        """Refuse settings that a run would refuse; opens no data."""
+        check_clipping(self.model, self.trainer.gradient_clip_val)
+        if self.model.reads and set(self.datamodule.sources) - self.datamodule.release_paths.keys():
+            make_publisher(self.publisher)
+
     def publish(self, **arguments: Any) -> None:  # noqa: ANN401  of `ZooTrainer.publish`
         """Write the release of one source domain and print what it guarantees."""
         release = self.trainer.publish(**arguments, publisher=self.publisher)
@@ -298,10 +292,3 @@ def import_names() -> None:
     """Import every exported class: one that is imported can be named without its module."""
     for name in [*METHODS, *PUBLISHERS, *PERTURBATIONS]:
         exported(name)
-
-
-def in_a_sentence(error: Exception) -> str:
-    """What is said of an error that somebody can do something about; nothing of a slip of ours, which has a traceback."""
-    if said := refused_by_wandb(error, "the logger"):
-        return said
-    return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error)) or of_memory(error)

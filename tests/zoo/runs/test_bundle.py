@@ -53,7 +53,7 @@ def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: 
 
 
 def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: Path, tmp_path: Path) -> None:
-    from zoo.runs.card import privacy
+    from zoo.runs.exporting import privacy
 
     record = json.loads((bare / "privacy.json").read_text())["book"]
     (tmp_path / "privacy.json").write_text(json.dumps({"SPPG": record}))
@@ -72,7 +72,7 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
 
 
 def test_who_is_placed_by_own_rows_is_told_so(bare: Path, tmp_path: Path) -> None:
-    from zoo.runs.card import privacy
+    from zoo.runs.exporting import privacy
 
     manifest = json.loads((bare / "bundle.json").read_text())
     assert not any("placed by their own rows" in line for line in privacy(bare, manifest))
@@ -153,7 +153,7 @@ def test_a_hostile_manifest_is_refused(whole: Path, tmp_path: Path, change: Call
         zoo.load(tmp_path / "b")
 
 
-@pytest.mark.parametrize("name", [TENSORS, ITEMS, USERS, "README.md"])
+@pytest.mark.parametrize("name", [TENSORS, "README.md"])
 def test_a_truncated_or_missing_file_is_refused(whole: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(whole, tmp_path / "b")
     file = tmp_path / "b" / name

@@ -156,7 +156,7 @@ def test_before_there_is_a_run_it_is_said_too(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zoo.runs.cli.ZooCLI", interrupted)
+    monkeypatch.setattr("zoo.commands.run.ZooCLI", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted before the training began.\n")
@@ -167,12 +167,12 @@ def test_what_wandb_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     class NoKeyError(Exception):
         __module__ = "wandb.errors.errors"
 
-    monkeypatch.setattr("zoo.runs.cli.ZooCLI", Mock(side_effect=NoKeyError("No API key configured.")))
+    monkeypatch.setattr("zoo.commands.run.ZooCLI", Mock(side_effect=NoKeyError("No API key configured.")))
     with pytest.raises(
         SystemExit, match=r"^W&B: NoKeyError: No API key configured\. Without an account: WANDB_MODE=offl"
     ):
         main()
-    monkeypatch.setattr("zoo.runs.cli.ZooCLI", Mock(side_effect=KeyError("a slip of ours")))
+    monkeypatch.setattr("zoo.commands.run.ZooCLI", Mock(side_effect=KeyError("a slip of ours")))
     with pytest.raises(KeyError, match="a slip of ours"):
         main()
 
