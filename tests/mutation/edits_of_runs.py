@@ -190,13 +190,24 @@ RUNS = (
         ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
     ),
     *edits_of(
+        "zoo/runs/trainer.py",
+        ("tests/zoo/runs/test_trainer.py",),
+        ("a start that failed leaves its folder", "if own and self.run_folder is not None:", "if False:"),
+    ),
+    *edits_of(
+        "callbacks/save_experiment.py",
+        ("tests/zoo/runs/test_trainer.py",),
+        ("a saved config does not name its releases", ", **inputs}", "}"),
+    ),
+    *edits_of(
         "zoo/runs/loading.py",
         ("tests/zoo/runs/test_loading.py",),
         ("other data are scored", '    refuse_other_data(checkpoint["zoo"], data.digests)\n', ""),
     ),
     *edits_of(
         "zoo/runs/predictor.py",
-        ("tests/zoo/runs/test_loading.py",),
+        ("tests/zoo/runs/test_loading.py", "tests/zoo/runs/test_made_by.py"),
+        ("a method scores without what it needs", "needs_of(self.method, self.missing):", "needs_of(self.method, ()):"),
         (
             "what a user has is recommended",
             "rows, items = entries(seen, batch)",
