@@ -41,10 +41,10 @@ def parts() -> dict[Path, dict[str, str]]:
     """The text of each page."""
     runs = (
         "publishing.publish",
-        "fitting.fit",
-        "fitting.Run",
+        "trainer.fit",
+        "trainer.Run",
         "loading.load",
-        "trained.Trained",
+        "predictor.Predictor",
         "exporting.export",
     )
     bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")

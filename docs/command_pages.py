@@ -80,14 +80,16 @@ def described(parser: argparse.ArgumentParser, heading: str) -> str:
 
 def arguments_of(method: str) -> str:
     """What a command of the experiment takes beside the experiment: the arguments of the trainer's method of that name."""
-    tree = ast.parse((ROOT / "zoo" / "runs" / "cli.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "zoo" / "runs" / "trainer.py").read_text(encoding="utf-8"))
     trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ZooTrainer")
     found = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == method)
     given = parse(ast.get_docstring(found) or "").params
     shown = [
         (f"`--{one.arg_name}`", cell(one.description or "")) for one in given if "ot used" not in str(one.description)
     ]
-    return table(("option", "what it is"), [row for row in shown if "datamodule" not in row[0]], left=2)
+    return table(
+        ("option", "what it is"), [row for row in shown if row[0] not in ("`--datamodule`", "`--publisher`")], left=2
+    )
 
 
 def fields(kind: type) -> Iterator[tuple[str, str, str, str]]:

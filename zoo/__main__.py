@@ -141,9 +141,9 @@ def command() -> None:
 
         privacy(arguments[1:])
     else:
-        from zoo.runs.cli import main as command_line
+        from zoo.commands.run import main as run
 
-        command_line()
+        run()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ NOTHING_IMPORTED = ("tests/zoo/test_nothing_imported.py",)
 
 OTHERS = (
     *edits_of(
-        "zoo/runs/known_classes.py",
+        "zoo/runs/import_policy.py",
         NOTHING_IMPORTED,
         ("files import what they name", ', "*": False}', "}"),
         (

@@ -68,19 +68,19 @@ PROCESSES = (
         ("clients of another process are mixed up", "one.clients + start", "one.clients"),
     ),
     *edits_of(
-        "zoo/runs/together.py",
-        ("tests/zoo/runs/test_together.py",),
+        "zoo/runs/processes.py",
+        ("tests/zoo/runs/test_processes.py",),
         ("all processes speak", "    if not is_first():\n", "    if False:\n"),
         ("others are left waiting", "launcher.kill(signal.SIGKILL)", "pass"),
     ),
     *edits_of(
         "zoo/runs/publishing.py",
-        ("tests/zoo/runs/test_together.py",),
+        ("tests/zoo/runs/test_processes.py",),
         ("every process publishes", "    if not is_first():\n", "    if False:\n"),
     ),
     *edits_of(
-        "zoo/runs/fitting.py",
-        ("tests/zoo/runs/test_together.py",),
+        "zoo/runs/checks.py",
+        ("tests/zoo/runs/test_processes.py",),
         ("what is refused is published first", "    method.check_processes(trainer.world_size)\n", ""),
     ),
 )

@@ -44,6 +44,8 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     scores_cold_users: bool = False
     #: Whether somebody it was not trained with is scored by the row of a release alone, as a user without target history is.
     scores_by_rows: bool = False
+    #: What scoring needs beside the weights and counts of ratings: the target's ``ratings``, the ``releases`` that it reads.
+    scoring_needs: frozenset[str] = frozenset({"ratings", "releases"})
     #: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
     reads_signs: ClassVar[bool] = False
     #: Names of the tensors that ``step`` returns beside the loss, for penalties.

@@ -223,6 +223,7 @@ class CoNet(Recommender):
     batches = "pairs"
     reads = frozenset({"ratings", "rows"})
     scores_cold_users = True
+    scoring_needs = frozenset({"releases"})
 
     def __init__(
         self,

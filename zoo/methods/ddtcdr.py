@@ -73,6 +73,7 @@ class DDTCDR(Recommender):
     batches = "pairs"
     reads = frozenset({"ratings", "rows"})
     scores_cold_users = True
+    scoring_needs = frozenset({"releases"})
     exposes = frozenset({"user_factors", "item_factors"})
 
     def __init__(

@@ -45,6 +45,8 @@ class GANMF(Adversarial):
 
     exposes = frozenset({"user_factors", "item_factors"})
 
+    scoring_needs = frozenset[str]()
+
     def __init__(
         self,
         num_factors: int = 250,

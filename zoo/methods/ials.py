@@ -80,6 +80,7 @@ class IALS(Recommender):
     """
 
     batches = "steps"
+    scoring_needs = frozenset[str]()
 
     user_factors: Tensor
     item_factors: Tensor

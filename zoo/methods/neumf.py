@@ -55,6 +55,7 @@ class NeuMF(Recommender):
     """
 
     batches = "pairs"
+    scoring_needs = frozenset[str]()
 
     lr: float
 

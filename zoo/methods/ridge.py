@@ -48,6 +48,7 @@ class Ridge(Recommender):
     batches = "once"
     reads = frozenset({"rows", "ratings"})
     scores_cold_users = True
+    scoring_needs = frozenset({"releases"})
     scores_by_rows = True
 
     weights: Tensor

@@ -141,6 +141,7 @@ class SPPG(Recommender):
     """
 
     exposes = frozenset({"real_scores", "fake_scores"})
+    scoring_needs = frozenset[str]()
     guarantee_bearing = frozenset(
         {"mechanism", "epsilon", "delta", "relation", "clip", "steps", "sample_size", "n_critic", "noise_seed"}
     )

@@ -22,7 +22,8 @@ from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.search import settings, suggest
 from zoo.methods.epoch_averages import DivergedError
 from zoo.privacy.accounting.accountant import epsilon_of
-from zoo.privacy.accounting.events import GaussianEvent
+from zoo.privacy.accounting.events import GaussianEvent, event_to_dict
+from zoo.privacy.spending.total import record_of
 
 WEIGHTS = {
     "model.alignment_weight": {"low": 0.1, "high": 10.0, "log": True},
@@ -115,7 +116,7 @@ def test_what_leaves_the_publisher_alone_publishes_once(tuned: Searched) -> None
     assert published == [tuned.folder / "releases" / "book"]
     assert {tuned.release(number).resolve() for number in (0, 1, 2, None)} == {published[0].resolve()}
     record = json.loads((tuned.folder / "privacy.json").read_text())["book"]
-    assert record == Release.load(published[0]).record.to_dict()
+    assert record_of(record) == Release.load(published[0]).record
     assert (record["guarantee"], record["epsilon"], record["compositions"]) == ("proved", 2.0, 1)
     assert tuned.report["trials_that_published"] == 1
 
@@ -187,7 +188,8 @@ def test_the_release_of_the_best_trial_is_used_with_all_of_them_counted(republis
     events = [event for release in releases for event in release.ledger]
     assert sorted(map(repr, used.ledger)) == sorted(map(repr, events))
     record = json.loads((republished.folder / "privacy.json").read_text())["book"]
-    assert record == used.record.to_dict()
+    assert record_of(record) == used.record
+    assert record["ledger"] == [event_to_dict(event) for event in used.ledger]
     assert record["guarantee"] == "proved"
     assert record["compositions"] == 3
     assert record["epsilon"] > max(release.record.epsilon or 0 for release in releases)

@@ -21,7 +21,7 @@ from zoo.methods import members
 from zoo.methods.ensemble import greedy_weights, standardised
 from zoo.methods.members import KeepBest, Member
 from zoo.methods.target_data import ReleaseMismatchError
-from zoo.runs.fitting import Run
+from zoo.runs.trainer import Run
 from zoo.runtime.run_folder import BEST
 
 SIZE: dict[str, Any] = {"num_users": 60, "num_items": 40, "ratings_per_user": 8, "seed": 3}

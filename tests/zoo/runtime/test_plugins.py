@@ -20,7 +20,7 @@ from zoo.release.files import ReleaseError
 from zoo.release.layouts import Dense, UnknownKindError
 from zoo.runs.bundle import BundleError, _class
 from zoo.runs.cli import ZooCLI
-from zoo.runs.known_classes import importing_nothing
+from zoo.runs.import_policy import importing_nothing
 from zoo.runtime import plugins
 from zoo.testing.tiny import SYNTHETIC
 

@@ -13,8 +13,8 @@ import polars as pl
 
 from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
-from zoo.privacy.record.record import PrivacyRecord, shown_delta
-from zoo.privacy.spending.total import spent_together
+from zoo.privacy.record.record import shown_delta
+from zoo.privacy.spending.total import BESIDE, Total, record_of, total_of_run
 from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
 from zoo.runtime.suggestions import nearest
 
@@ -101,9 +101,9 @@ class Run:
         return [str(sentence) for sentence in found.get("test_says_little", ())]
 
     @cached_property
-    def spent(self) -> tuple[float, float]:
-        """Epsilon and delta of all its releases together, each of which must have a guarantee."""
-        return spent_together([PrivacyRecord.from_dict(record) for record in self.records.values()])
+    def total(self) -> Total:
+        """What all its releases cost together, as ``python -m zoo privacy total`` has it."""
+        return total_of_run(self.records)
 
     @cached_property
     def cases(self) -> pl.DataFrame:
@@ -176,7 +176,7 @@ class Line:
 
     @cached_property
     def guarantee(self) -> GuaranteeKind | None:
-        """What every release of every run guarantees; None if one guarantees nothing, or there is none.
+        """What all releases of every run guarantee together; None if one guarantees nothing, or there is none.
 
         Releases of one row that protect different things are refused.
         """
@@ -187,12 +187,13 @@ class Line:
         if len(kinds) > 1:
             raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
         unit, relation = kinds.pop()
-        return GuaranteeKind(unit, relation, max(run.spent[1] for run in self.runs))
+        deltas = [run.total.delta for run in self.runs if run.total.delta is not None]
+        return GuaranteeKind(unit, relation, max(deltas)) if len(deltas) == len(self.runs) else None
 
     @cached_property
     def epsilon(self) -> float | None:
         """The largest epsilon of a run, at the delta of its guarantee; None without one."""
-        return None if self.guarantee is None else max(run.spent[0] for run in self.runs)
+        return None if self.guarantee is None else max(run.total.epsilon or 0.0 for run in self.runs)
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
@@ -211,7 +212,8 @@ class Line:
     @property
     def reasons(self) -> list[str]:
         """Why releases guarantee nothing."""
-        return sorted({str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]})
+        found = {str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]}
+        return sorted(found or {run.total.reason for run in self.runs if run.records and run.total.reason})
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +333,11 @@ def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
     for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
         for key in keys:
             part[key]  # what is missing is said now, not halfway through the report
-    return report, {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
+    read = {
+        source: record_of(kept).to_dict() | {name: kept[name] for name in BESIDE if name in kept}
+        for source, kept in records.items()
+    }
+    return report, read
 
 
 def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:

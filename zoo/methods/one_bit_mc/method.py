@@ -63,6 +63,7 @@ class OneBitMC(Recommender):
 
     batches = "steps"
     reads_signs = True
+    scoring_needs = frozenset[str]()
     logs = frozenset({"train/objective", "val/sign_accuracy", "val/average_relative_error"})
     not_saved = ("perturbation",)  # an object; what it promised of a complete matrix is saved as its record
 

@@ -304,7 +304,8 @@ def test_what_has_no_mu_is_added_to_what_has() -> None:
     more = proved(1.5, 2e-5, Relation.REPLACE_ONE_USER)
     records = {"book": of_users(0.3), "film": of_users(0.4), "music": more}
     line = Line(Row("music", "FedGCDR", "vectors"), (a_run(records=records),))
-    assert line.epsilon == pytest.approx(gauss_epsilon(1e-5, 0.5) + 1.5, rel=1e-9)
+    assert line.epsilon is not None
+    assert gauss_epsilon(1e-5, 0.5) + 1.4 < line.epsilon <= gauss_epsilon(1e-5, 0.5) + 1.5
     assert line.guarantee == GuaranteeKind("user", "replace_one_user", pytest.approx(3e-5))
 
 

@@ -12,10 +12,10 @@ from datamodules import Synthetic
 from tests.tiny import SIZES
 from zoo import BPR, EASE, SPPG, FedGNN, Plaintext, publish
 from zoo.release.release import Release
-from zoo.runs import together
-from zoo.runs.fitting import check_run
+from zoo.runs import processes
+from zoo.runs.checks import check_run
 from zoo.runs.inputs import UsageError
-from zoo.runs.together import LostProcessError, ending_together, is_first, let_the_first_speak
+from zoo.runs.processes import LostProcessError, is_first, kill_on_failure, let_the_first_speak
 
 #: What gloo of torch 2.13 says in the process that is left.
 GLOO = (
@@ -44,7 +44,7 @@ def test_what_one_process_has_to_train_is_refused_before_there_are_two() -> None
 
 def test_others_wait_for_the_first_to_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(together.time, "sleep", slept.append)
+    monkeypatch.setattr(processes.time, "sleep", slept.append)
     monkeypatch.setattr(rank_zero_only, "rank", 0)
     assert is_first()
     let_the_first_speak()
@@ -52,27 +52,27 @@ def test_others_wait_for_the_first_to_speak(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(rank_zero_only, "rank", 3)
     assert not is_first()
     let_the_first_speak()
-    assert slept == [together.PATIENCE]
+    assert slept == [processes.PATIENCE]
 
 
 def test_one_that_fails_ends_those_that_it_has_started() -> None:
     trainer = Mock(world_size=2)
-    with pytest.raises(ValueError, match="a slip"), ending_together(trainer):
+    with pytest.raises(ValueError, match="a slip"), kill_on_failure(trainer):
         raise ValueError("a slip")
     trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGKILL)
     alone = Mock(world_size=1)
     alone.strategy.launcher = None  # nothing was started
-    with pytest.raises(RuntimeError, match="Connection reset by peer"), ending_together(alone):
+    with pytest.raises(RuntimeError, match="Connection reset by peer"), kill_on_failure(alone):
         raise RuntimeError(GLOO)
 
 
 def test_one_that_is_left_says_so() -> None:
     with (
         pytest.raises(LostProcessError, match="Another of the 2 processes has ended"),
-        ending_together(Mock(world_size=2)),
+        kill_on_failure(Mock(world_size=2)),
     ):
         raise RuntimeError(GLOO)
-    with pytest.raises(RuntimeError, match="shapes"), ending_together(Mock(world_size=2)):
+    with pytest.raises(RuntimeError, match="shapes"), kill_on_failure(Mock(world_size=2)):
         raise RuntimeError("shapes do not fit")
 
 

@@ -1,4 +1,4 @@
-"""Several processes of one run: who speaks where all fail alike, and how one that fails, or has died, ends the others."""
+"""Several processes of one run: which of them reports an error that all have, and how a failed one ends the others."""
 
 import re
 import signal
@@ -32,8 +32,8 @@ def let_the_first_speak() -> None:
 
 
 @contextmanager
-def ending_together(trainer: Trainer) -> Iterator[None]:
-    """End the processes that this one has started where it fails; a `LostProcessError` where another one was lost."""
+def kill_on_failure(trainer: Trainer) -> Iterator[None]:
+    """Kill the processes that this one has started if it fails; raise a `LostProcessError` if another one was lost."""
     try:
         yield
     except BaseException as error:

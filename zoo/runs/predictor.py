@@ -1,23 +1,28 @@
-"""Trained: a method with what it scores on, which recommends to users by their own ids."""
+"""Predictor: a trained method with what it scores on, which recommends to users by their own ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
+from torch import Tensor
 
+from datamodules import CrossDomainDataModule
 from zoo.data.batches import PredictBatch
 from zoo.data.best_items import SCHEMA, best_unseen, table_of
 from zoo.data.evaluation import entries
 from zoo.data.ratings import as_ids, index_of
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
-from zoo.runs.held import not_held
-from zoo.runs.widened import widened
+from zoo.methods.target_data import TargetData
+from zoo.runs.inputs import UsageError
+from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import visible
+from zoo.runtime.suggestions import nearest
 
 #: Users that are scored at a time.
 BATCH = 512
@@ -27,7 +32,38 @@ class UnknownUserError(ValueError):
     """Recommendations are asked for somebody of whom nothing is known."""
 
 
-class Trained:
+class DataNotAvailableError(LookupError):
+    """A method needs ratings or releases that are not available here."""
+
+
+#: Its name in versions before 0.3.
+NotHeldError = DataNotAvailableError
+
+
+def needs_of(method: Recommender, missing: Collection[str]) -> str:
+    """What of the missing data (``ratings``, ``releases``) a method needs for scoring, in words; empty for nothing."""
+    needed = " and the ".join(sorted(method.scoring_needs & set(missing)))
+    return f"the {needed} that it was trained on" if needed else ""
+
+
+class WithExtraUsers:
+    """Data of a target with users added after all others, who have rated nothing; all else is that of the data.
+
+    Args:
+        data: The data.
+        users: Ids of the added users.
+        rows: By source, the row of each added user in its release, -1 for none; each (num_added,).
+    """
+
+    def __init__(self, data: TargetData, users: Sequence[str], rows: Mapping[str, Tensor]) -> None:
+        self._data, self.train = data, data.train.with_users(users)
+        self.links = {name: torch.cat([link, rows[name].to(link)]) for name, link in data.links.items()}
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the data have
+        return getattr(self._data, name)
+
+
+class Predictor:
     """A trained method and what it scores on: what `zoo.load` gives.
 
     Args:
@@ -37,6 +73,7 @@ class Trained:
         folder: Where it was loaded from.
         named: Whether users have their own ids in ``data``.
         sees: Whether ``seen`` is known; if not, all that a user has may be recommended again, unless it is named.
+        missing: What of ``ratings`` and ``releases`` is not available here; a method that needs it is refused when it scores.
     """
 
     def __init__(
@@ -48,9 +85,10 @@ class Trained:
         *,
         named: bool = True,
         sees: bool = True,
+        missing: Collection[str] = (),
     ) -> None:
         self.method, self.data, self.seen, self.folder = method.eval().requires_grad_(False), data, seen, folder
-        self.named, self.sees = named, sees
+        self.named, self.sees, self.missing = named, sees, missing
         self._read: object = None  # what the method reads at present
 
     @property
@@ -81,6 +119,7 @@ class Trained:
             The columns user_id, rank (from 1), item_id and score, users in the order in which they were asked for.
 
         Raises:
+            DataNotAvailableError: The method scores by data that are not available here.
             UnknownUserError: A user is neither in the target nor in a release that the method can score by.
             ValueError: ``k`` is below 1.
         """
@@ -93,12 +132,12 @@ class Trained:
         more = {str(user): _listed(items) for user, items in (seen or {}).items()}
         tables = [pl.DataFrame(schema=SCHEMA), self._recommended(self.data, self.seen, known, k, more)]
         if others:
-            tables.append(self._recommended(*self._widened(others), others, k, more))
+            tables.append(self._recommended(*self._with_extra_users(others), others, k, more))
         order = pl.DataFrame({"user_id": users, "at": range(len(users))}, schema={"user_id": pl.String, "at": pl.Int64})
         table = pl.concat(tables).join(order, on="user_id")
         return table.sort("at", "rank").select(*SCHEMA)
 
-    def _widened(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
+    def _with_extra_users(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
         """The data with users of releases alone added to it; refuses users who are nowhere."""
         method = self.method
         by_rows = method.scores_by_rows
@@ -120,7 +159,7 @@ class Trained:
                 f"{len(missing)} of the users asked for are not in {where}: {named}.{reason} Check that they are written as "
                 "there, or leave them out."
             )
-        wide = widened(self.data, others, {name: torch.from_numpy(rows.copy()) for name, rows in found.items()})
+        wide = WithExtraUsers(self.data, others, {name: torch.from_numpy(rows.copy()) for name, rows in found.items()})
         starts = torch.cat([self.seen.starts, self.seen.starts[-1:].expand(len(others))])
         return wide, SparseRows(starts, self.seen.items, self.seen.weights, self.seen.width)
 
@@ -148,23 +187,21 @@ class Trained:
             parts.append(table_of(train, best))
         return pl.concat(parts)
 
-    def score_some(self) -> None:
-        """Score a user with ratings and one without, where there are such; raises what is raised where that cannot be."""
-        known = SparseRows.of(self.data.train).counts() > 0
-        for group in (known, ~known):
-            self.scores(self.data, group.nonzero()[:1, 0])
-
     @torch.inference_mode()
-    def scores(self, data: Any, users: torch.Tensor) -> torch.Tensor:  # noqa: ANN401  as `TargetData`
+    def scores(self, data: Any, users: Tensor) -> Tensor:  # noqa: ANN401  as `TargetData`
         """Logits of all items (batch, num_items) for users (batch,) of the data, which the method reads if it did not yet."""
-        with not_held(self.method):
-            if self._read is not data:
-                self._read = None
-                self.method.cache = {}
-                self.method.read_data(data)
-                self.method.prepare_scoring()
-                self._read = data
-            return self.method.ranking_scores(users).clone()
+        if needs := needs_of(self.method, self.missing):
+            raise DataNotAvailableError(
+                f"{type(self.method).__name__} scores by {needs}, which are not in this bundle. Load it with what it "
+                "needs, zoo.load(PATH, data=..., releases={NAME: PATH}), or export the run --with-user-ids --with-ratings."
+            )
+        if self._read is not data:
+            self._read = None
+            self.method.cache = {}
+            self.method.read_data(data)
+            self.method.prepare_scoring()
+            self._read = data
+        return self.method.ranking_scores(users).clone()
 
 
 def _listed(ids: Iterable[str | int]) -> list[str]:
@@ -173,3 +210,31 @@ def _listed(ids: Iterable[str | int]) -> list[str]:
         raise TypeError(f"Ids are given as a list, such as [{ids!r}]; got the text {ids!r}.")
     found: list[str] = as_ids([str(one) if isinstance(one, int) else one for one in ids]).tolist()
     return found
+
+
+def check_names(releases: Collection[str], sources: Collection[str]) -> None:
+    """Refuse releases of domains that it was not trained with."""
+    if others := sorted(set(releases) - set(sources)):
+        known = f"its sources are {sorted(sources)}" if sources else "it has no sources"
+        raise UsageError(f"releases names {others}, which are no sources of it; {known}.{nearest(others[0], sources)}")
+
+
+def read_inputs(data: CrossDomainDataModule, method: Recommender) -> None:
+    """Read the target, and the releases for a method that learns from them."""
+    data.read_target()
+    method.check_signs(data.signs)
+    if method.reads and not data.releases:
+        data.read_releases()
+
+
+@contextmanager
+def of_this_version(folder: Path, kept: Mapping[str, Any]) -> Iterator[None]:
+    """Say which version made the weights where they do not fit the method as it is here."""
+    try:
+        yield
+    except (KeyError, RuntimeError, TypeError) as error:
+        by = kept.get("version", "an older version")
+        raise UsageError(
+            f"The weights in {folder} were made by {by} of this project, and do not fit the method as {VERSION} has it. "
+            "Use that version, or train anew."
+        ) from error
