@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Names the test that a pytest is run for.
 OWN = "ZOO_TESTS_OWN_PROCESS"
+#: Workers at most: each takes 20 seconds of a core, and 2 GiB at most, before its first test.
+MOST_WORKERS, GIB_EACH = 16, 2
 
 
 def write_csv(
@@ -71,6 +73,24 @@ def write_ratings(folder: Path, most: int) -> None:
     tests = [row for row in rows if row.endswith((",7", ",8"))]
     for stem, part in (("ratings", rows), ("u1_test", tests)):
         (folder / f"{stem}.csv").write_text("\n".join([header, *part]) + "\n", encoding="utf-8")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run whole folders in parallel unless ``-n`` says otherwise; single files and debuggers stay in one process."""
+    option = config.option
+    by_itself = option.usepdb or option.trace or option.capture == "no" or option.collectonly
+    files = all(Path(str(arg).split("::")[0]).suffix == ".py" for arg in config.args)
+    if not (getattr(option, "numprocesses", 0) is not None or hasattr(config, "workerinput") or by_itself or files):
+        option.numprocesses, option.dist = _workers(), "worksteal"
+
+
+def _workers() -> int:
+    """Number of workers by cores and memory; 0, which is one process without workers, where there is room for one alone."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    number = min(cores, gib // GIB_EACH, MOST_WORKERS)
+    return number if number > 1 else 0
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:

@@ -17,8 +17,19 @@ NO_EXPERIMENTS = {"benchmarks", "overlays", "sweeps"}
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if not NO_EXPERIMENTS & {*path.parts})
 
 
-#: One config of each method; the others are its ablations and other data, which differ in how they train.
+def kind(config: Path) -> tuple[str, ...]:
+    """What decides which code a config runs: its method, publisher and callbacks."""
+    settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+    parts = [settings["model"], settings.get("publisher") or {}, *settings["trainer"].get("callbacks", ())]
+    return tuple(sorted(str(part.get("class_path")) for part in parts))
+
+
+#: One config of each method, which recommends as well.
 FIRST = [config for config in CONFIGS if config == min(config.parent.glob("*.yaml"))]
+#: One config of each further kind is trained; the others differ in settings and data alone, and take a step.
+KINDS = {kind(config): config for config in reversed(CONFIGS)} | {kind(config): config for config in FIRST}
+TRAINED = [config for config in KINDS.values() if config not in FIRST]
+OTHERS = [config for config in CONFIGS if config not in KINDS.values()]
 
 
 def small(config: Path) -> list[str]:
@@ -45,7 +56,17 @@ def trained(config: Path, cli: Callable[..., ZooCLI]) -> tuple[Path, dict[str, f
 
 
 @pytest.mark.usefixtures("zoo_data")
-@pytest.mark.parametrize("config", [config for config in CONFIGS if config not in FIRST], ids=label)
+@pytest.mark.parametrize("config", OTHERS, ids=label)
+def test_a_config_takes_a_step(config: Path, cli: Callable[..., ZooCLI]) -> None:
+    trainer = cli("fit", "--config", config, *small(config), "--trainer.fast_dev_run", "true").trainer
+    assert trainer.fit_loop.epoch_loop.total_batch_idx == 0
+    has_validation = bool(len(trainer.datamodule.validation.users))
+    assert ("val/ndcg@10" in trainer.callback_metrics) == has_validation
+    assert all(figure.isfinite() for figure in trainer.callback_metrics.values())
+
+
+@pytest.mark.usefixtures("zoo_data")
+@pytest.mark.parametrize("config", TRAINED, ids=label)
 def test_a_config_trains_and_tests(config: Path, cli: Callable[..., ZooCLI], tmp_path: Path) -> None:
     folder, _ = trained(config, cli)
     assert folder.parent.parent == tmp_path / "runs"

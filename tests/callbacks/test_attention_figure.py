@@ -4,7 +4,9 @@ import csv
 import math
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from callbacks.attention_figure import COURSE, FIGURE, Weights, attention_of, dr
 from tests.samples import MARKUP
 from tests.zoo.methods.mixed_runs import around, embeddings, of_nobody
 from zoo import EMCDR, FedGCDR
+from zoo.data.rows import SparseRows
 from zoo.runtime.run_folder import ATTENTION
 
 TWO: dict[str, Any] = {"sources": ["book", "film"], "batch_size": 16}
@@ -137,3 +140,17 @@ def test_who_has_no_attention_or_private_rounds_is_refused(tmp_path: Path) -> No
     private = FedGCDR(num_factors=3, map_dims=(4,), epsilon=4.0, clip=1.0, num_rounds=2, rate=0.5, finetune_after=None)
     with pytest.raises(ValueError, match=r"which no epsilon of private rounds covers\. Leave the callback out, or set"):
         fitted(private, tmp_path, of_nobody(tmp_path / "b"), 1)
+
+
+def test_whoever_has_no_history_weighs_nothing_and_a_second_fit_begins_anew() -> None:
+    rows = SparseRows(torch.tensor([0, 1, 1, 3]), torch.tensor([0, 0, 1]), torch.ones(3), 2)
+    sources = {"book": SimpleNamespace(links=torch.tensor([0, 1, 2]))}
+    weights: Any = SimpleNamespace(
+        target_rows=rows, sources=sources, domain_attention=lambda users: {"book": users[:, None].float()}
+    )
+    (of_book,) = attention_of(weights)
+    assert (of_book.users, of_book.overlap, of_book.mean) == (2, 1.0, 1.0)
+    figure = AttentionFigure()
+    figure.course = {7: [of_book]}
+    figure.on_fit_start(Mock(), Mock())
+    assert figure.course == {}

@@ -2,6 +2,7 @@
 
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,13 @@ def shown(crossings: list[Crossing], method: str, federated: bool, width: int = 
     console = Console(width=width, record=True, file=StringIO())
     console.print(boundary_table(crossings, method, federated))
     return console.export_text().splitlines()
+
+
+def test_a_second_training_begins_anew() -> None:
+    ledger, data = BoundaryLedger(), SimpleNamespace(releases={}, links={}, target="music")
+    ledger.crossings = [Crossing(1, "a", "b", "rows", 0, (1,), 4, 4, "none", "none", "none")]
+    ledger.on_fit_start(SimpleNamespace(datamodule=data), BPR(num_factors=F))  # type: ignore[arg-type]
+    assert ledger.crossings == []
 
 
 @pytest.mark.parametrize("pseudo", [0, 3])

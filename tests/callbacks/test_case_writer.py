@@ -3,19 +3,23 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import polars as pl
 import pytest
+import torch
 import yaml
 from polars.testing import assert_frame_equal
 
+from callbacks import CaseWriter
 from tests.quickstart import PROJECTED, TINY
 from zoo import Release
 from zoo.runs.cli import ZooCLI
 from zoo.runtime.run_folder import CASES
 
-HALF = ("--publisher", '{"class_path": "Partial", "init_args": {"of": "Plaintext", "share": 0.5}}')
 KNOWN = {"user_id": pl.String, "item_id": pl.String, "train_items": pl.Int64, "linked": pl.Boolean}
 
 Command = Callable[..., ZooCLI]
@@ -37,7 +41,7 @@ def figures(folder: Path) -> dict[str, float]:
     [
         (),
         ("--data.evaluation.split", "cold_start"),
-        ("--data.evaluation.split", "ratio"),
+        ("--data.evaluation.split", "ratio", "--data.evaluation.shares", "[0.3, 0.2, 0.5]"),
         ("--data.evaluation.num_candidates", "0"),
         ("--data.evaluation.full_ranking", "false", "--data.evaluation.ties", "pessimistic"),
         ("--data.evaluation_batch_size", "5", "--data.evaluation.ks", "[1, 10]"),
@@ -49,6 +53,8 @@ def test_there_is_one_row_for_each_case_and_their_means_are_the_figures(
     data, folder = fit(cli, *arguments)
     cases, means = pl.read_parquet(folder / CASES), figures(folder)
     assert len(cases) == len(data.test.users) > 1
+    assert cases.rows() == sorted(cases.rows())
+    assert cases["user_id"].is_duplicated().any() == ("ratio" in arguments)
     of_all = {name for name in means if "coverage" in name}
     ranks = [f"{kind}/{counted}" for kind in {name.split("/")[0] for name in means} for counted in ("above", "level")]
     figured = means.keys() - of_all
@@ -73,28 +79,6 @@ def test_cases_are_named_by_the_targets_own_ids(cli: Command) -> None:
     row_of = {user: row for row, user in enumerate(train.user_ids)}
     column_of = {item: column for column, item in enumerate(train.item_ids)}
     assert not any(train.matrix[row_of[user], column_of[item]] for user, item in pairs), "no case was trained on"
-
-
-@pytest.mark.parametrize("split", ["latest2", "ratio", "cold_start"])
-def test_training_items_are_counted_for_each_user(cli: Command, split: str) -> None:
-    data, folder = fit(cli, "--data.evaluation.split", split)
-    counts = dict(zip(data.train.user_ids.tolist(), data.train.matrix.astype(bool).sum(axis=1).tolist(), strict=True))
-    cases = pl.read_parquet(folder / CASES)
-    assert cases["train_items"].to_list() == [counts[user] for user in cases["user_id"]]
-    assert (cases["train_items"] == 0).all() == (split == "cold_start")
-
-
-def test_who_has_a_row_in_the_release_is_linked(cli: Command) -> None:
-    data, folder = fit(cli, *HALF, "--data.missing_users", "zero")
-    release = Release.load(folder / "releases" / "book")
-    assert release.num_users == 12
-    cases = pl.read_parquet(folder / CASES)
-    assert cases["linked"].to_list() == [user in set(release.user_ids) for user in cases["user_id"]]
-    assert cases["linked"].sum() == data.summary["releases"]["book"]["overlap"] == 12
-
-
-def test_everybody_is_linked_to_a_whole_release(finished: Path) -> None:
-    assert pl.read_parquet(finished / CASES)["linked"].all()
 
 
 def test_any_release_with_a_row_links_a_user(cli: Command) -> None:
@@ -130,6 +114,25 @@ def test_cases_of_two_methods_can_be_compared_row_by_row(cli: Command, finished:
     other = Path(str(cli("fit", *TINY, "--publisher", "Plaintext").trainer.log_dir))
     ours, theirs = (pl.read_parquet(path / CASES) for path in (finished, other))
     assert_frame_equal(ours.select(list(KNOWN)), theirs.select(list(KNOWN)))
+
+
+def test_cases_of_all_processes_are_gathered_and_each_test_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gathered(parts: list[list[pl.DataFrame]], own: list[pl.DataFrame]) -> None:
+        parts[:] = [[*own], [table.with_columns(user_id=pl.lit("another's")) for table in own]]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gathered)
+    train = SimpleNamespace(user_ids=np.array(["u", "v"]), item_ids=np.array(["i", "j", "k"]))
+    trainer: Any = SimpleNamespace(datamodule=SimpleNamespace(train=train), world_size=2, is_global_zero=True)
+    writer, method = CaseWriter(), Mock()
+    writer._folder = tmp_path
+    for figure in (0.25, 0.5):
+        outputs = {"users": torch.tensor([1]), "items": torch.tensor([2]), "full/ndcg@10": torch.tensor([figure])}
+        writer.on_test_start(trainer, method)
+        writer.on_test_batch_end(trainer, method, outputs, None, 0)
+        writer.on_test_end(trainer, method)
+        assert pl.read_parquet(tmp_path / CASES).rows() == [("another's", "k", figure), ("v", "k", figure)]
 
 
 def test_nothing_is_written_without_a_run_folder(cli: Command, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -149,6 +150,15 @@ def test_of_an_ordinary_critic_gap_drift_and_norms_are_logged() -> None:
     assert found["train/gradient_norm/0"] > 0
     assert found["train/gradient_norm/1"] > 0
     assert found["train/score_drift"] > 0
+
+
+def test_drift_is_from_one_batch_to_the_next() -> None:
+    stabilizer, method = GANStabilizer(), Mock(secret=frozenset())
+    for mean in (1.0, 4.0, 3.5):
+        stabilizer.penalty({"fake_scores": torch.full((3,), mean)})
+        stabilizer.on_train_batch_end(Mock(), method, None, None, 0)
+    logged = [call.args for call in method.log_mean.call_args_list]
+    assert logged == [("train/score_drift", 3.0), ("train/score_drift", 0.5)]
 
 
 class Watch(Callback):

@@ -27,9 +27,7 @@ ROOT = Path(__file__).parent.parent.parent
 # What it shows.
 
 
-def test_epsilon_stands_beside_the_loss_as_an_independent_accountant_has_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_epsilon_stands_beside_the_loss_as_an_independent_accountant_has_it(capsys: pytest.CaptureFixture[str]) -> None:
     epochs = Epochs()
     method, _ = fitted(PrivacyBudget(), epochs, epsilon=2.0)
     spender = spender_of(method)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,13 @@ from pytorch_lightning.loggers import CSVLogger
 from rich.console import Console
 
 from callbacks import RunReport
-from callbacks.run_report import batch_in_words, data_table, records, result_table
+from callbacks.run_report import batch_in_words, data_table, records, references_of, result_table
 from datamodules import Evaluation, LowRank
-from tests.datamodules.handmade import Held, table_of
+from tests.datamodules.handmade import Held, rich, table_of
 from tests.quickstart import PROJECTED
 from tests.samples import MARKUP
-from tests.tiny import arguments
-from zoo import GradientPerturbation, OneBitMC, Popularity
+from tests.tiny import SIZES, arguments
+from zoo import GradientPerturbation, NoisyRows, OneBitMC, Plaintext, Popularity, PriCDR
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.runs.cli import ZooCLI
 
@@ -121,16 +122,6 @@ def test_names_are_neither_markup_nor_obeyed() -> None:
     assert sum(read in line for line in lines) == 2, "in its row and where it has no guarantee"
 
 
-@pytest.mark.parametrize(("split", "counted"), [("cold_start", True), ("latest2", False)])
-def test_cases_ranked_by_item_counts_are_counted(cli: Callable[..., ZooCLI], split: str, counted: bool) -> None:
-    data = ("--data", "Synthetic", *arguments("data", "Synthetic"), "--data.evaluation.split", split)
-    run = ("--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--publisher", "null")
-    done = cli("fit", "--model", "BPR", *arguments("model", "BPR"), *data, *run)
-    report = json.loads((Path(str(done.trainer.log_dir)) / "metrics.json").read_text(encoding="utf-8"))
-    assert report["ranked_by_item_counts"] == (len(done.datamodule.test.users) if counted else 0)
-    assert len(done.datamodule.test.users)
-
-
 def test_a_run_that_holds_nothing_out_says_that_nothing_was_measured(
     cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,3 +214,34 @@ def test_a_release_that_goes_while_a_run_trains_costs_no_figures(
     report = json.loads((Path(str(done.trainer.log_dir)) / "metrics.json").read_text(encoding="utf-8"))
     assert report["release_bytes"] == {"book": weight}
     assert not (tmp_path / "book").exists()
+
+
+def test_a_report_is_of_its_own_stage_and_of_every_release(tmp_path: Path) -> None:
+    own = {"a": Plaintext(), "c": NoisyRows(epsilon=4.0)}
+    paths = {name: made.publish(rich().source(name), name).save(tmp_path / name) for name, made in own.items()}
+    evaluation = Evaluation("cold_start", cold_share=0.5, full_ranking="test", num_candidates=5)
+    data = rich(releases=paths, evaluation=evaluation)
+    method = PriCDR(**SIZES["PriCDR"])
+    run = Trainer(
+        max_epochs=1, accelerator="cpu", logger=CSVLogger(tmp_path, "run"), callbacks=[RunReport()], log_every_n_steps=1,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    run.fit(method, datamodule=data)
+    run.test(method, datamodule=data, verbose=False)
+    run.validate(method, datamodule=data, verbose=False)
+    folder = Path(str(run.log_dir))
+    reports = [json.loads((folder / name).read_text()) for name in ("metrics.json", "validation.json")]
+    for report, cases, kinds in zip(
+        reports, (data.test, data.validation), ({"full", "sampled"}, {"sampled"}), strict=True
+    ):
+        assert report["seed"] == 5
+        assert report["ranked_by_item_counts"] == int((~method.can_score(cases.users)).sum())
+        assert report["tested"]["candidates"] == sha256(cases.candidates.numpy().tobytes()).hexdigest()
+        assert {name.split("/")[0] for name in report["references"]["popularity"]} == kinds
+        assert report["release_bytes"] == {
+            name: sum(file.stat().st_size for file in path.iterdir()) for name, path in paths.items()
+        }
+        assert [*report["privacy"]] == ["a", "c"]
+    assert len({report["ranked_by_item_counts"] for report in reports}) == 2
+    data.full_ranking = True
+    assert {name.split("/")[0] for name in references_of(data, "val")["chance"]} == {"full", "sampled"}

@@ -54,10 +54,7 @@ SIZES = {
         "zoo/data/rows.py: bags": "what those whom a source has have rated, once more for it",
     },
     "DDTCDR": {"zoo/data/unseen.py: draw": _HITS},
-    "ETL": {
-        "zoo/methods/etl.py: _encoded": _LINKED,
-        "zoo/data/rows.py: bags": "what these have rated",
-    },
+    "ETL": {"zoo/methods/etl.py: _encoded": _LINKED, "zoo/data/rows.py: bags": "what these have rated"},
     "FedCDR": {"zoo/methods/fedcdr.py: transfer_loss": _LINKED},
     "FedCT": {"zoo/methods/fedct.py: transfer_loss": _DIFFERENT},
 }

@@ -7,12 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from datamodules import Evaluation, Files, Filters
+from datamodules import Evaluation, Files
 from datamodules.links import MissingReleaseError, UserMismatchError
 from datamodules.protocol import SplitName
 from datamodules.users import write_users
 from zoo import Nothing, Plaintext
-from zoo.data.ratings import Step
 from zoo.testing.tiny import attached as attach
 from zoo.testing.tiny import rated
 
@@ -61,17 +60,6 @@ def test_cold_start_holds_nothing_of_the_source_out() -> None:
 
 
 @pytest.mark.usefixtures("zoo_data")
-def test_seed_changes_the_split_and_nothing_else() -> None:
-    def digests(seed: int) -> dict[str, str]:
-        data = attach(files(seed=seed), SimpleNamespace(reads=frozenset()))
-        data.setup("fit")
-        return data.digests
-
-    assert digests(0) == digests(0)
-    assert digests(0) != digests(1)
-
-
-@pytest.mark.usefixtures("zoo_data")
 def test_two_processes_divide_what_they_learn_from_and_what_they_rank() -> None:
     method = SimpleNamespace(reads=frozenset(), batches="triples", num_negatives=1)
     learned: list[list[tuple[int, int]]] = []
@@ -93,73 +81,6 @@ def test_two_processes_divide_what_they_learn_from_and_what_they_rank() -> None:
     assert drawn[0] != drawn[1]
     assert sorted(ranked) == sorted(zip(data.test.users.tolist(), data.test.items.tolist(), strict=True)), "each once"
     assert sorted(users) == list(range(data.train.num_users))
-
-
-@pytest.mark.usefixtures("zoo_data")
-def test_the_summary_counts_what_the_filters_leave() -> None:
-    data = attach(files(filters=Filters(min_item_ratings=2)), SimpleNamespace(reads=frozenset()))
-    data.setup("fit")
-    items = data.read("left")["item_id"].to_list()
-    rated = [item for item in items if items.count(item) > 1]
-    counts = {"users": 20, "items": len(set(rated)), "ratings": len(rated)}
-    assert data.summary["target"] == {
-        "domain": "left",
-        **counts,
-        "density": pytest.approx(len(rated) / (20 * len(set(rated)))),
-    }
-    assert data.summary["train_ratings"] == len(rated) - 40
-
-
-def held_out_by_hand(folder: Path, valid: str, test: str, **settings: Any) -> dict[str, str]:  # noqa: ANN401
-    """Digests, and that of train, where u0 learns from all items but i0, i3 and i6, two of which are held out."""
-    rows = [f"u{user},i{item}" for user in range(3) for item in range(9) if item % 3 != user]
-    folder.mkdir()
-    for stem, part in (("left", rows), ("left_valid", [f"u0,{valid}"]), ("left_test", [f"u0,{test}"])):
-        (folder / f"{stem}.csv").write_text("\n".join(["user_id,item_id", *part]) + "\n")
-    data = Files(
-        "made",
-        "left",
-        root=folder,
-        rating_column=None,
-        timestamp_column=None,
-        evaluation=Evaluation("given", **settings),
-    )
-    data.read_target()
-    return data.digests | {"train": data.train.digest()}
-
-
-@pytest.mark.parametrize(("valid", "test"), [("i6", "i3"), ("i0", "i6"), ("i3", "i0")])
-def test_held_out_cases_alone_change_the_digest(valid: str, test: str, tmp_path: Path) -> None:
-    one, other = held_out_by_hand(tmp_path / "one", "i0", "i3"), held_out_by_hand(tmp_path / "other", valid, test)
-    assert one["train"] == other["train"]
-    assert one["left"] != other["left"]
-
-
-def test_a_checkpoint_may_be_ranked_among_other_candidates(tmp_path: Path) -> None:
-    few, many = (held_out_by_hand(tmp_path / str(n), "i0", "i3", num_candidates=n) for n in (0, 5))
-    assert few == many
-
-
-@pytest.mark.usefixtures("zoo_data")
-def test_links_follow_ids(tmp_path: Path) -> None:
-    paths = published(files(), tmp_path)
-    data = attach(files(missing_users="zero", releases=paths))
-    data.setup("fit")
-    release, links = data.releases["right"], data.links["right"]
-    for user, row in zip(data.train.user_ids, links.tolist(), strict=True):
-        assert (row == -1) == (user not in release.user_ids)
-        assert row == -1 or release.user_ids[row] == user
-    assert data.summary["releases"]["right"]["overlap"] == 8
-    assert data.sizes["sources"] == {"right": {"kind": "ratings", "num_users": 20, "width": 30, "num_layers": 1}}
-
-
-@pytest.mark.usefixtures("zoo_data")
-def test_missing_users_are_refused_with_both_counts(tmp_path: Path) -> None:
-    data = attach(files(releases=published(files(), tmp_path)))
-    with pytest.raises(
-        UserMismatchError, match=r"covers 20 users, the target has 20; 12 of them have no row.*missing_users zero"
-    ):
-        data.setup("fit")
 
 
 @pytest.mark.usefixtures("zoo_data")
@@ -212,31 +133,6 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
         files(users=str(tmp_path / "absent.csv")).source("right")
 
 
-@pytest.mark.usefixtures("zoo_data")
-def test_full_ranking_leaves_out_what_is_known() -> None:
-    data = attach(files(), SimpleNamespace(reads=frozenset()))
-    data.setup("fit")
-    for phase, seen in (("validation", 7), ("test", 8)):
-        cases = getattr(data, phase)
-        batch = cases.batch(cases.users.new_tensor(range(len(cases.users))))
-        assert (batch.seen_rows.bincount(minlength=20) == seen).all()
-        assert not ((batch.positives[batch.seen_rows] == batch.seen_items).any())
-
-
-@pytest.mark.usefixtures("zoo_data")
-@pytest.mark.parametrize("split", ["random1", "latest1"])
-def test_one_item_of_each_user_is_tested_without_validation(split: SplitName) -> None:
-    data = attach(files(evaluation=Evaluation(split=split)), SimpleNamespace(reads=frozenset()))
-    data.setup("fit")
-    assert data.val_dataloader() == []
-    assert sorted(data.test.users.tolist()) == list(range(20))
-    assert data.train.num_ratings == 20 * 8
-    assert not rated(data.train, data.test.users, data.test.items).any()
-    assert data.source("right").num_ratings == 20 * 9
-    asked = files(evaluation=Evaluation(split=split, hold_out_of_sources=True))
-    assert asked.source("right").num_ratings == 20 * 8
-
-
 @pytest.mark.parametrize("split", ["random1", "random2", "latest1", "latest2"])
 def test_users_with_one_item_are_learned_from_and_not_tested(split: SplitName, tmp_path: Path) -> None:
     rows = ["user_id,item_id", *(f"u{n},i{m}" for n in range(5) for m in range(n + 1))]
@@ -246,13 +142,6 @@ def test_users_with_one_item_are_learned_from_and_not_tested(split: SplitName, t
     assert data.test.users.tolist() == [1, 2, 3, 4]
     assert data.summary["users_without_test_item"] == 1
     assert rated(data.train, 0, 0)
-
-
-@pytest.mark.usefixtures("zoo_data")
-def test_filters_are_recorded() -> None:
-    applied = files(filters=Filters(threshold=3, min_user_ratings=2)).source("right").applied
-    assert applied[0] == Step("ratings >= 3 count as 1")
-    assert "users with at least 2" in applied[1].words
 
 
 def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
@@ -312,24 +201,6 @@ def test_whether_there_is_validation_is_known_beforehand(evaluation: Evaluation,
     assert evaluation.has_validation == has_validation
 
 
-def test_held_out_rows_may_or_may_not_be_repeated_in_the_main_file(zoo_data: Path, tmp_path: Path) -> None:
-    for file in (zoo_data / "partly").glob("left*.csv"):
-        (tmp_path / file.name).write_text(file.read_text())
-    given, reader = Evaluation(split="given"), SimpleNamespace(reads=frozenset())
-    whole = attach(files(root=tmp_path, evaluation=given), reader)
-    whole.setup("fit")
-    held = {
-        line.rsplit(",", 2)[0]
-        for part in ("valid", "test")
-        for line in (tmp_path / f"left_{part}.csv").read_text().split()[1:]
-    }
-    lines = (tmp_path / "left.csv").read_text().split()
-    (tmp_path / "left.csv").write_text("\n".join(line for line in lines if line.rsplit(",", 2)[0] not in held) + "\n")
-    apart = attach(files(root=tmp_path, evaluation=given), reader)
-    apart.setup("fit")
-    assert whole.digests == apart.digests
-
-
 @pytest.mark.usefixtures("zoo_data")
 def test_a_split_that_leaves_nobody_to_test_is_refused() -> None:
     nobody = Evaluation(split="ratio", shares=(1.0, 0.0, 0.0))
@@ -337,11 +208,3 @@ def test_a_split_that_leaves_nobody_to_test_is_refused() -> None:
         ValueError, match=r"leaves 180 ratings to train on and 0 test cases, of 180 ratings of 20 users"
     ):
         attach(files(evaluation=nobody), SimpleNamespace(reads=frozenset())).setup("fit")
-
-
-@pytest.mark.usefixtures("zoo_data")
-def test_a_release_of_another_source_is_refused(tmp_path: Path) -> None:
-    paths = published(files(sources=("third",)), tmp_path)
-    data = attach(files(missing_users="zero", releases={"right": paths["third"]}))
-    with pytest.raises(UserMismatchError, match="is the release of 'third', not of 'right'"):
-        data.setup("fit")

@@ -5,12 +5,7 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from datamodules.filters import (
-    binarise,
-    common_users,
-    filter_counts,
-    keep_frequent,
-)
+from datamodules.filters import binarise, common_users, filter_counts, keep_frequent
 from tests.datamodules.handmade import ROWS, TEN, Rows, pairs_of, table_of
 
 

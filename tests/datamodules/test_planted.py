@@ -122,3 +122,14 @@ def test_what_nobody_rated_has_a_column_at_both_parties() -> None:
         assert data.read(name)["item_id"].n_unique() < 60
         assert (found.user_ids.tolist(), found.item_ids.tolist()) == (sorted(users), sorted(items))
         assert not any(step.condition for step in data.steps(name)[:-1])
+
+
+def test_parties_make_the_same_world_whatever_they_recommend_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PL_GLOBAL_SEED", "7")
+    size = {"num_users": 12, "num_items": 20, "ratings_per_user": 4, "overlap": 0.5, "data_seed": 2}
+    one = Synthetic("music", ("book", "art"), seed=4, **size)  # type: ignore[arg-type]
+    other = Synthetic("art", ("music", "book"), **size)  # type: ignore[arg-type]
+    tables = planted_domains(dict.fromkeys(("art", "book", "music"), 20), 12, 0.9, 0.5, 2, 4)
+    for domain in ("art", "book", "music"):
+        assert one.read(domain).equals(other.read(domain))
+        assert one.read(domain).equals(tables[domain])

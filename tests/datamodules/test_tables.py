@@ -2,6 +2,9 @@
 
 import gzip
 import logging
+import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -11,12 +14,7 @@ from datamodules.tables import ENDINGS, SCHEMA, find_table, read_negatives, read
 
 ROWS = [("12", "a", "3.5", "100"), ("7", "b", "1", "90"), ("12", "b", "5", "110")]
 EXPECTED = pl.DataFrame(
-    {
-        "user_id": ["12", "7", "12"],
-        "item_id": ["a", "b", "b"],
-        "rating": [3.5, 1.0, 5.0],
-        "timestamp": [100, 90, 110],
-    },
+    {"user_id": ["12", "7", "12"], "item_id": ["a", "b", "b"], "rating": [3.5, 1.0, 5.0], "timestamp": [100, 90, 110]},
     schema=SCHEMA,
 )
 
@@ -74,6 +72,17 @@ def test_times_keep_every_digit_and_floats_are_cut(tmp_path: Path) -> None:
     assert read_table(csv(tmp_path / "b.csv", "u,i,1,12.9"))["timestamp"][0] == 12
 
 
+@pytest.fixture
+def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The clock of a machine that is nowhere near UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo")
 def test_dates_become_seconds_of_utc(tmp_path: Path) -> None:
     said = [
         "2014-07-01",
@@ -87,6 +96,9 @@ def test_dates_become_seconds_of_utc(tmp_path: Path) -> None:
     noon = day + 45_000
     assert table["timestamp"].to_list() == [day, noon, noon, noon - 7200, -1, None]
     assert read_table(csv(tmp_path / "y.csv", "u,i,1,20140701"))["timestamp"][0] == 20140701, "a number stays one"
+    dated = table.with_columns(timestamp=pl.Series([*map(datetime.fromisoformat, said[:1] * 5), None]))
+    dated.with_columns(pl.col("user_id", "item_id").cast(pl.String)).write_parquet(tmp_path / "z.parquet")
+    assert read_table(tmp_path / "z.parquet")["timestamp"].to_list() == [*[day] * 5, None]
 
 
 @pytest.mark.parametrize(("rows", "first"), [(["2014-07-01", "7"], "7"), (["2014-07-01", "2014-13-01"], "2014-13-01")])

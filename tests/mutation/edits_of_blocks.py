@@ -99,11 +99,7 @@ BLOCKS = (
         f"{NN}/towers.py",
         (f"{OF_NN}/test_towers.py",),
         ("entries are left out when scoring", "if self.dropout and self.training:", "if self.dropout:"),
-        (
-            "a pair's logit is a bare cosine",
-            "rows_at(self.scale * users, user)",
-            "rows_at(users, user)",
-        ),
+        ("a pair's logit is a bare cosine", "rows_at(self.scale * users, user)", "rows_at(users, user)"),
         (
             "the towers read each other's rows",
             "self.user_tower = SparseTower(num_items, dims",

@@ -58,7 +58,11 @@ DATA = (
     ),
     *edits_of(
         "datamodules/base.py",
-        ("tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
+        (
+            "tests/datamodules/test_handed_on.py",
+            "tests/datamodules/test_base.py",
+            "tests/contracts/test_datamodules.py",
+        ),
         ("digests know no held-out cases", "own.update(tensor.numpy().tobytes())", "tensor.numpy().tobytes()"),
         ("a release knows what is held out", "part = self._split(name, table).train", "self._split(name, table)"),
     ),
@@ -178,16 +182,12 @@ DATA = (
             """test=PLACE.is_between(0, test, closed="left")""",
             "test=PLACE.is_between(0, test)",
         ),
-        (
-            "users of one rating are tested",
-            "FIRST = (PLACE == 0) & (SIZE > 1)",
-            "FIRST = (PLACE == 0) & (SIZE > 0)",
-        ),
+        ("users of one rating are tested", "FIRST = (PLACE == 0) & (SIZE > 1)", "FIRST = (PLACE == 0) & (SIZE > 0)"),
         ("the first of repeated rows counts", 'table.unique(PAIR, keep="last"', 'table.unique(PAIR, keep="first"'),
     ),
     *edits_of(
         "datamodules/candidates.py",
-        ("tests/datamodules/test_candidates.py",),
+        ("tests/datamodules/test_candidates.py", "tests/datamodules/test_handed_on.py"),
         ("held-out items are negatives", 'own = _rising(earlier, keys["test"])', "own = earlier"),
         (
             "items that nobody has are candidates",
@@ -222,12 +222,12 @@ DATA = (
     ),
     *edits_of(
         "datamodules/links.py",
-        ("tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
         (
-            "users are looked up the wrong way round",
-            "index_of(others, users)",
-            "index_of(users, others)",
+            "tests/datamodules/test_handed_on.py",
+            "tests/datamodules/test_base.py",
+            "tests/contracts/test_datamodules.py",
         ),
+        ("users are looked up the wrong way round", "index_of(others, users)", "index_of(users, others)"),
     ),
     *edits_of(
         "datamodules/opening.py",

@@ -285,11 +285,7 @@ GUARANTEES = (
             "            self.after(account, data)\n",
         ),
         ("a line may follow any other", 'or values["previous"] != self._last', 'or not values["previous"]'),
-        (
-            "another name begins anew",
-            "if spent.data == data and told_apart(",
-            "if spent.data is data and told_apart(",
-        ),
+        ("another name begins anew", "if spent.data == data and told_apart(", "if spent.data is data and told_apart("),
         ("half a line is written on to", "        if self.torn:\n", "        if not self.torn:\n"),
         ("a line without its end is forgotten", "self._unended = _is_json(rest)", "self._unended = False"),
         ("two names of a file have two locks", ".st_nlink) > 1:", ".st_nlink) > 2:"),
@@ -405,11 +401,7 @@ GUARANTEES = (
             "float(data.max()) <= plan.rating_range:",
             "float(data.max()) <= 2 * plan.rating_range:",
         ),
-        (
-            "the paper's noise is called ours",
-            '"paper" if paper_faithful else',
-            '"gaussian" if paper_faithful else',
-        ),
+        ("the paper's noise is called ours", '"paper" if paper_faithful else', '"gaussian" if paper_faithful else'),
         (
             "one projection for all releases",
             "self.matrix(num_items, secrets.randbits(63))",

@@ -142,9 +142,7 @@ MECHANISMS = (
         ("the others of the ones are kept", "noise.uniform(len(share)) < share", "noise.uniform(len(share)) > share"),
     ),
     *edits_of(
-        f"{ROWS}/hadamard.py",
-        (f"{OF_ROWS}/test_hadamard.py",),
-        ("a forgotten root", "1 / math.sqrt(size)", "1 / size"),
+        f"{ROWS}/hadamard.py", (f"{OF_ROWS}/test_hadamard.py",), ("a forgotten root", "1 / math.sqrt(size)", "1 / size")
     ),
     *edits_of(
         f"{ROWS}/sparse_matrix.py",

@@ -116,7 +116,7 @@ METHODS = (
     ),
     *edits_of(
         "zoo/data/metrics.py",
-        ("tests/zoo/data/test_metrics.py",),
+        ("tests/zoo/data/test_metrics.py", "tests/zoo/data/test_metrics_ranking.py"),
         (
             "equal candidates beat the positive",
             "torch.le(others, target, out=found)",

@@ -106,7 +106,15 @@ def _answer(question: Question, copy: Path, scratch: Path) -> NoReturn:
             "__main__"
         )  # else processes that a test starts import the runner as theirs
         importlib.invalidate_caches()
-        options = ["-q", "-p", "no:cacheprovider", f"--basetemp={scratch / 'tmp'}", f"--rootdir={copy}"]
+        options = [
+            "-q",
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={scratch / 'tmp'}",
+            f"--rootdir={copy}",
+        ]
         stop = ["-x"] if question.edit else []
         code = int(pytest.main([*options, *stop, *question.tests], plugins=[_Failures(scratch / "failed.txt")]))
         if strangers := [name for name, module in sys.modules.items() if _is_astray(name, module, copy)]:

@@ -247,7 +247,7 @@ def test_a_search_may_not_change_the_data(parameter: str) -> None:
         Search(1, {parameter: Range(choices=[1, 2])})
 
 
-# What is builtin_configs.
+# What ships with the package.
 
 
 @cache

@@ -13,14 +13,7 @@ import zoo.data.best_items
 import zoo.data.metrics
 from zoo.data.batches import PredictBatch, RankingBatch
 from zoo.data.best_items import best_listed, best_unseen
-from zoo.data.metrics import (
-    ListMetrics,
-    PhaseRanking,
-    full_counts,
-    listed_items,
-    rank_counts,
-    sampled_counts,
-)
+from zoo.data.metrics import ListMetrics, PhaseRanking, full_counts, listed_items, rank_counts, sampled_counts
 
 NUM_ITEMS = 8
 
@@ -226,29 +219,34 @@ def test_coverage_and_novelty_are_those_of_lists_sorted_one_by_one(
 
 
 def test_lists_are_measured_beside_the_full_ranking_and_begin_anew() -> None:
-    lists = ListMetrics(torch.tensor([4.0, 2.0, 1.0]), 4, ks=(1,))
-    ranking = PhaseRanking(full=True, sampled=False, ks=(1,), ties="expected", lists=lists)
+    lists = ListMetrics(torch.tensor([4.0, 2.0, 1.0, 4.0]), 4, ks=(1, 2))
+    ranking = PhaseRanking(full=True, sampled=False, ks=(1, 2), ties="expected", lists=lists)
     none = torch.zeros(0, dtype=torch.long)
     batch = RankingBatch(torch.tensor([0]), torch.tensor([2]), torch.zeros(1, 0).long(), none, none, torch.ones(1))
-    scores = torch.tensor([[3.0, 2.0, 2.0]])
+    scores = torch.tensor([[3.0, 1.0, 1.0, 2.0]])
     counts = {"full": full_counts(scores, batch)}
     best = ranking.best(scores, batch)
+    assert best is not None
+    assert best.tolist() == [[0, 3]]
     cases = ranking.cases_of(counts, best)
     assert {name: cases[f"full/{name}"].tolist() for name in ("above", "level", "novelty@1")} == {
-        "above": [1],
+        "above": [2],
         "level": [1],
         "novelty@1": [0.0],  # all have it
     }
     ranking.update(counts, best)
     figures = ranking.compute()
-    assert (float(figures["full/coverage@1"]), float(figures["full/novelty@1"])) == (pytest.approx(1 / 3), 0.0)
+    assert not any(name.startswith("sampled") for name in figures)
+    assert (float(figures["full/coverage@1"]), float(figures["full/novelty@1"])) == (pytest.approx(1 / 4), 0.0)
     assert math.isnan(float(lists.compute()["novelty@1"]))
     assert float(lists.compute()["coverage@1"]) == 0.0
 
 
 def test_only_what_is_asked_for_is_ranked() -> None:
     ranking = PhaseRanking(full=False, sampled=True, ks=(1,), ties="pessimistic")
-    ranking.update({"sampled": (torch.tensor([0]), torch.tensor([1]))})
+    counts = {"sampled": (torch.tensor([0]), torch.tensor([1]))}
+    ranking.update(counts)
+    assert ranking.cases_of(counts)["sampled/ndcg@1"].tolist() == [0], "each case is told as its mean is"
     assert {name: float(value) for name, value in ranking.compute().items()} == {
         "sampled/hit_rate@1": 0,
         "sampled/ndcg@1": 0,

@@ -67,6 +67,7 @@ def test_transpose_swaps_users_and_items(ratings: Ratings) -> None:
     assert (swapped.matrix.toarray() == DENSE.T).all()
     assert swapped.user_ids.tolist() == ["x", "y", "z"]
     assert swapped.transpose().digest() == ratings.digest()
+    assert swapped.applied == ratings.applied
 
 
 def test_digest_sees_ids_order_and_values_but_not_rows_order(ratings: Ratings) -> None:
@@ -77,6 +78,19 @@ def test_digest_sees_ids_order_and_values_but_not_rows_order(ratings: Ratings) -
     assert Ratings.from_table(TABLE, item_ids=["x", "y", "zz", "z"]).digest() != digest
 
 
+def test_digest_without_values_sees_ids_and_pairs_alone(ratings: Ratings) -> None:
+    assert Ratings.from_table(TABLE.with_columns(rating=-pl.col("rating"))).digest(False) == ratings.digest(False)
+    for other in (
+        TABLE.head(5),
+        TABLE.with_columns(user_id=pl.col("user_id") + "x"),
+        TABLE.with_columns(item_id="user_id"),
+    ):
+        assert Ratings.from_table(other.unique(["user_id", "item_id"])).digest(False) != ratings.digest(False)
+    ones = csr_array(np.ones((2, 1)))
+    one, other = (Ratings(ones, np.array(users), np.array(["i"])).digest() for users in (["ab", "c"], ["a", "bc"]))
+    assert one != other, "where an id ends counts"
+
+
 def test_digest_is_the_same_everywhere(ratings: Ratings) -> None:
     assert ratings.digest() == "c92b5cffa60057293f19cbb5c18fdf9fc31bae87d7c60233ba9bd54b6ea30569"
 
@@ -84,6 +98,7 @@ def test_digest_is_the_same_everywhere(ratings: Ratings) -> None:
 def test_binary_means_every_rating_is_one(ratings: Ratings) -> None:
     assert not ratings.binary
     assert Ratings.from_table(TABLE.with_columns(rating=pl.lit(1.0))).binary
+    assert not Ratings.from_table(TABLE.with_columns(rating=pl.lit(-1.0))).binary
 
 
 @given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=30))

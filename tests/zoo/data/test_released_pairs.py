@@ -59,8 +59,9 @@ def test_other_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="hold numbers other than 0 and 1"):
         observed_rows(JLT(4.0, num_components=5).publish(binary(), "book").device_rows())
     sparse = SparseRows(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0.5]), 3)
-    with pytest.raises(ValueError, match="hold numbers other than 0 and 1"):
-        observed_rows(sparse)
+    for rows in (sparse, DenseRows(torch.tensor([[0.0, 0.5, 1.0]]))):
+        with pytest.raises(ValueError, match="hold numbers other than 0 and 1"):
+            observed_rows(rows)
 
 
 def test_a_user_with_every_item_is_refused() -> None:

@@ -39,6 +39,15 @@ def test_transposed_rows_are_those_of_the_transposed_matrix(density: float) -> N
         assert torch.equal(buffer, dict(ours.named_buffers())[name])
 
 
+def test_the_mean_row_is_that_of_rows_with_an_entry() -> None:
+    ratings = some_ratings(density=0.15)
+    dense = torch.from_numpy(ratings.matrix.toarray())
+    there = dense.any(1)
+    assert not there.all()
+    assert torch.allclose(SparseRows.of(ratings).mean(), dense[there].mean(0))
+    assert torch.allclose(DenseRows(dense).mean(), dense.mean(0))
+
+
 def test_buffers_stay_out_of_checkpoints() -> None:
     assert SparseRows.of(some_ratings()).state_dict() == {}
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import zoo.data.sampling
 from zoo.data.sampling import distinct_items, hash_ids, mix, uniform_integers, uniform_reals
 
 NOTHING = np.zeros(0, dtype=np.int64)
@@ -50,6 +51,7 @@ def test_hash_does_not_depend_on_the_width_of_the_array() -> None:
 @given(st.lists(st.text(st.characters(exclude_characters="\0"), max_size=12), min_size=1, max_size=20, unique=True))
 @settings(max_examples=50, deadline=None)
 def test_different_ids_have_different_hashes_and_each_stands_alone(ids: list[str]) -> None:
+    ids = list(dict.fromkeys([*ids, *(f"a member of the shop, {name}" for name in ids)]))
     together = hash_ids(np.array(ids))
     assert len(set(together.tolist())) == len(ids)
     assert together.tolist() == [int(hash_ids(np.array([name]))[0]) for name in ids]
@@ -115,16 +117,22 @@ def test_drawn_items_are_distinct_allowed_and_as_many_as_possible(
         assert len(set(row[:wanted].tolist()) - banned) == wanted
 
 
-@given(st.permutations(range(6)), st.integers(1, 6))
+@given(st.permutations(range(24)), st.integers(1, 24))
 @settings(max_examples=30, deadline=None)
-def test_a_users_items_do_not_depend_on_the_other_users(order: list[int], left: int) -> None:
-    lists = [[1, 2], [], [0, 7, 9], list(range(30)), [5], list(range(0, 40, 2))]
-    counts = np.array([3, 5, 1, 4, 20, 9])
-    keys = hash_ids([f"u{row}" for row in range(6)])
+def test_a_users_items_do_not_depend_on_the_other_users_nor_on_how_many_are_drawn_for_at_once(
+    order: list[int], left: int
+) -> None:
+    lists = [[1, 2], [], [0, 7, 9], list(range(30)), [5], list(range(0, 40, 2))] * 4
+    counts = np.tile([3, 5, 1, 4, 20, 9], 4)
+    keys = hash_ids([f"u{row}" for row in range(24)])
     everyone = distinct_items(keys, counts, 40, excluded_lists(lists), seed=1, phase=0)
     some = np.array(order[:left])
     alone = distinct_items(keys[some], counts[some], 40, excluded_lists([lists[row] for row in some]), seed=1, phase=0)
     assert (alone == everyone[some, : alone.shape[1]]).all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zoo.data.sampling, "_CELLS", 50)
+        again = distinct_items(keys, counts, 40, excluded_lists(lists), seed=1, phase=0)
+    assert (again == everyone).all()
 
 
 def test_where_rejection_gives_up_does_not_depend_on_another_users_count() -> None:

@@ -11,7 +11,7 @@ from pytorch_lightning.utilities.data import extract_batch_size
 from scipy.sparse import csr_array
 
 from tests.samples import some_ratings
-from zoo.data.batches import UserBatch
+from zoo.data.batches import PairBatch, TripleBatch, UserBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.rows import DenseRows, LinkedRows, SparseRows
@@ -160,6 +160,7 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
     sources = {
         "book": LinkedRows(SparseRows.of(some_ratings()), links),
         "film": LinkedRows(DenseRows(links[:, None]), links),
+        "art": LinkedRows(SparseRows.of(some_ratings(seed=1)), links.flip(0)),
     }
     method = SimpleNamespace(batches="users", num_negatives=1, steps_per_epoch=1, sources=torch.nn.ModuleDict(sources))
     found: list[UserBatch] = []
@@ -170,9 +171,11 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
     rows = SparseRows.of(ratings)
     for batch in found:
         assert batch.ratings == int(rows.counts_of(batch.users).sum())
-        assert batch.released == {"book": int(sources["book"].read_for_each()[batch.users].sum())}
         assert torch.equal(rows.dense(batch.users, batch.ratings), rows.dense(batch.users))
-        assert torch.equal(*(sources["book"].dense(batch.users, known)[0] for known in (batch.released["book"], None)))
+        assert [*batch.released] == ["book", "art"]
+        for name, entries in batch.released.items():
+            assert entries == int(sources[name].read_for_each()[batch.users].sum())
+            assert torch.equal(*(sources[name].dense(batch.users, known)[0] for known in (entries, None)))
     return found
 
 
@@ -188,11 +191,24 @@ def test_a_batch_knows_how_much_there_is_to_read(world: int, monkeypatch: pytest
         assert [batch.ratings for batch in resumed] == [batch.ratings for batch in expected]
 
 
+@pytest.mark.parametrize("form", ["pairs", "triples"])
+def test_a_method_has_as_many_negatives_as_it_asks_for(form: str) -> None:
+    method = SimpleNamespace(batches=form, num_negatives=3, steps_per_epoch=1)
+    (batch, *_) = training_batches(some_ratings(), method, 4, 0, lambda: 0)
+    if isinstance(batch, PairBatch):
+        assert batch.labels.tolist() == [1.0] * 4 + [0.0] * 12
+        assert batch.users.tolist() == batch.users[:4].tolist() * 4
+    else:
+        assert isinstance(batch, TripleBatch)
+        assert [part.shape for part in batch] == [(4,)] * 3
+
+
 @pytest.mark.parametrize("form", ["once", "steps"])
 def test_a_batch_of_everybody_knows_all_ratings(form: str) -> None:
     method = SimpleNamespace(batches=form, num_negatives=1, steps_per_epoch=2)
     ratings = some_ratings()
-    (batch, *_) = training_batches(ratings, method, 4, 0, lambda: 0)
+    (batch, *others) = training_batches(ratings, method, 4, 0, lambda: 0)
+    assert len(others) == (1 if form == "steps" else 0)
     assert isinstance(batch, UserBatch)
     assert batch.ratings == ratings.num_ratings
     assert len(batch.users) == len(np.flatnonzero(np.diff(ratings.matrix.indptr)))
@@ -209,9 +225,10 @@ def test_a_trainer_takes_users_for_the_number_of_a_batch() -> None:
 
 def test_a_case_leaves_out_what_is_seen_and_keeps_its_own_item() -> None:
     seen = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 2]), torch.ones(3), 4)
-    cases = HeldOutCases(
-        torch.tensor([1, 0]), torch.tensor([2, 3]), torch.tensor([[0, -1], [2, -1]]), torch.ones(2), seen
-    )
+    listed, ratings = torch.tensor([[0, -1], [2, -1]]), torch.tensor([-1.0, 1.0])
+    cases = HeldOutCases(torch.tensor([1, 0]), torch.tensor([2, 3]), listed, ratings, seen)
     batch = cases.batch(torch.tensor([0, 1]))
     assert batch.seen_rows.tolist() == [1, 1]
     assert batch.seen_items.tolist() == [0, 1]
+    alone = cases.batch(torch.tensor([1]))
+    assert (alone.ratings.tolist(), alone.candidates.tolist(), alone.seen_rows.tolist()) == ([1.0], [[2, -1]], [0, 0])

@@ -22,7 +22,7 @@ from zoo import PriCDR
 from zoo.commands.run import main
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.resume import INTERRUPTED, how_to_go_on, refuse_another_run, remove_if_empty, resumed
+from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 
 Command = Callable[..., ZooCLI]
 ROOT = Path(__file__).parents[3]
@@ -59,6 +59,14 @@ def test_a_run_that_was_moved_goes_on_from_its_folder_and_equals_an_unbroken_one
     saved = yaml.safe_load((done / "config.yaml").read_text())
     assert saved["data"]["init_args"]["releases"] == {"book": str(moved / "releases" / "book")}
     assert not {"resume", "ckpt_path"} & saved.keys()
+
+
+def test_a_run_resumes_from_its_last_epoch_and_from_its_best_where_it_kept_that_alone(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.yaml").touch()
+    for name in ("best.ckpt", "last.ckpt"):
+        (tmp_path / "checkpoints" / name).touch()
+        assert arguments_of(tmp_path)[-1] == str(tmp_path / "checkpoints" / name)
 
 
 def test_other_settings_would_be_another_run(cli: Command, finished: Path) -> None:

@@ -280,6 +280,7 @@ def test_a_quarter_of_the_noise_is_a_violation_in_one_run_too(
     assert float(one_run["noise_ratio"]) == pytest.approx(0.25, abs=0.01)
 
 
+@pytest.mark.slow
 def test_all_mechanisms_are_audited_and_published_claims_are_caught(
     seeded: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

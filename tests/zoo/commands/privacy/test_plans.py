@@ -44,22 +44,23 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZOO_DATA", str(tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_shipped_config_is_planned_or_claims_nothing(config: Path) -> None:
-    if config.parent.name in ALONE:
-        with pytest.raises(UsageError, match="No publisher in the settings"):
-            read_experiment(config, [])
-        return
-    experiment = read_experiment(config, [])
-    releases = planned_releases(experiment, 900, 50)
-    assert [one.source for one in releases] == list(experiment.sources)
-    for one in releases:
-        one.record.check_against(one.events)
-        if one.record.claims:
-            assert one.record.epsilon
-            assert any(text.startswith("assumed: ") for text in words([one]))
-        else:
-            assert list(one.events) == [NonPrivateEvent()] or one.record.reason
+@pytest.mark.parametrize("method", sorted({config.parent.name for config in CONFIGS}))
+def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
+    for config in (config for config in CONFIGS if config.parent.name == method):
+        if config.parent.name in ALONE:
+            with pytest.raises(UsageError, match="No publisher in the settings"):
+                read_experiment(config, [])
+            continue
+        experiment = read_experiment(config, [])
+        releases = planned_releases(experiment, 900, 50)
+        assert [one.source for one in releases] == list(experiment.sources)
+        for one in releases:
+            one.record.check_against(one.events)
+            if one.record.claims:
+                assert one.record.epsilon
+                assert any(text.startswith("assumed: ") for text in words([one]))
+            else:
+                assert list(one.events) == [NonPrivateEvent()] or one.record.reason
 
 
 def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> None:

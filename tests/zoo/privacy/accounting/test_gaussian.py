@@ -82,17 +82,17 @@ def test_no_file_uses_the_classical_formula() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("delta", [1e-5, 1e-6, 1e-8])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1, 4, 8])
-def test_sigma_agrees_with_the_public_accountant(epsilon: float, delta: float) -> None:
-    assert 1 / gauss_mu(epsilon, delta) == pytest.approx(dp_accounting.get_sigma_gaussian(epsilon, delta), rel=1e-9)
+def test_sigma_agrees_with_the_public_accountant(epsilon: float) -> None:
+    for delta in (1e-5, 1e-6, 1e-8):
+        assert 1 / gauss_mu(epsilon, delta) == pytest.approx(dp_accounting.get_sigma_gaussian(epsilon, delta), rel=1e-9)
 
 
 @pytest.mark.parametrize("mu", [0.003, 0.05, 0.4, 1, 3, 10])
-@pytest.mark.parametrize("quantile", [0.5, 2, 4, 7])
-def test_the_curve_in_high_precision(mu: float, quantile: float) -> None:
-    epsilon = mu * mu / 2 + quantile * mu
-    assert gauss_delta(epsilon, mu) == pytest.approx(float(precise_delta(epsilon, mu)), rel=1e-10)
+def test_the_curve_in_high_precision(mu: float) -> None:
+    for quantile in (0.5, 2, 4, 7):
+        epsilon = mu * mu / 2 + quantile * mu
+        assert gauss_delta(epsilon, mu) == pytest.approx(float(precise_delta(epsilon, mu)), rel=1e-10)
 
 
 def test_the_curve_at_its_ends() -> None:

@@ -123,7 +123,7 @@ def test_a_replaced_user_is_no_zeroed_one() -> None:
     assert audited(coarse, 7).verdict == "violation"
 
 
-@pytest.mark.parametrize("mistake", ["other item", "other user"])
+@pytest.mark.parametrize("mistake", ["other item", pytest.param("other user", marks=pytest.mark.slow)])
 def test_an_audit_that_looks_elsewhere_is_blind(mistake: str) -> None:
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
         published = release_rows(rows, plan(), UNIT, noise)

@@ -1,0 +1,260 @@
+"""Slips in what a datamodule hands on: candidates, releases, links, digests, batches, summaries."""
+
+from tests.mutation.edit import edits_of
+
+HANDED_ON = "tests/datamodules/test_handed_on.py"
+READ = (
+    HANDED_ON,
+    "tests/datamodules/test_base.py",
+    "tests/datamodules/test_many_domains.py",
+    "tests/datamodules/test_earlier_sources.py",
+)
+
+DATAMODULES = (
+    *edits_of(
+        "datamodules/base.py",
+        READ,
+        (
+            "the seed of the run is not the split's",
+            'int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed',
+            "self.seed or 0",
+        ),
+        (
+            "an own seed gives way to the run's",
+            "if self.seed is None else self.seed",
+            "if not self.seed else self.seed",
+        ),
+        (
+            "ties are as expected",
+            "tuple(evaluation.ks), evaluation.ties, filters.signs",
+            'tuple(evaluation.ks), "expected", filters.signs',
+        ),
+        (
+            "cut-offs are at their default",
+            "self.ks, self.ties, self.signs = tuple(evaluation.ks),",
+            "self.ks, self.ties, self.signs = (5, 10),",
+        ),
+        ("few candidates are none", "evaluation.num_candidates > 0", "evaluation.num_candidates > 9"),
+        (
+            "evaluation has the batches of training",
+            "len(cases.users), self.evaluation_batch_size, cases.batch",
+            "len(cases.users), self.batch_size, cases.batch",
+        ),
+        (
+            "predictions have the batches of training",
+            "            self.train.num_users,\n            self.evaluation_batch_size,",
+            "            self.train.num_users,\n            self.batch_size,",
+        ),
+        (
+            "predictions recommend validation items",
+            "entries(self.test.seen, users)",
+            "entries(self.validation.seen, users)",
+        ),
+        (
+            "validation is the test",
+            "return self._evaluation_batches(self.validation)",
+            "return self._evaluation_batches(self.test)",
+        ),
+        ("each process tests everything", "cases.batch, self._share())", "cases.batch, Share())"),
+        ("every epoch is the first", "lambda: trainer.current_epoch,", "lambda: 0,"),
+        (
+            "batches are drawn by no seed",
+            "            self.split_seed,\n            lambda:",
+            "            0,\n            lambda:",
+        ),
+        ("overfitting shuffles", "shuffle=not trainer.overfit_batches", "shuffle=True"),
+        (
+            "digests are of training alone",
+            "for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):",
+            "for tensor in ():",
+        ),
+        (
+            "validation changes without a trace",
+            "self.test.items, self.validation.users, self.validation.items",
+            "self.test.items",
+        ),
+        ("what is denoised is as it came", "{name: d + denoised for", "{name: d for"),
+        ("signs are in digests", "digest(values=not self.signs)", "digest(values=True)"),
+        (
+            "the first release is read for all sources",
+            "release = Release.load(self.release_paths[name], trusted)",
+            "release = Release.load(self.release_paths[self.sources[0]], trusted)",
+        ),
+        (
+            "releases are read with any key",
+            "Release.load(self.release_paths[name], trusted)",
+            "Release.load(self.release_paths[name])",
+        ),
+        ("rows are left with their noise", "release if self.denoiser is None else self.denoiser(release)", "release"),
+        (
+            "the last release alone is missing",
+            "name not in self.release_paths]:",
+            "name not in self.release_paths and name == self.sources[0]]:",
+        ),
+        ("who is linked is counted as all", '"overlap": int((links >= 0).sum())', '"overlap": len(links)'),
+        (
+            "own rows are read of every release",
+            "if release.layout.reads_own_rows:",
+            "if not release.layout.reads_own_rows:",
+        ),
+        (
+            "an agreed list makes missing users an error",
+            'default = "error" if self.is_cut(self.target) else "zero"',
+            'default = "error"',
+        ),
+        (
+            "what is missing is as the default",
+            'return (self.missing_users or default) == "error"',
+            'return default == "error"',
+        ),
+        (
+            "a catalogue leaves nothing out",
+            'whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))',
+            "pass",
+        ),
+        ("a catalogue is of who rated", "own_items if items is None else items", "own_items"),
+        ("filters count once", "listed, filters.iterated, may_be_empty", "listed, False, may_be_empty"),
+        (
+            "minimums change places",
+            "least = filters.min_user_ratings, filters.min_item_ratings",
+            "least = filters.min_item_ratings, filters.min_user_ratings",
+        ),
+        (
+            "signs are thresholded",
+            "binarise(table, self.filters.threshold, self.filters.signs,",
+            "binarise(table, self.filters.threshold, False,",
+        ),
+        ("rows that ship apart are lost", 'table = pl.concat([table, part.join(table, on=PAIR, how="anti")])', "pass"),
+        (
+            "shipped lists serve every split",
+            'self.read_negatives(self.target) if name == "given" else None',
+            "self.read_negatives(self.target)",
+        ),
+        (
+            "common users are of the first source",
+            "for name in (self.target, *self.sources)}\n        except",
+            "for name in (self.target, *self.sources[:1])}\n        except",
+        ),
+        (
+            "common users pass any minimum",
+            "common_users(tables, self.filters.min_user_ratings)",
+            "common_users(tables)",
+        ),
+        (
+            "earlier sources are whole",
+            "part = earlier(part, self._held_out_of_target(), name)",
+            "self._held_out_of_target()",
+        ),
+        (
+            "the steps of a source are the target's",
+            "self.evaluation.step if name == self.target else self.evaluation.source_step",
+            "self.evaluation.step",
+        ),
+        (
+            "filters are no step",
+            "(*self._read_elsewhere, *self.filters.steps, *lists, last)",
+            "(*self._read_elsewhere, *lists, last)",
+        ),
+        ("users without ratings are none of the list", "own_users if users is None else users", "own_users"),
+    ),
+    *edits_of(
+        "datamodules/candidates.py",
+        ("tests/datamodules/test_candidates.py", HANDED_ON),
+        (
+            "hidden items are negatives",
+            'earlier = _rising(train.pair_keys, keys["hidden"], keys["validation"])',
+            'earlier = _rising(train.pair_keys, keys["validation"])',
+        ),
+        (
+            "validation items are negatives at the test",
+            'earlier = _rising(train.pair_keys, keys["hidden"], keys["validation"])',
+            'earlier = _rising(train.pair_keys, keys["hidden"])',
+        ),
+        (
+            "the test is seen at validation",
+            'seen = {"validation": _rows(train, earlier),',
+            'seen = {"validation": _rows(train, own),',
+        ),
+        (
+            "validation negatives may be test items",
+            'users[phase], seen["test"], evaluation',
+            "users[phase], seen[phase], evaluation",
+        ),
+        (
+            "one list for both phases unasked",
+            '"candidates" if evaluation.shared_candidates else f"{phase} candidates"',
+            '"candidates"',
+        ),
+        (
+            "one negative less",
+            "count = max(evaluation.num_candidates, 1)",
+            "count = max(evaluation.num_candidates - 1, 1)",
+        ),
+        (
+            "ratings of the test are validation's",
+            'getattr(split, phase)["rating"]',
+            'split.test["rating"].head(len(of))',
+        ),
+        (
+            "lists are drawn by no seed",
+            "            seed=seed,\n            phase=",
+            "            seed=0,\n            phase=",
+        ),
+        (
+            "a list's last item is dropped",
+            'searchsorted(rows, wanted, side="right")',
+            'searchsorted(rows, wanted, side="right") - 1',
+        ),
+        (
+            "given lists are of training users",
+            "evaluated = np.unique(np.concatenate([*users.values()]))",
+            'evaluated = np.unique(users["test"])',
+        ),
+    ),
+    *edits_of(
+        "datamodules/prepared.py",
+        (HANDED_ON, "tests/datamodules/test_prepared.py"),
+        (
+            "users without a test item are those without a case",
+            "train.num_users - len(torch.unique(test.users))",
+            "train.num_users - len(test.users)",
+        ),
+        ("ratings are those of training", "rated = len(test.seen.items)", "rated = train.num_ratings"),
+        ("a kept phase is the other", 'for phase in ("validation", "test")))', 'for phase in ("test", "test")))'),
+        ("another batch size is another preparation", '        "batch_size",\n', ""),
+    ),
+    *edits_of(
+        "datamodules/remarks.py",
+        ("tests/datamodules/test_remarks.py",),
+        (
+            "items of the first user are those of all",
+            "train.num_items - test.seen.counts()[test.users] < most",
+            "train.num_items - test.seen.counts()[0].expand(number) < most",
+        ),
+        ("short lists are long enough", "test.candidates[:, most - 1] < 0", "test.candidates[:, 0] < 0"),
+        (
+            "the smallest cut-off decides",
+            "most, short = max(evaluation.ks), {}",
+            "most, short = min(evaluation.ks), {}",
+        ),
+    ),
+    *edits_of(
+        "datamodules/synthetic.py",
+        ("tests/datamodules/test_planted.py",),
+        (
+            "data are of the run's seed",
+            "self.link, self.overlap, self.data_seed, self.ratings_per_user",
+            "self.link, self.overlap, self.split_seed, self.ratings_per_user",
+        ),
+        (
+            "the target is made before its sources",
+            "sorted([self.target, *self.sources])",
+            "[self.target, *self.sources]",
+        ),
+        (
+            "every domain overlaps wholly",
+            "self.num_users, self.link, self.overlap, self.data_seed",
+            "self.num_users, self.link, 1.0, self.data_seed",
+        ),
+    ),
+)

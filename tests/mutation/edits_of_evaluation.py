@@ -1,0 +1,117 @@
+"""Slips in how a method is fed, penalised, evaluated and kept."""
+
+from tests.mutation.edit import edits_of
+
+BASE, AVERAGES = "zoo/methods/base.py", "zoo/methods/epoch_averages.py"
+METHOD = ("tests/zoo/methods/test_recommender.py", "tests/zoo/methods/test_evaluated.py")
+
+EVALUATION = (
+    *edits_of(
+        BASE,
+        METHOD,
+        (
+            "the first release alone links users",
+            "found |= self._linked(name).links[users] >= 0",
+            "return self._linked(name).links[users] >= 0",
+        ),
+        ("the last release alone links users", "found |= self._linked(name)", "found = self._linked(name)"),
+        ("of several penalties the last counts", "total = total + value", "total = value"),
+        (
+            "penalties are logged and not added",
+            'loss = outputs["loss"] + self.penalties(outputs)',
+            'loss = outputs["loss"] + 0 * self.penalties(outputs)',
+        ),
+        (
+            "a penalty of a name is added to the first",
+            "self._penalties.setdefault(to, {})[name] = fn",
+            "self._penalties.setdefault(to, {}).setdefault(name, fn)",
+        ),
+        ("secret penalties are logged", "            if logged:\n", "            if True:\n"),
+        (
+            "a penalty of the critic is added to every loss",
+            "self._penalties.get(to, {}).items()",
+            "[p for own in self._penalties.values() for p in own.items()]",
+        ),
+        ("weights decay by no setting", "weight_decay=self.weight_decay, fused", "fused"),
+        ("a release of another kind is read", "if release.kind not in self.reads:", "if not release.kind:"),
+        (
+            "links of the first source are those of all",
+            "LinkedRows(release.device_rows(), data.links[name])",
+            "LinkedRows(release.device_rows(), next(iter(data.links.values())))",
+        ),
+        ("sources are read unasked", "data.releases.items() if self.reads else ()", "data.releases.items()"),
+    ),
+    *edits_of(
+        "zoo/methods/ranking.py",
+        METHOD,
+        (
+            "cold users are scored among candidates",
+            "scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])",
+            "scores = self.score(batch.users, listed)",
+        ),
+        (
+            "candidates of cold users have another's counts",
+            "self.score(batch.users, listed), self.item_counts[listed])",
+            "self.score(batch.users, listed), self.item_counts[listed.flip(0)])",
+        ),
+        (
+            "cold users are recommended by their scores",
+            "best_unseen(self.ranking_scores(batch.users)",
+            "best_unseen(self.score_all(batch.users)",
+        ),
+        (
+            "the full ranking chooses the checkpoint",
+            'kind = "sampled" if self.data.sampled_ranking else "full"',
+            'kind = "full" if self.data.full_ranking is True else "sampled"',
+        ),
+        (
+            "another cut-off chooses the checkpoint",
+            'figures[f"val/{kind}/ndcg@10"]',
+            'figures[f"val/{kind}/ndcg@{min(self.data.ks)}"]',
+        ),
+        ("hits choose the checkpoint", 'figures[f"val/{kind}/ndcg@10"]', 'figures[f"val/{kind}/hit_rate@10"]'),
+        ("as many are recommended as by default", "batch, self.data.top_k)", "batch, 10)"),
+        (
+            "cut-offs of the data are not asked for",
+            "data.sampled_ranking, data.ks, data.ties,",
+            "data.sampled_ranking, (5, 10), data.ties,",
+        ),
+        (
+            "ties of the data are not asked for",
+            "data.sampled_ranking, data.ks, data.ties,",
+            'data.sampled_ranking, data.ks, "expected",',
+        ),
+        ("lists are measured at validation too", 'if full and stage == "test" else None', "if full else None"),
+        (
+            "what was kept of an epoch is used in the next",
+            "        self.cache = {}\n        figures =",
+            "        figures =",
+        ),
+        (
+            "nothing is kept for scoring at the test",
+            "on_test_epoch_start = on_predict_epoch_start = on_validation_epoch_start",
+            "on_predict_epoch_start = on_validation_epoch_start",
+        ),
+        (
+            "the training items of the first user are everybody's",
+            "counts = self.target_rows.counts_of(batch.users)\n        known",
+            "counts = self.target_rows.counts()[: len(batch.users)]\n        known",
+        ),
+    ),
+    *edits_of(
+        "zoo/methods/checkpoint_identity.py",
+        METHOD,
+        ("a checkpoint forgets the list of users", '"users": self.data.users,', '"users": "own",'),
+        ("a checkpoint of other sizes is taken", "        if differ:\n", "        if False:\n"),
+    ),
+    *edits_of(
+        AVERAGES,
+        ("tests/zoo/methods/test_recommender.py",),
+        ("batches weigh alike", "self._batch_rows = max(len(batch.users), 1)", "self._batch_rows = 1"),
+        (
+            "the last batch is the epoch",
+            "self._means[name] = total + value * weight, weights + weight",
+            "self._means[name] = value * weight, weight",
+        ),
+    ),
+)

@@ -1,0 +1,149 @@
+"""Slips in what is ranked, counted and averaged: metrics, evaluation batches, lists of the best items, references."""
+
+from tests.mutation.edit import edits_of
+
+RECOMMENDER = "tests/zoo/methods/test_recommender.py"
+RANKED = ("tests/zoo/data/test_metrics.py", "tests/zoo/data/test_metrics_ranking.py", RECOMMENDER)
+
+RANKINGS = (
+    *edits_of(
+        "zoo/data/metrics.py",
+        RANKED,
+        ("a NaN of a candidate loses", "(~(others <= target) & valid)", "((others > target) & valid)"),
+        ("padding ties with the positive", "((others == target) & valid).sum(1)", "(others == target).sum(1)"),
+        (
+            "the reciprocal rank is squared",
+            "1 / torch.log2(rank + 1), 1 / rank]",
+            "1 / torch.log2(rank + 1), rank**-2]",
+        ),
+        ("a worst order is one too good", "higher, equal = higher + equal,", "higher, equal = higher + equal - 1,"),
+        (
+            "the largest cut-off limits no other",
+            "first = higher.clamp(max=min(k, last))",
+            "first = higher.clamp(max=last)",
+        ),
+        (
+            "ranks beyond the cut-off count",
+            "until = (higher + equal + 1).clamp(max=min(k, last))",
+            "until = (higher + equal + 1).clamp(max=last)",
+        ),
+        ("the smallest cut-off ends all", "last = min(max(ks), most + 1)", "last = min(min(ks), most + 1)"),
+        ("many ties above are no ranks", "for counts in (higher, equal))", "for counts in (higher, higher))"),
+        (
+            "ties are expected whatever is asked",
+            'self.sums += ranking_values(higher, equal, self.ks).sum(2) if self.ties == "expected" else pessimistic',
+            "self.sums += ranking_values(higher, equal, self.ks).sum(2)",
+        ),
+        (
+            "cases are told with expected ties",
+            "ranking_values(higher, equal, self.ks, self.ties).float()",
+            "ranking_values(higher, equal, self.ks).float()",
+        ),
+        ("a batch is a case", "self.cases += len(higher)", "self.cases += 1"),
+        (
+            "pessimistic figures are the last batch's",
+            "self.pessimistic_sums += pessimistic",
+            "self.pessimistic_sums = pessimistic",
+        ),
+        (
+            "two processes have the cases of one",
+            '"cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")\n\n    def update(self, higher',
+            '"cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="max")\n\n    def update(self, higher',
+        ),
+        ("every cut-off has the list of the longest", "items = best[:, :k]\n", "items = best\n"),
+        ("novelty is of the longest list", "bits[:, :k].sum(1) / (best[:, :k] >= 0)", "bits.sum(1) / (best >= 0)"),
+        ("a short list is divided by its length asked", "(best[:, :k] >= 0).sum(1).clamp(min=1)", "k"),
+        (
+            "padding has the novelty of the first item",
+            "torch.where(best >= 0, self.bits[best.clamp(min=0)], 0.0)",
+            "self.bits[best.clamp(min=0)]",
+        ),
+        ("novelty is of the last batch", "self.surprisal += torch.stack(", "self.surprisal = torch.stack("),
+        ("lists keep the cases of the last epoch", "            self.lists.reset()\n", ""),
+        ("rankings keep the cases of the last epoch", "            metric.reset()\n", ""),
+        (
+            "lists are as long as the first cut-off",
+            "best_listed(scores, batch, max(self.lists.ks))",
+            "best_listed(scores, batch, self.lists.ks[0])",
+        ),
+        (
+            "sampled counts are those of all items",
+            'kinds = {"sampled": sampled, "full": full}',
+            'kinds = {"sampled": sampled or full, "full": full}',
+        ),
+        ("level is above", '"level": equal.int()}', '"level": higher.int()}'),
+        ("a mean error is a sum", "return self.error / self.norm", "return self.error"),
+        ("signs count batches", "self.cases += len(scores)", "self.cases += 1"),
+    ),
+    *edits_of(
+        "zoo/data/best_items.py",
+        RANKED,
+        (
+            "a user's seen items are the next user's",
+            "seen = batch.seen_rows, batch.seen_items",
+            "seen = batch.seen_rows.clamp(max=0), batch.seen_items",
+        ),
+        (
+            "one item less than asked for",
+            "_highest(own, min(k, scores.shape[1]))",
+            "_highest(own, min(k, scores.shape[1] - 1))",
+        ),
+        (
+            "the best of half of the groups",
+            'if scores.device.type != "cpu" or width < 4 * k:',
+            'if scores.device.type != "cpu" or width < k // 4:',
+        ),
+    ),
+    *edits_of(
+        "zoo/data/evaluation.py",
+        ("tests/zoo/data/test_training.py", RECOMMENDER),
+        (
+            "the last batch is left out",
+            "return -(-len(self.order) // self.batch_size)",
+            "return len(self.order) // self.batch_size",
+        ),
+        ("a case has the ratings of the first", "self.ratings[index]\n", "self.ratings[: len(index)]\n"),
+        ("candidates are of the first cases", "self.candidates[index].long()", "self.candidates[: len(index)].long()"),
+        (
+            "what a user has is looked up by case",
+            "rows, items = entries(self.seen, users)",
+            "rows, items = entries(self.seen, index)",
+        ),
+    ),
+    *edits_of(
+        "zoo/data/best_items.py",
+        ("tests/callbacks/test_recommendation_writer.py",),
+        (
+            "users get each other's rows",
+            "train.user_ids[users].repeat(count).tolist()",
+            "train.user_ids[users].tolist() * count",
+        ),
+    ),
+    *edits_of(
+        "callbacks/references.py",
+        ("tests/callbacks/test_references.py",),
+        ("counts tie with the positive itself", "after - before - level)", "after - before)"),
+        ("what is seen has more ratings", "(len(counts) - after - more,", "(len(counts) - after,"),
+        (
+            "padding is as popular as the first item",
+            "counts[cases.candidates.clamp(min=0)], listed)",
+            "counts[cases.candidates.clamp(min=0)])",
+        ),
+        ("chance ranks among all lists", "listed.sum(1)", "torch.full_like(own, listed.shape[1])"),
+        (
+            "chance is decided against the model",
+            "(torch.zeros_like(others), others, ks)",
+            "(torch.zeros_like(others), others, ks, ties)",
+        ),
+        (
+            "counts tie in the model's favour",
+            "ranking_values(higher, equal, ks, ties)",
+            "ranking_values(higher, equal, ks)",
+        ),
+        (
+            "the best epoch is the last",
+            "best = max(range(len(values)), key=values.__getitem__)",
+            "best = len(values) - 1",
+        ),
+    ),
+)
