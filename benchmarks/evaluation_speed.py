@@ -6,9 +6,7 @@ product), for the vectors of users and candidates read alone, and peak memory af
 device.
 """
 
-import json
 import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from generated import peak_memory
+from generated import QUIET, line, now, peak_memory, since
 from pytorch_lightning import LightningDataModule, Trainer
 from scipy.sparse import csr_array
 from torch import Tensor
@@ -60,12 +58,10 @@ class Generated(LightningDataModule):
 
 
 def seconds(work: Callable[[], object]) -> dict[str, float]:
-    """How long it takes by the clock and of the processors, until a device has done it."""
-    clock, cpu = time.perf_counter(), time.process_time()
+    """How long it takes."""
+    start = now()
     work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return {"clock": round(time.perf_counter() - clock, 2), "cpu": round(time.process_time() - cpu, 2)}
+    return since(start)
 
 
 def each(work: Callable[[Tensor], object], parts: Sequence[Tensor]) -> None:
@@ -83,8 +79,7 @@ def main() -> None:
     found: dict[str, object] = {}
     for kind in ("sampled", "full"):
         method, data = BPR(), Generated(num_users, num_items, kind == "full")
-        quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-        trainer = Trainer(accelerator=accelerator, devices=1, enable_checkpointing=False, **quiet)
+        trainer = Trainer(accelerator=accelerator, devices=1, **QUIET)
         found[kind] = seconds(partial(trainer.test, method, datamodule=data, verbose=False))
         found[f"{kind}, MiB"] = peak_memory()
     if accelerator == "gpu":  # the trainer has taken it back
@@ -97,7 +92,7 @@ def main() -> None:
         found["candidates' vectors alone"] = seconds(
             lambda: each(lambda users: vectors[candidates[users].long()], parts)
         )
-    print(json.dumps({"users": num_users, "items": num_items, **found}))
+    line(users=num_users, items=num_items, **found)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,111 @@
-"""Generated ratings, and the memory that a process took: what the measurements of publishing share."""
+"""What the measurements share: generated ratings, seconds, peak memory, a process for each case, lines of JSON."""
 
+import json
+import multiprocessing
 import resource
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
+import torch
 from scipy.sparse import csr_array
 
 from zoo import Ratings
 
 _PART = 2**15  # users drawn at a time
+_ROWS = 5_000_000  # rows of a file that are drawn and written at a time
+
+#: Settings of a trainer that writes and shows nothing.
+QUIET: dict[str, Any] = dict.fromkeys(
+    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+)
+
+
+def now() -> tuple[float, float]:
+    """CPU time and time of the clock in seconds, after a GPU has finished its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.process_time(), time.perf_counter()
+
+
+def since(start: tuple[float, float], digits: int = 2) -> dict[str, float]:
+    """Seconds since `now` gave ``start``: ``cpu_s`` and ``s``."""
+    return {name: round(end - begin, digits) for name, begin, end in zip(("cpu_s", "s"), start, now(), strict=True)}
+
+
+def alone(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  whatever the function returns
+    """Call a function in a process of its own, so that its peak memory is its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def line(**facts: object) -> None:
+    """Print one line of JSON with the peak memory of this process."""
+    print(json.dumps(facts | {"peak_mib": round(peak_memory())}), flush=True)
+
+
+class Parts:
+    """Add up the CPU seconds of parts of a work; a part does not count what another part within it takes.
+
+    Args:
+        rest: Name of what is no part.
+        whole: Parts that count whatever is within them.
+    """
+
+    def __init__(self, rest: str, whole: Collection[str] = ()) -> None:
+        self.spent, self.whole = Counter[str](), whole
+        self._running, self._last = [rest], time.process_time()
+
+    def watch(self, part: str, owner: Any, name: str) -> None:  # noqa: ANN401  a class or a module
+        """Count what a function takes to a part."""
+        function = getattr(owner, name)
+
+        @wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            self.turn()
+            self._running.append(self._running[-1] if self._running[-1] in self.whole else part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.turn()
+                self._running.pop()
+
+        setattr(owner, name, watched)
+
+    def turn(self) -> None:
+        """Count what has passed to the part that runs."""
+        now = time.process_time()
+        self.spent[self._running[-1]] += now - self._last
+        self._last = now
+
+
+Users = Callable[[np.random.Generator, int, int], npt.NDArray[np.int64]]
+
+
+def write_ratings(path: Path, count: int, num_items: int, users: Users, seed: int = 0) -> None:
+    """Write a CSV file of so many ratings, some items far more popular than others; ``users(generator, start, count)``."""
+    generator = np.random.default_rng(seed)
+    with path.open("wb") as file:
+        for start in range(0, count, _ROWS):
+            rows = min(_ROWS, count - start)
+            table = pl.DataFrame(
+                {
+                    "user_id": users(generator, start, rows),
+                    "item_id": (num_items * generator.random(rows) ** 2).astype(int),
+                    "rating": generator.integers(1, 6, rows),
+                    "timestamp": generator.integers(10**9, 2 * 10**9, rows),
+                }
+            )
+            named = table.with_columns(user_id=pl.format("u{}", "user_id"), item_id=pl.format("i{}", "item_id"))
+            named.write_csv(file, include_header=not start)
 
 
 def generated(num_users: int, num_items: int, each: int) -> Ratings:

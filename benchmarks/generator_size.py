@@ -6,13 +6,11 @@
 Needs the folder `amazon-food-kitchen` (see docs/data.md); each line is a process of its own.
 """
 
-import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from generated import peak_memory
+from generated import QUIET, line, now, since
 from pytorch_lightning import Trainer, seed_everything
 
 from callbacks import GANStabilizer, RobustnessConductor
@@ -40,20 +38,12 @@ def publish(domain: str) -> dict[str, float | int]:
     """A private training on one domain."""
     (target,) = (name for name in DOMAINS if name != domain)
     ratings = data(target).source(domain)
-    began, passed = time.process_time(), time.perf_counter()
+    began = now()
     release = generator("private_d").publish(ratings, domain)
-    spent = time.process_time() - began, time.perf_counter() - passed
-    steps = release.record.compositions
+    spent, steps = since(began), release.record.compositions
     epoch = -(-ratings.num_users // 512)  # steps in which every user is there once on average
-    return {
-        "users": ratings.num_users,
-        "items": ratings.num_items,
-        "ratings": ratings.num_ratings,
-        "steps": steps,
-        "processor_seconds": round(spent[0], 1),
-        "seconds": round(spent[1], 1),
-        "processor_seconds_per_epoch": round(spent[0] / steps * epoch, 2),
-    }
+    sizes = {"users": ratings.num_users, "items": ratings.num_items, "ratings": ratings.num_ratings}
+    return {**sizes, "steps": steps, **spent, "cpu_s_per_epoch": round(spent["cpu_s"] / steps * epoch, 2)}
 
 
 def fit(target: str) -> dict[str, float | int]:
@@ -62,29 +52,15 @@ def fit(target: str) -> dict[str, float | int]:
     with tempfile.TemporaryDirectory() as folder:
         path = generator("none").publish(data(target).source(source), source).save(Path(folder) / source)
         module = data(target, {source: path})
-        trainer = Trainer(
-            accelerator="cpu",
-            max_epochs=EPOCHS,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=[RobustnessConductor()],
-        )
-        began, passed = time.process_time(), time.perf_counter()
+        trainer = Trainer(accelerator="cpu", max_epochs=EPOCHS, callbacks=[RobustnessConductor()], **QUIET)
+        began = now()
         trainer.fit(PPGenCDR(), datamodule=module)
-        spent = time.process_time() - began, time.perf_counter() - passed
-    return {
-        "users": module.train.num_users,
-        "items": module.train.num_items,
-        "source_items": module.releases[source].width,
-        "processor_seconds_per_epoch": round(spent[0] / EPOCHS, 2),
-        "seconds_per_epoch": round(spent[1] / EPOCHS, 2),
-    }
+        spent = {f"{name}_per_epoch": round(value / EPOCHS, 2) for name, value in since(began).items()}
+    sizes = {"users": module.train.num_users, "items": module.train.num_items}
+    return {**sizes, "source_items": module.releases[source].width, **spent}
 
 
 if __name__ == "__main__":
     seed_everything(0, verbose=False)
     what, domain = sys.argv[1:]
-    measured = {"publish": publish, "fit": fit}[what](domain)
-    print(json.dumps({"what": what, "domain": domain, **measured, "peak_mib": round(peak_memory())}))
+    line(what=what, domain=domain, **{"publish": publish, "fit": fit}[what](domain))

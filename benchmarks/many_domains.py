@@ -10,11 +10,8 @@ Of each case the most memory held in `setup`, and after that in what a recommend
 FedGCDR also in a round of 1,024 clients and in working out the vectors that all users are scored by.
 """
 
-import json
-import subprocess
 import sys
 import tempfile
-import time
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import torch
-from generated import forget_peak, generated, peak_memory
+from generated import alone, forget_peak, generated, line, now, peak_memory, since
 
+import zoo
 from datamodules import Amazon, CrossDomainDataModule, Evaluation, Files
-from zoo import EMCDR, FedGCDR, Recommender, Release
+from zoo import FedGCDR, Recommender, Release
 from zoo.data.batches import UserBatch
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
@@ -48,11 +46,11 @@ def data_of(case: str, folder: Path, **settings: Any) -> CrossDomainDataModule: 
     common: dict[str, Any] = {"evaluation": Evaluation("random2"), "missing_users": "zero", **settings}
     if case in AMAZON:
         return Amazon("books", AMAZON[case], "amazon-many", **common)
-    return Files("generated", "d0", SOURCES, root=folder, rating_column=None, **common)
+    return Files("generated", "d0", SOURCES, root=folder, rating_column=None, timestamp_column=None, **common)
 
 
-def prepare(case: str, folder: Path, layers: int) -> None:
-    """Write generated ratings and a release of every source, and count the users of all domains together."""
+def prepare(case: str, folder: Path, layers: int) -> dict[str, int]:
+    """Write generated ratings and a release of every source; return the number of users of all domains together."""
     users: dict[str, npt.NDArray[np.str_]] = {}
     if case in GENERATED:
         ratings = generated(GENERATED[case], ITEMS, EACH)
@@ -70,18 +68,18 @@ def prepare(case: str, folder: Path, layers: int) -> None:
         vectors = {"vectors": torch.randn(len(users[name]), layers, WIDTH)}
         record = unprotected_record("Embeddings", "vectors were drawn, to measure what they take")
         Release("embeddings", name, vectors, users[name], record, (NonPrivateEvent(),)).save(folder / name)
-    facts = {"users_of_all": len(union), **({"ratings_of_sources": total} if total else {})}
-    (folder / "facts.json").write_text(json.dumps(facts))
+    return {"users_of_all": len(union), **({"ratings_of_sources": total} if total else {})}
 
 
-def measure(case: str, folder: Path, model: Recommender) -> dict[str, Any]:
+def measure(case: str, folder: Path, recommender: str, facts: dict[str, int]) -> None:
     """Setup of the target, then what a recommender keeps, and of FedGCDR what it takes to play a round and to score all users."""
+    model: Recommender = getattr(zoo, recommender)()
     data = data_of(case, folder, releases={name: folder / name for name in data_of(case, folder).sources})
     data.trainer = SimpleNamespace(lightning_module=model)  # type: ignore[assignment]
     forget_peak()
-    held, start = peak_memory(), time.perf_counter()
+    held, start = peak_memory(), now()
     data.setup("fit")
-    seconds, peak = time.perf_counter() - start, peak_memory()
+    seconds, peak = since(start)["s"], peak_memory()
     model._build_once(data.sizes)
     model.read_data(data)
     kept = peak_memory()
@@ -89,38 +87,22 @@ def measure(case: str, folder: Path, model: Recommender) -> dict[str, Any]:
         model.step(UserBatch(torch.arange(CLIENTS)))["loss"].backward()
         with torch.no_grad():
             model.prepare_scoring()
-    return {
-        "case": case,
-        "recommender": type(model).__name__,
-        **json.loads((folder / "facts.json").read_text()),
-        "users": data.train.num_users,
-        "ratings": data.train.num_ratings,
-        "rows_released": sum(release.num_users for release in data.releases.values()),
-        "users_in_a_source": int((torch.stack(list(data.links.values())) >= 0).any(0).sum()),
-        "users_in_all_sources": int((torch.stack(list(data.links.values())) >= 0).all(0).sum()),
-        "setup_s": round(seconds, 2),
-        "before_mib": round(held),
-        "setup_peak_mib": round(peak),
-        "with_recommender_peak_mib": round(kept),
-        "round_and_scores_peak_mib": round(peak_memory()),
-    }
-
-
-def main() -> None:
-    """Every case, or a step of one in this process."""
-    if len(sys.argv) > 2:
-        step, name, case, folder = sys.argv[1:]
-        if step == "prepare":
-            prepare(case, Path(folder), LAYERS[name])
-        else:
-            model = FedGCDR() if name == "FedGCDR" else EMCDR()
-            print(json.dumps(measure(case, Path(folder), model)), flush=True)
-        return
-    for name, case in product(sys.argv[1:] or LAYERS, (*AMAZON, *GENERATED)):
-        with tempfile.TemporaryDirectory() as folder:
-            for step in ("prepare", "measure"):
-                subprocess.run([sys.executable, __file__, step, name, case, folder], check=True)
+    linked = torch.stack(list(data.links.values())) >= 0
+    line(  # peak_mib is that of a round and all scores
+        case=case,
+        recommender=recommender,
+        **facts,
+        **{"users": data.train.num_users, "ratings": data.train.num_ratings},
+        rows_released=sum(release.num_users for release in data.releases.values()),
+        users_in_a_source=int(linked.any(0).sum()),
+        users_in_all_sources=int(linked.all(0).sum()),
+        setup_s=seconds,
+        **{"before_mib": round(held), "setup_peak_mib": round(peak), "with_recommender_peak_mib": round(kept)},
+    )
 
 
 if __name__ == "__main__":
-    main()
+    for name, case in product(sys.argv[1:] or LAYERS, (*AMAZON, *GENERATED)):
+        with tempfile.TemporaryDirectory() as folder:
+            facts = alone(prepare, case, Path(folder), LAYERS[name])
+            alone(measure, case, Path(folder), name, facts)

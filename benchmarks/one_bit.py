@@ -77,16 +77,7 @@ RADII = {
 RIDGES = (0.3, 1.0, 3.0, 10.0)
 TUNED_AT = 4.0
 FIELDS = (
-    "data",
-    "observed",
-    "link",
-    "mechanism",
-    "published",
-    "epsilon",
-    "draw",
-    "figure",
-    "value",
-    "guarantee",
+    *("data", "observed", "link", "mechanism", "published", "epsilon", "draw", "figure", "value", "guarantee"),
     "seconds",
 )
 
@@ -172,52 +163,28 @@ def tune(out: Path) -> None:
     for name, link in itertools.product(RADII, LINKS):
         seen = task(name, 0, link, 0.0, True)
         for ridge in RIDGES:
-            trials.append(
-                trial(
-                    name, link, "bias", {"ridge": ridge}, seen.score(bias_matrix(seen.observations, LINKS[link], ridge))
-                )
-            )
+            score = seen.score(bias_matrix(seen.observations, LINKS[link], ridge))
+            trials.append(trial(name, link, "bias", {"ridge": ridge}, score))
         for tau in RADII[name]:
-            trials.append(
-                trial(
-                    name,
-                    link,
-                    "Clear",
-                    {"tau": tau},
-                    seen.score(completed(Clear(), problem(seen.observations, link, tau))),
-                )
-            )
+            score = seen.score(completed(Clear(), problem(seen.observations, link, tau)))
+            trials.append(trial(name, link, "Clear", {"tau": tau}, score))
         for mechanism, (make, _) in MECHANISMS.items():
             if not allowed(mechanism, link) or mechanism == "OutP, published":  # it is Clear's solution
                 continue
             for setting, tau in itertools.product(choices(mechanism), RADII[name]):
                 given = problem(seen.observations, link, tau, bounded=bounded(mechanism, link))
-                score = np.mean(
-                    [
-                        seen.score(completed(make(TUNED_AT, **setting), given))
-                        for _ in range(1 if name == "ml-100k" else 5)
-                    ]
-                )
-                trials.append(trial(name, link, mechanism, {"tau": tau, **setting}, float(score)))
+                draws = range(1 if name == "ml-100k" else 5)
+                scores = [seen.score(completed(make(TUNED_AT, **setting), given)) for _ in draws]
+                trials.append(trial(name, link, mechanism, {"tau": tau, **setting}, float(np.mean(scores))))
         write(out / "trials.csv", ("data", "link", "mechanism", "setting", "sign_accuracy"), trials)
 
 
 def trial(name: str, link: str, mechanism: str, setting: Setting, score: float) -> dict[str, Any]:
     """A row of the trials; also printed."""
-    row = {
-        "data": name,
-        "link": link,
-        "mechanism": mechanism,
-        "setting": words(setting),
-        "sign_accuracy": round(score, 4),
-    }
+    words = " ".join(f"{key}={value}" for key, value in setting.items())
+    row = {"data": name, "link": link, "mechanism": mechanism, "setting": words, "sign_accuracy": round(score, 4)}
     print(row, flush=True)
     return row
-
-
-def words(setting: Setting) -> str:
-    """A setting in one cell of a table."""
-    return " ".join(f"{key}={value}" for key, value in setting.items())
 
 
 def best(trials: list[dict[str, str]], name: str, link: str, mechanism: str) -> Setting:
@@ -230,11 +197,7 @@ def best(trials: list[dict[str, str]], name: str, link: str, mechanism: str) -> 
         return {"tau": 100.0, **own}
     rows = [row for row in trials if (row["data"], row["link"], row["mechanism"]) == (name, link, mechanism)]
     text = max(rows, key=lambda row: float(row["sign_accuracy"]))["setting"]
-    read = {"True": True, "False": False}
-    return {
-        key: read.get(value, value) if value in read else float(value)
-        for key, value in (part.split("=") for part in text.split())
-    }
+    return {key: float(value) for key, value in (part.split("=") for part in text.split())}
 
 
 # Measuring.
@@ -253,17 +216,18 @@ def cells() -> Iterator[tuple[str, float, str, tuple[int, ...], int]]:
         yield "ml-100k", 0.0, link, FILMS_EPSILONS, draw
 
 
-def measure(out: Path, data: str, part: int, parts: int) -> None:
-    """Append what is missing to a file of this process; what any other has is not missing."""
-    with (out / "trials.csv").open(encoding="utf-8") as file:
-        trials = list(csv.DictReader(file))
-    target = out / f"results-{data}-{part}.csv"
+def measure(out: Path) -> None:
+    """Append what is missing to OUT/results.csv."""
+    trials, target = rows_of(out / "trials.csv"), out / "results.csv"
     done = {key(row) for path in out.glob("results*.csv") for row in rows_of(path)}
-    for number, (name, observed, link, epsilons, draw) in enumerate(cells()):
-        if number % parts != part or data not in ("all", name):
-            continue
-        for row in cell(name, observed, link, epsilons, draw, trials, done):
-            append(target, row)
+    for place in cells():
+        for row in cell(*place, trials, done):
+            new = not target.exists()
+            with target.open("a", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+                if new:
+                    writer.writeheader()
+                writer.writerow(row)
 
 
 def cell(
@@ -279,22 +243,10 @@ def cell(
     seen, figure, score = task(name, draw, link, observed)
 
     def row(
-        mechanism: str, published: bool, epsilon: float, value: float, guarantee: str, seconds: float
+        mechanism: str, published: bool, epsilon: float, value: float, guarantee: str, took: float
     ) -> dict[str, Any]:
-        facts = (
-            name,
-            observed,
-            link,
-            mechanism,
-            published,
-            epsilon,
-            draw,
-            figure,
-            round(value, 6),
-            guarantee,
-            round(seconds, 3),
-        )
-        return dict(zip(FIELDS, facts, strict=True))
+        facts = (name, observed, link, mechanism, published, epsilon, draw, figure)
+        return dict(zip(FIELDS, (*facts, round(value, 6), guarantee, round(took, 3)), strict=True))
 
     def missing(mechanism: str, epsilon: float) -> bool:
         return (name, str(observed), link, mechanism, str(float(epsilon)), str(draw)) not in done
@@ -359,16 +311,6 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def append(path: Path, row: dict[str, Any]) -> None:
-    """Add a row, with the header if it is the first."""
-    new = not path.exists()
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
 def write(path: Path, fields: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     """Write a CSV file whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
@@ -384,16 +326,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("tune", "measure"))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--data", choices=("all", "synthetic", *RADII), default="all", help="measure on these alone")
-    parser.add_argument("--part", type=int, default=0, help="which part of the cells this process takes")
-    parser.add_argument("--parts", type=int, default=1, help="of how many")
     arguments = parser.parse_args()
     logging.getLogger("datamodules").setLevel(logging.ERROR)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.what == "tune":
-        tune(arguments.out)
-    else:
-        measure(arguments.out, arguments.data, arguments.part, arguments.parts)
+    {"tune": tune, "measure": measure}[arguments.what](arguments.out)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,10 @@
 One line of JSON each; each in a process of its own, for its peak memory. Needs the ratings (docs/data.md).
 """
 
-import json
-import multiprocessing
 import statistics
-import time
 
 import numpy as np
-from generated import peak_memory
+from generated import alone, line, now, peak_memory, since
 
 from datamodules import Evaluation, Filters, MovieLens100K
 from zoo import Clear
@@ -38,31 +35,22 @@ def measure(what: str, truncated: bool) -> None:
         moved = 3 * solver.point
         moved.ravel()[seen.cells] += seen.signs  # what a next step projects: of low rank but for the observed cells
         for _ in range(REPEATS):
-            start = time.perf_counter()
+            start = now()
             ball(moved)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(since(start, 4)["s"])
     else:
-        start = time.perf_counter()
+        start = now()
         run(solver)
-        seconds.append(time.perf_counter() - start)
-    facts = {"what": what, "singular values": "as needed" if truncated else "all", "rank": ball.rank}
+        seconds.append(since(start, 4)["s"])
+    facts = {"what": what, "singular_values": "as needed" if truncated else "all", "rank": ball.rank}
     if what == "fit":
         test = data.test
         found = solver.result[test.users.numpy(), test.items.numpy()] * test.ratings.numpy()
         facts |= {"iterations": solver.steps, "sign_accuracy": round(float((found > 0).mean()), 4)}
-    memory = {"peak_mib": round(peak_memory()), "of which before": round(before)}
-    print(json.dumps({**facts, "seconds": round(statistics.median(seconds), 3), **memory}), flush=True)
-
-
-def main() -> None:
-    """Both ways, a projection and a fit."""
-    context = multiprocessing.get_context("spawn")
-    for what in ("projection", "fit"):
-        for truncated in (True, False):
-            process = context.Process(target=measure, args=(what, truncated))
-            process.start()
-            process.join()
+    line(**facts, seconds=round(statistics.median(seconds), 3), before_mib=round(before))
 
 
 if __name__ == "__main__":
-    main()
+    for what in ("projection", "fit"):
+        for truncated in (True, False):
+            alone(measure, what, truncated)

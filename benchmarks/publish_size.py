@@ -1,25 +1,17 @@
-"""Measures publishing as data grow, and beside the paper's decomposition; prints one line of JSON a process.
+"""Measures publishing as data grow, and next to the paper's decomposition; prints one line of JSON a process.
 
-    python benchmarks/publish_size.py              # everything, each in a process of its own
-    python benchmarks/publish_size.py "1e6"        # one of the cases below, in this process
-
-A line says how many seconds passed, and how many of the processors' seconds (`cpu_s`, which say more where others use
-the machine) went into the noise (hardened, of the operating system), into M and the product with it, and into the rest:
-bounding, rounding, writing, hashing. Cost is linear in ratings plus users x n' (and M in items), so the last two figures
-of a line, each per unit, stay put as data grow. The decomposition and what it is compared with run on one processor.
+A line says how many seconds passed (`publish_s` without saving), and how many of the processors' seconds (`cpu_s`, which say
+more where others use the machine) went into the noise (hardened, of the operating system), into M and the product with it, and
+into the rest: bounding, rounding, writing, hashing. Cost is linear in ratings plus users x n' (and M in items), so the last two
+figures of a line, each per unit, stay put as data grow. The decomposition and what it is compared with run on one processor.
 """
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from generated import forget_peak, generated, peak_memory
+from generated import Parts, alone, forget_peak, generated, line, now, peak_memory, since
 
 from zoo import JLT, SJLT, Publisher, Release
 from zoo.privacy.randomness.noise import NoiseSource
@@ -28,8 +20,16 @@ from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 WIDTH = 400
 DECOMPOSED = ", decomposed"
+WATCHED: tuple[tuple[str, type, str], ...] = (
+    ("noise", NoiseSource, "normal"),
+    *(("projection", PublicMatrix, name) for name in ("times", "transposed")),
+    *(("projection", kind, "column_norms") for kind in (GaussianMatrix, SparseMatrix)),
+)
 #: Users, items, ratings of a user, publisher.
 CASES: dict[str, tuple[int, int, int, Publisher]] = {
+    "924 x 3916": (924, 3_916, 55, JLT(8.0, WIDTH)),
+    "4000 users x 1000": (4_000, 1_000, 50, JLT(8.0, WIDTH)),
+    "18000 x 16000": (18_000, 16_000, 30, JLT(8.0, WIDTH)),
     "1e5": (2_000, 10_000, 50, JLT(8.0, WIDTH)),
     "1e6": (20_000, 10_000, 50, JLT(8.0, WIDTH)),
     "1e7": (200_000, 10_000, 50, JLT(8.0, WIDTH)),
@@ -43,97 +43,60 @@ CASES: dict[str, tuple[int, int, int, Publisher]] = {
 }
 
 
-class Stopwatch:
-    """Adds up the processors' seconds that functions take."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._inside = False
-
-    def of(self, kind: type, *names: str) -> None:
-        """Time these methods of a class; one that calls another counts once."""
-        for name in names:
-            setattr(kind, name, self._timed(getattr(kind, name)))
-
-    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  whatever is timed
-            if self._inside:
-                return function(*args, **kwargs)
-            self._inside, start = True, time.process_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.seconds += time.process_time() - start
-                self._inside = False
-
-        return call
-
-
 def measure(name: str) -> dict[str, Any]:
     """One release, published, saved and read again."""
     num_users, num_items, each, publisher = CASES[name]
     ratings = generated(num_users, num_items, each)
-    noise, product = Stopwatch(), Stopwatch()
-    noise.of(NoiseSource, "normal")
-    product.of(PublicMatrix, "times", "transposed")
-    for kind in (GaussianMatrix, SparseMatrix):
-        product.of(kind, "column_norms")
+    if _compared(name) and hasattr(os, "sched_setaffinity"):  # both on one processor
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     forget_peak()
-    held, cpu, start = peak_memory(), time.process_time(), time.perf_counter()
+    held, parts, start = peak_memory(), Parts("rest"), now()
+    for part, kind, function in WATCHED:
+        parts.watch(part, kind, function)
     with tempfile.TemporaryDirectory() as folder:
-        path = publisher.publish(ratings, "book").save(Path(folder) / "book")
-        seconds, cpu_seconds, peak = time.perf_counter() - start, time.process_time() - cpu, peak_memory()
+        release = publisher.publish(ratings, "book")
+        published = since(start)["s"]
+        path = release.save(Path(folder) / "book")
+        spent, peak = since(start), peak_memory()
+        parts.turn()
         files = len(list(path.glob("*.safetensors")))
+        del release
         forget_peak()
-        start = time.perf_counter()
+        start = now()
         Release.load(path)
-        load_seconds, load_peak = time.perf_counter() - start, peak_memory()
+        load_seconds = since(start)["s"]
     size = num_users * WIDTH
-    return {
+    facts = {
         "case": name,
         "publisher": type(publisher).__name__,
-        "users": num_users,
-        "items": num_items,
-        "ratings": ratings.num_ratings,
-        "files": files,
-        "seconds": round(seconds, 2),
-        "cpu_s": round(cpu_seconds, 2),
-        "noise_cpu_s": round(noise.seconds, 2),
-        "projection_cpu_s": round(product.seconds, 2),
-        "rest_cpu_s": round(cpu_seconds - noise.seconds - product.seconds, 2),
-        "peak_mib": round(peak),
+        **{
+            "users": num_users,
+            "items": num_items,
+            "ratings": ratings.num_ratings,
+            "files": files,
+            "publish_s": published,
+        },
+        **spent,
+        **{f"{part}_cpu_s": round(seconds, 2) for part, seconds in parts.spent.items()},
+        "published_peak_mib": round(peak),
         "above_data_mib": round(peak - held),
-        "load_s": round(load_seconds, 2),
-        "load_peak_mib": round(load_peak),
-        "noise_ns_per_number": round(1e9 * noise.seconds / size, 1),
-        "projection_ns_per_rating": round(1e9 * product.seconds / ratings.num_ratings, 1),
+        "load_s": load_seconds,
+        "noise_ns_per_number": round(1e9 * parts.spent["noise"] / size, 1),
+        "projection_ns_per_rating": round(1e9 * parts.spent["projection"] / ratings.num_ratings, 1),
     }
+    line(**facts)  # peak_mib is that of reading it again
+    return facts
 
 
-def _one_processor() -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
-
-def main() -> None:
-    """All cases, or the one that is named."""
-    if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1])))
-        return
-    lines = {}
-    for name in CASES:
-        compared = name.removesuffix(DECOMPOSED) + DECOMPOSED in CASES
-        command = [sys.executable, __file__, name]
-        done = subprocess.run(
-            command, check=True, capture_output=True, text=True, preexec_fn=_one_processor if compared else None
-        )
-        print(done.stdout, end="", flush=True)
-        lines[name] = json.loads(done.stdout)
-    for name in CASES:
-        if slow := lines.get(name + DECOMPOSED):
-            ratios = {key: round(slow[key] / lines[name][key], 1) for key in ("cpu_s", "peak_mib", "above_data_mib")}
-            print(json.dumps({"case": name, "decomposed / this": ratios}))
+def _compared(name: str) -> bool:
+    return name.removesuffix(DECOMPOSED) + DECOMPOSED in CASES
 
 
 if __name__ == "__main__":
-    main()
+    lines = {name: alone(measure, name) for name in CASES}
+    for name in CASES:
+        if slow := lines.get(name + DECOMPOSED):
+            ratios = {
+                key: round(slow[key] / lines[name][key], 1) for key in ("cpu_s", "published_peak_mib", "above_data_mib")
+            }
+            print({"case": name, "decomposed / this": ratios})

@@ -23,16 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import yaml
+from generated import write_ratings
 
 EACH, BATCHES = 20, 20
 #: Users, by the ratings of the target.
 SIZES = {"2e5": 10_000, "2e6": 100_000, "2e7": 1_000_000, "1e8": 5_000_000}
 #: Those that are measured where none is named.
 USUAL = ("2e5", "2e6", "2e7")
-#: Rows that are generated and written at a time.
-ROWS = 5_000_000
 PUBLISHERS = {
     "FlippedRows, keep .25": {"class_path": "FlippedRows", "init_args": {"epsilon": 8.0, "keep": 0.25}},
     "JLT, n' = 100": {"class_path": "JLT", "init_args": {"epsilon": 8.0, "num_components": 100}},
@@ -54,28 +52,16 @@ FITS = {
 LEFT_OUT = {"1e8": ("publish", "fit", "predict")}
 
 
-def write(path: Path, users: int, seed: int) -> None:
-    """Ratings of so many users."""
-    generator = np.random.default_rng(seed)
-    with path.open("wb") as file:
-        for start in range(0, users * EACH, ROWS):
-            count = min(ROWS, users * EACH - start)
-            table = pl.DataFrame(
-                {
-                    "user_id": np.arange(start, start + count) // EACH,
-                    "item_id": (users // 10 * generator.random(count) ** 2).astype(int),
-                    "rating": generator.integers(1, 6, count),
-                    "timestamp": generator.integers(10**9, 2 * 10**9, count),
-                }
-            )
-            named = table.with_columns(user_id=pl.format("u{}", "user_id"), item_id=pl.format("i{}", "item_id"))
-            named.write_csv(file, include_header=not start)
-
-
 def prepare(folder: Path, users: int) -> None:
     """Both domains, and an experiment for each publisher."""
     for seed, domain in enumerate(("target", "source")):
-        write(folder / f"{domain}.csv", users, seed)
+        write_ratings(
+            folder / f"{domain}.csv",
+            users * EACH,
+            users // 10,
+            lambda _, start, rows: np.arange(start, start + rows) // EACH,
+            seed,
+        )
     evaluation = {"split": "latest2", "full_ranking": False}
     data = {
         "name": "generated",
@@ -105,12 +91,8 @@ def steps(folder: Path) -> dict[str, list[str]]:
     for name, options in FITS.items():
         made[f"fit {name}"] = [*zoo, "fit", "--config=jlt.yaml", "--publisher=null", *options]
     run = folder / "runs" / "BPR" / "version_0"
-    made["predict BPR"] = [
-        *zoo,
-        "predict",
-        f"--config={run / 'config.yaml'}",
-        f"--ckpt_path={run / 'checkpoints' / 'best.ckpt'}",
-    ]
+    best = run / "checkpoints" / "best.ckpt"
+    made["predict BPR"] = [*zoo, "predict", f"--config={run / 'config.yaml'}", f"--ckpt_path={best}"]
     return made
 
 
@@ -130,11 +112,8 @@ def measured(command: list[str], folder: Path) -> dict[str, float]:
     if status:
         raise RuntimeError(f"{command} ended with {status}:\n{log.read_text()[-2000:]}")
     cpu = usage.ru_utime + usage.ru_stime
-    return {
-        "s": round(time.perf_counter() - began, 1),
-        "cpu_s": round(cpu, 1),
-        "GiB": round(usage.ru_maxrss / 2**20, 2),
-    }
+    seconds = time.perf_counter() - began
+    return {"s": round(seconds, 1), "cpu_s": round(cpu, 1), "GiB": round(usage.ru_maxrss / 2**20, 2)}
 
 
 def load(folder: Path) -> None:

@@ -9,15 +9,12 @@ another part within it takes. Of networks the first epoch is left out, and milli
 completion they are those of the fit, from the first draw of noise to the matrix.
 """
 
-import json
 import logging
 import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
-from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ from typing import Any
 import scipy.linalg
 import torch
 import yaml
-from generated import peak_memory
+from generated import QUIET, Parts, line
 from jsonargparse import ArgumentParser
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from pytorch_lightning.loops import _EvaluationLoop
@@ -50,9 +47,9 @@ from zoo.privacy.training import clipped_sum, private_gradient
 from zoo.privacy.training.critic_steps import CriticSteps
 
 #: By part, the functions that are it: where each is looked up, and its name there.
-Parts = dict[str, list[tuple[Any, str]]]
-NETWORKS: Parts = {"rows": [(SparseRows, "bags")], "logging": [(LightningModule, "log")]}
-PARTS: dict[str, Parts] = {
+Functions = dict[str, list[tuple[Any, str]]]
+NETWORKS: Functions = {"rows": [(SparseRows, "bags")], "logging": [(LightningModule, "log")]}
+PARTS: dict[str, Functions] = {
     "sppg": NETWORKS
     | {
         "rows": [(SparseRows, "bags"), (sppg, "padded")],
@@ -96,36 +93,14 @@ PARTS: dict[str, Parts] = {
 }
 WHOLE = ("checks", "validation")  # with all that is within
 PRODUCTS = 100  # of one size, for the median
-REST = "trainer and rest"
 
 
-class Stopwatch(Callback):
-    """The processor's seconds by part, from the beginning of an epoch of the training to its end."""
+class Stopwatch(Parts, Callback):
+    """CPU seconds by part, from the start of an epoch of the training to its end."""
 
     def __init__(self, first_epoch: int) -> None:
-        self.first_epoch, self.spent, self.steps = first_epoch, Counter[str](), 0
-        self._running, self._last = [REST], time.process_time()
-
-    def watch(self, part: str, owner: Any, name: str) -> None:  # noqa: ANN401  a class or a module
-        """Count what a function takes to a part."""
-        function = getattr(owner, name)
-
-        @wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            self._turn()
-            self._running.append(self._running[-1] if self._running[-1] in WHOLE else part)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._turn()
-                self._running.pop()
-
-        setattr(owner, name, watched)
-
-    def _turn(self) -> None:
-        now = time.process_time()
-        self.spent[self._running[-1]] += now - self._last
-        self._last = now
+        super().__init__("trainer and rest", WHOLE)
+        self.first_epoch, self.steps = first_epoch, 0
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave out the epochs before."""
@@ -137,7 +112,7 @@ class Stopwatch(Callback):
         self._begin()
 
     def _begin(self) -> None:
-        self._turn()
+        self.turn()
         self.spent.clear()
         self.steps = 0
 
@@ -147,7 +122,7 @@ class Stopwatch(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Count what is left."""
-        self._turn()
+        self.turn()
 
 
 def made(base: type, settings: Any) -> Any:  # noqa: ANN401  as a config's
@@ -200,8 +175,7 @@ def main() -> None:
     method = made(Recommender, seeded(config["model"]))
     single = isinstance(method, OneBitMC)
     watch = Stopwatch(first_epoch=0 if single else 1)
-    trainer = dict(config["trainer"], accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
-    trainer |= {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    trainer = dict(config["trainer"], accelerator="cpu", devices=1, num_sanity_val_steps=0, **QUIET)
     trainer |= {"max_epochs": 1 + int(epochs[0])} if epochs else {}
     trainer["callbacks"] = [watch, *made(Callback, config["trainer"].get("callbacks", []))]
     with tempfile.TemporaryDirectory() as folder:
@@ -223,15 +197,9 @@ def main() -> None:
         Trainer(**trainer).fit(method, datamodule=data)
         found = products(method) if method.automatic_optimization and not single else None
     per = 1 if single else watch.steps
-    measured = {
-        "config": name,
-        "steps": watch.steps,
-        "processor_ms": round(1e3 * sum(watch.spent.values()) / per, 2),
-        "of which": {part: round(1e3 * seconds / per, 2) for part, seconds in watch.spent.most_common()},
-        "matrix products": found,
-        "peak_mib": round(peak_memory()),
-    }
-    print(json.dumps(measured))
+    spent = {part: round(1e3 * seconds / per, 2) for part, seconds in watch.spent.most_common()}
+    total = round(1e3 * sum(watch.spent.values()) / per, 2)
+    line(config=name, steps=watch.steps, processor_ms=total, of_which=spent, matrix_products=found)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ with ``gpu``, of the first CUDA device.
 import json
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from generated import peak_memory
+from generated import QUIET, line, now
 from pytorch_lightning import Trainer
 from scipy.sparse import csr_array
 
@@ -35,13 +34,6 @@ def ratings() -> Ratings:
     users, user = np.unique(table["user_id"].cast(pl.String).to_numpy().astype(np.str_), return_inverse=True)
     items, item = np.unique(table["item_id"].cast(pl.String).to_numpy().astype(np.str_), return_inverse=True)
     return Ratings(csr_array((np.ones(len(user)), (user, item))), users, items)
-
-
-def now() -> tuple[float, float]:
-    """Seconds of the processors and of the clock, once a device has done what it was given."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.process_time(), time.perf_counter()
 
 
 def rates(pairs: int, epoch: Callable[[], object]) -> dict[str, int]:
@@ -72,14 +64,7 @@ def by_trainer(method: Any, data: SourceRatings, pairs: int, accelerator: str) -
     """The same of the trainer's epochs, from the end of the first to the end of the last."""
     ends: list[tuple[float, float]] = []
     method.on_train_epoch_start = lambda: ends.append(now())
-    quiet: dict[str, Any] = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_model_summary": False,
-        "enable_progress_bar": False,
-        "limit_val_batches": 0,
-        "num_sanity_val_steps": 0,
-    }
+    quiet = {**QUIET, "limit_val_batches": 0, "num_sanity_val_steps": 0}
     Trainer(accelerator=accelerator, devices=1, max_epochs=EPOCHS + 2, **quiet).fit(method, datamodule=data)
     cpu, clock = (last - first for first, last in zip(ends[1], ends[-1], strict=True))
     return {"per_cpu_s": round(EPOCHS * pairs / cpu), "per_s": round(EPOCHS * pairs / clock)}
@@ -116,21 +101,16 @@ def main() -> None:
         "backward": lambda loss: loss.backward(),
         "optimiser": lambda _: optimiser.step(),
     }
-    print(
-        json.dumps(
-            {
-                "method": name,
-                "settings": settings,
-                "batch_size": int(batch_size),
-                "threads": threads,
-                "accelerator": accelerator,
-                "batches": rates(data.num_ratings, lambda: list(batches)),
-                "bare": rates(data.num_ratings, bare),
-                "trainer": trainer,
-                "microseconds of a step": profile(batches, parts),
-                "peak_mib": peak_memory(),
-            }
-        )
+    line(
+        method=name,
+        settings=settings,
+        batch_size=int(batch_size),
+        threads=threads,
+        accelerator=accelerator,
+        batches=rates(data.num_ratings, lambda: list(batches)),
+        bare=rates(data.num_ratings, bare),
+        trainer=trainer,
+        step_us=profile(batches, parts),
     )
 
 

@@ -1,11 +1,11 @@
 """GANStabilizer: keeps a critic's scores near 0, so that generator and critic stop circling each other."""
 
-import math
-
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
+
+from zoo.runtime import checks
 
 REAL, FAKE = "real_scores", "fake_scores"
 
@@ -36,8 +36,7 @@ class GANStabilizer(Callback):
     logs = frozenset({"train/critic_gap", "train/score_drift", "train/gradient_norm/*"})
 
     def __init__(self, tau: float = 2.0) -> None:
-        if not 0 <= tau < math.inf:
-            raise ValueError(f"tau must be finite and not negative, got {tau}; 0 adds nothing and logs all the same.")
+        checks.not_negative(tau=tau)
         self.tau = tau
         self._means: dict[str, float] = {}
         self._before: float | None = None

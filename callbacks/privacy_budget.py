@@ -13,6 +13,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.step_plan import StepPlan
+from zoo.runtime import checks
 from zoo.runtime.run_folder import differing, plain
 
 
@@ -37,10 +38,8 @@ class PrivacyBudget(Callback):
     logs = frozenset({"train/epsilon", "train/steps_left"})
 
     def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
-        if epsilon is not None and not 0 < epsilon < math.inf:
-            raise ValueError(
-                f"epsilon must be positive and finite, got {epsilon}. Take null for what the training is planned for."
-            )
+        if epsilon is not None:
+            checks.positive(epsilon=epsilon)
         if type(every) is not int or every < 1:
             raise ValueError(f"every must be an integer of at least 1, a number of epochs; got {every!r}.")
         self.epsilon, self.every = epsilon, every

@@ -1,6 +1,5 @@
 """RobustnessConductor: the dimensions of users' and of items' factors are kept from repeating one another."""
 
-import math
 from typing import Any
 
 from pytorch_lightning import LightningModule, Trainer
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from zoo.methods.base import Outputs, Recommender
 from zoo.nn.losses import decorrelation_loss
+from zoo.runtime import checks
 from zoo.runtime.exports import METHODS, exported
 
 #: What a method has to expose.
@@ -46,10 +46,7 @@ class RobustnessConductor(Callback):
     """
 
     def __init__(self, weight: float = 10.0) -> None:
-        if not 0 < weight < math.inf:
-            raise ValueError(
-                f"weight must be positive and finite, got {weight}. Leave RobustnessConductor out to do without it."
-            )
+        checks.positive(weight=weight)
         self.weight = weight
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

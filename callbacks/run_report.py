@@ -23,6 +23,7 @@ from callbacks.progress import end_bar
 from callbacks.references import Figures, curve, in_words, references
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training import share_of
+from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
@@ -41,8 +42,9 @@ _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, 
 class RunReport(Callback):
     """Prints a summary of the data before training and one table at the end; keeps both in the run folder.
 
-    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release, and of the training where it has
-    one, under the method's name), ``metrics.json`` (figures of the test, seconds, epochs, parameters, peak memory of the
+    Files: ``data.json`` (summary of the data), ``privacy.json`` (record and ledger of each release, and the record of the
+    training where it has one, under the method's name), ``metrics.json`` (figures of the test, seconds, epochs, parameters,
+    peak memory of the
     process in MiB, for each release its bytes and its privacy in one line, what chance and item counts reach on the cases, and
     digests of what was tested, by which reports tell whether two runs may stand in one table).
     """
@@ -142,7 +144,14 @@ class RunReport(Callback):
 
     def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
-        self._write(trainer, PRIVACY, {name: record.to_dict() for name, record in found.items()})
+        releases = trainer.datamodule.releases  # type: ignore[attr-defined]
+        ledgers = {
+            name: {"ledger": [event_to_dict(event) for event in one.ledger], "num_users": one.source_users}
+            for name, one in releases.items()
+        }
+        self._write(
+            trainer, PRIVACY, {name: record.to_dict() | ledgers.get(name, {}) for name, record in found.items()}
+        )
 
     def _write(self, trainer: Trainer, name: str, value: object) -> None:
         if self.folder is not None and trainer.is_global_zero:

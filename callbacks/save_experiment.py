@@ -1,44 +1,54 @@
 """SaveExperiment: the settings of a run, in its folder and in its checkpoints."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.cli import SaveConfigCallback
+import yaml
+from pytorch_lightning import Callback, LightningModule, Trainer
 
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import folder_of_run, plain, whole
-
-#: Words of one command, which are no part of an experiment.
-COMMAND_WORDS = ("ckpt_path", "resume", "weights_only", "verbose", "out", "source", "return_predictions", "dataloaders")
+from zoo.runtime.run_folder import CONFIG, class_path, folder_of_run, whole
 
 
-class SaveExperiment(SaveConfigCallback):
-    """Saves the experiment as ``config.yaml`` in the run folder, without the words of one command.
+class SaveExperiment(Callback):
+    """Saves the experiment as ``config.yaml`` in the run folder, which every command accepts.
 
-    Every command accepts the saved file: after publishing it names the releases, so it is the target's form.
+    It names the releases and the list of users that the datamodule has by then, so it is the target's form.
+
+    Args:
+        settings: Plain settings of the experiment: ``model``, ``data``, ``trainer`` and so on.
+        others: Callbacks that were given as objects, which settings cannot hold; a comment names them.
     """
 
-    folder: Path | None = None
+    def __init__(self, settings: Mapping[str, Any], others: Sequence[Callback] = ()) -> None:
+        self.settings, self.others = settings, others
+        self._saved = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Ask for the folder on every process, then save on the first, once: a test's figures stand beside it too."""
-        self.folder = folder_of_run(trainer)
-        super().setup(trainer, pl_module, stage)
+        """Ask for the folder on every process, then write on the first, once: figures of a test have it beside them too."""
+        folder = folder_of_run(trainer)
+        if folder is not None and trainer.is_global_zero and not self._saved:
+            self._write(folder, trainer.datamodule)  # type: ignore[attr-defined]
+        self._saved = True
 
-    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def _write(self, folder: Path, data: Any) -> None:  # noqa: ANN401  any datamodule
         """Write the file, whole or not at all."""
-        if self.folder is None:
-            return
-        config = self.config.clone()
-        for word in COMMAND_WORDS:
-            config.pop(word, None)
-        path = self.folder / self.config_filename
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as file:
-            self.parser.save(config, str(file), skip_unset=False, overwrite=True, multifile=False, skip_validation=True)
+        inputs = {
+            "releases": {name: str(path) for name, path in data.release_paths.items()} or None,
+            "users": data.users,
+        }
+        part = self.settings["data"]
+        settings = {**self.settings, "data": {**part, "init_args": {**(part.get("init_args") or {}), **inputs}}}
+        names = ", ".join(type(callback).__name__ for callback in self.others)
+        head = f"# cdr-zoo {VERSION}{f'; with the callbacks {names}' if names else ''}\n"
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole(folder / CONFIG) as file:
+            text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+            file.write_text(head + text, encoding="utf-8")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keep the publisher's settings, as plain values, to refuse others later; and which version made it."""
+        """Store the version, the method's class, and the publisher's settings, to refuse others later."""
         checkpoint["version"] = VERSION
-        checkpoint["publisher"] = plain(self.config.get("publisher"))
+        checkpoint["publisher"] = self.settings.get("publisher")
+        checkpoint.setdefault("hyper_parameters", {}).setdefault("_class_path", class_path(type(pl_module)))

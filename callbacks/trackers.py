@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
+import numpy as np
 import polars as pl
 import torch
 import yaml
@@ -19,8 +20,7 @@ from zoo.data.batches import PredictBatch
 from zoo.data.best_items import best_unseen, table_of
 from zoo.data.evaluation import entries
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run
-from zoo.runtime.trackers import markdown, pixels
+from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run, visible
 
 Artifact = Literal["checkpoint", "releases"]
 #: Facts of ``metrics.json`` that are numbers of the run and not of its ranking.
@@ -74,7 +74,7 @@ class Trackers(Callback):
         for logger in others:
             logger.log_metrics(numbers, step=trainer.global_step)
             for path in sorted(self.folder.rglob("*.png")):
-                log_figure(logger, path, trainer.global_step)
+                log_figure(logger, path.stem, path, trainer.global_step)
             if shown is not None:
                 log_table(logger, "recommendations", shown, trainer.global_step)
             self._send(logger)
@@ -129,21 +129,34 @@ def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: AN
     with torch.no_grad():
         method.prepare_scoring()
         found = best_unseen(method.ranking_scores(batch.users), batch, data.top_k)
-    method.kept = {}
+    method.cache = {}
     return table_of(data.train, found)
 
 
-def log_figure(logger: Logger, path: Path, step: int) -> None:
-    """Send a PNG file, by its name."""
+def log_figure(logger: Logger, name: str, png: Path | BinaryIO, step: int | None = None) -> None:
+    """Send a PNG file."""
+    import matplotlib.image
+
+    pixels = np.round(np.asarray(matplotlib.image.imread(png, "png"))[..., :3] * 255).astype(np.uint8)
     if isinstance(logger, WandbLogger):
-        logger.log_image(path.stem, [str(path)])
+        logger.log_image(name, [pixels])
     elif isinstance(logger, TensorBoardLogger):
-        logger.experiment.add_image(path.stem, pixels(path.read_bytes()), step, dataformats="HWC")
+        logger.experiment.add_image(name, pixels, step, dataformats="HWC")
 
 
-def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int) -> None:
-    """Send a table: W&B's own, and text for TensorBoard."""
+def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int | None = None) -> None:
+    """Send a table: as one of W&B's, and as text to TensorBoard."""
     if isinstance(logger, WandbLogger):
         logger.log_table(name, columns=table.columns, data=[list(row) for row in table.rows()])
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_text(name, markdown(table), step)
+
+
+def markdown(table: pl.DataFrame) -> str:
+    """Return a table as Markdown."""
+    lines = [table.columns, ["---"] * table.width, *table.rows()]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else visible(str(value)).replace("|", "\\|")

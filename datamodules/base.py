@@ -345,15 +345,14 @@ class CrossDomainDataModule(Given, LightningDataModule):
         trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
         for name in self.sources:
             release = Release.load(self.release_paths[name], trusted)
-            if release.kind == "encrypted_map":
+            if release.layout.before_training:
                 raise ReleaseError(
-                    f"{self.release_paths[name]} is encrypted. Decrypt it with the file of keys, and pass what that writes: "
-                    f"python -m zoo decrypt {self.release_paths[name]} --key FILE --out DIR."
+                    f"{self.release_paths[name]} is a release of kind {release.kind!r}. {release.layout.before_training}"
                 )
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
             self.releases[name] = release if self.denoiser is None else self.denoiser(release)
             self._release_digests[name] = release.digest
-            if release.kind == "map":
+            if release.layout.reads_own_rows:
                 self._read_own_rows(name)
             self.summary["releases"][name] = {
                 "kind": release.kind,

@@ -41,12 +41,11 @@ def parts() -> dict[Path, dict[str, str]]:
     """The text of each page."""
     runs = (
         "publishing.publish",
-        "fitting.fit",
-        "fitting.Run",
+        "trainer.fit",
+        "trainer.Run",
         "loading.load",
-        "trained.Trained",
+        "predictor.Predictor",
         "exporting.export",
-        "decrypting.decrypt",
     )
     bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "about.Statement")

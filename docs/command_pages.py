@@ -7,6 +7,8 @@ import ast
 import inspect
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,6 @@ from zoo.benchmark import grid
 from zoo.benchmark.report import command as report
 from zoo.commands.configs import parser as configs
 from zoo.commands.data import command as data
-from zoo.commands.decrypt import parser as decrypt
 from zoo.commands.export import parser as export
 from zoo.commands.privacy import command as privacy
 from zoo.commands.recommend import parser as recommend
@@ -28,7 +29,6 @@ ROOT = Path(__file__).parent.parent
 PARSERS = {
     "recommend": recommend,
     "export": export,
-    "decrypt": decrypt,
     "benchmark": benchmark.parser,
     "report": report.parser,
     "data": data.parser,
@@ -80,14 +80,16 @@ def described(parser: argparse.ArgumentParser, heading: str) -> str:
 
 def arguments_of(method: str) -> str:
     """What a command of the experiment takes beside the experiment: the arguments of the trainer's method of that name."""
-    tree = ast.parse((ROOT / "zoo" / "runs" / "cli.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "zoo" / "runs" / "trainer.py").read_text(encoding="utf-8"))
     trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ZooTrainer")
     found = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == method)
     given = parse(ast.get_docstring(found) or "").params
     shown = [
         (f"`--{one.arg_name}`", cell(one.description or "")) for one in given if "ot used" not in str(one.description)
     ]
-    return table(("option", "what it is"), [row for row in shown if "datamodule" not in row[0]], left=2)
+    return table(
+        ("option", "what it is"), [row for row in shown if row[0] not in ("`--datamodule`", "`--publisher`")], left=2
+    )
 
 
 def fields(kind: type) -> Iterator[tuple[str, str, str, str]]:
@@ -124,9 +126,9 @@ def benchmark_file() -> str:
 
 
 def fit_help() -> str:
-    """What ``fit --help`` prints, without the line of versions that it was kept for."""
-    kept = (ROOT / "zoo" / "commands" / "fit_help.txt").read_text(encoding="utf-8")
-    return f"```text\n{kept.partition(chr(10))[2].rstrip()}\n```"
+    """What ``fit --help`` prints, in a process of its own: its list of classes has the order of imports."""
+    printed = subprocess.run([sys.executable, "-m", "zoo", "fit", "--help"], cwd=ROOT, capture_output=True, check=True)
+    return f"```text\n{printed.stdout.decode('utf-8').rstrip()}\n```"
 
 
 def parts() -> dict[Path, dict[str, str]]:

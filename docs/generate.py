@@ -9,26 +9,19 @@ written by hand. A test fails when it is stale.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 from api_pages import parts as api_parts
 from command_pages import parts as command_parts
-from cross_domain_summary import PAGE as CROSS_DOMAIN
-from cross_domain_summary import parts as cross_domain_parts
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
-from leakage_figures import parts as leakage_parts
-from one_bit_figures import parts as one_bit_parts
-from quickstart_table import parts as quickstart_parts
+from result_tables import cross_domain, gains, leakage, one_bit, quickstart
 from tables import Row, name, read, table
 
 import zoo
-from zoo.benchmark.report.gains import NOISE
 from zoo.benchmark.report.papers import published
 from zoo.commands.listing import first_line
 from zoo.privacy.record.record import rounded_up
@@ -39,7 +32,7 @@ RESULTS = ROOT / "docs" / "results"
 PRIVACY = ROOT / "docs" / "privacy.md"
 DATA = ROOT / "docs" / "data.md"
 LEAKAGE = ROOT / "docs" / "leakage.md"
-ONE_BIT = RESULTS / "one_bit.md"
+ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
 #: The task that the README compares on: the one that can be rebuilt row for row, and its papers' figures.
 TASK, PUBLISHED = "book-music", ("douban", "book", "music")
 #: Reports that have it; a method is shown from the first that has the method.
@@ -77,16 +70,12 @@ def results() -> list[Row]:
     return [{"benchmark": path.parent.name, **row} for path in paths for row in read(path)]
 
 
-def gains() -> dict[tuple[str, str, str], str]:
-    """NDCG@10 (1 + 99) of a row less that of its own noise control, by report, task and row."""
-    found = {}
-    for path in sorted(RESULTS.glob("*/gains.csv")):
-        for row in read(path):
-            if row["against"] == NOISE and row["figure"] == "sampled/ndcg@10":
-                text = f"{float(row['difference']):+.4f} (p {float(row['p_users_holm']):.2g} over users"
-                text += f", {float(row['p_seeds_holm']):.2g} over seeds)" if row["p_seeds_holm"] else ")"
-                found[(path.parent.name, row["task"], row["row"])] = text
-    return found
+def gained(row: Row | None) -> str:
+    """A gain over the noise baseline with its p-values."""
+    if row is None:
+        return "-"
+    seeds = f", {float(row['p_seeds_holm']):.2g} over seeds" if row["p_seeds_holm"] else ""
+    return f"{float(row['difference']):+.4f} (p {float(row['p_users_holm']):.2g} over users{seeds})"
 
 
 def figure(row: Row, key: str) -> str:
@@ -99,16 +88,8 @@ def methods_table() -> str:
     """The README's table: every exported method."""
     known, rows = pages(), results()
     reached: list[Row] = []
-    titles = (
-        "method",
-        "paper",
-        "what it is",
-        "guarantee",
-        "ours, NDCG@10 / HR@10",
-        "with noise for a release",
-        "without one",
-    )
-    titles = (*titles, "the paper's")
+    titles = ("method", "paper", "what it is", "guarantee", "ours, NDCG@10 / HR@10")
+    titles += ("with noise for a release", "without one", "the paper's")
     lines = []
     for method, module in sorted(zoo.METHODS.items()):
         page, said = known[method]
@@ -186,15 +167,15 @@ def figures_table(method: str) -> str:
     rows = [row for row in results() if row["method"] == method and row["control"] != "noise"]
     if not rows:
         return "None of the reports has it."
-    gained = gains()
+    found = {report: gains(RESULTS / report, "sampled/ndcg@10") for report in {row["benchmark"] for row in rows}}
     titles = ("report", "row", "epsilon", "NDCG@10, all items", "NDCG@10, 1 + 99", "HR@10, 1 + 99")
     lines = []
     for row in rows:
         where = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
         cells = [figure(row, key) for key in ("full/ndcg@10", "sampled/ndcg@10", "sampled/hit_rate@10")]
         epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
-        gain = gained.get((row["benchmark"], row["task"], name(row)), "-")
-        lines.append((where, name(row), epsilon, *cells, gain))
+        gain = found[row["benchmark"]].get((row["task"], name(row)))
+        lines.append((where, name(row), epsilon, *cells, gained(gain)))
     made = table((*titles, "NDCG@10 less its noise control"), lines, left=2)
     return made + (FAMILY if any("(p " in line[-1] for line in lines) else "") + under(rows)
 
@@ -231,13 +212,13 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 def generated() -> dict[Path, str]:
     """Every page that holds generated text, as it should be."""
     made = {
-        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()} | quickstart_parts()),
+        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table(), "quickstart": quickstart()}),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
         PRIVACY: filled(PRIVACY, privacy_parts()),
-        LEAKAGE: filled(LEAKAGE, leakage_parts()),
-        ONE_BIT: filled(ONE_BIT, one_bit_parts()),
-        CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain_parts()),
+        LEAKAGE: filled(LEAKAGE, leakage()),
+        ONE_BIT: filled(ONE_BIT, one_bit()),
+        CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain()),
     }
     made |= {page: filled(page, found) for page, found in (api_parts() | command_parts()).items()}
     for method, (page, _) in pages().items():
@@ -251,8 +232,6 @@ def main() -> None:
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
-    # In a process of its own: its list of classes has what is imported in the order of imports.
-    subprocess.run([sys.executable, "-m", "zoo.commands.kept_help"], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

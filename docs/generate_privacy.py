@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from tables import read, table
+from result_tables import gains
+from tables import name, read, table, where
 
-from zoo.benchmark.report.gains import NOISE
 from zoo.commands.privacy.show import share
 from zoo.privacy.accounting.accountant import epsilon_of, guess_of
 from zoo.privacy.accounting.events import (
@@ -96,13 +96,8 @@ def calibration_table() -> str:
 
 def classical_table() -> str:
     """What the textbook's standard deviation gives, for a sensitivity of 1."""
-    titles = (
-        "epsilon asked for",
-        "classical sigma",
-        "exact sigma",
-        "epsilon of the classical one",
-        "its delta at the epsilon asked for",
-    )
+    titles = ("epsilon asked for", "classical sigma", "exact sigma", "epsilon of the classical one")
+    titles += ("its delta at the epsilon asked for",)
     rows = []
     for epsilon in EPSILONS:
         sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
@@ -235,11 +230,8 @@ def output_sigma(epsilon: float, ridge: float) -> float:
 
 def gradients_table() -> str:
     """Standard deviation of the noise on an entry of each of so many gradients, and what Laplace noise costs with a delta."""
-    titles = (
-        "steps",
-        *(f"epsilon {epsilon:g}: Laplace, Gaussian" for epsilon in STEP_EPSILONS),
-        "Laplace at 1, with delta",
-    )
+    pairs = (f"epsilon {epsilon:g}: Laplace, Gaussian" for epsilon in STEP_EPSILONS)
+    titles = ("steps", *pairs, "Laplace at 1, with delta")
     rows = []
     for steps in STEPS:
         pairs = []
@@ -252,11 +244,7 @@ def gradients_table() -> str:
 
 
 def audit_table(path: Path = AUDIT) -> str:
-    """What the committed run of the audits found.
-
-    Args:
-        path: Written by ``python -m zoo privacy audit --out``.
-    """
+    """What the committed run of ``python -m zoo privacy audit --out`` found."""
     titles = ("mechanism", "audit", "neighbours", "meant to hold", "verdict")
     titles += ("epsilon claimed", "at least", "mu claimed", "at least", "noise")
     kinds = {"two_world": "two worlds", "one_run": "one run"}
@@ -280,20 +268,11 @@ def transfer_table(path: Path = EQUAL) -> str:
     Args:
         path: ``results.csv`` of the report at equal epsilon; the epsilon is taken from the label of a release, which is
             what the publisher was asked for, whatever it proves.
-
-    Raises:
-        ValueError: If the report has no row of popularity, or of a scorer with redrawn ratings.
     """
-    if not path.is_file():
-        return "Not measured yet."
-    rows = [row for row in read(path) if row["task"] == TASK]
+    rows = where(read(path), task=TASK)
     figures = {(row["system"], row["release"]): float(row[FIGURE]) for row in rows}
-    if ("Popularity", "") not in figures:
-        raise ValueError(f"{path} has no row of Popularity in {TASK!r}, which shares are counted from.")
     lines = []
     for system, base in SCORERS.items():
-        if (base, "Noise (Plaintext)") not in figures:
-            raise ValueError(f"{path} has no row of {base} with Noise (Plaintext), which shares are counted from.")
         floors = figures["Popularity", ""], figures[base, "Noise (Plaintext)"]
         most = figures.get((base, "Plaintext"))
         labels = [row["release"] for row in rows if row["system"] == system and not row["control"]]
@@ -304,28 +283,15 @@ def transfer_table(path: Path = EQUAL) -> str:
 
 
 def known_users_table(folder: Path = KITCHEN) -> str:
-    """HR@10 of users with history, alone and with releases, and the gain over each row's own noise control.
-
-    Args:
-        folder: Of the report on Kitchen <- Food.
-    """
-    if not (folder / "results.csv").is_file():
-        return "Not measured yet."
-    figures = {
-        (row["task"], f"{row['system']}, {row['release']}"): float(row[FIGURE]) for row in read(folder / "results.csv")
-    }
-    gains = {
-        (row["task"], row["row"]): row
-        for row in read(folder / "gains.csv")
-        if row["against"] == NOISE and row["figure"] == FIGURE
-    }
-    lines = []
-    for name in KNOWN:
-        cells = [name]
+    """HR@10 of warm-start users in Kitchen <- Food, with and without releases, and the gain over each noise baseline."""
+    figures = {(row["task"], name(row)): float(row[FIGURE]) for row in read(folder / "results.csv")}
+    found, lines = gains(folder, FIGURE), []
+    for known in KNOWN:
+        cells = [known]
         for task in ("latest", "random"):
-            gain = gains.get((task, name))
+            gain = found.get((task, known))
             p = f"{float(gain['p_users_holm']):.1g} / {float(gain['p_seeds_holm']):.1g}" if gain else ""
-            cells += [f"{figures[task, name]:.4f}", f"{float(gain['difference']):+.4f} ({p})" if gain else "-"]
+            cells += [f"{figures[task, known]:.4f}", f"{float(gain['difference']):+.4f} ({p})" if gain else "-"]
         lines.append(cells)
     against = "less its noise control (p over users / over seeds)"
     return table(("row", "latest items", against, "random items", against), lines, left=1)

@@ -1,4 +1,4 @@
-"""Tables: CSV files as they are read, and Markdown as the pages show it."""
+"""Read CSV files, and write Markdown tables as the pages show them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,33 @@ Row = dict[str, str]
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a CSV file with a header."""
+    """Return the rows of a CSV file with a header."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
+def where(rows: Iterable[Row], **wanted: str) -> list[Row]:
+    """Return the rows that have these values in these columns."""
+    return [row for row in rows if wanted.items() <= row.items()]
+
+
+def distinct(rows: Iterable[Row], *keys: str) -> list[tuple[str, ...]]:
+    """Return the values of some columns, in the order of their first rows."""
+    return list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))
+
+
 def name(row: Row) -> str:
-    """What a row of results is called."""
+    """Return the name of a row of results: its system and its release."""
     return f"{row['system']}, {row['release']}" if row["release"] else row["system"]
 
 
+def spread(row: Row) -> str:
+    """Return a mean with its standard deviation."""
+    return f"{float(row['mean']):.3f}" + (f" ±{float(row['sd']):.3f}" if row["sd"] else "")
+
+
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
-    """A Markdown table whose first columns are aligned to the left, all others to the right."""
+    """Return a Markdown table whose first columns are aligned to the left, all others to the right."""
     rule = "|" + "---|" * left + "---:|" * (len(titles) - left)
     header, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *rows))
     return "\n".join([header, rule, *body])

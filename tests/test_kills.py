@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.conftest import command
-from tests.kills import begun, done, ended, killed_at, moments
+from tests.kills import done, killed_at, moments
 from tests.quickstart import PROJECTED
 from tests.zoo.benchmark.conftest import LEAST, POPULARITY, PRICDR
 from tests.zoo.benchmark.report.fabricate import BARE, SMALL, fabricate
@@ -142,14 +142,14 @@ def test_publishing_that_was_killed_is_paid_and_can_be_tried_again(
         assert {path.name for path in place.iterdir()} == {"book", "spent.jsonl", "spent.jsonl.lock"}
 
 
-def commanded(place: Path, *more: str) -> None:
-    """``python -m zoo benchmark`` in a folder, one cell at a time; cells are forked from here, which imports nothing anew."""
+def commanded(place: Path) -> None:
+    """``python -m zoo benchmark`` in a folder, one cell at a time; cells are forked from here, which imports nothing again."""
     os.chdir(place)
     said = (place / f"said by {os.getpid()}").open("w")
     os.dup2(said.fileno(), 1)
     os.dup2(said.fileno(), 2)
     runner._context = lambda: multiprocessing.get_context("fork")  # type: ignore[assignment,return-value]
-    benchmark.main(["--config", "bench.yaml", "--runs", "out", "--processes", "1", *more])
+    benchmark.main(["--config", "bench.yaml", "--runs", "out", "--processes", "1"])
 
 
 def furnished(place: Path) -> Path:
@@ -165,31 +165,25 @@ def figures_of(place: Path) -> dict[str, object]:
     return {str(Path(name).relative_to(place)): json.loads(path.read_text())["metrics"] for name, path in found.items()}
 
 
-def test_commands_on_one_folder_finish_what_a_killed_one_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at once, and at every fifth moment three; the first is killed, itself or its cell with it."""
+def test_a_benchmark_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed itself, or its cell with it: the same command runs what is left, and nothing that was finished."""
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")
     import_names()
     whole = furnished(tmp_path / "whole")
-    chosen = moments(whole / "out", partial(commanded, whole), most=40)[:20]  # half of the work is another's
+    chosen = moments(whole / "out", partial(commanded, whole))
+    assert len(chosen) == 20
     wanted = figures_of(whole)
     assert len(wanted) == 5
-    killed = 0
-    for number, moment in enumerate(chosen):
+    for moment in chosen:
         place = furnished(tmp_path / str(moment))
-        first = begun(place / "out", moment, partial(commanded, place))
-        others = [begun(place / "out", None, partial(commanded, place)) for _ in range(1 if number % 5 else 2)]
-        killed += ended(first)
-        assert not any(list(map(ended, others))), "whoever is not killed is through, with code 0"
+        assert killed_at(place / "out", moment, partial(commanded, place))
+        before = {path: path.stat().st_mtime_ns for path in (place / "out").rglob(CELL)}
+        done(partial(commanded, place))
         assert figures_of(place) == wanted
+        assert before == {path: path.stat().st_mtime_ns for path in before}, "what was finished is not run again"
         monkeypatch.chdir(place)
-        cells = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
-        assert all(cell.finished() is not None for cell in cells)
-        taken = [
-            len(list((place / "out" / ".leases" / cell.name).parent.glob(f"{cell.folder.name}.*"))) for cell in cells
-        ]
-        assert sum(taken) <= len(cells) + 1, "only what was in the killed one's hands is begun twice"
+        assert all(cell.finished() for cell in cells_of(read_benchmark(Path("bench.yaml")), Path("out")))
         done(partial(read_results, place / "out"))
-    assert killed >= 15
 
 
 def test_a_report_that_was_killed_is_the_old_one_or_none_and_is_written_again(

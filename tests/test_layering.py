@@ -25,10 +25,10 @@ SLACK = 0.97
 RATCHET = {
     "rooms": 16,
     "floors": 8,
-    "arrows": 70,
-    "files with one importer": 122,
-    "lines of code": 46_527,
-    "lines of tests": 52_671,
+    "arrows": 68,
+    "files with one importer": 100,
+    "lines of code": 44_216,
+    "lines of tests": 50_573,
     "collected tests": 8_366,
 }
 
@@ -110,10 +110,9 @@ def test_a_library_stays_out_of_a_room(rooms: list[str], library: str) -> None:
     ("library", "homes"),
     [
         ("torch_geometric", {"zoo/nn/ego_graph.py", "zoo/nn/light_graph.py"}),
-        ("wandb", {"callbacks/trackers.py", "zoo/runtime/trackers.py"}),
+        ("wandb", {"callbacks/trackers.py", "zoo/runs/trackers.py"}),
         ("opacus", {"zoo/privacy/training/user_norms.py"}),
         ("cryptography", {"zoo/release/signature.py"}),
-        ("tenseal", {"zoo/privacy/encryption/ckks.py"}),
         ("submitit", {"zoo/benchmark/cluster.py"}),
     ],
 )

@@ -69,11 +69,10 @@ if TYPE_CHECKING:
     from zoo.publishers.sjlt import SJLT as SJLT
     from zoo.release.denoiser import Denoiser as Denoiser
     from zoo.release.release import Release as Release
-    from zoo.runs.decrypting import decrypt as decrypt
     from zoo.runs.exporting import export as export
-    from zoo.runs.fitting import fit as fit
     from zoo.runs.loading import load as load
     from zoo.runs.publishing import publish as publish
+    from zoo.runs.trainer import fit as fit
 
 __version__ = VERSION
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from zoo.commands.kept_help import kept_help
+from zoo.commands.cached_help import fit_help
 from zoo.commands.listing import KINDS, listing
 from zoo.runtime import builtin_configs
 from zoo.runtime.exports import VERSION
@@ -26,7 +26,6 @@ commands:
   test       figures of a checkpoint on the test items
   predict    recommendations of a checkpoint, as Parquet
   publish    write the release of a source party
-  decrypt    the map that a source made of encrypted places, at the target that has the keys
   recommend  the best items for some users, from a run or a bundle
   export     a run as a bundle to hand over: weights, item ids, figures, privacy record, model card
   benchmark  run a grid of experiments, in parallel, resumable
@@ -74,30 +73,14 @@ def answered(arguments: list[str]) -> bool:
         print(listed(arguments[1:]))
     elif arguments == ["--version"]:
         print(VERSION)
-    elif arguments in (["fit", "-h"], ["fit", "--help"]) and (text := kept_help()) is not None:
-        print(text, end="")
+    elif arguments in (["fit", "-h"], ["fit", "--help"]):
+        print(fit_help(), end="")
     elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
         sys.stderr.write(unknown(arguments[0]) + "\n")
         sys.exit(2)
     else:
         return False
     return True
-
-
-def handed_over(name: str, arguments: list[str]) -> None:
-    """Run one of the commands that open what was made before: a run, a bundle or a release."""
-    if name == "recommend":
-        from zoo.commands.recommend import main as recommend
-
-        recommend(arguments)
-    elif name == "export":
-        from zoo.commands.export import main as export
-
-        export(arguments)
-    else:
-        from zoo.commands.decrypt import main as decrypt
-
-        decrypt(arguments)
 
 
 def main() -> None:
@@ -110,15 +93,23 @@ def main() -> None:
         sys.exit(PIPE_CLOSED)
 
 
-def command() -> None:
-    """Answer at once what needs no training library; hand everything else to the command line proper."""
-    import zoo.runtime.import_order  # noqa: F401  not where this module is only looked at
+def given() -> list[str]:
+    """Return the arguments, with configs of ours found; without our own packages, or such a config, the program ends here."""
+    from zoo.runtime.import_order import overwritten  # moves `sys.path`: not where this module is only looked at
 
+    if problem := overwritten():
+        sys.stderr.write(f"error: {problem}\n")
+        sys.exit(2)
     try:
-        arguments = sys.argv[1:] = builtin_configs.with_configs_found(sys.argv[1:])
+        return builtin_configs.with_configs_found(sys.argv[1:])
     except FileNotFoundError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def command() -> None:
+    """Answer at once what needs no training library; hand everything else to the command line proper."""
+    arguments = sys.argv[1:] = given()
     if answered(arguments):
         return
     if arguments[0] == "benchmark":
@@ -129,8 +120,14 @@ def command() -> None:
         from zoo.benchmark.report.command import main as report
 
         report(arguments[1:])
-    elif arguments[0] in ("recommend", "export", "decrypt"):
-        handed_over(arguments[0], arguments[1:])
+    elif arguments[0] == "recommend":
+        from zoo.commands.recommend import main as recommend
+
+        recommend(arguments[1:])
+    elif arguments[0] == "export":
+        from zoo.commands.export import main as export
+
+        export(arguments[1:])
     elif arguments[0] == "configs":
         from zoo.commands.configs import main as configs
 
@@ -144,9 +141,9 @@ def command() -> None:
 
         privacy(arguments[1:])
     else:
-        from zoo.runs.cli import main as command_line
+        from zoo.commands.run import main as run
 
-        command_line()
+        run()
 
 
 if __name__ == "__main__":

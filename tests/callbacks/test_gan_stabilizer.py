@@ -101,7 +101,7 @@ def test_a_users_value_is_half_of_tau_times_its_squared_scores() -> None:
 
 @pytest.mark.parametrize("tau", [-1.0, math.nan, math.inf])
 def test_a_bad_tau_is_refused(tau: float) -> None:
-    with pytest.raises(ValueError, match=rf"tau must be finite and not negative, got {tau}; 0 adds nothing"):
+    with pytest.raises(ValueError, match=rf"tau is {tau}\. It must be finite and not negative\."):
         GANStabilizer(tau)
 
 

@@ -193,7 +193,7 @@ def test_with_a_lower_budget_it_only_ends_earlier() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
 def test_a_bad_budget_is_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=rf"epsilon must be positive and finite, got {epsilon}\. Take null"):
+    with pytest.raises(ValueError, match=rf"epsilon is {epsilon}\. It must be positive and finite\."):
         PrivacyBudget(epsilon)
 
 

@@ -143,7 +143,7 @@ def test_what_is_no_recommender_is_refused() -> None:
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_bad_weight_is_refused(weight: float) -> None:
-    with pytest.raises(ValueError, match=rf"weight must be positive and finite, got {weight}\. Leave"):
+    with pytest.raises(ValueError, match=rf"weight is {weight}\. It must be positive and finite\."):
         RobustnessConductor(weight)
 
 

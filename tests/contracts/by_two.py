@@ -106,7 +106,7 @@ def main(folder: Path, names: list[str]) -> None:
         own = folder / name
         own.mkdir(exist_ok=True)
         found: dict[str, Any] = {}
-        if method.alone:
+        if method.single_process_reason:
             try:
                 trainer_of(own / "refused", max_epochs=1, strategy="ddp").fit(method, datamodule=data)
             except ValueError as error:

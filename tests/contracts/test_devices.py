@@ -44,7 +44,7 @@ SIZES = {
     "BiTGCF": {"zoo/data/unseen.py: draw": _HITS},
     "CoNet": {
         "zoo/data/unseen.py: draw": _HITS,
-        "zoo/nn/cross_network.py: history": _DIFFERENT,
+        "zoo/methods/conet.py: history": _DIFFERENT,
         "zoo/data/rows.py: bags": "what these have rated",
     },
     "DARec": {

@@ -21,7 +21,7 @@ from tests.contracts.test_methods import NAMES, tiny_method
 from zoo.testing.tiny import publisher_for
 
 ROOT = Path(__file__).parent.parent.parent
-ALONE = [name for name in NAMES if tiny_method(name).alone]
+ALONE = [name for name in NAMES if tiny_method(name).single_process_reason]
 TOGETHER = [name for name in NAMES if name not in ALONE]
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]

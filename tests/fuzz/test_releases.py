@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,19 @@ from hypothesis import strategies as st
 
 from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged, refusal_of
 from tests.samples import binary
-from zoo import JLT, BridgePublisher, FlippedRows, NoisyRows, ProjectionPublisher, Release
+from zoo import JLT, FlippedRows, NoisyRows, Release
 from zoo.commands.privacy.show import as_html, as_text, parts
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError
+from zoo.runtime import plugins
 
 PUBLISHERS = {
     "jlt": lambda: JLT(epsilon=2.0, num_components=5),
     "noisy": lambda: NoisyRows(epsilon=2.0),
     "flipped": lambda: FlippedRows(epsilon=2.0),
 }
-#: Of the extra `encryption`, where it is installed.
-ENCRYPTED = ["encrypted_map", "encrypted_places"] if find_spec("tenseal") else []
+#: Release kinds of the package in examples/encrypted_bridge, where it is installed.
+ENCRYPTED = sorted(plugins.brought("release kinds").keys() & {"encrypted_map", "encrypted_places"})
 NAMES = sorted([*PUBLISHERS, *ENCRYPTED])
 
 
@@ -33,9 +33,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, publisher in PUBLISHERS.items():
         publisher().publish(binary(), "book").save(root / name)
     if ENCRYPTED:
-        places = ProjectionPublisher(num_directions=2, secret_key=root / "own.key").publish(binary(), "book")
-        received = places.save(root / "encrypted_places")
-        BridgePublisher(epsilon=2.0, received=received).publish(binary(), "book").save(root / "encrypted_map")
+        publishers = plugins.brought("publishers")
+        places = publishers["EncryptedProjectionPublisher"].load()(root / "own.key", num_directions=2)
+        received = places.publish(binary(), "book").save(root / "encrypted_places")
+        bridge = publishers["EncryptedBridgePublisher"].load()(epsilon=2.0, received=received)
+        bridge.publish(binary(), "book").save(root / "encrypted_map")
     return root
 
 

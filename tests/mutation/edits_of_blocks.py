@@ -112,8 +112,8 @@ BLOCKS = (
         ("density is taken for its odds", "math.log(density / (1 - density))", "math.log(density)"),
     ),
     *edits_of(
-        f"{NN}/row_perceptron.py",
-        (f"{OF_NN}/test_row_perceptron.py",),
+        "zoo/methods/cfgan.py",
+        (f"{OF_METHODS}/test_cfgan.py",),
         (
             "the second row is read with the first's weights",
             "self.first.weight[self.num_items :]",
@@ -133,19 +133,19 @@ BLOCKS = (
         ("a layer keeps its gradient", "ctx.convolution(gradient, ctx.matrix), None", "gradient, None"),
     ),
     *edits_of(
-        f"{NN}/gradient_reversal.py",
-        (f"{OF_NN}/test_gradient_reversal.py",),
+        "zoo/methods/darec.py",
+        (f"{OF_METHODS}/test_darec.py",),
         ("the gradient keeps its sign", "return -ctx.weight * gradient, None", "return ctx.weight * gradient, None"),
         ("the reversal weighs 1", "return -ctx.weight * gradient, None", "return -gradient, None"),
     ),
     *edits_of(
-        f"{NN}/rating_patterns.py",
-        (f"{OF_NN}/test_rating_patterns.py",),
+        "zoo/methods/darec.py",
+        (f"{OF_METHODS}/test_darec.py",),
         ("frequencies are taken for their log-odds", "if bits else row", "if False else row"),
     ),
     *edits_of(
-        f"{NN}/feature_transfer.py",
-        (f"{OF_NN}/test_feature_transfer.py",),
+        "zoo/methods/bitgcf.py",
+        (f"{OF_METHODS}/test_bitgcf.py",),
         ("a user keeps the other domain's share", "(1 - own_lambda + other /", "(own_lambda + other /"),
         ("who has more ratings here leans on there", "other / (own + other)", "own / (own + other)"),
         ("a row of zeros takes history away", "torch.where(other == 0, 0.0,", "torch.where(other < 0, 0.0,"),
@@ -163,8 +163,8 @@ BLOCKS = (
         ("a map is pulled to nothing", "(self.weight @ self.weight.T - identity)", "(self.weight @ self.weight.T)"),
     ),
     *edits_of(
-        f"{NN}/cross_network.py",
-        (f"{OF_NN}/test_cross_network.py",),
+        "zoo/methods/conet.py",
+        (f"{OF_METHODS}/test_conet.py",),
         ("what is absent crosses", "shares[name] * self._cross(", "self._cross("),
         ("an absent target crosses", "known * self._cross(name, depth, own)", "self._cross(name, depth, own)"),
         (

@@ -235,6 +235,7 @@ DATA = (
         ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),
         ("a bomb is unpacked", "if len(content) > most:", "if not content:"),
         ("memory has no end", "if taken > max(", "if taken < min("),
+        ("columns of Parquet are not counted", "VALUE * rows * len(needed)", "VALUE * rows"),
         ("however small it may take little", "max(SMALL, min(PARQUET", "min(SMALL, min(PARQUET"),
         ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),
         ("a bomb has no ceiling", "ALWAYS), UNPACKED)", "ALWAYS), 2**62)"),
@@ -252,14 +253,6 @@ DATA = (
         ("others may write there", "& 0o022", "& 0o000"),
         ("another's folder is taken", "!= {os.getuid()}", "== set()"),
         ("what is warned of is lost", "for text in warned:", "for text in ():"),
-    ),
-    *edits_of(
-        "datamodules/parquet.py",
-        ("tests/datamodules/test_parquet.py",),
-        ("the footer is believed", "size += _number(page, _PAGE_UNPACKED)", "size += _number(page, _PAGE_PACKED)"),
-        ("a dictionary is no page", "at = min(at, _number(meta, _DICTIONARY_AT))", "at = max(at, 0)"),
-        ("a column is found by its path", "if place not in places and not", "if not"),
-        ("a footer of any length is read", "if length > FOOTER:", "if length > 2**62:"),
     ),
     *edits_of(
         "datamodules/tables.py",

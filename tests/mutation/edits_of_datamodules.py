@@ -92,7 +92,11 @@ DATAMODULES = (
             "name not in self.release_paths and name == self.sources[0]]:",
         ),
         ("who is linked is counted as all", '"overlap": int((links >= 0).sum())', '"overlap": len(links)'),
-        ("own rows are read of every release", 'if release.kind == "map":', 'if release.kind != "map":'),
+        (
+            "own rows are read of every release",
+            "if release.layout.reads_own_rows:",
+            "if not release.layout.reads_own_rows:",
+        ),
         (
             "an agreed list makes missing users an error",
             'default = "error" if self.is_cut(self.target) else "zero"',

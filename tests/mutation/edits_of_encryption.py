@@ -2,14 +2,14 @@
 
 from tests.mutation.edit import edits_of
 
-ROOM = "zoo/privacy/encryption"
-OF_ROOM = f"tests/{ROOM}"
-OF_PUBLISHER = ("tests/zoo/publishers/test_encrypted_bridge.py",)
+PACKAGE = "examples/encrypted_bridge/encrypted_bridge"
+TESTS = "examples/encrypted_bridge/tests"
+OF_PUBLISHER = (f"{TESTS}/test_publishers.py",)
 
 ENCRYPTION = (
     *edits_of(
-        f"{ROOM}/bridge.py",
-        (f"{OF_ROOM}/test_bridge.py",),
+        f"{PACKAGE}/protocol.py",
+        (f"{TESTS}/test_protocol.py",),
         (
             "no fresh zero hides the mask",
             "encryptor.encrypt_zero(total)",
@@ -34,8 +34,8 @@ ENCRYPTION = (
         ),
     ),
     *edits_of(
-        f"{ROOM}/parameters.py",
-        (f"{OF_ROOM}/test_parameters.py",),
+        f"{PACKAGE}/parameters.py",
+        (f"{TESTS}/test_parameters.py",),
         ("the error of a fresh zero counts once", "+ 2 * error_of_zero(", "+ error_of_zero("),
         ("an error of two products is one of one", "(2 * DEGREE + 1)", "(DEGREE + 1)"),
         ("errors of places are forgotten", "return SHORTER + math.sqrt(directions)", "return SHORTER + 0 * math.sqrt(directions)"),
@@ -43,7 +43,7 @@ ENCRYPTION = (
         ("sums beyond the modulus", "MODULUS / (2 * SCALE)", "MODULUS / SCALE"),
     ),
     *edits_of(
-        "zoo/release/decryption.py",
+        f"{PACKAGE}/decryption.py",
         OF_PUBLISHER,
         ("everybody may read the secret key", "0o600", "0o644"),
         (
@@ -52,40 +52,51 @@ ENCRYPTION = (
             "        path.unlink(missing_ok=True)\n        content",
         ),
         ("any keys decrypt any map", "if made_with != tensor_digest(keys.public_key):", "if made_with is None:"),
-        ("a map without noise is decrypted", "    check_noise(release.record, tensors)  # which nobody could see before\n", ""),
+        ("a map without noise is decrypted", "    check_decrypted(release.record, tensors)  # which nobody could see before\n", ""),
     ),
     *edits_of(
-        "zoo/release/layouts.py",
+        f"{PACKAGE}/kinds.py",
         OF_PUBLISHER,
         ("a ciphertext that hides nothing is taken", "half.any(dim=-1).all()", "half.any() or True"),
     ),
     *edits_of(
-        "zoo/publishers/projections.py",
+        f"{PACKAGE}/publishers.py",
         OF_PUBLISHER,
         (
             "the secret key is handed over",
             'return {"places": torch.from_numpy(made.places), "public_key": public_key,',
             'return {"places": torch.from_numpy(made.places), "public_key": torch.from_numpy(made.secret).expand(2, -1).clone(),',
         ),
-    ),
-    *edits_of(
-        "zoo/publishers/bridge.py",
-        OF_PUBLISHER,
-        ("places are taken from anybody", "None if self.trusted is None else TrustedKeys.read(self.trusted)", "None"),
         (
             "encrypted users are joined by their place in the list",
             "known = index_of(source.user_ids, given.user_ids)",
-            "known = np.arange(given.num_users)",
+            "known = torch.arange(given.num_users).numpy()",
         ),
-        ("nobody says what rests on the target", "conditions=(FOLLOWS, ENCRYPTION_HARD)", "conditions=(ENCRYPTION_HARD,)"),
     ),
     *edits_of(
-        "zoo/privacy/record/requirements.py",
+        f"{PACKAGE}/record.py",
         OF_PUBLISHER,
-        ("a record may leave out what encryption rests on", "conditions=(texts.FOLLOWS, texts.ENCRYPTION_HARD)", "conditions=()"),
+        ("nobody says what rests on the target", "(FOLLOWS, ENCRYPTION_HARD, *plain", "(ENCRYPTION_HARD, *plain"),
+        ("a record may leave out what encryption rests on", '("conditions", (FOLLOWS, ENCRYPTION_HARD))', '("conditions", ())'),
+        ("numbers of an encrypted map's record are not compared", "    _as_plain(record).check_against(ledger)\n", ""),
+    ),
+    *edits_of(
+        "zoo/publishers/bridge.py",
+        ("tests/zoo/publishers/test_bridge.py",),
+        ("places are taken from anybody", "None if self.trusted is None else TrustedKeys.read(self.trusted)", "None"),
     ),
     *edits_of(
         "zoo/release/layouts.py",
+        ("tests/zoo/runtime/test_plugins.py",),
+        (
+            "a plugin takes a kind of ours",
+            "(KINDS.get(kind) or _plugged_in(kind))",
+            "(_plugged_in(kind) if kind in plugins.brought('release kinds') else KINDS[kind])",
+        ),
+        ("a plugin's class may be of another kind", ' or getattr(found, "kind", None) != kind', ''),
+    ),
+    *edits_of(
+        f"{PACKAGE}/kinds.py",
         OF_PUBLISHER,
         ("numbers beyond the modulus are let in", "<= int(numbers.max()) < MODULUS:", "<= int(numbers.max()):"),
     ),

@@ -2,13 +2,12 @@
 
 from tests.mutation.edit import edits_of
 
-NN, METHODS_ROOM = "zoo/nn", "zoo/methods"
-OF_NN, OF_METHODS = "tests/zoo/nn", "tests/zoo/methods"
+METHODS_ROOM, OF_METHODS = "zoo/methods", "tests/zoo/methods"
 
 ENSEMBLES = (
     *edits_of(
-        f"{NN}/greedy_weights.py",
-        (f"{OF_NN}/test_greedy_weights.py",),
+        f"{METHODS_ROOM}/ensemble.py",
+        (f"{OF_METHODS}/test_ensemble.py",),
         ("the last round is kept", "if values[first] > worth:", "if True:"),
         ("the latest of equal rounds is kept", "if values[first] > worth:", "if values[first] >= worth:"),
         ("nobody is chosen twice", "counts[first] += 1", "counts[first] = 1"),
@@ -41,7 +40,7 @@ ENSEMBLES = (
         ("any class is made that a file names", "issubclass(found, Recommender)", "True"),
     ),
     *edits_of(
-        f"{NN}/alternating.py",
+        f"{METHODS_ROOM}/ials.py",
         (f"{OF_METHODS}/test_ials.py",),
         ("padding counts as item 0", "table[items] * (weights != 0)[..., None]", "table[items]"),
         ("what is not observed weighs nothing", "others.mT @ others + everything +", "others.mT @ others +"),
@@ -59,7 +58,7 @@ ENSEMBLES = (
         ("first factors are as wide as their number", "self.first_scale / self.num_factors**0.5", "self.first_scale"),
     ),
     *edits_of(
-        f"{NN}/non_negative.py",
+        f"{METHODS_ROOM}/slim.py",
         (f"{OF_METHODS}/test_slim.py",),
         ("an item explains itself", "                new[item] = 0\n", ""),
         ("weights may be negative", "- l1).clamp_(min=0)", "- l1)"),

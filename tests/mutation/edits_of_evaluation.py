@@ -10,21 +10,6 @@ EVALUATION = (
         BASE,
         METHOD,
         (
-            "cold users are scored among candidates",
-            "scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])",
-            "scores = self.score(batch.users, listed)",
-        ),
-        (
-            "candidates of cold users have another's counts",
-            "self.score(batch.users, listed), self.item_counts[listed])",
-            "self.score(batch.users, listed), self.item_counts[listed.flip(0)])",
-        ),
-        (
-            "cold users are recommended by their scores",
-            "best_unseen(self.ranking_scores(batch.users)",
-            "best_unseen(self.score_all(batch.users)",
-        ),
-        (
             "the first release alone links users",
             "found |= self._linked(name).links[users] >= 0",
             "return self._linked(name).links[users] >= 0",
@@ -46,6 +31,33 @@ EVALUATION = (
             "a penalty of the critic is added to every loss",
             "self._penalties.get(to, {}).items()",
             "[p for own in self._penalties.values() for p in own.items()]",
+        ),
+        ("weights decay by no setting", "weight_decay=self.weight_decay, fused", "fused"),
+        ("a release of another kind is read", "if release.kind not in self.reads:", "if not release.kind:"),
+        (
+            "links of the first source are those of all",
+            "LinkedRows(release.device_rows(), data.links[name])",
+            "LinkedRows(release.device_rows(), next(iter(data.links.values())))",
+        ),
+        ("sources are read unasked", "data.releases.items() if self.reads else ()", "data.releases.items()"),
+    ),
+    *edits_of(
+        "zoo/methods/ranking.py",
+        METHOD,
+        (
+            "cold users are scored among candidates",
+            "scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])",
+            "scores = self.score(batch.users, listed)",
+        ),
+        (
+            "candidates of cold users have another's counts",
+            "self.score(batch.users, listed), self.item_counts[listed])",
+            "self.score(batch.users, listed), self.item_counts[listed.flip(0)])",
+        ),
+        (
+            "cold users are recommended by their scores",
+            "best_unseen(self.ranking_scores(batch.users)",
+            "best_unseen(self.score_all(batch.users)",
         ),
         (
             "the full ranking chooses the checkpoint",
@@ -72,7 +84,7 @@ EVALUATION = (
         ("lists are measured at validation too", 'if full and stage == "test" else None', "if full else None"),
         (
             "what was kept of an epoch is used in the next",
-            "        self.kept = {}\n        figures =",
+            "        self.cache = {}\n        figures =",
             "        figures =",
         ),
         (
@@ -80,25 +92,17 @@ EVALUATION = (
             "on_test_epoch_start = on_predict_epoch_start = on_validation_epoch_start",
             "on_predict_epoch_start = on_validation_epoch_start",
         ),
-        ("weights decay by no setting", "weight_decay=self.weight_decay, fused", "fused"),
         (
             "the training items of the first user are everybody's",
             "counts = self.target_rows.counts_of(batch.users)\n        known",
             "counts = self.target_rows.counts()[: len(batch.users)]\n        known",
         ),
+    ),
+    *edits_of(
+        "zoo/methods/checkpoint_identity.py",
+        METHOD,
         ("a checkpoint forgets the list of users", '"users": self.data.users,', '"users": "own",'),
-        (
-            "a checkpoint of other sizes is taken",
-            "elif self.sizes != sizes:",
-            "elif self.sizes.keys() != sizes.keys():",
-        ),
-        ("a release of another kind is read", "if release.kind not in self.reads:", "if not release.kind:"),
-        (
-            "links of the first source are those of all",
-            "LinkedRows(release.device_rows(), data.links[name])",
-            "LinkedRows(release.device_rows(), next(iter(data.links.values())))",
-        ),
-        ("sources are read unasked", "data.releases.items() if self.reads else ()", "data.releases.items()"),
+        ("a checkpoint of other sizes is taken", "        if differ:\n", "        if False:\n"),
     ),
     *edits_of(
         AVERAGES,

@@ -6,7 +6,7 @@ FEDERATED, OF_FEDERATED = "zoo/methods/federated", "tests/zoo/methods/federated"
 
 CLIENTS_AND_SERVER = (
     *edits_of(
-        f"{FEDERATED}/clients.py",
+        f"{FEDERATED}/base.py",
         (f"{OF_FEDERATED}/test_clients.py",),
         ("an item that a client has is drawn", "drawn, right=True)", "drawn, right=False)"),
         ("items below a client's first are never drawn", "* others).long()", "* (others - 1)).long() + 1"),
@@ -84,7 +84,7 @@ CLIENTS_AND_SERVER = (
         ),
     ),
     *edits_of(
-        "zoo/nn/domain_attention.py",
+        "zoo/methods/fedgcdr.py",
         ("tests/zoo/methods/test_fedgcdr.py",),
         ("similarity counts where it is negative", ".clamp(min=0).detach()", ".detach()"),
         ("who has no virtual user is drawn to zero", "square().sum((1, 2)) * has_any", "square().sum((1, 2))"),

@@ -235,7 +235,12 @@ GUARANTEES = (
     ),
     *edits_of(
         "zoo/privacy/spending/total.py",
-        ("tests/zoo/privacy/spending/test_total.py", "tests/zoo/benchmark/report/test_results.py"),
+        (
+            "tests/zoo/privacy/spending/test_total.py",
+            "tests/zoo/benchmark/report/test_results.py",
+            "tests/zoo/benchmark/report/test_files.py",
+            "tests/zoo/commands/privacy/test_totals.py",
+        ),
         (
             "releases of one user's data do not add up",
             "[counted] if unit is Unit.USER else groups.values()",
@@ -243,11 +248,12 @@ GUARANTEES = (
         ),
         (
             "what sources lose of a user does not compose",
-            "math.hypot(*(float(record.mu or 0)",
-            "max((float(record.mu or 0)",
+            "ledger = (GaussianEvent(1 / record.mu),)",
+            "ledger = (PureEvent(record.epsilon),)",
         ),
-        ("what has no mu is forgotten", "[epsilon, *(float(record.epsilon or 0) for record in others)]", "[epsilon]"),
-        ("losses of ratings add up", "all(record.unit is not Unit.USER for record in records)", "False"),
+        ("what has no mu is forgotten", "(PureEvent(record.epsilon),) if record.epsilon else ()", "()"),
+        ("losses of ratings add up", "users = total.unit is Unit.USER", "users = True"),
+        ("a run's ledgers are not read", 'if "ledger" in values:', "if False:"),
         ("another case is another domain", 'normalize("NFKC", domain).casefold()', 'normalize("NFKC", domain)'),
         (
             "a copy counts as a release",
@@ -314,11 +320,16 @@ GUARANTEES = (
         f"{RELEASE}/release.py",
         ("tests/zoo/release/test_release.py",),
         ("records are not held against ledgers", "self.record.check_against(self.ledger)", "self.record.summary()"),
-        ("ratings as they are may claim a guarantee", 'if self.kind == "ratings":\n', 'if self.kind == "rating":\n'),
+        ("a kind does not see the record", "        self.layout.check_record(self.record, self.ledger)\n", ""),
     ),
     *edits_of(
         f"{RELEASE}/layouts.py",
         ("tests/zoo/release/test_layouts.py", "tests/zoo/release/test_release.py"),
+        (
+            "ratings as they are may claim a guarantee",
+            'if record.claims:\n            raise ReleaseError("Ratings',
+            'if not record:\n            raise ReleaseError("Ratings',
+        ),
         ("an item beyond the last is let in", "int(items.max()) < int(width)", "int(items.max()) <= int(width)"),
     ),
     *edits_of(

@@ -76,11 +76,42 @@ METHODS = (
             "return known | self.has_row(users) if self.scores_cold_users",
             "return known & self.has_row(users) if self.scores_cold_users",
         ),
+    ),
+    *edits_of(
+        "zoo/runtime/renamed.py",
+        ("tests/zoo/methods/test_recommender.py",),
+        ("what a plugin says by an old name is lost", "setattr(cls, old.new, vars(cls)[name])", "pass"),
+    ),
+    *edits_of(
+        "zoo/runtime/checks.py",
+        ("tests/zoo/runtime/test_checks.py",),
+        ("a step of 0 passes", "lambda value: 0 < value < inf", "lambda value: 0 <= value < inf"),
+        ("an infinite weight passes", "lambda value: 0 <= value < inf", "lambda value: 0 <= value"),
+        ("a dropout of 1 passes", "lambda value: 0 <= value < 1,", "lambda value: 0 <= value <= 1,"),
+        ("an odd width is halved", " and value[0] % 2 == 0", ""),
+        ("a layer of width 0 passes", "min(value, default=0) >= 1", "min(value, default=0) >= 0"),
+    ),
+    *edits_of(
+        "zoo/methods/fedgnn.py",
+        ("tests/zoo/methods/test_settings.py",),
+        ("clients step backwards", "checks.positive(local_lr=local_lr, lr=lr)", "checks.positive(lr=lr)"),
+    ),
+    *edits_of(
+        "zoo/methods/ranking.py",
+        (
+            "tests/zoo/data/test_metrics_ranking.py",
+            "tests/zoo/methods/test_recommender.py",
+            "tests/contracts/test_methods.py",
+        ),
         (
             "who can be scored is ranked by counts",
             "torch.where(known[:, None], scores,",
             "torch.where(~known[:, None], scores,",
         ),
+    ),
+    *edits_of(
+        "zoo/methods/checkpoint_identity.py",
+        ("tests/contracts/test_methods.py",),
         ("a resumed run draws other numbers", "go_on_from(states, self.global_rank, self.device)", "states.clear()"),
     ),
     *edits_of(
@@ -153,8 +184,8 @@ METHODS = (
         ("layers are added up instead of averaged", "[1 / (num_layers + 1)]", "[1.0]"),
         (
             "what is scored is worked out once and for all",
-            "if self.kept else self.propagated()",
-            "if self.kept else (self.prepare_scoring() or self._factors())",
+            "if self.cache else self.propagated()",
+            "if self.cache else (self.prepare_scoring() or self._factors())",
         ),
     ),
     *edits_of(

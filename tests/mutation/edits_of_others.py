@@ -6,7 +6,7 @@ NOTHING_IMPORTED = ("tests/zoo/test_nothing_imported.py",)
 
 OTHERS = (
     *edits_of(
-        "zoo/runs/known_classes.py",
+        "zoo/runs/import_policy.py",
         NOTHING_IMPORTED,
         ("files import what they name", ', "*": False}', "}"),
         (
@@ -55,5 +55,7 @@ OTHERS = (
         "zoo/runtime/import_order.py",
         ("tests/zoo/runtime/test_import_order.py",),
         ("where one stands is looked at first", "sys.path[:] = [*_OTHERS,", "sys.path[:] = [_HERE, *_OTHERS,"),
+        ("another package of our name is taken for ours", "        if not ours:", "        if not origin:"),
+        ("another package's name is not told", 'and found.name != "cdr-zoo"]', 'and found.name == "cdr-zoo"]'),
     ),
 )

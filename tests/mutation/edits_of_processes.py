@@ -11,10 +11,18 @@ PROCESSES = (
         ("a new process goes on as the first", "    if rank >= len(states):\n", "    if rank > len(states):\n"),
     ),
     *edits_of(
-        "zoo/methods/base.py",
-        ("tests/zoo/data/test_random_states.py", "tests/zoo/methods/one_bit_mc/test_method.py"),
+        "zoo/methods/checkpoint_identity.py",
+        ("tests/zoo/data/test_random_states.py",),
         ("every process begins as the first", "part_streams(share_of(self.trainer).rank)", "part_streams(0)"),
-        ("several processes solve a closed form", "if number > 1 and self.alone:", "if number > 2 and self.alone:"),
+    ),
+    *edits_of(
+        "zoo/methods/base.py",
+        ("tests/zoo/methods/one_bit_mc/test_method.py",),
+        (
+            "several processes solve a closed form",
+            "if number > 1 and self.single_process_reason:",
+            "if number > 2 and self.single_process_reason:",
+        ),
     ),
     *edits_of(
         "zoo/methods/adversarial.py",
@@ -54,25 +62,25 @@ PROCESSES = (
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
     ),
     *edits_of(
-        "zoo/methods/federated/rounds.py",
-        ("tests/zoo/methods/federated/test_rounds.py",),
+        "zoo/methods/federated/updates.py",
+        ("tests/zoo/methods/federated/test_updates.py",),
         ("a client of two processes counts twice", "~torch.isin(part.users, seen)", "part.users >= 0"),
         ("clients of another process are mixed up", "one.clients + start", "one.clients"),
     ),
     *edits_of(
-        "zoo/runs/together.py",
-        ("tests/zoo/runs/test_together.py",),
+        "zoo/runs/processes.py",
+        ("tests/zoo/runs/test_processes.py",),
         ("all processes speak", "    if not is_first():\n", "    if False:\n"),
         ("others are left waiting", "launcher.kill(signal.SIGKILL)", "pass"),
     ),
     *edits_of(
         "zoo/runs/publishing.py",
-        ("tests/zoo/runs/test_together.py",),
+        ("tests/zoo/runs/test_processes.py",),
         ("every process publishes", "    if not is_first():\n", "    if False:\n"),
     ),
     *edits_of(
-        "zoo/runs/fitting.py",
-        ("tests/zoo/runs/test_together.py",),
+        "zoo/runs/checks.py",
+        ("tests/zoo/runs/test_processes.py",),
         ("what is refused is published first", "    method.check_processes(trainer.world_size)\n", ""),
     ),
 )

@@ -11,13 +11,13 @@ TRANSFER = (
         ("there and back instead of back and there", "self(self.back(factors))", "self.back(self(factors))"),
     ),
     *edits_of(
-        f"{NN}/prior.py",
-        (f"{OF_NN}/test_prior.py",),
+        f"{METHODS_ROOM}/etl.py",
+        (f"{OF_METHODS}/test_etl.py",),
         ("draws of the prior are taken for codes", "F.softplus(-self(torch.randn", "F.softplus(self(torch.randn"),
         ("codes are to be told from the prior", "return F.softplus(-self(codes))", "return F.softplus(self(codes))"),
     ),
     *edits_of(
-        f"{NN}/coupled.py",
+        f"{METHODS_ROOM}/etl.py",
         (f"{OF_METHODS}/test_etl.py",),
         ("mapped codes are summed over sources", "return total / count.clamp(min=1), count", "return total, count"),
         (
@@ -71,8 +71,8 @@ TRANSFER = (
         ("mapped vectors cost nothing", "self.l2 / 2 * mapped[there]", "0 * mapped[there]"),
     ),
     *edits_of(
-        f"{NN}/shared_latent.py",
-        (f"{OF_NN}/test_shared_latent.py",),
+        f"{METHODS_ROOM}/fedct.py",
+        (f"{OF_METHODS}/test_fedct.py",),
         ("a latent is drawn with its variance for its spread", "(log_variances / 2).exp()", "log_variances.exp()"),
         (
             "latents are driven off the prior",

@@ -26,8 +26,8 @@ WORDS: tuple[Edit, ...] = (
         ("a path is known by its last part", 'if own == word.lstrip("-") else 0.0', "if own else 0.0"),
     ),
     *edits_of(
-        "zoo/runs/monitors.py",
-        ("tests/zoo/runs/test_monitors.py",),
+        "zoo/runs/checks.py",
+        ("tests/zoo/runs/test_checks.py",),
         ("a figure with ties against it is not known", 'watched.replace("/pessimistic/", "/")', "watched"),
         ("any callback may watch epochs", "(COUNTED if isinstance(callback, ModelCheckpoint) else ())", "COUNTED"),
         ("who can do without is refused", 'bool(getattr(callback, "strict", True))', "True"),
@@ -48,7 +48,7 @@ WORDS: tuple[Edit, ...] = (
         ("tables go into another folder", "$ZOO_DATA/{name}, or", "$ZOO_DATA, or"),
     ),
     *edits_of(
-        "zoo/benchmark/report/written.py",
+        "zoo/benchmark/report/files.py",
         (
             "tests/zoo/benchmark/report/test_command.py",
             "tests/zoo/benchmark/report/test_files.py",

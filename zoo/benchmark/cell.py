@@ -6,7 +6,7 @@ import platform
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,10 @@ class Cell:
         shared = search is not None and search.seeds == "first"
         return replace(self, seed=self.benchmark.seeds_of(self.row)[0]) if shared else self
 
+    def waits_for(self, unfinished: Collection[str]) -> bool:
+        """Whether its settings are searched by another cell, and that one is among these names."""
+        return (searcher := self.searcher.name) != self.name and searcher in unfinished
+
     def chosen(self) -> dict[str, Any]:
         """What its search chose; a search that is not finished is refused."""
         if self.finished() is None:
@@ -91,8 +95,8 @@ class Cell:
         self.folder.mkdir(parents=True)
         return self.folder / LOG
 
-    def run(self, keep_checkpoints: bool = False, held: Callable[[], bool] = lambda: True) -> None:
-        """Run it; :meth:`begin` was called before. ``held`` says at the end whether the cell is still this command's."""
+    def run(self, keep_checkpoints: bool = False) -> None:
+        """Run it; :meth:`begin` was called before."""
         import torch  # and all that needs it: whoever lists or reads cells does without
 
         from zoo.benchmark.fit import tested
@@ -117,10 +121,6 @@ class Cell:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": {"zoo": VERSION, "torch": str(torch.__version__), "python": platform.python_version()},
         }
-        if not held():
-            raise BenchmarkError(
-                f"{self.name} was taken over by another command, which had not heard of this one for long."
-            )
         write_json(self.folder / CELL, report)
 
     def check(self) -> None:

@@ -1,13 +1,11 @@
-"""``python -m zoo benchmark``: a grid of experiments, run in parallel and by several machines, resumable after a kill."""
+"""``python -m zoo benchmark``: a grid of experiments, run in parallel or as jobs of a cluster, resumable after a kill."""
 
 import argparse
 import fnmatch
-import json
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,12 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from zoo.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
-from zoo.benchmark.cluster import CLUSTERS, COMMON, JOBS, Cluster, cluster_of, words_of
+from zoo.benchmark.cluster import COMMON, JOBS, Cluster, cluster_of
 from zoo.benchmark.estimate import Estimate, duration
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
-from zoo.benchmark.lease import LEASES, at_work
-from zoo.benchmark.runner import Outcome, run_cells
+from zoo.benchmark.runner import Outcome, locked, run_cells
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.processes import cores
 from zoo.runtime.run_folder import refusal, visible, write_json
@@ -32,22 +29,19 @@ def parser() -> Arguments:
     made = Arguments(
         prog="python -m zoo benchmark",
         description="Run a grid of experiments (tasks x systems x releases x epsilons x seeds). Each cell is an ordinary run "
-        "in a folder of its own. Finished cells are never run again: after a kill, give the same command. Given "
-        "several times at once, on one machine or on several that share the folder, it divides the cells.",
+        "in a folder of its own. Finished cells are never run again: after a kill, give the same command.",
         epilog="Then: python -m zoo report RUNS --out report/",
     )
     option = made.add_argument
     option("--config", type=Path, required=True, help="the grid, such as configs/benchmarks/smoke.yaml")
     option("--runs", type=Path, help="folder of the runs (default: runs/benchmarks/<name of the config>)")
-    together = "cells at a time (default: one for each core that the command may use; in a job one for each CPU)"
+    together = "cells at a time (default: one for each core that the command may use; jobs of a cluster: 256)"
     option("--processes", type=int, help=together)
     matching = "run only cells whose name matches, such as 'music/pricdr*/seed-0'"
     option("--only", default="*", metavar="PATTERN", help=matching)
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
     option("--dry-run", action="store_true", help="list the cells and the time they may take; run nothing")
-    where = "submit jobs that divide the cells, to SLURM or as processes of this machine, and end; needs submitit"
-    option("--cluster", choices=CLUSTERS, help=where)
-    option("--jobs", type=int, metavar="N", help="how many jobs at most; no more than the cells need are submitted")
+    option("--cluster", choices=["slurm"], help="submit an array with one job for each cell, and end; needs submitit")
     option(
         "--cluster-options",
         nargs="+",
@@ -64,23 +58,29 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     console = Console()
     try:
+        if options.processes is not None and options.processes < 1:
+            raise BenchmarkError(f"--processes is {options.processes}. It must be at least 1.")
         cluster = cluster_of(options)
         benchmark = read_benchmark(options.config)
         root = options.runs or Path("runs/benchmarks") / options.config.stem
         cells = chosen(cells_of(benchmark, root), options.only)
-        processes = at_a_time(options, cluster)
+        processes = cluster.options["slurm_array_parallelism"] if cluster else options.processes or cores()
         estimate = Estimate(cells, options.config.stem)
         if options.dry_run:
-            console.print(cell_table(benchmark, cells, estimate, processes * (cluster.jobs if cluster else 1)))
+            console.print(cell_table(benchmark, cells, estimate, processes))
             return
         todo = [cell for cell in cells if cell.finished() is None]
         if todo:
             check_all(todo, console)
-        keep(benchmark, options.config, root)
-        if todo and cluster:
-            submit(cluster, options, root, len(todo), processes, console)
-            return
-        failed = run(todo, len(cells), estimate, processes, console, options.keep_checkpoints)
+        busy = (
+            f"Another benchmark command is running in {root}. Wait for it to end, or choose another folder with --runs."
+        )
+        with locked(root / BENCHMARK, busy):
+            keep(benchmark, options.config, root)
+            if todo and cluster:
+                submit(cluster, todo, options, root, console)
+                return
+            failed = run(todo, len(cells), estimate, processes, console, options.keep_checkpoints)
     except (BenchmarkError, OSError) as error:
         sys.exit(refusal(error))
     except KeyboardInterrupt:
@@ -92,57 +92,35 @@ def main(arguments: Sequence[str]) -> None:
     console.print(f"Report: python -m zoo report {_shown(root)} --out report/", soft_wrap=True)
 
 
-def at_a_time(options: argparse.Namespace, cluster: Cluster | None) -> int:
-    """Cells at a time of this command, or of each job; less than one is refused."""
-    if options.processes is None:
-        return cluster.cpus if cluster else cores()
-    if options.processes < 1:
-        raise BenchmarkError(f"--processes must be at least 1, got {options.processes}.")
-    processes: int = options.processes
-    return processes
-
-
-def submit(
-    cluster: Cluster, options: argparse.Namespace, root: Path, cells: int, processes: int, console: Console
-) -> None:
-    """Submit the jobs, and say which they are, where they speak, and how they are watched."""
-    words = words_of(options, root, processes)
-    jobs = cluster.submit(words, root / JOBS, cells, processes)
-    watch = shlex.join(["python", *words[words.index("-m") :], "--dry-run"])
-    share = f"{count_of(cells, 'cell')}, {processes} at a time in each"
+def submit(cluster: Cluster, cells: Sequence[Cell], options: argparse.Namespace, root: Path, console: Console) -> None:
+    """Submit a job for each cell, and print their numbers, where their logs are and how to list what is finished."""
+    jobs = cluster.submit(cells, root / JOBS, options.keep_checkpoints)
+    only = [] if options.only == "*" else ["--only", options.only]
+    words = [
+        "python",
+        "-m",
+        "zoo",
+        "benchmark",
+        "--config",
+        str(options.config),
+        "--runs",
+        str(root),
+        *only,
+        "--dry-run",
+    ]
     for line in (
-        f"{count_of(len(jobs), 'job')} on {cluster.name} for {share}: {', '.join(jobs)}",
+        f"{count_of(len(jobs), 'job')} submitted to SLURM, one for each cell: {' to '.join(dict.fromkeys((jobs[0], jobs[-1])))}",
         f"Their logs: {root / JOBS}/<job>_0_log.out",
-        f"What is finished: {watch}",
+        f"What is finished: {shlex.join(words)}",
     ):
         console.print(_shown(line), highlight=False, soft_wrap=True)
 
 
 def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
-    """Write the benchmark beside its runs, with what each of its cells is to have been run with.
-
-    Another one in the place of which it would stand, while its cells are run, is refused.
-    """
+    """Write the benchmark next to its runs, with the digest of the settings of each cell."""
     digests = {cell.name: cell.digest for cell in cells_of(benchmark, root)}
-    kept = {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests}
-    before = _kept(root)
-    if before == kept:
-        return
-    if before.get("cells") != digests and (host := at_work(root)) is not None:
-        raise BenchmarkError(
-            f"Another benchmark, or another version of this one, is being run in {root}, by a command on {host}. Wait for it, "
-            f"or choose other --runs. If that machine is gone, remove {root / LEASES}."
-        )
     root.mkdir(parents=True, exist_ok=True)
-    write_json(root / BENCHMARK, kept)
-
-
-def _kept(root: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((root / BENCHMARK).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    write_json(root / BENCHMARK, {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests})
 
 
 def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
@@ -193,8 +171,7 @@ def run(
             row = outcome.cell.row
             name = _shown(f"{row.task}: {row.name}, seed {outcome.cell.seed}")
             said = f"[red]failed: {_shown(outcome.error)}[/red]" if outcome.error else f"{outcome.seconds:.0f} s"
-            where = f" on {_shown(outcome.host)}, by another command" if outcome.host else ""
-            line = f"[{count - len(left)}/{count}] {name}: {said}{where}; {remaining()}"
+            line = f"[{count - len(left)}/{count}] {name}: {said}; {remaining()}"
             progress.console.print(line, highlight=False, soft_wrap=True)
 
         outcomes = run_cells(todo, processes, threads, ended, keep_checkpoints=keep_checkpoints)

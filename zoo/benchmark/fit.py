@@ -2,22 +2,19 @@
 
 import json
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from zoo.runs.cli import ZooCLI, import_names
-from zoo.runs.inputs import HANDOVER, make_publisher
 
 
 class Trial(ZooCLI):
     """``fit`` that ends with validation: a search may not look at the test."""
 
-    def after_fit(self) -> None:
+    def end_fit(self) -> None:
         """Leave the test alone."""
-        os.environ.pop(HANDOVER, None)
 
     @property
     def best(self) -> float:
@@ -30,7 +27,7 @@ class Trial(ZooCLI):
     def test_chosen(self) -> None:
         """Test the best checkpoint once, as ``fit`` does at its end; its files must lie where they were written."""
         with _quietly():
-            super().after_fit()
+            super().end_fit()
 
 
 @contextmanager
@@ -58,9 +55,7 @@ def trial(arguments: Sequence[str], folder: Path) -> Trial:
 def check(arguments: Sequence[str]) -> None:
     """Parse, and make every object that a run needs; opens no data."""
     with _quietly():
-        made = ZooCLI(args=list(arguments), run=False)
-        if made.model.reads and set(made.datamodule.sources) - made.datamodule.release_paths.keys():
-            make_publisher(made.settings())
+        ZooCLI(args=list(arguments), run=False).check()
 
 
 def logged_to(folder: Path) -> list[str]:

@@ -11,15 +11,12 @@ from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from zoo.runtime import builtin_configs, plugins
-
-if TYPE_CHECKING:
-    from zoo.publishers.base import Publisher
 
 #: What a search may set: nothing that changes who is tested on what, or what the source publishes of.
 SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
@@ -99,7 +96,7 @@ class Released:
     def rows(self, task: str, system: str) -> Iterator[Row]:
         """A row for each epsilon, and behind it that of its noise control."""
         publisher = {"class_path": self.publisher} if isinstance(self.publisher, str) else self.publisher
-        is_control = publisher_class(publisher).control
+        is_control = getattr(publisher_class(publisher), "control", False)
         epsilons: list[float] | list[None] = self.epsilons or [None]
         for epsilon in epsilons:
             label, settings = self.label or publisher["class_path"].rsplit(".", 1)[-1], publisher
@@ -332,17 +329,14 @@ def as_argument(key: str, value: Any) -> list[str]:  # noqa: ANN401  any setting
     return [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
 
 
-def publisher_class(settings: dict[str, Any]) -> type[Publisher]:
-    """The class that settings name; the base where there is none, which is said when the cell is checked."""
-    from zoo.publishers.base import Publisher  # brings torch, which a report does without
-
+def publisher_class(settings: dict[str, Any]) -> object:
+    """Return the class that settings name; None if there is none, which the check of the cell refuses."""
     path = str(settings["class_path"])
     brought = plugins.brought("publishers")
     try:
-        found = brought[path].load() if path in brought else resolve_name(path if "." in path else f"zoo.{path}")
+        return brought[path].load() if path in brought else resolve_name(path if "." in path else f"zoo.{path}")
     except (ImportError, AttributeError, ValueError):
-        return Publisher
-    return found if isinstance(found, type) and issubclass(found, Publisher) else Publisher
+        return None
 
 
 def _expect_publisher(settings: object) -> None:
@@ -362,7 +356,7 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
     given = dict(publisher.get("init_args") or {})
     if isinstance(given.get("of"), dict):
         given["of"] = _with_seed(given["of"], seed)
-    if publisher_class(publisher).seed_of_cell:
+    if getattr(publisher_class(publisher), "seed_of_cell", False):
         given = {"seed": seed, **given}
     return {**publisher, "init_args": given} if given else publisher
 

@@ -1,4 +1,4 @@
-"""Runs cells in processes of their own: one that fails, or dies, does not stop the rest; other commands have their share."""
+"""Runs cells in processes of their own: a cell that fails, or dies, does not stop the rest."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -6,20 +6,27 @@ import os
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from zoo.benchmark.cell import LOG, Cell
 from zoo.benchmark.grid import BenchmarkError
-from zoo.benchmark.lease import Lease, Leases, Note, State, is_superseded
 
-#: Seconds after which it is looked again at what other commands have in hand.
-LOOK = 1.0
+#: Seconds that a cell waits for another process to release its folder, such as one whose command was just killed.
+PATIENCE = 60.0
+#: Exit code of a cell whose folder was not released: the log there is another process's.
+HELD = 75
+
+
+class FolderInUseError(BenchmarkError):
+    """A folder that another process works in."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,6 @@ class Outcome:
     cell: Cell
     seconds: float
     error: str = ""  # why it failed; empty if it is finished
-    host: str = ""  # where another command ran it; empty if this one did
 
 
 def run_cells(
@@ -39,116 +45,44 @@ def run_cells(
     ended: Callable[[Outcome], None],
     keep_checkpoints: bool = False,
 ) -> list[Outcome]:
-    """Run cells of one folder in this order, several at a time with so many threads each; gives the outcomes as they came.
+    """Run cells of one folder in this order, `processes` at a time with `threads` each; return the outcomes as they came.
 
-    Each cell has a process of its own, forked from one that has the libraries imported: its memory is its own, and so is
-    its end. Whatever it prints is in ``log.txt`` of its folder. Where this is interrupted, the running cells are stopped.
-    A cell whose settings another one searches is put off until that one has ended. What other commands have in hand is left
-    to them and waited for: should one be killed, its cells are run here.
+    Each cell has a process of its own, forked from one that has the libraries imported. A process pool would lose all
+    running cells when the system kills one of them. Output of a cell goes to ``log.txt`` of its folder. An interrupt
+    stops the running cells. A cell that takes its settings from another cell's search starts after that cell.
     """
-    if not cells:
-        return []
-    with Leases(cells[0].root) as leases:
-        return _Share(cells, leases, processes, (threads, keep_checkpoints), ended).run()
+    context, waiting, outcomes = _context(), list(cells), list[Outcome]()
+    running: dict[Any, tuple[Cell, BaseProcess, float]] = {}  # by what is ready when the process has ended
+    try:
+        while waiting or running:
+            unfinished = {cell.name for cell in (*waiting, *(cell for cell, *_ in running.values()))}
+            able = [cell for cell in waiting if not cell.waits_for(unfinished)]
+            for cell in able[: processes - len(running)]:
+                waiting.remove(cell)
+                new = context.Process(target=_work, args=(cell, threads, keep_checkpoints), name=cell.name)
+                new.start()
+                running[new.sentinel] = cell, new, time.perf_counter()
+            for sentinel in multiprocessing.connection.wait([*running]):
+                cell, process, began = running.pop(sentinel)
+                outcomes.append(Outcome(cell, time.perf_counter() - began, _error(process, cell)))
+                ended(outcomes[-1])
+    finally:
+        for _, process, _ in running.values():
+            process.kill()
+        for _, process, _ in running.values():
+            process.join()
+    return outcomes
 
 
-@dataclass(frozen=True)
-class _AtWork:
-    cell: Cell
-    process: BaseProcess
-    lease: Lease
-    began: float
-
-
-class _Share:
-    """What one command does of the cells."""
-
-    def __init__(
-        self,
-        cells: Sequence[Cell],
-        leases: Leases,
-        processes: int,
-        how: tuple[int, bool],  # threads of a cell, and whether it keeps its checkpoints
-        ended: Callable[[Outcome], None],
-    ) -> None:
-        self.waiting, self.leases, self.processes, self.how, self.ended = list(cells), leases, processes, how, ended
-        self.context = _context()
-        self.running: dict[Any, _AtWork] = {}  # by what is ready when the process has ended
-        self.outcomes: list[Outcome] = []
-
-    def run(self) -> list[Outcome]:
-        try:
-            while self.waiting or self.running:
-                unfinished = {cell.name for cell in (*self.waiting, *(left.cell for left in self.running.values()))}
-                for cell in list(self.waiting):
-                    if len(self.running) == self.processes:
-                        break
-                    if _may_begin(cell, unfinished):
-                        self._begin(cell)
-                self._wait()
-        finally:
-            for left in self.running.values():
-                left.process.kill()
-            for left in self.running.values():
-                left.process.join()  # before anybody else is told that the cell is free
-        return self.outcomes
-
-    def _begin(self, cell: Cell) -> None:
-        """Run a cell, unless somebody else does or did."""
-        if (note := self.leases.other(cell.name)) is not None:
-            self._leave(cell, note)
-        elif (lease := self.leases.take(cell.name, cell.digest)) is not None:
-            self.waiting.remove(cell)
-            if cell.finished() is not None:
-                self._end(_of_others(cell, ""), lease)
-                return
-            process = self.context.Process(target=_work, args=(cell, lease.path, *self.how), name=cell.name)
-            process.start()
-            self.running[process.sentinel] = _AtWork(cell, process, lease, time.perf_counter())
-            lease.is_run_by(process.pid, process.kill)
-
-    def _leave(self, cell: Cell, note: Note) -> None:
-        """Leave a cell to another command, and see what became of it there."""
-        if note.cell != cell.digest:
-            raise BenchmarkError(
-                f"Another version of {cell.name} is being run in {cell.root}, by a command on {note.host}. Wait for it, or "
-                "choose other --runs."
-            )
-        failed, finished = note.state is State.FAILED, cell.finished() is not None
-        if failed or finished:
-            self.waiting.remove(cell)
-            self._end(Outcome(cell, 0.0, _last_words(cell), note.host) if failed else _of_others(cell, note.host))
-
-    def _wait(self) -> None:
-        """Until a cell has ended; where there is room for another, for a moment."""
-        idle = LOOK if self.waiting and len(self.running) < self.processes else None
-        if not self.running:  # then there is nothing to wait for but other commands
-            if idle is not None:
-                time.sleep(idle)
-            return
-        for sentinel in multiprocessing.connection.wait([*self.running], idle):
-            left = self.running.pop(sentinel)
-            error = _error(left.process, left.cell)
-            if left.lease.lost or is_superseded(left.lease.path):
-                self.waiting.append(left.cell)  # whoever has it now may be killed, too
-            else:
-                self._end(Outcome(left.cell, time.perf_counter() - left.began, error), left.lease)
-
-    def _end(self, outcome: Outcome, lease: Lease | None = None) -> None:
-        if lease is not None:
-            lease.end(State.FAILED if outcome.error else State.FINISHED)
-        self.outcomes.append(outcome)
-        self.ended(outcome)
-
-
-def _may_begin(cell: Cell, unfinished: Collection[str]) -> bool:
-    """Whether a cell waits for no search of another."""
-    return (searcher := cell.searcher.name) == cell.name or searcher not in unfinished
-
-
-def _of_others(cell: Cell, host: str) -> Outcome:
-    kept = cell.finished() or {}
-    return Outcome(cell, float(kept.get("seconds", 0.0)), host=host)
+@contextmanager
+def locked(path: Path, message: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a file or folder; a `FolderInUseError` with this message if another process holds it for longer."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=patience):
+            yield
+    except Timeout as error:
+        raise FolderInUseError(message) from error
 
 
 def _context() -> SpawnContext | ForkServerContext:
@@ -164,6 +98,8 @@ def _error(process: BaseProcess, cell: Cell) -> str:
     process.join()
     if process.exitcode == 0 and cell.finished() is not None:
         return ""
+    if process.exitcode == HELD:
+        return "another process is running it"
     if process.exitcode is not None and process.exitcode < 0:
         return f"its process was killed by signal {-process.exitcode}"
     return _last_words(cell) or f"its process ended with code {process.exitcode}"
@@ -177,24 +113,21 @@ def _last_words(cell: Cell) -> str:
     return lines[-1] if lines else ""
 
 
-def _work(cell: Cell, lease: Path, threads: int, keep_checkpoints: bool) -> None:
+def _work(cell: Cell, threads: int, keep_checkpoints: bool) -> None:
     """The whole life of a cell's process."""
     _end_with_parent()
     import torch
 
     torch.set_num_threads(threads)
     try:
-        log = cell.begin().open("w", encoding="utf-8")
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        cell.run(keep_checkpoints, lambda: not is_superseded(lease))
-        sys.stdout.flush()
-    except BaseException as error:
-        if not isinstance(error, SystemExit):  # the parser's refusal: its own words are the last line of the log
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+        with locked(cell.folder, f"Another process is running {cell.name}.", PATIENCE):
+            if cell.finished() is None:  # another process may have run it since the command looked
+                log = cell.begin().open("w", encoding="utf-8")
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+                cell.run(keep_checkpoints)  # the last line of an error's traceback is what the command prints
+    except FolderInUseError:
+        sys.exit(HELD)
 
 
 def _end_with_parent() -> None:

@@ -40,11 +40,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     from zoo.methods.target_data import ReleaseMismatchError
     from zoo.runs.bundle import BUNDLE
-    from zoo.runs.card import abilities, privacy
-    from zoo.runs.exporting import export
-    from zoo.runs.fitting import quietly
-    from zoo.runs.held import NotHeldError
-    from zoo.runs.known_classes import import_trusted
+    from zoo.runs.exporting import abilities, export, privacy
+    from zoo.runs.import_policy import import_trusted
+    from zoo.runs.trainer import quietly
     from zoo.runtime.run_folder import refusal, visible
 
     try:
@@ -57,5 +55,5 @@ def main(arguments: Sequence[str]) -> None:
         for line in [*abilities(manifest), *privacy(out, manifest)]:
             print(line.replace("**", ""))
         print(f"Bundle: {visible(str(out))}")
-    except (OSError, TypeError, ValueError, NotHeldError, ReleaseMismatchError) as error:
+    except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
         sys.exit(refusal(error))

@@ -74,10 +74,10 @@ def main(arguments: Sequence[str]) -> None:
     except (OSError, ValueError) as error:
         sys.exit(refusal(error))
     from zoo.methods.target_data import ReleaseMismatchError
-    from zoo.runs.fitting import quietly
-    from zoo.runs.held import NotHeldError
-    from zoo.runs.known_classes import import_trusted
+    from zoo.runs.import_policy import import_trusted
     from zoo.runs.loading import load
+    from zoo.runs.predictor import DataNotAvailableError
+    from zoo.runs.trainer import quietly
 
     try:
         with quietly():
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
             options.out.parent.mkdir(parents=True, exist_ok=True)
             write_table(options.out, table)
             print(f"Recommendations for {count_of(table[USER_ID].n_unique(), 'user')}: {visible(str(options.out))}")
-    except (OSError, TypeError, ValueError, NotHeldError, ReleaseMismatchError) as error:
+    except (OSError, TypeError, ValueError, DataNotAvailableError, ReleaseMismatchError) as error:
         sys.exit(refusal(error))
 
 

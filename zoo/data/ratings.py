@@ -246,6 +246,15 @@ class Ratings:
         """Gives the item x user matrix."""
         return Ratings(csr_array(self.matrix.T.tocsr()), self.item_ids, self.user_ids, self.applied)
 
+    def with_users(self, ids: Sequence[str]) -> "Ratings":
+        """Gives the same with more users after all others, who have rated nothing."""
+        starts = np.concatenate([self.matrix.indptr, np.full(len(ids), self.matrix.indptr[-1])])
+        shape = (self.num_users + len(ids), self.num_items)
+        named = np.concatenate([self.user_ids, np.array(ids, dtype=np.str_)])
+        return Ratings(
+            csr_array((self.matrix.data, self.matrix.indices, starts), shape), named, self.item_ids, self.applied
+        )
+
     def digest(self, values: bool = True) -> str:
         """Gives the SHA-256 of ids and matrix, in hexadecimal; `applied` is no part of it.
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from zoo.data.batches import Batch
 from zoo.methods.base import Outputs, Recommender
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 
 
 class Adversarial(Recommender):
@@ -41,12 +41,14 @@ class Adversarial(Recommender):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
+        checks.positive(lr_generator=lr_generator, lr_discriminator=lr_discriminator)
+        checks.not_negative(
+            weight_decay_generator=weight_decay_generator, weight_decay_discriminator=weight_decay_discriminator
+        )
         self.adam: dict[str, dict[str, Any]] = {
             "generator": {"lr": lr_generator, "weight_decay": weight_decay_generator},
             "discriminator": {"lr": lr_discriminator, "weight_decay": weight_decay_discriminator},
         }
-        for settings in self.adam.values():
-            check_training(**settings)
 
     @abstractmethod
     def discriminator_step(self, batch: Batch) -> Outputs:

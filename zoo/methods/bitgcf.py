@@ -9,10 +9,56 @@ from zoo.data.released_pairs import ReleasedPairs
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
-from zoo.nn.feature_transfer import FeatureTransfer
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
+
+
+class FeatureTransfer(nn.Module):
+    """Mixes the vectors of users whom two graphs share: each takes a share of what the other domain knows of the user.
+
+    With lambda a domain's own and ``n``, ``m`` a user's edges in it and in the other, the user's vector there becomes::
+
+        own' = (mixed + common) / 2,    mixed = lambda own + (1 - lambda) other,    common = (n own + m other) / (n + m)
+
+    which is ``own + share (other - own)`` with ``share = (1 - lambda + m / (n + m)) / 2``. The first half keeps what is
+    particular to the domain; the second is the same in both, and leans on the domain that knows more of the user. One pass is
+    worked out for both at once, from the vectors of before.
+
+    A user without an edge in a domain has nothing there to keep: the share is 1. One without an edge in the other, or whom the
+    other does not know, keeps all: it is 0.
+    """
+
+    users: Tensor  # target's users who have a row in the source, (common,)
+    rows: Tensor  # their rows there, (common,)
+    target_shares: Tensor  # what each takes over from the source, (common, 1)
+    source_shares: Tensor  # and the other way round, (common, 1)
+
+    def __init__(
+        self, links: Tensor, target_counts: Tensor, source_counts: Tensor, target_lambda: float, source_lambda: float
+    ) -> None:
+        """Takes the row of each target user in the source (num_users,), -1 for none, and the edges of all in both domains."""
+        super().__init__()
+        users = (links >= 0).nonzero().squeeze(1)
+        rows = links[users]
+        target, source = target_counts[users], source_counts[rows]
+        shares = {"target": _shares(target, source, target_lambda), "source": _shares(source, target, source_lambda)}
+        buffers = {"users": users, "rows": rows} | {f"{name}_shares": value for name, value in shares.items()}
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, target: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        """What is added to the vectors of the target's users (users, dim) and of the source's (rows, dim), in these shapes."""
+        difference = source[self.rows] - target[self.users]
+        gained = torch.zeros_like(target).index_add(0, self.users, self.target_shares * difference)
+        return gained, torch.zeros_like(source).index_add(0, self.rows, -self.source_shares * difference)
+
+
+def _shares(own: Tensor, other: Tensor, own_lambda: float) -> Tensor:
+    """What users with so many edges here and there (users,) take over, shape ``(users, 1)``."""
+    mixed = (1 - own_lambda + other / (own + other).clamp(min=1)) / 2
+    return torch.where(other == 0, 0.0, torch.where(own == 0, 1.0, mixed))[:, None]
+
 
 #: Vectors of all users and of all items of a domain.
 Nodes = tuple[Tensor, Tensor]
@@ -22,7 +68,7 @@ class BiTGCF(Recommender):
     """Bi-directional transfer: a light graph convolution for each domain, and users who carry their vectors over after each layer.
 
     Target and source have a graph and factors each, as in `LightGCN`. After every layer the two vectors of a user whom both know
-    are mixed (`zoo.nn.feature_transfer`): half keeps what is particular to the domain, ``lambda`` of it the user's own; half is
+    are mixed (`FeatureTransfer`): half keeps what is particular to the domain, ``lambda`` of it the user's own; half is
     what both have in common, weighted by the user's ratings here and there. What is scored is the average of the factors and of
     all layers. Both domains' triples are learned from, those of source users whom the target does not know, too.
 
@@ -76,19 +122,10 @@ class BiTGCF(Recommender):
         lr: float = 1e-2,
     ) -> None:
         super().__init__()
-        if num_factors < 1:
-            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
-        if num_layers < 1:
-            raise ValueError(
-                f"num_layers must be at least 1, since users' vectors are mixed after a layer; got {num_layers}. 3 is usual."
-            )
-        for name, share in {"target_lambda": target_lambda, "source_lambda": source_lambda}.items():
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} is a share, from 0 to 1; got {share}. 0.8 is usual.")
-        for name, weight in {"source_weight": source_weight, "l2": l2}.items():
-            if not weight >= 0:
-                raise ValueError(f"{name} must not be negative, got {weight}; 0 leaves it out.")
-        check_training(lr=lr)
+        checks.at_least_one(num_factors=num_factors, num_layers=num_layers)
+        checks.shares(target_lambda=target_lambda, source_lambda=source_lambda)
+        checks.not_negative(source_weight=source_weight, l2=l2)
+        checks.positive(lr=lr)
         self.num_factors, self.num_layers = num_factors, num_layers
         self.target_lambda, self.source_lambda = target_lambda, source_lambda
         self.source_weight, self.l2, self.lr = source_weight, l2, lr
@@ -175,7 +212,7 @@ class BiTGCF(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep what the layers make of all users and items of the target."""
-        self.kept["users"], self.kept["items"] = self.propagated()[0]
+        self.cache["users"], self.cache["items"] = self.propagated()[0]
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""
@@ -188,7 +225,7 @@ class BiTGCF(Recommender):
         return every_user[users] @ every_item.T
 
     def _scored(self) -> Nodes:
-        return (self.kept["users"], self.kept["items"]) if self.kept else self.propagated()[0]
+        return (self.cache["users"], self.cache["items"]) if self.cache else self.propagated()[0]
 
     def _own(self, name: str) -> Nodes:
         tables = self._source_tables(name)

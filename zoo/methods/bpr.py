@@ -8,7 +8,7 @@ from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.factors import FactorTables
 from zoo.nn.losses import pairwise_loss
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 
 
 class BPR(Recommender):
@@ -32,15 +32,14 @@ class BPR(Recommender):
     """
 
     batches = "triples"
+    scoring_needs = frozenset[str]()
     exposes = frozenset({"user_factors", "item_factors"})
 
     def __init__(self, num_factors: int = 64, l2: float = 0.0, lr: float = 1e-3) -> None:
         super().__init__()
-        if num_factors < 1:
-            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
-        if not l2 >= 0:
-            raise ValueError(f"l2 must not be negative, got {l2}; 0 leaves it out.")
-        check_training(lr=lr)
+        checks.at_least_one(num_factors=num_factors)
+        checks.not_negative(l2=l2)
+        checks.positive(lr=lr)
         self.num_factors, self.l2, self.lr = num_factors, l2, lr
 
     def build(self, sizes: Sizes) -> None:

@@ -52,6 +52,7 @@ class Bridge(Recommender):
     batches = "once"
     reads = frozenset({"map"})
     scores_cold_users = True
+    scoring_needs = frozenset({"releases"})
 
     mean: Tensor
     decoder: Tensor

@@ -1,11 +1,11 @@
 """CFGAN: a generator of whole purchase vectors, against a discriminator that sees them where purchases are."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, UserBatch
@@ -13,7 +13,50 @@ from zoo.data.rows import Bags
 from zoo.methods.adversarial import Adversarial
 from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes
-from zoo.nn.row_perceptron import ACTIVATIONS, Activation, RowPerceptron
+from zoo.nn.towers import SparseLinear
+from zoo.runtime import checks
+
+Activation = Literal["linear", "tanh", "sigmoid", "relu", "leaky_relu"]
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "linear": lambda hidden: hidden,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": F.relu,
+    "leaky_relu": F.leaky_relu,
+}
+
+
+class RowPerceptron(nn.Module):
+    """Hidden layers on a user's row and a linear output, initialised as the networks of CFGAN are.
+
+    The row is sparse. A discriminator reads a second, dense row beside it, as if both were one vector of twice the length:
+    they share one table and one bias, whose bounds are those of that length.
+
+    Weights are Glorot uniform, biases uniform in [-0.01, 0.01]. ``dims`` are the widths of the hidden layers, at least one,
+    each followed by the activation.
+    """
+
+    def __init__(
+        self, num_items: int, dims: Sequence[int], out_dim: int, activation: Activation, reads_second: bool = False
+    ) -> None:
+        super().__init__()
+        self.num_items, self.activation = num_items, ACTIVATIONS[activation]
+        self.first = SparseLinear(num_items * (1 + reads_second), dims[0])
+        self.rest = nn.ModuleList(nn.Linear(width, next_width) for width, next_width in pairwise([*dims, out_dim]))
+        for layer in [self.first, *self.rest]:
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.uniform_(layer.bias, -0.01, 0.01)
+
+    def forward(self, rows: Bags, second: Tensor | None = None) -> Tensor:
+        """Outputs, shape ``(batch, out_dim)``, of sparse rows and, if the network reads them, dense ones (batch, num_items)."""
+        hidden: Tensor = self.first(rows)
+        if second is not None:
+            hidden = hidden + second @ self.first.weight[self.num_items :]
+        for layer in self.rest:
+            hidden = layer(self.activation(hidden))
+        return hidden
+
 
 Scheme = Literal["ZR", "PM", "ZP"]
 
@@ -80,21 +123,12 @@ class CFGAN(Adversarial):
         weight_decay_discriminator: float = 1.4e-6,
     ) -> None:
         super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
-        if scheme not in get_args(Scheme):
-            raise ValueError(f"scheme must be one of {get_args(Scheme)}, got {scheme!r}.")
-        for name, ratio in (("zr_ratio", zr_ratio), ("pm_ratio", pm_ratio)):
-            if not 0 <= ratio <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {ratio}; it is a share of a user's zeros.")
-        if not 0 <= zr_weight < math.inf:
-            raise ValueError(f"zr_weight must be finite and not negative, got {zr_weight}.")
-        if not (generator_dims and discriminator_dims) or min(*generator_dims, *discriminator_dims) < 1:
-            raise ValueError(
-                "generator_dims and discriminator_dims must be widths of at least 1, at least one each; got "
-                f"{list(generator_dims)} and {list(discriminator_dims)}."
-            )
-        for activation in (generator_activation, discriminator_activation):
-            if activation not in ACTIVATIONS:
-                raise ValueError(f"An activation must be one of {list(ACTIVATIONS)}, got {activation!r}.")
+        checks.one_of(get_args(Scheme), scheme=scheme)
+        checks.one_of(ACTIVATIONS, generator_activation=generator_activation)
+        checks.one_of(ACTIVATIONS, discriminator_activation=discriminator_activation)
+        checks.shares(zr_ratio=zr_ratio, pm_ratio=pm_ratio)
+        checks.not_negative(zr_weight=zr_weight)
+        checks.widths(generator_dims=generator_dims, discriminator_dims=discriminator_dims)
         self.zr_ratio, self.zr_weight = (zr_ratio if scheme != "PM" else 0.0), zr_weight
         self.pm_ratio = pm_ratio if scheme != "ZR" else 0.0
         self.generator_dims, self.generator_activation = tuple(generator_dims), generator_activation

@@ -1,20 +1,104 @@
 """DARec: rating patterns that all domains share, from which a classifier cannot tell the domain."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from zoo.data.batches import Batch, UserBatch
-from zoo.data.rows import Bags, DenseRows, SparseRows, zeros_and_ones
+from zoo.data.rows import Bags, DenseRows, ReadableRows, SparseRows, zeros_and_ones
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
-from zoo.nn.gradient_reversal import DomainClassifier
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
-from zoo.nn.rating_patterns import UsualRow, pattern_extractor
-from zoo.nn.towers import SparseTower, check_training
+from zoo.nn.towers import SparseTower, relu_layers
+from zoo.runtime import checks
+
+
+def reverse_gradient(inputs: Tensor, weight: float) -> Tensor:
+    """The inputs, whose gradient goes back with its sign turned, times ``weight``.
+
+    Reference: Ganin et al., *Domain-Adversarial Training of Neural Networks*, JMLR 2016, section 4.2.
+    """
+    reversed_: Tensor = _Reversed.apply(inputs, weight)  # type: ignore[no-untyped-call]
+    return reversed_
+
+
+class DomainClassifier(nn.Module):
+    """Tells from features (batch, in_dim) which of ``num_domains`` they come from, and teaches them not to tell.
+
+    Its own weights go down its cross-entropy, whatever made the features goes up it: one backward pass does both, and one
+    optimiser steps for both. ``dims`` are the widths of its hidden layers, with ReLU. With one domain there is nothing to tell,
+    and the loss is 0.
+
+    Reference: Ganin et al., JMLR 2016, equations 13 to 17; there ``weight`` is lambda.
+    """
+
+    def __init__(self, in_dim: int, dims: Sequence[int], num_domains: int) -> None:
+        super().__init__()
+        first, *rest = *dims, num_domains
+        self.layers = nn.Sequential(nn.Linear(in_dim, first), *relu_layers([first, *rest]))
+
+    def loss(self, features: Tensor, domains: Tensor, weight: float) -> Tensor:
+        """Cross-entropy of the domains (batch,) of features (batch, in_dim), summed; 0 of nobody."""
+        logits = self.layers(reverse_gradient(features, weight))
+        return F.cross_entropy(logits, domains, reduction="sum")
+
+
+class _Reversed(torch.autograd.Function):
+    """Identity forward, minus ``weight`` times the gradient backward."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: float) -> Tensor:  # noqa: ANN401
+        ctx.weight = weight
+        return inputs.view_as(inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        return -ctx.weight * gradient, None
+
+
+class AveragedRows(ReadableRows, Protocol):
+    """Rows whose mean is known."""
+
+    def mean(self) -> Tensor:
+        """Mean row, shape ``(width,)``."""
+
+
+def pattern_extractor(vector_dim: int, dims: Sequence[int], dropout: float) -> nn.Sequential:
+    """Linear layers from vectors to patterns of ``dims[-1]``, each with ReLU and then dropout."""
+    layers: list[nn.Module] = []
+    for width, next_width in pairwise([vector_dim, *dims]):
+        layers += [nn.Linear(width, next_width), nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+class UsualRow(nn.Module):
+    """What one would say of somebody of whom nothing is known: the mean of rows or, of zeros and ones, log-odds by column.
+
+    A decoder that is added to it is left with what users differ in. Without it, the thousands of steps that a bias takes to a
+    log-odds of -5 turn all weights the same way, and little but how popular items are is learned meanwhile. It comes of the data,
+    is no parameter, and stays out of checkpoints. Half a user is added to either side, so that a column that nobody or
+    everybody has stays finite; of no rows it is 0 everywhere.
+    """
+
+    row: Tensor  # (width,)
+
+    def __init__(self, rows: AveragedRows, bits: bool) -> None:
+        super().__init__()
+        count = rows.num_rows
+        row = rows.mean() if count else torch.zeros(rows.width)
+        row = torch.logit((row * count + 0.5) / (count + 1)) if bits else row
+        self.register_buffer("row", row, persistent=False)
+
+    def forward(self, decoded: Tensor) -> Tensor:
+        """Numbers of rows, or logits of zeros and ones, of what a decoder makes of patterns; both ``(batch, width)``."""
+        return decoded + self.row
 
 
 class Patterns(NamedTuple):
@@ -85,19 +169,13 @@ class DARec(Recommender):
         weight_decay: float = 1.0,
     ) -> None:
         super().__init__()
-        widths = [vector_dim, *pattern_dims, *decoder_dims, *classifier_dims]
-        if not pattern_dims or min(widths) < 1:
-            raise ValueError(
-                f"Widths must be at least 1, and the extractor needs a layer; got vector_dim {vector_dim}, pattern_dims "
-                f"{list(pattern_dims)}, decoder_dims {list(decoder_dims)}, classifier_dims {list(classifier_dims)}."
-            )
-        if not 0 <= source_share <= 1 or not min(source_weight, reversal_weight) >= 0:
-            raise ValueError(
-                f"source_share must lie in [0, 1], source_weight and reversal_weight must not be negative; got {source_share}, "
-                f"{source_weight} and {reversal_weight}."
-            )
         dropouts = {"dropout": dropout, "source_dropout": source_dropout, "input_dropout": input_dropout}
-        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
+        checks.at_least_one(vector_dim=vector_dim, decoder_dims=decoder_dims, classifier_dims=classifier_dims)
+        checks.widths(pattern_dims=pattern_dims)
+        checks.shares(source_share=source_share)
+        checks.not_negative(source_weight=source_weight, reversal_weight=reversal_weight, weight_decay=weight_decay)
+        checks.positive(lr=lr)
+        checks.below_one(**dropouts)
         self.vector_dim, self.pattern_dims = vector_dim, tuple(pattern_dims)
         self.decoder_dims, self.classifier_dims = tuple(decoder_dims), tuple(classifier_dims)
         self.source_share, self.source_weight, self.reversal_weight = source_share, source_weight, reversal_weight

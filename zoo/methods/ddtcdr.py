@@ -13,7 +13,7 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import PairScorer
 from zoo.nn.losses import alignment_loss
 from zoo.nn.orthogonal import OrthogonalMap
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 
 #: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
 CHUNK = 16
@@ -73,6 +73,7 @@ class DDTCDR(Recommender):
     batches = "pairs"
     reads = frozenset({"ratings", "rows"})
     scores_cold_users = True
+    scoring_needs = frozenset({"releases"})
     exposes = frozenset({"user_factors", "item_factors"})
 
     def __init__(
@@ -87,20 +88,14 @@ class DDTCDR(Recommender):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
-        if len(dims) < 2 or min(dims) < 1 or dims[0] % 2:
-            raise ValueError(
-                f"dims must be at least two widths, the first even, as two factors share it; got {list(dims)}."
-            )
-        if not 0 <= cross_share <= 1:
-            raise ValueError(f"cross_share must lie in [0, 1], got {cross_share}; 0.03 is the paper's.")
-        if not (alignment_weight >= 0 and orthogonality_weight >= 0):
-            raise ValueError(
-                "alignment_weight and orthogonality_weight must not be negative; got "
-                f"{alignment_weight} and {orthogonality_weight}."
-            )
-        if num_negatives < 1:
-            raise ValueError(f"num_negatives must be at least 1, got {num_negatives}; 4 is usual.")
-        check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
+        checks.shared_widths(dims=dims)
+        checks.shares(cross_share=cross_share)
+        checks.not_negative(
+            alignment_weight=alignment_weight, orthogonality_weight=orthogonality_weight, weight_decay=weight_decay
+        )
+        checks.at_least_one(num_negatives=num_negatives)
+        checks.positive(lr=lr)
+        checks.below_one(dropout=dropout)
         self.dims, self.cross_share, self.dropout = tuple(dims), cross_share, dropout
         self.alignment_weight, self.orthogonality_weight = alignment_weight, orthogonality_weight
         self.num_negatives, self.lr, self.weight_decay = num_negatives, lr, weight_decay

@@ -8,6 +8,7 @@ from torch import Tensor
 from zoo.data.batches import Batch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
+from zoo.runtime import checks
 
 
 class EASE(Recommender):
@@ -36,10 +37,9 @@ class EASE(Recommender):
 
     def __init__(self, l2: float = 300.0, row_exponent: float = 0.0, max_items: int = 30_000) -> None:
         super().__init__()
-        if l2 <= 0:
-            raise ValueError(f"l2 must be positive, or the matrix cannot be inverted; got {l2}.")
-        if not 0 <= row_exponent <= 1:
-            raise ValueError(f"row_exponent must lie in [0, 1], got {row_exponent}; 0 takes rows as they are.")
+        checks.positive(l2=l2)
+        checks.shares(row_exponent=row_exponent)
+        checks.at_least_one(max_items=max_items)
         self.l2, self.row_exponent, self.max_items = l2, row_exponent, max_items
 
     def build(self, sizes: Sizes) -> None:

@@ -11,6 +11,7 @@ from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.losses import alignment_loss
 from zoo.nn.mapping import RidgeMap, TanhMap, narrowed, narrowed_width
+from zoo.runtime import checks
 
 
 class EMCDR(MixedFactors):
@@ -72,12 +73,8 @@ class EMCDR(MixedFactors):
         lr: float = 1e-2,
     ) -> None:
         super().__init__(num_factors, source_share, l2, lr, source_dropout)
-        if factorisation not in ("bpr", "mf"):
-            raise ValueError(f"factorisation must be 'bpr' or 'mf', got {factorisation!r}.")
-        if min(source_rank, num_negatives, *map_dims) < 1:
-            raise ValueError(
-                f"source_rank, num_negatives and map_dims must be at least 1; got {source_rank}, {num_negatives} and {[*map_dims]}."
-            )
+        checks.one_of(("bpr", "mf"), factorisation=factorisation)
+        checks.at_least_one(source_rank=source_rank, num_negatives=num_negatives, map_dims=map_dims)
         self.batches = "triples" if factorisation == "bpr" else "pairs"
         self.map_dims, self.source_rank, self.num_negatives = tuple(map_dims), source_rank, num_negatives
 

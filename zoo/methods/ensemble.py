@@ -1,6 +1,6 @@
 """Ensemble: several methods trained one after another, or taken from runs, and the weighted sum of their standardised scores."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,52 @@ from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, settings_of, take, train
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.greedy_weights import greedy_weights, standardised
+from zoo.runtime import checks
+
+
+def standardised(scores: Tensor) -> Tensor:
+    """Each row (batch, num_items) less its mean and over its standard deviation (of the row, not of a sample); 0 for a level row.
+
+    Methods score on scales of their own, and by users on others: what is left is how far an item stands out for a user.
+    """
+    centred = scores - scores.mean(dim=1, keepdim=True)
+    spread = centred.square().mean(dim=1, keepdim=True).sqrt()
+    # Up to rounding of large level scores.
+    level = spread <= 1e-6 * scores.abs().amax(dim=1, keepdim=True)
+    return torch.where(level, 0.0, centred / spread.masked_fill(level, 1.0))
+
+
+def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -> tuple[Tensor, float]:
+    """Weights of candidates, by forward selection with replacement.
+
+    Each round adds the candidate with which the sum of those chosen so far, each as often as it was, is worth most; of equal ones
+    the first. Kept are the weights of the best round, of equal ones the earliest: never worth less than the best candidate alone,
+    nor with more rounds. Nothing is drawn.
+
+    Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1.
+
+    Departures: it begins with nothing, in the place of the best few (section 2.2), and selects once among all candidates (section
+    2.3 repeats it among random ones).
+
+    Args:
+        number: Of candidates, at least 1.
+        value: What weights (number,) that sum to 1 are worth; higher is better.
+        rounds: How many candidates are added, at least 1.
+
+    Returns:
+        Weights (number,) that sum to 1, and what they are worth.
+    """
+    counts = torch.zeros(number)
+    best, worth = counts, -torch.inf
+    for chosen in range(1, rounds + 1):
+        tried = [(counts + one) / chosen for one in torch.eye(number)]
+        values = [value(weights) for weights in tried]
+        first = max(range(number), key=values.__getitem__)
+        counts[first] += 1
+        if values[first] > worth:
+            best, worth = tried[first], values[first]
+    return best, worth
+
 
 #: Scores of all items that are kept at once to choose weights by, where validation ranks all items; more cases are thinned.
 MOST_SCORES = 1 << 28
@@ -63,8 +108,7 @@ class Ensemble(Recommender):
         rounds: int = 30,
     ) -> None:
         super().__init__()
-        if rounds < 1:
-            raise ValueError(f"rounds must be at least 1, got {rounds}.")
+        checks.at_least_one(rounds=rounds)
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
         self.members = {name: Member.of(member) for name, member in members.items()}
         _check_names(self.members, self.fixed)
@@ -80,6 +124,7 @@ class Ensemble(Recommender):
         for method in known:
             _check_method(method)
         self.reads = frozenset[str]().union(*(method.reads for method in known))
+        self.scoring_needs = frozenset[str]().union(*(method.scoring_needs for method in known))
         self.scores_cold_users = any(method.scores_cold_users for method in known)
         self.scores_by_rows = any(method.scores_by_rows for method in known)
 
@@ -143,7 +188,7 @@ class Ensemble(Recommender):
         """For the ensemble and for every copy."""
         super().read_data(data)
         for copy in self.copies:
-            copy.kept = {}
+            copy.cache = {}
             copy.read_data(data)
 
     # Training.
@@ -157,7 +202,7 @@ class Ensemble(Recommender):
                 take(self.copies[at], checkpoint_in(run), self.data.sizes, self.data.digests)
                 self.finished[at] = True
         self.taken = {}
-        if not self.solved:
+        if not self.converged:
             self._train(int((~self.finished).nonzero()[0]))
         self._choose()
         return {}
@@ -172,7 +217,7 @@ class Ensemble(Recommender):
         self.log(f"members/{name}/epoch", float(epoch), on_step=False, on_epoch=True, batch_size=1)
 
     @property
-    def solved(self) -> bool:
+    def converged(self) -> bool:
         """Whether every copy is trained."""
         return bool(self.finished.all())
 
@@ -241,7 +286,7 @@ class Ensemble(Recommender):
 
     def _forget(self) -> None:
         for copy in self.copies:
-            copy.kept = {}
+            copy.cache = {}
 
     def _log_ranking(self, stage: str) -> None:
         super()._log_ranking(stage)

@@ -1,21 +1,118 @@
 """ETL: what a user is like in one domain is turned into what the user is like in the other, and back, by one linear map."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.data.batches import Batch, UserBatch
 from zoo.data.rows import Bags, zeros_and_ones
 from zoo.methods.adversarial import Adversarial
 from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.coupled import CoupledAutoencoders
+from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
-from zoo.nn.prior import PriorDiscriminator
-from zoo.nn.towers import check_training
+from zoo.nn.orthogonal import OrthogonalMap
+from zoo.nn.towers import SparseTower
+from zoo.runtime import checks
+
+
+class SourceCoder(nn.Module):
+    """Encoder and decoder of a release's rows (batch, width), and the map from its rectified codes to the target's.
+
+    ``dropout`` leaves out numbers of a row while training.
+    """
+
+    def __init__(self, width: int, dims: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Dropout(dropout), perceptron([width, *dims]))
+        self.decoder = perceptron([*reversed(dims), width])
+        self.map = OrthogonalMap(dims[-1])
+
+
+class CoupledAutoencoders(nn.Module):
+    """An autoencoder on the target's rows, one on each source's, and one embedding per user that all of the user's codes share.
+
+    A code is what an encoder says of a row plus the user's embedding, and is rectified before it is decoded or mapped.
+    ``widths`` are those of the sources' rows, by name; all encoders have the layers ``dims``, decoders have them mirrored.
+
+    Reference: Chen et al., *ETL* (TOIS 2022).
+    """
+
+    def __init__(
+        self,
+        num_users: int,
+        num_items: int,
+        widths: Mapping[str, int],
+        dims: Sequence[int],
+        input_dropout: float,
+        source_dropout: float,
+    ) -> None:
+        super().__init__()
+        self.encoder = SparseTower(num_items, dims, input_dropout)
+        self.decoder = perceptron([*reversed(dims), num_items])
+        self.users = nn.Embedding(num_users, dims[-1])
+        nn.init.normal_(self.users.weight, std=0.01)
+        self.sources = nn.ModuleDict({name: SourceCoder(width, dims, source_dropout) for name, width in widths.items()})
+
+    def source(self, name: str) -> SourceCoder:
+        """What belongs to a source."""
+        coder = self.sources[name]
+        assert isinstance(coder, SourceCoder)
+        return coder
+
+    @property
+    def item_factors(self) -> Tensor:
+        """What the target's decoder weighs its last hidden layer by, for each item, shape ``(num_items, dims[0])``."""
+        last = self.decoder[-1]
+        assert isinstance(last, nn.Linear)
+        return last.weight
+
+    def code(self, rows: Bags, shared: Tensor) -> Tensor:
+        """Codes of the target's rows, not yet rectified, given the users' embeddings (batch, dim), in the same shape."""
+        code: Tensor = self.encoder(rows) + shared
+        return code
+
+    def mapped(self, rows: Rows, shared: Tensor) -> tuple[Tensor, Tensor]:
+        """Source codes of users as target codes, the mean over the sources that have a user, and who is in any.
+
+        Shapes ``(batch, dim)`` and ``(batch,)``; the users' embeddings ``shared`` are (batch, dim).
+        """
+        total, count = torch.zeros_like(shared), shared.new_zeros(len(shared), 1)
+        for name, (source, present) in rows.items():
+            coder = self.source(name)
+            code = coder.map((coder.encoder(source) + shared).relu())
+            total, count = total + code * present[:, None], count + present[:, None]
+        return total / count.clamp(min=1), count.squeeze(1) > 0
+
+
+class PriorDiscriminator(nn.Module):
+    """Tells codes from draws of a standard normal distribution, by one hidden layer of half their width.
+
+    Reference: Makhzani et al., *Adversarial Autoencoders*, 2015, section 2; the losses are those of Goodfellow et al., *Generative
+    Adversarial Nets*, NIPS 2014, that of the codes in the form that does not saturate. ``dropout`` leaves out hidden numbers
+    while training.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        half = max(1, dim // 2)
+        self.layers = nn.Sequential(nn.Linear(dim, half), nn.ReLU(), nn.Dropout(dropout), nn.Linear(half, 1))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Logits that codes (batch, dim) are draws of the prior, shape ``(batch,)``."""
+        logits: Tensor = self.layers(codes).squeeze(1)
+        return logits
+
+    def own_loss(self, codes: Tensor) -> Tensor:
+        """Binary cross-entropy of telling codes (batch, dim) from as many draws of the prior, summed over both."""
+        return F.softplus(-self(torch.randn_like(codes))).sum() + F.softplus(self(codes)).sum()
+
+    def loss_of(self, codes: Tensor) -> Tensor:
+        """Binary cross-entropy of codes (batch, dim) being taken for draws of the prior, summed: what they are to make small."""
+        return F.softplus(-self(codes)).sum()
 
 
 class SourceBatch(NamedTuple):
@@ -88,19 +185,17 @@ class ETL(Adversarial):
         weight_decay_discriminator: float = 0.0,
     ) -> None:
         super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
-        weights = (cross_weight, equivalence_weight, adversarial_weight)
-        if not dims or min(dims) < 1 or not all(0 <= weight < math.inf for weight in weights):
-            raise ValueError(
-                f"dims must be widths of at least 1, and cross_weight, equivalence_weight and adversarial_weight finite "
-                f"and not negative; got {list(dims)}, {weights}."
-            )
-        if not 0 <= cross_share <= 1:
-            raise ValueError(f"cross_share must lie in [0, 1], got {cross_share}; 0 ranks by the target's own logits.")
         self.dropouts = {"input_dropout": input_dropout, "source_dropout": source_dropout}
         self.discriminator_dropout = discriminator_dropout
-        check_training(lr=lr_generator, **self.dropouts, discriminator_dropout=discriminator_dropout)
+        checks.widths(dims=dims)
+        checks.not_negative(
+            cross_weight=cross_weight, equivalence_weight=equivalence_weight, adversarial_weight=adversarial_weight
+        )
+        checks.shares(cross_share=cross_share)
+        checks.below_one(**self.dropouts, discriminator_dropout=discriminator_dropout)
         self.dims, self.cross_share = tuple(dims), cross_share
-        self.cross_weight, self.equivalence_weight, self.adversarial_weight = weights
+        self.cross_weight, self.equivalence_weight = cross_weight, equivalence_weight
+        self.adversarial_weight = adversarial_weight
 
     def build(self, sizes: Sizes) -> None:
         """Make the autoencoders with their maps, and a discriminator for the target and for each source."""

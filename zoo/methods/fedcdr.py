@@ -9,6 +9,7 @@ from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import TanhMap
+from zoo.runtime import checks
 
 
 class FedCDR(MixedFactors):
@@ -55,8 +56,7 @@ class FedCDR(MixedFactors):
         lr: float = 1e-2,
     ) -> None:
         super().__init__(num_factors, source_share, l2, lr, source_dropout)
-        if min(map_dims, default=1) < 1:
-            raise ValueError(f"map_dims must be at least 1; got {[*map_dims]}. None at all is a linear map.")
+        checks.at_least_one(map_dims=map_dims)
         self.map_dims = tuple(map_dims)
 
     def build(self, sizes: Sizes) -> None:

@@ -5,15 +5,50 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.data.batches import Batch
 from zoo.data.rows import Bags
-from zoo.methods.federated.clients import Copies
+from zoo.methods.federated.base import Copies
 from zoo.methods.fedgnn import FedGNN, Rounds
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.domain_attention import mapping_losses, mean_virtual_user, social_losses
 from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers
 from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
+from zoo.runtime import checks
+
+
+def mean_virtual_user(virtual: VirtualUsers, num_clients: int) -> Tensor:
+    """Mean of each client's virtual users, shape ``(num_clients, num_layers, dim)``; zeros of a client without any."""
+    total = virtual.vectors.new_zeros(num_clients, *virtual.vectors.shape[1:])
+    counts = torch.bincount(virtual.owners, minlength=num_clients).clamp(min=1)
+    return total.index_add(0, virtual.owners, virtual.vectors) / counts[:, None, None]
+
+
+def mapping_losses(states: Tensor, virtual: VirtualUsers) -> Tensor:
+    """Squared distances of clients (clients, num_layers, dim) to all of their virtual users, summed over layers, ``(clients,)``.
+
+    Reference: Yang et al., *FedGCDR* (NeurIPS 2024), equation 7.
+    """
+    distances = (states[virtual.owners] - virtual.vectors).square().sum((1, 2))
+    return states.new_zeros(len(states)).index_add(0, virtual.owners, distances)
+
+
+def social_losses(states: Tensor, virtual: VirtualUsers) -> Tensor:
+    """Squared distances of clients to the mean of their virtual users, weighted by similarity, summed over layers, ``(clients,)``.
+
+    A weight is ``max(cos, 0) + 1e-8`` in each layer, and no gradient goes through it: a sum of cosines alone can be 0 or negative.
+    A client without virtual users has 0.
+
+    Reference: Yang et al., *FedGCDR* (NeurIPS 2024), equation 9.
+    """
+    own = states[virtual.owners]
+    weights = F.cosine_similarity(own, virtual.vectors, dim=2).clamp(min=0).detach() + 1e-8  # (virtual, num_layers)
+    nothing = states.new_zeros(len(states), states.shape[1])
+    shares = weights / nothing.index_add(0, virtual.owners, weights)[virtual.owners]
+    means = torch.zeros_like(states).index_add(0, virtual.owners, shares[:, :, None] * virtual.vectors)
+    has_any = torch.bincount(virtual.owners, minlength=len(states)) > 0
+    losses: Tensor = (states - means).square().sum((1, 2)) * has_any
+    return losses
 
 
 class FedGCDR(FedGNN):
@@ -112,15 +147,10 @@ class FedGCDR(FedGNN):
             num_factors, num_layers, attention, rounds, local_steps, local_lr, num_negatives, num_pseudo_items,
             server, l2, lr, epsilon, delta, clip, num_rounds, rate, relation, noise_seed,
         )  # fmt: skip
-        if min(1, *map_dims) < 1:
-            raise ValueError(f"map_dims must be at least 1 each, got {[*map_dims]}; [16, 4] is as published.")
-        if not min(mapping_weight, social_weight) >= 0:
-            raise ValueError(
-                f"mapping_weight and social_weight must not be negative, got {mapping_weight} and {social_weight}; 0 "
-                "leaves one out."
-            )
-        if finetune_after is not None and finetune_after < 1:
-            raise ValueError(f"finetune_after must be at least 1, or null for no fine-tuning; got {finetune_after}.")
+        checks.at_least_one(map_dims=map_dims)
+        checks.not_negative(mapping_weight=mapping_weight, social_weight=social_weight)
+        if finetune_after is not None:
+            checks.at_least_one(finetune_after=finetune_after)
         self.map_dims, self.mapping, self.expansion = tuple(map_dims), mapping, expansion
         self.mapping_weight, self.social_weight, self.finetune_after = mapping_weight, social_weight, finetune_after
         self._round_attention: dict[str, Tensor] = {}

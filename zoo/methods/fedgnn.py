@@ -14,14 +14,19 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch
 from zoo.data.rows import Bags
 from zoo.methods.base import Outputs
-from zoo.methods.federated.base import Federated
-from zoo.methods.federated.clients import Copies, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
-from zoo.methods.federated.rounds import Played, gathered
-from zoo.methods.federated.updates import ClientUpdates, surrogate_loss, weighted_mean, with_pseudo_rows
+from zoo.methods.federated.base import Copies, Federated, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
+from zoo.methods.federated.updates import (
+    ClientUpdates,
+    Played,
+    gathered,
+    surrogate_loss,
+    weighted_mean,
+    with_pseudo_rows,
+)
 from zoo.methods.target_data import Sizes
 from zoo.nn.ego_graph import Attention, EgoGraphs
-from zoo.nn.towers import check_training
 from zoo.privacy.training.private_rounds import PrivateRounds
+from zoo.runtime import checks
 
 Rounds = Literal["fedsgd", "fedavg"]
 
@@ -117,31 +122,21 @@ class FedGNN(Federated):
         noise_seed: int | None = None,
     ) -> None:
         super().__init__(epsilon, delta, clip, num_rounds, rate, relation, noise_seed)
-        if min(num_factors, num_layers, local_steps, num_negatives) < 1:
-            raise ValueError(
-                "num_factors, num_layers, local_steps and num_negatives must be at least 1; got "
-                f"{num_factors}, {num_layers}, {local_steps} and {num_negatives}."
-            )
-        for name, value, allowed in (
-            ("attention", attention, get_args(Attention)),
-            ("rounds", rounds, get_args(Rounds)),
-            ("server", server, ("adam", "sgd")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
+        checks.at_least_one(
+            num_factors=num_factors, num_layers=num_layers, local_steps=local_steps, num_negatives=num_negatives
+        )
+        checks.one_of(get_args(Attention), attention=attention)
+        checks.one_of(get_args(Rounds), rounds=rounds)
+        checks.one_of(("adam", "sgd"), server=server)
+        checks.positive(local_lr=local_lr, lr=lr)
+        checks.not_negative(l2=l2, num_pseudo_items=num_pseudo_items)
         if rounds == "fedsgd" and local_steps != 1:
             raise ValueError(f"In fedsgd a client takes one step, got local_steps {local_steps}. Set rounds to fedavg.")
-        if not (local_lr > 0 and min(l2, num_pseudo_items) >= 0):
-            raise ValueError(
-                "local_lr must be positive, and neither l2 nor num_pseudo_items negative; got "
-                f"{local_lr}, {l2} and {num_pseudo_items}."
-            )
         if num_pseudo_items and epsilon is not None:
             raise ValueError(
                 f"num_pseudo_items is {num_pseudo_items}, and epsilon {epsilon}: with noise on every item made-up changes hide "
                 "nothing more, and are clipped with the true ones. Set num_pseudo_items to 0."
             )
-        check_training(lr=lr)
         self.num_factors, self.num_layers, self.attention, self.rounds = num_factors, num_layers, attention, rounds
         self.local_steps, self.local_lr = local_steps, local_lr
         self.num_negatives, self.num_pseudo_items = num_negatives, num_pseudo_items
@@ -161,9 +156,9 @@ class FedGNN(Federated):
         self.graphs = EgoGraphs(self.num_factors, self.num_layers, self.attention)
 
     @property
-    def worked_out_by_each(self) -> list[str]:
+    def replicated_buffers(self) -> list[str]:
         """All but the items: every process has the whole round, and DDP would wait for parts that a round leaves out."""
-        return [*super().worked_out_by_each, *(name for name, _ in self.named_parameters() if name != "items")]
+        return [*super().replicated_buffers, *(name for name, _ in self.named_parameters() if name != "items")]
 
     def on_fit_start(self) -> None:
         """Refuse clients who have every item, and say so where a round asks for more clients than there are."""
@@ -190,7 +185,7 @@ class FedGNN(Federated):
         """A round of clients (clients,), each there once: what each would send, its own vector afterwards, and its loss before.
 
         Vectors are ``(clients, num_factors)``, losses ``(clients,)``. Nothing is changed by it. Negatives are drawn with
-        ``uniform``, see `zoo.methods.federated.clients.unowned_items`.
+        ``uniform``, see `zoo.methods.federated.base.unowned_items`.
         """
         own = self._graphs_of(users)
         counts = own.lengths
@@ -362,14 +357,14 @@ class FedGNN(Federated):
 
     def prepare_scoring(self) -> None:
         """Keep what every user is scored by."""
-        self.kept["users"] = self.for_everybody(self.scored_by)
+        self.cache["users"] = self.for_everybody(self.scored_by)
 
     def scored_by(self, users: Tensor) -> Tensor:
         """What users (batch,) are scored by, the last layer's, shape ``(batch, num_factors)``."""
         return self.layers(users)[:, -1]
 
     def _kept(self, users: Tensor) -> Tensor:
-        return self.kept["users"][users] if self.kept else self.scored_by(users)
+        return self.cache["users"][users] if self.cache else self.scored_by(users)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""

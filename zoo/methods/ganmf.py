@@ -1,7 +1,5 @@
 """GANMF: matrix factorisation as the generator of a game against a linear autoencoder."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,6 +10,7 @@ from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes
 from zoo.nn.autoencoder import LinearAutoencoder
 from zoo.nn.factors import FactorTables
+from zoo.runtime import checks
 
 
 class GANMF(Adversarial):
@@ -46,6 +45,8 @@ class GANMF(Adversarial):
 
     exposes = frozenset({"user_factors", "item_factors"})
 
+    scoring_needs = frozenset[str]()
+
     def __init__(
         self,
         num_factors: int = 250,
@@ -58,12 +59,9 @@ class GANMF(Adversarial):
         weight_decay_discriminator: float = 1e-4,
     ) -> None:
         super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
-        if min(num_factors, code_dim) < 1:
-            raise ValueError(f"num_factors and code_dim must be at least 1; got {num_factors} and {code_dim}.")
-        if not 0 < margin < math.inf:
-            raise ValueError(f"margin must be positive and finite, got {margin}; the authors tuned it in 1 to 10.")
-        if not 0 <= feature_matching <= 1:
-            raise ValueError(f"feature_matching must lie in [0, 1], got {feature_matching}; 0 leaves it out.")
+        checks.at_least_one(num_factors=num_factors, code_dim=code_dim)
+        checks.positive(margin=margin)
+        checks.shares(feature_matching=feature_matching)
         self.num_factors, self.code_dim = num_factors, code_dim
         self.margin, self.feature_matching = margin, feature_matching
 

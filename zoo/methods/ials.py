@@ -4,9 +4,55 @@ import torch
 from torch import Tensor
 
 from zoo.data.batches import Batch
+from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
-from zoo.nn.alternating import solved_factors
+from zoo.nn.item_sum import padded
+from zoo.runtime import checks
+
+#: Numbers of the other side's factors that are gathered at once.
+_AT_ONCE = 1 << 24
+
+
+def solved_factors(rows: SparseRows, table: Tensor, unobserved_weight: float, penalties: Tensor) -> Tensor:
+    """Factors that make the loss of iALS least while the other side's are held.
+
+    For a row of the observed set ``S`` with ratings ``r``, other factors ``h`` and penalty ``p``, the factor ``w`` makes
+    ``sum_S (w.h - r)^2 + unobserved_weight sum_all (w.h)^2 + p |w|^2`` least: it solves
+    ``(sum_S h h' + unobserved_weight H'H + p I) w = sum_S r h``.
+
+    Args:
+        rows: Ratings of the side that is solved for, over the other side.
+        table: Factors of the other side, shape ``(width, dim)``.
+        unobserved_weight: Of a pair's squared score, observed or not.
+        penalties: Of each row, positive, shape ``(rows,)``.
+
+    Returns:
+        Factors, shape ``(rows, dim)``; 0 for a row without a rating.
+    """
+    counts, dim = rows.counts(), table.shape[1]
+    found = torch.zeros(rows.num_rows, dim, dtype=table.dtype, device=table.device)
+    everything = unobserved_weight * table.T @ table
+    identity = torch.eye(dim, dtype=table.dtype, device=table.device)
+    order = counts.argsort(descending=True)
+    for index in _blocks(order[: int((counts > 0).sum())], counts, dim):
+        items, weights = padded(rows.bags(index))
+        others = table[items] * (weights != 0)[..., None]  # (block, longest, dim); what is padding adds nothing
+        gram = others.mT @ others + everything + penalties[index, None, None] * identity
+        right = (others * weights[..., None]).sum(1)
+        found[index] = torch.cholesky_solve(right[..., None], torch.linalg.cholesky(gram)).squeeze(2)
+    return found
+
+
+def _blocks(order: Tensor, counts: Tensor, dim: int) -> list[Tensor]:
+    """Rows, longest first, in blocks of which each is as large as memory may be when padded to its longest."""
+    blocks, lengths = [], counts[order].tolist()
+    start = 0
+    while start < len(lengths):
+        size = max(_AT_ONCE // (lengths[start] * dim + dim * dim), 1)
+        blocks.append(order[start : start + size])
+        start += size
+    return blocks
 
 
 class IALS(Recommender):
@@ -34,6 +80,7 @@ class IALS(Recommender):
     """
 
     batches = "steps"
+    scoring_needs = frozenset[str]()
 
     user_factors: Tensor
     item_factors: Tensor
@@ -47,15 +94,9 @@ class IALS(Recommender):
         first_scale: float = 0.1,
     ) -> None:
         super().__init__()
-        if num_factors < 1:
-            raise ValueError(f"num_factors must be at least 1, got {num_factors}.")
-        for name, value in {"unobserved_weight": unobserved_weight, "l2": l2, "first_scale": first_scale}.items():
-            if not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be positive and finite, got {value}.")
-        if not 0 <= frequency <= 1:
-            raise ValueError(
-                f"frequency must lie in [0, 1], got {frequency}; 1 scales the penalty by counts, 0 not at all."
-            )
+        checks.at_least_one(num_factors=num_factors)
+        checks.positive(unobserved_weight=unobserved_weight, l2=l2, first_scale=first_scale)
+        checks.shares(frequency=frequency)
         self.num_factors, self.unobserved_weight, self.l2 = num_factors, unobserved_weight, l2
         self.frequency, self.first_scale = frequency, first_scale
 
@@ -78,7 +119,7 @@ class IALS(Recommender):
         return solved_factors(rows, table, self.unobserved_weight, penalties)
 
     @property
-    def solved(self) -> bool:
+    def converged(self) -> bool:
         """Never: every epoch comes nearer."""
         return False
 

@@ -13,7 +13,7 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 
 
 class LightGCN(Recommender):
@@ -53,13 +53,9 @@ class LightGCN(Recommender):
         lr: float = 1e-3,
     ) -> None:
         super().__init__()
-        if num_factors < 1:
-            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
-        if num_layers < 0:
-            raise ValueError(f"num_layers must not be negative, got {num_layers}; 3 is usual, and 0 is BPR.")
-        if not l2 >= 0:
-            raise ValueError(f"l2 must not be negative, got {l2}; 0 leaves it out.")
-        check_training(lr=lr)
+        checks.at_least_one(num_factors=num_factors)
+        checks.not_negative(num_layers=num_layers, l2=l2)
+        checks.positive(lr=lr)
         weights = [1 / (num_layers + 1)] * (num_layers + 1) if layer_weights is None else [*layer_weights]
         if len(weights) != num_layers + 1 or not all(0 <= weight < math.inf for weight in weights) or not any(weights):
             raise ValueError(
@@ -111,7 +107,7 @@ class LightGCN(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep what the layers make of all users and items."""
-        self.kept["users"], self.kept["items"] = self.propagated()
+        self.cache["users"], self.cache["items"] = self.propagated()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""
@@ -124,4 +120,4 @@ class LightGCN(Recommender):
         return every_user[users] @ every_item.T
 
     def _factors(self) -> tuple[Tensor, Tensor]:
-        return (self.kept["users"], self.kept["items"]) if self.kept else self.propagated()
+        return (self.cache["users"], self.cache["items"]) if self.cache else self.propagated()

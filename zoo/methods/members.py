@@ -19,6 +19,7 @@ from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training import Batches, training_batches
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
+from zoo.runtime import checks
 from zoo.runtime.run_folder import BEST, plain
 
 
@@ -48,11 +49,9 @@ class Member:
     def __post_init__(self) -> None:
         if (self.method is None) == (self.run is None):
             raise ValueError(f"A member is a method or a run, one of the two; got {self.method} and {self.run!r}.")
-        if min(self.copies, self.max_epochs, self.patience, 1 if self.batch_size is None else self.batch_size) < 1:
-            raise ValueError(
-                f"copies, max_epochs, patience and batch_size must be at least 1; got {self.copies}, {self.max_epochs}, "
-                f"{self.patience} and {self.batch_size}."
-            )
+        checks.at_least_one(copies=self.copies, max_epochs=self.max_epochs, patience=self.patience)
+        if self.batch_size is not None:
+            checks.at_least_one(batch_size=self.batch_size)
         if self.run is not None and self.copies > 1:
             raise ValueError(f"copies is {self.copies}, and a run is one model. Name each run as a member of its own.")
 

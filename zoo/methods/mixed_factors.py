@@ -14,7 +14,7 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import mean_over_sources, standardised
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 
 #: Shares of what sources say that validation chooses from.
 SHARES = tuple(tenths / 10 for tenths in range(11))
@@ -33,6 +33,7 @@ class MixedFactors(Recommender):
     """
 
     scores_cold_users = True
+    scoring_needs = frozenset({"releases"})
     exposes = frozenset({"user_factors", "item_factors"})
 
     share: Tensor
@@ -41,15 +42,12 @@ class MixedFactors(Recommender):
         self, num_factors: int, source_share: float | None, l2: float, lr: float, source_dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if num_factors < 1:
-            raise ValueError(f"num_factors must be at least 1, got {num_factors}; 64 is usual.")
-        if source_share is not None and not 0 <= source_share <= 1:
-            raise ValueError(
-                f"source_share must lie in [0, 1], or be null to be chosen on validation; got {source_share}."
-            )
-        if not l2 >= 0:
-            raise ValueError(f"l2 must not be negative, got {l2}; 0 leaves it out.")
-        check_training(lr=lr, source_dropout=source_dropout)
+        checks.at_least_one(num_factors=num_factors)
+        checks.not_negative(l2=l2)
+        checks.positive(lr=lr)
+        checks.below_one(source_dropout=source_dropout)
+        if source_share is not None:
+            checks.shares(source_share=source_share)
         self.num_factors, self.source_share, self.l2, self.lr = num_factors, source_share, l2, lr
         self.source_dropout = source_dropout
 
@@ -121,7 +119,7 @@ class MixedFactors(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep what sources make of all users, and of whom they make it."""
-        self.kept["mapped"], self.kept["present"] = self.mapped(torch.arange(len(self._known()), device=self.device))
+        self.cache["mapped"], self.cache["present"] = self.mapped(torch.arange(len(self._known()), device=self.device))
 
     def mix(self, own: Tensor, mapped: Tensor, share: Tensor) -> Tensor:
         """Of what the target and what sources say (batch, num_factors), in the share (batch, 1) of the sources; linear in it."""
@@ -129,7 +127,9 @@ class MixedFactors(Recommender):
 
     def user_factors(self, users: Tensor) -> Tensor:
         """What users (batch,) are scored by, shape ``(batch, num_factors)``."""
-        mapped, present = (self.kept["mapped"][users], self.kept["present"][users]) if self.kept else self.mapped(users)
+        mapped, present = (
+            (self.cache["mapped"][users], self.cache["present"][users]) if self.cache else self.mapped(users)
+        )
         own = self.own_factors(users)
         known = torch.where((self.target_rows.counts_of(users) > 0)[:, None], self.mix(own, mapped, self.share), mapped)
         return torch.where(present[:, None], known, own)

@@ -11,7 +11,8 @@ from zoo.data.batches import Batch, UserBatch
 from zoo.data.rows import Bags
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
-from zoo.nn.towers import SparseLinear, check_training
+from zoo.nn.towers import SparseLinear
+from zoo.runtime import checks
 
 
 class MultVAE(Recommender):
@@ -51,11 +52,11 @@ class MultVAE(Recommender):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
-        check_training(lr=lr, weight_decay=weight_decay, input_dropout=input_dropout)
+        checks.positive(lr=lr)
+        checks.not_negative(weight_decay=weight_decay, kl_weight=kl_weight, anneal_steps=anneal_steps)
+        checks.below_one(input_dropout=input_dropout)
         if len(dims) < 2 or min(dims) < 1:
             raise ValueError(f"dims must name a hidden layer and the latent, each at least 1 wide; got {list(dims)}.")
-        if not 0 <= kl_weight < float("inf") or anneal_steps < 0:
-            raise ValueError(f"kl_weight and anneal_steps must not be negative; got {kl_weight} and {anneal_steps}.")
         self.dims, self.kl_weight, self.anneal_steps = tuple(dims), kl_weight, anneal_steps
         self.input_dropout, self.lr, self.weight_decay = input_dropout, lr, weight_decay
 

@@ -14,7 +14,7 @@ from zoo.data.batches import Batch, PairBatch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.nn.factors import GMF, PairMLP
-from zoo.nn.towers import check_training
+from zoo.runtime import checks
 from zoo.runtime.run_folder import load_tensors
 
 Parts = Literal["both", "gmf", "mlp"]
@@ -55,6 +55,7 @@ class NeuMF(Recommender):
     """
 
     batches = "pairs"
+    scoring_needs = frozenset[str]()
 
     lr: float
 
@@ -72,19 +73,14 @@ class NeuMF(Recommender):
         pretrained_weight: float = 0.5,
     ) -> None:
         super().__init__()
-        if parts not in get_args(Parts) or optimizer not in ("adam", "sgd"):
-            raise ValueError(
-                f"parts must be one of {get_args(Parts)} and optimizer adam or sgd; got {parts!r}, {optimizer!r}."
-            )
-        if gmf_dim < 1 or len(mlp_dims) < 2 or min(mlp_dims) < 1 or mlp_dims[0] % 2:
-            raise ValueError(
-                "gmf_dim must be at least 1 and mlp_dims at least two widths, the first even, as two factors share it; got "
-                f"{gmf_dim} and {list(mlp_dims)}."
-            )
-        if num_negatives < 1:
-            raise ValueError(f"num_negatives must be at least 1, got {num_negatives}; 4 is the paper's.")
-        check_training(lr=lr, dropout=dropout)
-        self._check_pretraining(parts, pretrained_gmf, pretrained_mlp, pretrained_weight)
+        checks.one_of(get_args(Parts), parts=parts)
+        checks.one_of(("adam", "sgd"), optimizer=optimizer)
+        checks.at_least_one(gmf_dim=gmf_dim, num_negatives=num_negatives)
+        checks.shared_widths(mlp_dims=mlp_dims)
+        checks.positive(lr=lr)
+        checks.below_one(dropout=dropout)
+        checks.shares(pretrained_weight=pretrained_weight)
+        self._check_pretraining(parts, pretrained_gmf, pretrained_mlp)
         self.parts, self.gmf_dim, self.mlp_dims, self.dropout = parts, gmf_dim, tuple(mlp_dims), dropout
         self.num_negatives, self.optimizer, self.lr = num_negatives, optimizer, lr
         for name in ("pretrained_gmf", "pretrained_mlp"):  # a pathlib.Path would make the checkpoint unsafe to read
@@ -93,14 +89,12 @@ class NeuMF(Recommender):
         self.pretrained_weight = pretrained_weight
 
     @staticmethod
-    def _check_pretraining(parts: str, gmf: str | None, mlp: str | None, weight: float) -> None:
+    def _check_pretraining(parts: str, gmf: str | None, mlp: str | None) -> None:
         if (gmf is None) != (mlp is None) or (gmf is not None and parts != "both"):
             raise ValueError(
                 "Pre-training takes pretrained_gmf and pretrained_mlp together, with parts: both; got "
                 f"{gmf}, {mlp} and parts: {parts}."
             )
-        if not 0 <= weight <= 1:
-            raise ValueError(f"pretrained_weight must lie in [0, 1], got {weight}; 0.5 is the paper's.")
 
     def build(self, sizes: Sizes) -> None:
         """Make the parts and their head."""

@@ -17,6 +17,7 @@ class Popularity(Recommender):
 
     batches = "once"
     scores_cold_users = True
+    scoring_needs = frozenset[str]()
 
     popularity: Tensor
 

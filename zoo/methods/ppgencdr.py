@@ -11,6 +11,7 @@ from zoo.methods.target_data import Sizes
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
+from zoo.runtime import checks
 
 
 class PPGenCDR(TwoTowerRecommender):
@@ -60,16 +61,9 @@ class PPGenCDR(TwoTowerRecommender):
         lr: float = 1e-3,
         weight_decay: float = 0.0,
     ) -> None:
-        if not dims or min(*dims, *encoder_dims, 1) < 1 or scale <= 0:
-            raise ValueError(
-                f"Widths must be at least 1 and scale positive; got dims {list(dims)}, encoder_dims {list(encoder_dims)}, "
-                f"scale {scale}."
-            )
-        if alignment_weight < 0 or not 0 <= source_share <= 1:
-            raise ValueError(
-                f"alignment_weight must not be negative and source_share must lie in [0, 1]; got {alignment_weight} and "
-                f"{source_share}."
-            )
+        checks.at_least_one(encoder_dims=encoder_dims)
+        checks.not_negative(alignment_weight=alignment_weight)
+        checks.shares(source_share=source_share)
         dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout, "item_dropout": item_dropout}
         super().__init__(dims, scale, lr, weight_decay, **dropouts)
         self.encoder_dims, self.source_share, self.alignment_weight = (

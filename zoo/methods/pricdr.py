@@ -11,6 +11,7 @@ from zoo.methods.target_data import Sizes
 from zoo.methods.two_towers import TwoTowerRecommender
 from zoo.nn.autoencoder import AlignedSources
 from zoo.nn.losses import all_items_loss
+from zoo.runtime import checks
 
 
 class PriCDR(TwoTowerRecommender):
@@ -58,8 +59,7 @@ class PriCDR(TwoTowerRecommender):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(dims, scale, lr, weight_decay, source_dropout=source_dropout, input_dropout=input_dropout)
-        if min(alignment_weight, transfer_weight) < 0:
-            raise ValueError(f"Weights must not be negative; got {alignment_weight} and {transfer_weight}.")
+        checks.not_negative(alignment_weight=alignment_weight, transfer_weight=transfer_weight)
         self.alignment_weight, self.transfer_weight = alignment_weight, transfer_weight
 
     def build(self, sizes: Sizes) -> None:

@@ -10,7 +10,8 @@ from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.autoencoder import AlignedSources, perceptron
 from zoo.nn.losses import all_items_loss
-from zoo.nn.towers import SparseTower, check_training
+from zoo.nn.towers import SparseTower
+from zoo.runtime import checks
 
 
 class PriCDRSym(Recommender):
@@ -51,11 +52,10 @@ class PriCDRSym(Recommender):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
-        if not dims or min(dims) < 1 or alignment_weight < 0:
-            raise ValueError(
-                f"dims must be widths of at least 1 and alignment_weight not negative; got {list(dims)}, {alignment_weight}."
-            )
-        check_training(lr=lr, weight_decay=weight_decay, source_dropout=source_dropout, input_dropout=input_dropout)
+        checks.widths(dims=dims)
+        checks.positive(lr=lr)
+        checks.not_negative(alignment_weight=alignment_weight, weight_decay=weight_decay)
+        checks.below_one(source_dropout=source_dropout, input_dropout=input_dropout)
         self.dims, self.alignment_weight = tuple(dims), alignment_weight
         self.source_dropout, self.input_dropout = source_dropout, input_dropout
         self.lr, self.weight_decay = lr, weight_decay

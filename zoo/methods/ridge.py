@@ -14,6 +14,7 @@ from zoo.data.batches import Batch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.ridge import PENALTIES, Floats, Spectrum, eigen
+from zoo.runtime import checks
 
 
 class Ridge(Recommender):
@@ -47,6 +48,7 @@ class Ridge(Recommender):
     batches = "once"
     reads = frozenset({"rows", "ratings"})
     scores_cold_users = True
+    scoring_needs = frozenset({"releases"})
     scores_by_rows = True
 
     weights: Tensor
@@ -58,10 +60,9 @@ class Ridge(Recommender):
         self, penalty: float | None = None, unit_rows: bool = True, max_size: int = 20_000, chunk_size: int = 512
     ) -> None:
         super().__init__()
-        if penalty is not None and not penalty > 0:
-            raise ValueError(f"penalty must be positive, or null to be chosen by leave-one-out; got {penalty}.")
-        if min(max_size, chunk_size) < 1:
-            raise ValueError(f"max_size and chunk_size must be at least 1; got {max_size} and {chunk_size}.")
+        checks.at_least_one(max_size=max_size, chunk_size=chunk_size)
+        if penalty is not None:
+            checks.positive(penalty=penalty)
         self.penalty, self.unit_rows, self.max_size, self.chunk_size = penalty, unit_rows, max_size, chunk_size
 
     def build(self, sizes: Sizes) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -14,10 +14,9 @@ from zoo.data.batches import Batch, UserBatch
 from zoo.data.ratings import Ratings, Step, conditions
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
-from zoo.nn.critic import Conditioning, Critic
 from zoo.nn.generator import RowGenerator
-from zoo.nn.item_sum import padded
-from zoo.nn.towers import check_training
+from zoo.nn.item_sum import ItemSum, padded
+from zoo.nn.towers import relu_layers
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.training import generator_audits
@@ -28,6 +27,62 @@ from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 from zoo.release.release import Release
+from zoo.runtime import checks
+
+Conditioning = Literal["product", "sum"]
+
+
+class Critic(nn.Module):
+    """Scores a user's row, sparse or dense, given who the user is.
+
+    Its first layer reads the row item by item, another one the condition, and what follows reads both together:
+
+    * ``sum``: their sum, which equals one layer on row and condition side by side; the score is the mean of the last
+      layer's outputs. The critic of PPGenCDR (Liao et al., AAAI 2023), whose released code averages 256 of them.
+    * ``product``: their product, number by number; the score is the sum of the last layer's outputs. With one layer this is
+      the inner product of a linear map of the row with one of the condition (Miyato & Koyama, *cGANs with Projection
+      Discriminator*, ICLR 2018). Such a critic can tell rows by their means under each condition and by nothing else: not
+      by a real row's being 0 and 1 where a generated one is between.
+
+    No part of it looks at more than one user, so a user's gradient is well defined. ``dropout`` leaves out numbers of the
+    condition while training.
+    """
+
+    def __init__(
+        self,
+        num_items: int,
+        condition_dim: int,
+        dims: Sequence[int] = (512, 256),
+        dropout: float = 0.0,
+        conditioning: Conditioning = "sum",
+    ) -> None:
+        super().__init__()
+        self.conditioning: Conditioning = conditioning
+        self.first = ItemSum(num_items, dims[0])
+        # With a bias a product also compares the means of all rows; in a sum it would repeat the first layer's.
+        self.condition = nn.Linear(condition_dim, dims[0], bias=conditioning == "product")
+        self.dropout = nn.Dropout(dropout)
+        self.rest = relu_layers(dims)
+
+    def forward(self, items: Tensor, weights: Tensor, conditions: Tensor) -> Tensor:
+        """Scores (batch,) of `padded` rows, (batch, longest) both, for conditions (batch, condition_dim)."""
+        return self._score(self.first(items, weights), conditions)
+
+    def score_rows(self, rows: Tensor, conditions: Tensor) -> Tensor:
+        """Scores of dense rows (batch, num_items), shape ``(batch,)``; for generated ones, whose gradient goes on."""
+        return self._score(self.first.dense(rows), conditions)
+
+    def _score(self, hidden: Tensor, conditions: Tensor) -> Tensor:
+        condition = self.condition(self.dropout(conditions))
+        together = hidden + condition if self.conditioning == "sum" else hidden * condition
+        out: Tensor = self.rest(together)
+        return out.mean(dim=1) if self.conditioning == "sum" else out.sum(dim=1)
+
+    @torch.no_grad()
+    def bound(self, largest: float) -> None:
+        """Cut every parameter to ``[-largest, largest]``, as Arjovsky et al. (ICML 2017) bound a critic."""
+        for parameter in self.parameters():
+            parameter.clamp_(-largest, largest)
 
 
 class SPPG(Recommender):
@@ -72,7 +127,7 @@ class SPPG(Recommender):
         condition_dim: Width of a user's embedding.
         generator_dims: Widths of the generator's hidden layers.
         critic_dims: Widths of the critic's layers.
-        conditioning: How the condition meets the row in the critic, `product` or `sum`; see `zoo.nn.critic.Critic`.
+        conditioning: How the condition meets the row in the critic, `product` or `sum`; see `Critic`.
         noise_dim: Width of the generator's noise; 0 is the paper's appendix.
         density: What a number of an untrained generator's row is, about; a public guess.
         dropout: Probability of leaving out a number of the condition while training; a private critic reads all of it.
@@ -86,6 +141,7 @@ class SPPG(Recommender):
     """
 
     exposes = frozenset({"real_scores", "fake_scores"})
+    scoring_needs = frozenset[str]()
     guarantee_bearing = frozenset(
         {"mechanism", "epsilon", "delta", "relation", "clip", "steps", "sample_size", "n_critic", "noise_seed"}
     )
@@ -122,20 +178,14 @@ class SPPG(Recommender):
             mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
         )
         self.critic_steps = CriticSteps(self.privacy)
-        sizes = (condition_dim, *generator_dims, *critic_dims)
-        if min(sizes) < 1 or noise_dim < 0 or not critic_dims:
-            raise ValueError(
-                f"Widths must be at least 1, noise_dim at least 0, and critic_dims must name at least one layer; got {sizes}, "
-                f"{noise_dim} and {list(critic_dims)}."
-            )
-        if not 0 < density < 1 or not 0 <= average < 1:
-            raise ValueError(f"density must lie in (0, 1) and average in [0, 1); got {density} and {average}.")
-        if conditioning not in get_args(Conditioning):
-            raise ValueError(f"conditioning must be one of {get_args(Conditioning)}, got {conditioning!r}.")
-        if critic_bound is not None and not critic_bound > 0:
-            raise ValueError(f"critic_bound must be positive, or null for none; got {critic_bound}.")
-        for lr in (lr_generator, lr_critic):
-            check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
+        checks.widths(critic_dims=critic_dims)
+        checks.at_least_one(condition_dim=condition_dim, generator_dims=generator_dims)
+        checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
+        checks.one_of(get_args(Conditioning), conditioning=conditioning)
+        checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density)
+        checks.below_one(dropout=dropout, average=average, density=density)
+        if critic_bound is not None:
+            checks.positive(critic_bound=critic_bound)
         self.condition_dim, self.noise_dim, self.dropout, self.density = condition_dim, noise_dim, dropout, density
         self.generator_dims, self.critic_dims = tuple(generator_dims), tuple(critic_dims)
         self.conditioning: Conditioning = conditioning
@@ -160,7 +210,7 @@ class SPPG(Recommender):
     # Training.
 
     @property
-    def alone(self) -> str:
+    def single_process_reason(self) -> str:
         """Several processes would each draw a sample and noise of its own."""
         return "takes its steps in one process, since what is accounted for is one sample and one noise a step"
 

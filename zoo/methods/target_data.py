@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
+from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from zoo.data.metrics import Ties
@@ -37,6 +38,24 @@ class TargetData(Protocol):
     sampled_ranking: bool  # whether they are ranked among sampled candidates
     top_k: int  # how many items ``predict`` recommends
     signs: bool  # whether ratings are signs, +1 and -1
+
+
+class TargetModule(LightningModule):
+    """A module whose trainer has a `TargetData` for its datamodule."""
+
+    @property
+    def has_trainer(self) -> bool:
+        """Whether a trainer runs it: ``load_from_checkpoint`` does without."""
+        try:
+            return self.trainer is not None
+        except RuntimeError:  # what Lightning says of a module by itself
+            return False
+
+    @property
+    def data(self) -> TargetData:
+        """The datamodule of the trainer at hand."""
+        data: TargetData = self.trainer.datamodule  # type: ignore[attr-defined]
+        return data
 
 
 class ReleaseMismatchError(RuntimeError):

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import Sizes
-from zoo.nn.towers import TwoTowers, check_training
+from zoo.nn.towers import TwoTowers
+from zoo.runtime import checks
 
 
 class TwoTowerRecommender(Recommender):
@@ -21,11 +22,10 @@ class TwoTowerRecommender(Recommender):
 
     def __init__(self, dims: Sequence[int], scale: float, lr: float, weight_decay: float, **dropouts: float) -> None:
         super().__init__()
-        if not dims or min(dims) < 1 or scale <= 0:
-            raise ValueError(
-                f"dims must be widths of at least 1 and scale positive; got dims {list(dims)}, scale {scale}."
-            )
-        check_training(lr=lr, weight_decay=weight_decay, **dropouts)
+        checks.widths(dims=dims)
+        checks.positive(scale=scale, lr=lr)
+        checks.not_negative(weight_decay=weight_decay)
+        checks.below_one(**dropouts)
         self.dims, self.scale, self.dropouts = tuple(dims), scale, dropouts
         self.lr, self.weight_decay = lr, weight_decay
 
@@ -44,7 +44,7 @@ class TwoTowerRecommender(Recommender):
 
     def prepare_scoring(self) -> None:
         """Keep the factors of all items."""
-        self.kept["items"] = self.item_factors()
+        self.cache["items"] = self.item_factors()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Scaled cosines with given items."""
@@ -56,4 +56,4 @@ class TwoTowerRecommender(Recommender):
         return self.towers.logits(self.user_factors(users), self._item_factors())
 
     def _item_factors(self) -> Tensor:
-        return self.kept["items"] if self.kept else self.item_factors()
+        return self.cache["items"] if self.cache else self.item_factors()

@@ -7,6 +7,7 @@ from zoo.data.batches import Batch
 from zoo.data.rows import DenseRows, LinkedRows, SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
+from zoo.runtime import checks
 
 
 class UserKNN(Recommender):
@@ -55,18 +56,12 @@ class UserKNN(Recommender):
         chunk_size: int = 256,
     ) -> None:
         super().__init__()
-        for name, weight in {"source_weight": source_weight, "popularity_weight": popularity_weight}.items():
-            if not weight >= 0:
-                raise ValueError(f"{name} must not be negative, got {weight}; 0 leaves its part out.")
-        if not similarity_power > 0 or not 0 <= popularity_damping <= 1:
-            raise ValueError(
-                f"similarity_power must be positive and popularity_damping lie in [0, 1]; got {similarity_power} and "
-                f"{popularity_damping}. 1 and 0 leave cosines and sums as they are."
-            )
-        if num_neighbours is not None and num_neighbours < 1:
-            raise ValueError(f"num_neighbours must be at least 1, or null for all users; got {num_neighbours}.")
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")
+        checks.not_negative(source_weight=source_weight, popularity_weight=popularity_weight)
+        checks.positive(similarity_power=similarity_power)
+        checks.shares(popularity_damping=popularity_damping)
+        checks.at_least_one(chunk_size=chunk_size)
+        if num_neighbours is not None:
+            checks.at_least_one(num_neighbours=num_neighbours)
         self.source_weight, self.num_neighbours = source_weight, num_neighbours
         self.similarity_power, self.popularity_damping = similarity_power, popularity_damping
         self.popularity_weight, self.centre, self.chunk_size = popularity_weight, centre, chunk_size

@@ -11,17 +11,6 @@ from zoo.data.lookup import rows_at
 from zoo.data.rows import Bags, SparseRows
 
 
-def check_training(*, lr: float, weight_decay: float = 0.0, **dropouts: float) -> None:
-    """Refuse, with a `ValueError`, settings of a network's training that cannot be meant; dropouts by their names."""
-    if not lr > 0:
-        raise ValueError(f"lr must be positive, got {lr}; 0.001 is usual.")
-    if not weight_decay >= 0:
-        raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
-    for name, value in dropouts.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must lie in [0, 1), got {value}; 0 leaves nothing out.")
-
-
 def relu_layers(dims: Sequence[int]) -> nn.Sequential:
     """From each width to the next a linear layer behind a ReLU."""
     layers: list[nn.Module] = []

@@ -21,7 +21,6 @@ from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.texts import done_before
 from zoo.privacy.rows.plan import RowsPlan
-from zoo.release.layouts import Kind
 from zoo.release.release import Release
 from zoo.runtime.run_folder import Given
 
@@ -81,7 +80,7 @@ class PlannedRelease:
         assumptions: Sequence[str],
         conditions: Sequence[str] = (),
         withdrawn: str | None = None,
-        kind: Kind = "rows",
+        kind: str = "rows",
         **facts: Any,  # noqa: ANN401  checked by the record
     ) -> PlannedRelease:
         """One release of noisy rows: its claims are those of the plan, ``facts`` further fields of the record.
@@ -110,7 +109,7 @@ class PlannedRelease:
 
     @classmethod
     def of_tensors(
-        cls, record: PrivacyRecord, event: PrivacyEvent, sizes: PublicSizes, tensors: Tensors, kind: Kind = "rows"
+        cls, record: PrivacyRecord, event: PrivacyEvent, sizes: PublicSizes, tensors: Tensors, kind: str = "rows"
     ) -> PlannedRelease:
         """One whose record and event stay what they are, and whose rows are those of all users of the source.
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,32 +17,23 @@ from zoo.data.ratings import Ratings, index_of
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.encryption.parameters import check_room
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain
 from zoo.privacy.record.texts import (
     BINARY,
     BRIDGE,
-    ENCRYPTED_BRIDGE,
-    ENCRYPTION_HARD,
     EVALUATED,
-    FOLLOWS,
     JOINT,
     PROJECTIONS_GIVEN,
     SETS_OPEN,
     SETS_PUBLIC,
     SEVERAL_NOISY,
-    TARGET_ENCRYPTED,
     TARGET_SIDE,
-    WHOLE_NUMBERS,
     rows_of_bridge,
 )
 from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
 from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 from zoo.publishers.projections import ProjectionPublisher
-from zoo.release.decryption import PUBLIC_KEY
-from zoo.release.files import tensor_digest
-from zoo.release.layouts import ENCRYPTED_MAP, ENCRYPTED_PLACES
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 
@@ -63,10 +54,9 @@ class BridgePublisher(Publisher):
     person's own row.
 
     The projections are private as well, those of the target's users, and have a record of their own: the target publishes them
-    (`ProjectionPublisher`, with an epsilon), and the source has ``received`` them. Or the target has encrypted them
-    (``secret_key``): then the map is made of what the source cannot read, noise included, and the target decrypts it (``python
-    -m zoo decrypt``). It has as much noise and the same epsilon, on further conditions that the record names. Or both domains
-    lie at one place, for research: ``fit`` makes the projections of the target's training ratings there, with or without noise.
+    (`ProjectionPublisher`, with an epsilon), and the source has ``received`` them. Or both domains lie at one place, for
+    research: ``fit`` makes the projections of the target's training ratings there, with or without noise. The package in
+    ``examples/encrypted_bridge`` makes a map of projections that the source cannot read.
 
     References: Kearns, Pai, Roth & Ullman, *Mechanism Design in Large Games*, ITCS 2014 (joint privacy); Hsu et al., *Private
     Matchings and Allocations*, STOC 2014 (the billboard). Not from a paper of cross-domain recommendation.
@@ -80,14 +70,15 @@ class BridgePublisher(Publisher):
         kept_items: How many items the map has, those with the largest noisy sums; null: all.
         counts_share: What the sums take of the budget, of the squared mu.
         projections: Makes the projections where both domains lie at one place; null: `ProjectionPublisher` without noise.
-        received: Folder of the target's release of projections, where it has published them, encrypted or not.
+        received: Folder of the target's release of projections, where it has published them.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
             subtract the noise: the record then says `guarantee: none`.
         trusted: Public keys (a PEM file, or a folder of them), one of which must have signed what was ``received``; null: it may be
-            from anybody. Of encrypted places, which nobody here can look at, take no others than those that the target has signed.
+            from anybody.
     """
 
     joins_users = True
+    projections_kind: ClassVar[str] = "embeddings"  # kind of the target's release
 
     def __init__(
         self,
@@ -107,11 +98,6 @@ class BridgePublisher(Publisher):
         if trusted is not None and received is None:
             raise ValueError(
                 f"trusted is {str(trusted)!r}, and nothing is received that a key could have signed. Leave it out."
-            )
-        if projections is not None and projections.secret_key is not None:
-            raise ValueError(
-                "projections are made at one place with the source's ratings, where secret_key hides them from nobody. Leave it "
-                "out, or let the target publish them."
             )
         self.epsilon, self.delta, self.relation, self.clip = epsilon, delta, Relation(relation), clip
         self.kept_items, self.counts_share, self.noise_seed = kept_items, counts_share, noise_seed
@@ -143,20 +129,23 @@ class BridgePublisher(Publisher):
             return None
         return Release.load(self.received, None if self.trusted is None else TrustedKeys.read(self.trusted))
 
-    def _projected(self) -> Release | None:
-        """The target's release of projections, if it is at hand."""
+    def given(self) -> Release | None:
+        """Return the target's release of projections, if it is available here."""
         given = self._given if self.received is None else self._from_file
-        if given is not None and given.kind not in ("embeddings", ENCRYPTED_PLACES):
+        if given is not None and given.kind != self.projections_kind:
             raise ValueError(
-                f"{self.received} is a release of kind {given.kind!r}, and projections are of kind 'embeddings', or "
-                f"{ENCRYPTED_PLACES!r}. Ask the target for what ProjectionPublisher makes."
+                f"{self.received} is a release of kind {given.kind!r}. Projections are of kind {self.projections_kind!r}. Ask the "
+                "target for what its ProjectionPublisher makes."
             )
         return given
 
+    def plan_for(self, sizes: PublicSizes) -> BridgePlan:
+        """Return the noise of the map and the counts, for ratings of these sizes."""
+        return self._plan(delta=sizes.delta(self.delta))
+
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Two Gaussian releases, one after the other; only 0/1 ratings."""
-        plan = self._plan(delta=sizes.delta(self.delta))
-        given = self._projected()
+        plan, given = self.plan_for(sizes), self.given()
         inputs: dict[str, Plain] = {
             "num_directions": self.projections.num_directions,
             "item_damping": self.projections.item_damping,
@@ -178,31 +167,22 @@ class BridgePublisher(Publisher):
             "num_items": sizes.num_items,
         }
         several = () if plan.relation.unit is Unit.USER else (SEVERAL_NOISY,)
-        assumptions = (BINARY, SETS_PUBLIC, rows_of_bridge(plan.clip), PROJECTIONS_GIVEN)
-        planned = partial(PlannedRelease.of_plan, plan=plan, noise_seed=self.noise_seed, sizes=sizes, compositions=2)
-        if given is None or given.kind != ENCRYPTED_PLACES:
-            return planned(
-                BRIDGE,
-                tensors=partial(self._tensors, plan),
-                kind="map",
-                public_inputs=inputs,
-                assumptions=assumptions,
-                not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_SIDE, *several),
-            )
-        check_room(plan, int(inputs["kept_items"]), given.width, given.num_users)
-        made_with = {PUBLIC_KEY: tensor_digest(given.tensors["public_key"]), "encrypted places": given.digest}
-        return planned(
-            ENCRYPTED_BRIDGE,
-            tensors=partial(self._tensors, plan),
-            kind=ENCRYPTED_MAP,
-            public_inputs=inputs | made_with,
-            conditions=(FOLLOWS, ENCRYPTION_HARD),
-            assumptions=(*assumptions, WHOLE_NUMBERS),
-            not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_ENCRYPTED, *several),
+        return PlannedRelease.of_plan(
+            BRIDGE,
+            plan,
+            self.noise_seed,
+            sizes,
+            partial(self.tensors, plan),
+            kind="map",
+            compositions=2,
+            public_inputs=inputs,
+            assumptions=(BINARY, SETS_PUBLIC, rows_of_bridge(plan.clip), PROJECTIONS_GIVEN),
+            not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_SIDE, *several),
         )
 
-    def _tensors(self, plan: BridgePlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
-        given = self._projected()
+    def tensors(self, plan: BridgePlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
+        """Return the tensors of a release of the source's ratings."""
+        given = self.given()
         if given is None:
             raise ValueError(
                 "A bridge needs the projections of the target's users, and there are none. Set received to the release that the "
@@ -213,21 +193,16 @@ class BridgePublisher(Publisher):
                 f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1): a bridge is of who "
                 "has what."
             )
-        noise = NoiseSource.of(self.noise_seed)
-        if given.kind == ENCRYPTED_PLACES:
-            return _encrypted_map(given, source, plan, noise)
-        made = noisy_map(source.matrix, _of_users(given, source), plan, noise)
+        made = self.mapped(given, source, plan, NoiseSource.of(self.noise_seed))
         return {name: torch.from_numpy(part) for name, part in made._asdict().items()}
 
-    def audits(self) -> list[Audit]:
-        """The worst user, or rating, in two worlds; with encrypted places through the encryption, which takes long."""
-        plan = self._plan(delta=1e-5 if self.delta is None else self.delta)
-        given = self._projected()
-        if given is None or given.kind != ENCRYPTED_PLACES:
-            return [bridge_audit(BRIDGE, plan)]
-        from zoo.privacy.encryption.bridge import through_encryption
+    def mapped(self, given: Release, source: Ratings, plan: BridgePlan, noise: NoiseSource) -> NamedTuple:
+        """Return the arrays of the release by name: the map of the given projections, with its noise."""
+        return noisy_map(source.matrix, _of_users(given, source), plan, noise)
 
-        return [bridge_audit(ENCRYPTED_BRIDGE, plan, through_encryption)]
+    def audits(self) -> list[Audit]:
+        """The worst user, or rating, in two worlds."""
+        return [bridge_audit(BRIDGE, self._plan(delta=1e-5 if self.delta is None else self.delta))]
 
 
 def _damping(given: Release) -> float:
@@ -239,16 +214,6 @@ def _damping(given: Release) -> float:
             "projections. Ask the target for what ProjectionPublisher makes."
         )
     return stated
-
-
-def _encrypted_map(given: Release, source: Ratings, plan: BridgePlan, noise: NoiseSource) -> Mapping[str, Tensor]:
-    """The tensors of an encrypted map, of places that are given encrypted."""
-    from zoo.privacy.encryption.bridge import encrypted_map
-
-    places, public_key = (given.tensors[name].numpy() for name in ("places", "public_key"))
-    known = index_of(source.user_ids, given.user_ids)
-    made = encrypted_map(source.matrix, places, public_key, given.width, plan, noise, known)
-    return {name: torch.from_numpy(part) for name, part in made._asdict().items()}
 
 
 def _of_users(given: Release, source: Ratings) -> npt.NDArray[np.float64]:

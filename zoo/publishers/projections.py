@@ -14,12 +14,10 @@ from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.audits.vectors import vectors_audit
-from zoo.privacy.encryption.parameters import check_directions
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import NO_NOISE, Guarantee, Plain, PrivacyRecord, unprotected_record
+from zoo.privacy.record.record import Plain, unprotected_record
 from zoo.privacy.record.texts import (
     CHOSEN_BLIND,
-    ENCRYPTED,
     NOT_PROTECTED_BY_VECTORS,
     OTHERS_GIVEN,
     PROJECTIONS,
@@ -28,8 +26,6 @@ from zoo.privacy.record.texts import (
 from zoo.privacy.rows.bridge import LONGEST
 from zoo.privacy.rows.vectors import VectorsPlan, noisy_vectors, plan_vectors
 from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
-from zoo.release.decryption import KeyPair, check_new
-from zoo.release.layouts import ENCRYPTED_PLACES
 
 #: Why there is no guarantee where no noise is asked for.
 BARE = "the users' places are handed over without noise"
@@ -44,12 +40,8 @@ class ProjectionPublisher(Publisher):
     and the record says so as a condition. Users without ratings have a place of zeros, so the noise hides who has any. With
     ``epsilon: null`` there is no noise and no guarantee.
 
-    With ``secret_key`` places are encrypted instead (CKKS), for a source that then computes with what it cannot read: the release
-    holds ciphertexts and a public key, the secret key goes into that file and from there into this program's memory alone. That is
-    secrecy as long as
-    ring learning with errors is hard, and no differential privacy. What the source makes of them, ``python -m zoo decrypt`` reads.
-
-    It is run by the target, before the source builds the bridge; see `BridgePublisher`.
+    It is run by the target, before the source builds the bridge; see `BridgePublisher`. The package in
+    ``examples/encrypted_bridge`` encrypts places instead.
 
     Args:
         epsilon: Privacy loss; null: no noise and no guarantee.
@@ -58,11 +50,9 @@ class ProjectionPublisher(Publisher):
         item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 leaves
             popular items all their weight.
         relation: `zero_out_one_user` or `replace_one_user`.
-        secret_key: File to write the keys to, new ones for each release, in a folder that exists; its owner alone can read it,
-            and it stays at the target. It is written first: where publishing fails afterwards it is of no use, and may be removed.
-            Needs the extra `encryption`.
         noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
             subtract the noise: the record then says `guarantee: none`.
+        secret_key: Must be null. Older configs name it; encryption is now `EncryptedProjectionPublisher` of another package.
     """
 
     def __init__(
@@ -82,13 +72,10 @@ class ProjectionPublisher(Publisher):
                 "8.0, or leave them out."
             )
         if secret_key is not None:
-            if epsilon is not None:
-                raise ValueError(
-                    f"secret_key encrypts places as they are, and epsilon {epsilon} asks for noise on them. Leave one of them "
-                    "out: where a config sets epsilon, --publisher.epsilon null does."
-                )
-            check_directions(num_directions)
-        self.secret_key = None if secret_key is None else Path(secret_key)
+            raise ValueError(
+                f"secret_key is {str(secret_key)!r} and must be null. To encrypt places, install examples/encrypted_bridge "
+                "and take EncryptedProjectionPublisher."
+            )
         self.epsilon, self.delta, self.relation = epsilon, delta, Relation(relation)
         self.num_directions, self.item_damping, self.noise_seed = num_directions, item_damping, noise_seed
         if epsilon is not None:
@@ -107,8 +94,6 @@ class ProjectionPublisher(Publisher):
             "num_items": sizes.num_items,
             "num_layers": 1,
         }
-        if self.secret_key is not None:
-            return self._prepare_encrypted(sizes, inputs)
         if self.epsilon is None:
             record = unprotected_record(PROJECTIONS, BARE, sizes.done_before, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
@@ -125,31 +110,6 @@ class ProjectionPublisher(Publisher):
             assumptions=(layers_clipped(plan.clip), CHOSEN_BLIND),
             not_protected=NOT_PROTECTED_BY_VECTORS,
         )
-
-    def _prepare_encrypted(self, sizes: PublicSizes, inputs: Mapping[str, Plain]) -> PlannedRelease:
-        """Ciphertexts, of which a ledger knows nothing: they cost everything whoever has the secret key, who has the places."""
-        record = PrivacyRecord(
-            mechanism=PROJECTIONS,
-            guarantee=Guarantee.NONE,
-            noise_source=NO_NOISE,
-            public_inputs=inputs,
-            assumptions=sizes.done_before,
-            not_protected=NOT_PROTECTED_BY_VECTORS,
-            reason=ENCRYPTED,
-        )
-        return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._encrypted, ENCRYPTED_PLACES)
-
-    def _encrypted(self, source: Ratings, _: str) -> Mapping[str, Tensor]:
-        from zoo.privacy.encryption.bridge import encrypted_places
-
-        assert self.secret_key is not None
-        check_new(self.secret_key)
-        places = directions_of(source.matrix, self.num_directions, self.item_damping).projections
-        made = encrypted_places(places)
-        public_key = torch.from_numpy(made.public_key)
-        KeyPair(torch.from_numpy(made.secret), public_key).save(self.secret_key)
-        directions = torch.tensor([self.num_directions])
-        return {"places": torch.from_numpy(made.places), "public_key": public_key, "directions": directions}
 
     def _bare(self, source: Ratings, _: str) -> Mapping[str, Tensor]:
         places = directions_of(source.matrix, self.num_directions, self.item_damping).projections

@@ -1,8 +1,10 @@
-"""What the tensors of each kind of release are: how they are checked, read and cut to some users."""
+"""Kinds of releases: how the tensors of each are checked, read and cut to some users, and what a target does with them."""
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import torch
 from scipy.sparse import csr_array
@@ -10,19 +12,36 @@ from torch import Tensor
 
 from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.generator import GeneratedRows, generator_shapes
-from zoo.privacy.encryption.parameters import DEGREE, MODULUS, MOST_DIRECTIONS, num_blocks
+from zoo.privacy.accounting.events import PrivacyEvent
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.release.files import ReleaseError, all_finite
 from zoo.release.lazy_rows import LazyRows
+from zoo.runtime import plugins
 
 LARGEST_WIDTH = 2**31
 
-Kind = Literal["rows", "ratings", "generator", "embeddings", "map", "encrypted_places", "encrypted_map"]
-ENCRYPTED_PLACES: Final = "encrypted_places"
-ENCRYPTED_MAP: Final = "encrypted_map"
+
+class UnknownKindError(ReleaseError):
+    """A release of a kind that neither the zoo nor an installed package knows."""
 
 
 class Layout(ABC):
-    """The tensors of a release, by name. A new kind is one subclass, with its name in `Kind` and `LAYOUTS`."""
+    """The tensors of a release, by name.
+
+    A kind of release is one subclass. Built-in kinds are in `KINDS`; an installed package brings others by entry points of the
+    group ``zoo.release_kinds``, each named after the kind.
+    """
+
+    kind: ClassVar[str]
+    #: Whether a target reads its users' own rows at the source with it.
+    reads_own_rows: ClassVar[bool] = False
+    #: What has to be done with a release before a target can train on it; empty if nothing.
+    before_training: ClassVar[str] = ""
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Layout:
+        """Return the layout of these tensors, for a kind that has several."""
+        return cls(tensors)
 
     @property
     def num_layers(self) -> int:
@@ -35,6 +54,9 @@ class Layout(ABC):
     @abstractmethod
     def check(self, num_users: int) -> None:
         """Raise `ReleaseError` unless the tensors are those of so many users; everything of them may be hostile."""
+
+    def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:  # noqa: B027
+        """Raise `ReleaseError` or `RecordError` if a release of this kind cannot have this record; every record may be hostile."""
 
     @abstractmethod
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
@@ -61,7 +83,16 @@ class Layout(ABC):
 
 
 class Dense(Layout):
-    """``rows`` (users, width), float32. Of `LazyRows` the shape is known, and values are checked when they are made."""
+    """``rows`` (users, width), float32. Of `LazyRows` the shape is known, and values are checked when they are made.
+
+    Rows may also be stored compressed.
+    """
+
+    kind = "rows"
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Layout:  # noqa: D102
+        return Compressed(tensors) if "starts" in tensors else cls(tensors)
 
     def check(self, num_users: int) -> None:  # noqa: D102  as in the base
         if not isinstance(self.tensors, LazyRows):
@@ -90,6 +121,7 @@ class Dense(Layout):
 class Compressed(Layout):
     """``starts`` (users + 1,), ``items`` (entries,) and ``weights`` (entries,): rows compressed; ``num_items`` (1,)."""
 
+    kind = "rows"
     _NAMES = ("starts", "items", "weights", "num_items")
 
     def check(self, num_users: int) -> None:
@@ -118,11 +150,24 @@ class Compressed(Layout):
         return SparseRows(starts, items, weights, int(width))
 
 
+class Ratings(Compressed):
+    """Unprocessed ratings, as compressed rows."""
+
+    kind = "ratings"
+
+    def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:
+        """Refuse a guarantee."""
+        if record.claims:
+            raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
+
+
 class Generator(Layout):
     """A network that makes a user's row from the user alone, all in float32; see `zoo.nn.generator`.
 
     ``embedding`` (users, condition), then, layer by layer, ``weight_0`` (outer, inner), ``bias_0`` (outer,) and so on.
     """
+
+    kind = "generator"
 
     def check(self, num_users: int) -> None:
         """Of layers that fit one another."""
@@ -148,6 +193,8 @@ class Generator(Layout):
 class Embeddings(Layout):
     """``vectors`` (users, layers, width), float32: what a network made of each user, layer by layer; a row holds all of them."""
 
+    kind = "embeddings"
+
     def check(self, num_users: int) -> None:
         """Of one shape for all users."""
         self._expect({"vectors": torch.float32})
@@ -172,6 +219,9 @@ class Map(Layout):
 
     It is of nobody: the users of the release are those of the source, whose rows lie there.
     """
+
+    kind = "map"
+    reads_own_rows = True
 
     def check(self, num_users: int) -> None:
         """Of items that there are, each once."""
@@ -199,90 +249,6 @@ class Map(Layout):
         return DenseRows(self.tensors["map"])
 
 
-class Encrypted(Layout):
-    """Whole numbers below the modulus of `zoo.privacy.encryption.parameters`; nobody reads rows off them."""
-
-    def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """Refused: one ciphertext is of many users."""
-        raise ReleaseError("An encrypted release is not cut to some of its users. Hand it over whole.")
-
-    def module(self) -> DenseRows:
-        """Refused, with what to do."""
-        raise ReleaseError(
-            "An encrypted release has no rows to read. At the target decrypt the map that the source sent: python -m zoo decrypt."
-        )
-
-    def _expect_below_modulus(self, *names: str) -> None:
-        for name in names:
-            numbers = self.tensors[name]
-            if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < MODULUS:
-                raise ReleaseError(f"Tensor {name!r} must hold numbers in [0, {MODULUS}), as ciphertexts do.")
-
-    def _expect_hidden(self, **halves: Tensor) -> None:
-        """Refuse second halves (count, degree) of zeros: such a ciphertext is its message, and no encryption makes one."""
-        for name, half in halves.items():
-            if not bool(half.any(dim=-1).all()):
-                raise ReleaseError(
-                    f"Tensor {name!r} has a ciphertext whose second half is all zeros, which hides nothing."
-                )
-
-
-class EncryptedPlaces(Encrypted):
-    """``places`` (blocks, 2, degree), ciphertexts of users' places, ``public_key`` (2, degree) and ``directions`` (1,), int64."""
-
-    def check(self, num_users: int) -> None:
-        """Of as many ciphertexts as so many users take."""
-        self._expect(dict.fromkeys(("places", "public_key", "directions"), torch.int64))
-        places, public_key, directions = (self.tensors[name] for name in ("places", "public_key", "directions"))
-        if directions.shape != (1,) or not 1 <= int(directions) <= MOST_DIRECTIONS:
-            raise ReleaseError(f"Tensor 'directions' must hold one number from 1 to {MOST_DIRECTIONS}.")
-        blocks = num_blocks(num_users, int(directions))
-        if tuple(places.shape) != (blocks, 2, DEGREE) or tuple(public_key.shape) != (2, DEGREE):
-            raise ReleaseError(
-                f"Encrypted places of {num_users} users need places ({blocks}, 2, {DEGREE}) and public_key (2, {DEGREE}); got "
-                f"{tuple(places.shape)} and {tuple(public_key.shape)}."
-            )
-        self._expect_below_modulus("places", "public_key")
-        self._expect_hidden(places=places[:, 1], public_key=public_key[1:])
-
-    @property
-    def width(self) -> int:
-        """Directions of a place."""
-        return int(self.tensors["directions"])
-
-
-class EncryptedMap(Encrypted):
-    """A `Map` before it is decrypted: ``bodies`` (kept, directions) and ``masks`` (kept, degree), int64, for the ``map``."""
-
-    def check(self, num_users: int) -> None:
-        """Of items that there are, each once, as a map is."""
-        names = ("bodies", "masks", "items")
-        self._expect({**dict.fromkeys(names, torch.int64), "counts": torch.float32})
-        bodies, masks, items = (self.tensors[name] for name in names)
-        if (
-            bodies.ndim != 2
-            or not 1 <= bodies.shape[1] <= MOST_DIRECTIONS
-            or tuple(masks.shape) != (len(bodies), DEGREE)
-        ):
-            raise ReleaseError(
-                f"An encrypted map needs bodies (kept, 1 to {MOST_DIRECTIONS} directions) and masks (kept, {DEGREE}); got "
-                f"{tuple(bodies.shape)} and {tuple(masks.shape)}."
-            )
-        as_map = {"map": torch.zeros(bodies.shape), "items": items, "counts": self.tensors["counts"]}
-        Map(as_map).check(num_users)
-        self._expect_below_modulus("bodies", "masks")
-        self._expect_hidden(masks=masks)
-
-    def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """The same map, whoever is asked for."""
-        return dict(self.tensors)
-
-    @property
-    def width(self) -> int:
-        """Directions of the map."""
-        return int(self.tensors["bodies"].shape[1])
-
-
 def compressed(rows: csr_array) -> dict[str, Tensor]:
     """Sparse float32 rows as tensors of the layout `Compressed`."""
     return {
@@ -293,18 +259,34 @@ def compressed(rows: csr_array) -> dict[str, Tensor]:
     }
 
 
-#: How the tensors of each kind lie; ``rows`` may also be kept compressed.
-LAYOUTS: dict[Kind, type[Layout]] = {
-    "rows": Dense,
-    "ratings": Compressed,
-    "generator": Generator,
-    "embeddings": Embeddings,
-    "map": Map,
-    ENCRYPTED_PLACES: EncryptedPlaces,
-    ENCRYPTED_MAP: EncryptedMap,
-}
+#: Built-in kinds by name.
+KINDS: Mapping[str, type[Layout]] = {kind.kind: kind for kind in (Dense, Ratings, Generator, Embeddings, Map)}
 
 
-def layout_of(kind: Kind, tensors: Mapping[str, Tensor]) -> Layout:
-    """The layout of a release's tensors."""
-    return Compressed(tensors) if kind == "rows" and "starts" in tensors else LAYOUTS[kind](tensors)
+def layout_of(kind: str, tensors: Mapping[str, Tensor]) -> Layout:
+    """Return the layout of a release's tensors.
+
+    A release of another party names its kind and nothing else: only the class that an installed package registered under that
+    name is imported.
+
+    Raises:
+        UnknownKindError: Nobody knows the kind, or the package that brings it cannot be imported.
+    """
+    return (KINDS.get(kind) or _plugged_in(kind)).of(tensors)
+
+
+def _plugged_in(kind: str) -> type[Layout]:
+    brought = plugins.brought("release kinds")
+    if kind not in brought:
+        known = ", ".join([*KINDS, *sorted(brought.keys() - KINDS.keys())])
+        raise UnknownKindError(
+            f"Release kind {kind[:80]!r} is unknown. Known kinds: {known}. Install the "
+            "package that provides it; the source party can name it."
+        )
+    try:
+        found = brought[kind].load()
+    except plugins.PluginError as error:
+        raise UnknownKindError(str(error)) from error
+    if not issubclass(found, Layout) or getattr(found, "kind", None) != kind:
+        raise UnknownKindError(f"{kind} of the installed package {brought[kind].package} is no Layout of that kind.")
+    return found

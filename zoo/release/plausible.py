@@ -25,7 +25,6 @@ from zoo.privacy.record.requirements import MECHANISMS, stated_number
 from zoo.privacy.record.texts import (
     BRIDGE,
     EMBEDDINGS,
-    ENCRYPTED_BRIDGE,
     FLIPPED_ROWS,
     JLT,
     NOISY_ROWS,
@@ -102,8 +101,6 @@ def _check_kind(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> None:
         made, names = "vectors", {"vectors"}
     elif record.mechanism == BRIDGE:
         made, names = "a map", {"map"}
-    elif record.mechanism == ENCRYPTED_BRIDGE:
-        made, names = "a map, encrypted or decrypted", {"map", "masks"}
     if not names & tensors.keys():
         raise ReleaseError(f"The record is of {record.mechanism}, which releases {made}, and the release holds none.")
 
@@ -190,16 +187,14 @@ def _check_sizes(record: PrivacyRecord, users: int, width: int, stated: str) -> 
 
 
 def _mapped(record: PrivacyRecord, tensors: Mapping[str, Tensor]) -> list[Finding]:
-    """The map alone: of the counts there are few, and those of popular items are large. Encrypted it shows its shape alone."""
-    table, sigma = tensors["map" if "map" in tensors else "bodies"].numpy(), stated_number(record, "sigma")
+    """The map alone: of the counts there are few, and those of popular items are large."""
+    table, sigma = tensors["map"].numpy(), stated_number(record, "sigma")
     kept, width = (record.public_inputs.get(name) for name in ("kept_items", "num_directions"))
     if table.shape != (kept, width):
         raise ReleaseError(
             f"The record of {record.mechanism} is of a map of {kept} items and {width} directions, and the map has the shape "
             f"{table.shape}."
         )
-    if "map" not in tensors:
-        return []
     squares = _Squares.of(table, sigma, centred=False, cells=False)
     return _of_squares(squares, sigma, centred=False, independent=True)
 
@@ -236,7 +231,6 @@ _LOOKS: Mapping[str, Callable[[PrivacyRecord, Mapping[str, Tensor]], list[Findin
     EMBEDDINGS: _vectors,
     PROJECTIONS: _vectors,
     BRIDGE: _mapped,
-    ENCRYPTED_BRIDGE: _mapped,
 }
 LOOKED_AT = frozenset(_LOOKS)
 """Mechanisms whose rows, or vectors, are looked at."""

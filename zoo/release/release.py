@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from zoo.release.files import (
     save_tensors,
     tensor_digest,
 )
-from zoo.release.layouts import LAYOUTS, Compressed, Kind, Layout, layout_of
+from zoo.release.layouts import Compressed, Layout, UnknownKindError, layout_of
 from zoo.release.lazy_rows import LazyRows
 from zoo.release.plausible import check_noise
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
@@ -58,30 +58,29 @@ class Release:
     or a value is not finite, `UnderstatedPrivacyError` if the record states less epsilon than the ledger gives.
     """
 
-    kind: Kind
+    kind: str
     domain: str  # name of the source domain
     tensors: Mapping[str, Tensor]  # by name, on the CPU; `LazyRows` for rows that are not made yet
     user_ids: npt.NDArray[np.str_]  # whose row each is, (users,); the ids themselves say who is a user of the source
     record: PrivacyRecord  # what was protected, for whom, how strongly, and what was not
     ledger: tuple[PrivacyEvent, ...]  # what the record's epsilon is computed from
     about: About | None = None  # when, with what, by whom and why it was published; None before it is
+    # Record and ledger as its file has them, once it was read: its digest stays what it was when versions write other fields.
+    as_written: Mapping[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in LAYOUTS:
-            raise ReleaseError(f"Release kind must be one of {tuple(LAYOUTS)}, got {self.kind!r}.")
         check_name("domain", self.domain)
         check_ids(self.user_ids.tolist())
         if len(np.unique(self.user_ids)) != len(self.user_ids):
             raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
-        self._layout.check(self.num_users)
-        if self.record.claims:
-            if self.kind == "ratings":
-                raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
-            if self.record.delta is not None and self.record.delta * max(self.source_users, 1) >= 1:
-                raise ReleaseError(
-                    f"delta {self.record.delta:g} is not below one over the {self.source_users} users, so the guarantee would "
-                    "hold for handing over one user's data whole."
-                )
+        self.layout.check(self.num_users)
+        self.layout.check_record(self.record, self.ledger)
+        delta = self.record.delta
+        if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
+            raise ReleaseError(
+                f"delta {delta:g} is not below one over the {self.source_users} users, so the guarantee would "
+                "hold for handing over one user's data whole."
+            )
         self.record.check_against(self.ledger)
 
     @property
@@ -98,17 +97,17 @@ class Release:
     @property
     def sparse(self) -> bool:
         """Whether the rows are kept compressed; what is not in them reads as 0."""
-        return isinstance(self._layout, Compressed)
+        return isinstance(self.layout, Compressed)
 
     @property
     def width(self) -> int:
         """Width of a row."""
-        return self._layout.width
+        return self.layout.width
 
     @property
     def num_layers(self) -> int:
         """Layers of embeddings that a row holds one after the other; 1 of every other kind."""
-        return self._layout.num_layers
+        return self.layout.num_layers
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -116,7 +115,8 @@ class Release:
         return {"kind": self.kind, "num_users": self.num_users, "width": self.width, "num_layers": self.num_layers}
 
     @cached_property
-    def _layout(self) -> Layout:
+    def layout(self) -> Layout:
+        """The tensors, read as those of the release's kind."""
         return layout_of(self.kind, self.tensors)
 
     @property
@@ -134,11 +134,11 @@ class Release:
 
     def tensors_of(self, index: Tensor) -> dict[str, Tensor]:
         """The tensors of a release of the users ``index`` (users,) alone."""
-        return self._layout.of_users(index)
+        return self.layout.of_users(index)
 
     def device_rows(self) -> SparseRows | DenseRows | GeneratedRows:
         """The rows as a module whose buffers follow a model's device."""
-        return self._layout.module()
+        return self.layout.module()
 
     def chosen_among(self, others: Sequence[Release]) -> Release:
         """The same release, with a record that counts the others among which it was chosen by results."""
@@ -162,6 +162,7 @@ class Release:
             "record": self.record.to_dict(),
             "ledger": [event_to_dict(event) for event in self.ledger],
             "user_ids": self.user_ids.tolist(),
+            **self.as_written,
         }
         if shards is not None:
             return {**said, "shards": shards}
@@ -213,9 +214,10 @@ class Release:
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)
             release = cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger, about)
+            object.__setattr__(release, "as_written", {name: manifest[name] for name in ("record", "ledger")})
             check_noise(record, tensors)
             return release
-        except UnderstatedPrivacyError as error:
-            raise UnderstatedPrivacyError(f"{path}: {error}") from error
+        except (UnderstatedPrivacyError, UnknownKindError) as error:
+            raise type(error)(f"{path}: {error}") from error
         except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:
             raise ReleaseError(f"{path}: {error} Ask the source party for the release again.") from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,7 @@ from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError, refuse_other_data
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
-from zoo.runs.held import AbsentLinks, AbsentRelease, Counts, absent
-from zoo.runs.loaded import check_names, of_this_version, read
-from zoo.runs.trained import Trained
+from zoo.runs.predictor import Predictor, check_names, of_this_version, read_inputs
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
 
@@ -55,6 +53,54 @@ class BundleError(ValueError):
     """A bundle that is damaged, or not what it says."""
 
 
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Ratings of which only the counts are known, for methods that score without the ratings; as `zoo.data.ratings.Ratings`."""
+
+    user_ids: Ids
+    item_ids: Ids
+    by_user: Tensor  # ratings of each user, (num_users,)
+    by_item: Tensor  # ratings of each item, (num_items,)
+
+    @property
+    def num_users(self) -> int:
+        """How many rows there are."""
+        return len(self.user_ids)
+
+    @property
+    def num_items(self) -> int:
+        """How many columns there are."""
+        return len(self.item_ids)
+
+    def compressed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row pointers; columns and values are unknown, zeros that take no memory stand for them."""
+        starts = torch.cat([torch.zeros(1).long(), self.by_user.cumsum(0)])
+        columns, values = (torch.zeros(1, dtype=kind).expand(int(starts[-1])) for kind in (torch.long, torch.float))
+        return starts, columns, values
+
+    def transpose(self) -> Counts:
+        """Gives the item x user matrix."""
+        return Counts(self.item_ids, self.user_ids, self.by_item, self.by_user)
+
+    def with_users(self, ids: Sequence[str]) -> Counts:
+        """Gives the same with more users, who have rated nothing."""
+        named = np.concatenate([self.user_ids, np.array(ids, dtype=np.str_)])
+        return replace(self, user_ids=named, by_user=torch.cat([self.by_user, torch.zeros(len(ids)).long()]))
+
+
+@dataclass(frozen=True)
+class MissingRelease:
+    """A release that is not available, for methods that score without it: nobody has a row in it."""
+
+    kind: str
+    width: int
+    user_ids: Ids
+
+    def device_rows(self) -> SparseRows:
+        """No rows."""
+        return SparseRows(torch.zeros(1).long(), torch.zeros(0).long(), torch.zeros(0), self.width)
+
+
 @dataclass
 class BundleData:
     """What a bundle knows of the data, as `zoo.methods.target_data.TargetData`."""
@@ -78,7 +124,7 @@ def load_bundle(
     folder: Path,
     data: CrossDomainDataModule | None = None,
     releases: Mapping[str, Path | str] | None = None,
-) -> Trained:
+) -> Predictor:
     """A bundle's method, with data where they are given; as `zoo.runs.loading.load`. It is untrusted input."""
     manifest = _manifest(folder)
     for name, digest in manifest["sha256"].items():
@@ -92,12 +138,16 @@ def load_bundle(
     if data is not None:
         check_names(releases or {}, data.sources)
         data.release_paths |= {name: Path(path) for name, path in (releases or {}).items()}
-        read(data, method)
+        read_inputs(data, method)
         refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests)
-        return Trained(method, data, data.test.seen, folder)
-    known, seen = _known(folder, manifest, tensors, method, releases or {})
-    holds = manifest["holds"]
-    return Trained(method, known, seen, folder, named=bool(holds.get("user_ids")), sees=bool(holds.get("ratings")))
+        return Predictor(method, data, data.test.seen, folder)
+    known, seen = _known(folder, manifest, tensors, releases or {})
+    named, sees = (bool(manifest["holds"].get(part)) for part in ("user_ids", "ratings"))
+    missing = [
+        *([] if sees else ["ratings"]),
+        *(["releases"] if known.sizes["sources"].keys() - (releases or {}) else []),
+    ]
+    return Predictor(method, known, seen, folder, named=named, sees=sees, missing=missing)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -196,7 +246,6 @@ def _known(
     folder: Path,
     manifest: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
-    method: Recommender,
     releases: Mapping[str, Path | str],
 ) -> tuple[BundleData, SparseRows]:
     """What the bundle itself holds of the data, with the releases that are given."""
@@ -218,11 +267,9 @@ def _known(
     for name, source in sizes["sources"].items():
         if name in given and users is not None:
             links[name] = link_users(users, name, given[name], str(releases[name]), missing_is_error=False)
-        elif name in given:  # nobody here has a name, so nobody is linked; who is in the release alone still is
+        else:  # nobody here has a name, or there is no release; who is in a release alone is linked still
             links[name] = torch.full((len(ids),), -1)
-        else:
-            links[name] = absent(AbsentLinks)
-        linked[name] = given.get(name) or AbsentRelease(**source, user_ids=ids[:0])
+        linked[name] = given.get(name) or MissingRelease(source["kind"], source["width"], ids[:0])
     return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs"))), seen
 
 
@@ -252,8 +299,9 @@ def _ratings(
             by_user, by_item = tensors["by_user"], tensors["by_item"]
             if by_user.shape != (len(users),) or by_item.shape != (len(items),):
                 raise ValueError("counts of other numbers of users or items")
-            if min(int(by_user.min()), int(by_item.min())) < 0:
-                raise ValueError("counts below 0")
+            for counts, most in ((by_user, len(items)), (by_item, len(users))):
+                if not 0 <= int(counts.min()) <= int(counts.max()) <= most:
+                    raise ValueError(f"counts below 0 or above {most}")
             nothing = SparseRows(torch.zeros(len(users) + 1).long(), torch.zeros(0).long(), torch.zeros(0), len(items))
             return Counts(users, items, by_user.long(), by_item.long()), nothing
         matrices = []

@@ -2,102 +2,54 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
+import yaml
 from jsonargparse import Namespace
-from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment, Trackers
-from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
 from zoo.methods.base import Recommender
 from zoo.methods.epoch_averages import DivergedError as DivergedError
-from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.spending.budget import Budget
 from zoo.publishers.base import Publisher
-from zoo.release.about import Statement
 from zoo.release.signature import SigningKey
-from zoo.runs.fitting import TRAINER, check_clipping, check_run, loggers, own_callbacks, quietly, take_folder, test_best
-from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, read_checkpoint, resolve
-from zoo.runs.known_classes import importing_nothing
-from zoo.runs.parser_messages import dropped, in_few_words, of_memory, of_monitor
-from zoo.runs.publishing import publish, spent_in_words
-from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
-from zoo.runs.together import LostProcessError, ending_together, is_first, let_the_first_speak
+from zoo.runs.checks import check_clipping
+from zoo.runs.import_policy import importing_nothing
+from zoo.runs.inputs import UsageError, make_publisher, read_checkpoint
+from zoo.runs.parser_messages import dropped, in_few_words
+from zoo.runs.processes import LostProcessError, is_first
+from zoo.runs.publishing import spent_in_words
+from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, resumed
+from zoo.runs.trackers import PROJECT
+from zoo.runs.trainer import TRAINER, ZooTrainer, loggers, own_callbacks
 from zoo.runtime import plugins
 from zoo.runtime.exports import HOMES, METHODS, PERTURBATIONS, PUBLISHERS, exported
-from zoo.runtime.run_folder import flat, folder_of_run, plain, refusal
+from zoo.runtime.run_folder import flat, plain, refusal
 from zoo.runtime.suggestions import count_of
-from zoo.runtime.trackers import PROJECT, TrackerError, refused_by_wandb
 
-#: What ends with its message.
-REFUSALS = (
-    OSError,
-    TypeError,
-    ValueError,
-    MisconfigurationException,
-    DivergedError,
-    LostProcessError,
-    ReleaseMismatchError,
-    TrackerError,
+#: Arguments of one command, which are no part of an experiment.
+COMMAND_ARGUMENTS = (
+    "ckpt_path",
+    "resume",
+    "weights_only",
+    "verbose",
+    "out",
+    "source",
+    "return_predictions",
+    "dataloaders",
 )
 
 
-class ZooTrainer(Trainer):
-    """The trainer, with the commands that need a model's and a datamodule's settings."""
-
-    def fit(
-        self,
-        model: LightningModule,
-        train_dataloaders: object = None,
-        val_dataloaders: object = None,
-        datamodule: LightningDataModule | None = None,
-        ckpt_path: str | Path | None = None,
-        weights_only: bool | None = None,
-        resume: Path | None = None,
-    ) -> None:
-        """Train at the target; publish first where all data are at one place.
-
-        Args:
-            model: The recommender.
-            train_dataloaders: Not used.
-            val_dataloaders: Not used.
-            datamodule: The target's data and the releases.
-            ckpt_path: Checkpoint to go on from, with the run's own config.
-            weights_only: Null and true: a checkpoint is tensors and plain values.
-            resume: Folder of a run to go on with: its config and its last checkpoint are found in it.
-        """
-        super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only)
-
-    def publish(
-        self,
-        model: LightningModule,
-        datamodule: LightningDataModule,
-        out: Path,
-        source: str | None = None,
-        budget: Path | None = None,
-        sign: Path | None = None,
-        about: Statement = Statement(),  # noqa: B008  frozen
-    ) -> None:
-        """Write the release of a source party; needs that party's data alone.
-
-        Args:
-            model: The recommender of the experiment; not used.
-            datamodule: Reads the source domain.
-            out: Folder to write; must not exist.
-            source: Which source domain, where the experiment has several.
-            budget: File that remembers what was published and refuses what its cap does not allow; made by
-                `python -m zoo privacy budget FILE --epsilon E --delta D --relation R`, and kept at this party.
-            sign: PEM file of this party's private Ed25519 key (`openssl genpkey -algorithm ed25519 -out key.pem`).
-            about: What is said of the release to whoever gets it; public.
-        """
-        raise UsageError("A trainer does not publish: zoo.publish(publisher, datamodule, out) does.")
+def saver(parser: LightningArgumentParser, config: Namespace) -> SaveExperiment:
+    """The callback that saves the settings of a command, without the arguments of that command alone."""
+    kept = Namespace({key: value for key, value in vars(config).items() if key not in COMMAND_ARGUMENTS})  # type: ignore[no-untyped-call]
+    return SaveExperiment(yaml.safe_load(parser.dump(kept, skip_unset=False, skip_validation=True)))
 
 
 class ZooParser(LightningArgumentParser):
@@ -124,6 +76,7 @@ class ZooCLI(LightningCLI):
 
     model: Recommender
     datamodule: CrossDomainDataModule
+    trainer: ZooTrainer
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401  LightningCLI's own
         os.environ.setdefault("WANDB_PROJECT", PROJECT)  # what Lightning would call lightning_logs
@@ -135,8 +88,7 @@ class ZooCLI(LightningCLI):
                 "callbacks": own_callbacks(),
                 **TRAINER,
             },
-            "save_config_callback": SaveExperiment,
-            "save_config_kwargs": {"save_to_log_dir": False},
+            "save_config_callback": saver,
             "seed_everything_default": 0,
             "subclass_mode_model": True,
             "subclass_mode_data": True,
@@ -155,6 +107,8 @@ class ZooCLI(LightningCLI):
         Where the arguments begin with one of them it is the only one: parsers of the others would take as long as its own, each.
         """
         commands = {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
+        for name in ("fit", "publish"):
+            commands[name] = commands[name] | {"publisher"}  # an option of its own, parsed as a class
         for name in ("validate", "test"):
             commands[name] = commands[name] | {"verbose"}  # the run's own report is the one table
         return {self.first: commands[self.first]} if self.first in commands else commands
@@ -218,65 +172,71 @@ class ZooCLI(LightningCLI):
             )
         sys.stderr.write(f"The checkpoint's own settings are used where they differ: {listed}.\n")
 
-    def instantiate_trainer(self, **kwargs: Any) -> Trainer:  # noqa: ANN401  LightningCLI's own
+    def instantiate_trainer(self, **kwargs: Any) -> ZooTrainer:  # noqa: ANN401  LightningCLI's own
         """The trainer, with a CSV log always first: other loggers are added to it, never put in its place."""
         made = self.config_init[self.subcommand] if self.subcommand else self.config_init
         trainer = made.get("trainer")
         kwargs["logger"] = loggers(trainer.get("logger"), trainer.get("default_root_dir") or "runs", self.model)
-        check_clipping(self.model, trainer.get("gradient_clip_val"))
-        return with_own_bar(super().instantiate_trainer(**kwargs))
+        found: ZooTrainer = super().instantiate_trainer(**kwargs)  # type: ignore[assignment]  # of `trainer_class`
+        return found
 
-    # Publishing.
+    # The commands.
 
-    def publish(
-        self,
-        model: LightningModule,
-        datamodule: CrossDomainDataModule,
-        out: Path,
-        source: str | None = None,
-        budget: Path | None = None,
-        sign: Path | None = None,
-        about: Statement = Statement(),  # noqa: B008  frozen
-    ) -> None:
+    @property
+    def publisher(self) -> Namespace | None:
+        """The settings of the publisher, which is made by who publishes."""
+        found: Namespace | None = self.settings().get("publisher")
+        return found
+
+    def check(self) -> None:
+        """Refuse settings that a run would refuse; opens no data."""
+        check_clipping(self.model, self.trainer.gradient_clip_val)
+        if self.model.reads and set(self.datamodule.sources) - self.datamodule.release_paths.keys():
+            make_publisher(self.publisher)
+
+    def publish(self, **arguments: Any) -> None:  # noqa: ANN401  of `ZooTrainer.publish`
         """Write the release of one source domain and print what it guarantees."""
-        release = publish(
-            make_publisher(self.settings()), datamodule, out, source=source, budget=budget, sign=sign, about=about
-        )
-        print(
-            f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {count_of(release.num_users, 'user')}): {out}"
-        )
-        if sign is not None:
+        release = self.trainer.publish(**arguments, publisher=self.publisher)
+        counted = count_of(release.num_users, "user")
+        print(f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {counted}): {arguments['out']}")
+        if (sign := arguments["sign"]) is not None:
             print(f"Signed by the key {SigningKey.read(sign).public}.")
-        if budget is not None:
+        if (budget := arguments["budget"]) is not None:
             print(spent_in_words(Budget(budget)))
 
-    # What a run reads.
+    def fit(self, **arguments: Any) -> None:  # noqa: ANN401  of `ZooTrainer.fit`
+        """Train, then test the chosen checkpoint once; whoever interrupts it is told how to go on."""
+        with self._interruptible():
+            self.trainer.fit(**arguments, publisher=self.publisher)
+            self.end_fit()
 
-    def before_fit(self) -> None:
-        """Find the inputs, or publish them here; what cannot be trained is refused before."""
-        self._take_folder()
-        with self._leaving_nothing_empty():
-            check_run(self.model, self.datamodule, self.trainer)
-            self._find_inputs()
-
-    def _take_folder(self) -> None:
-        made = take_folder(self.trainer)
-        self.run_folder = folder_of_run(self.trainer)
-        self.new_folder = self.run_folder if made else None
+    def end_fit(self) -> None:
+        """Test the chosen checkpoint, and say where the run lies."""
+        dry: bool | int = self.trainer.fast_dev_run  # type: ignore[attr-defined]  # set when it is made
+        if dry or self.trainer.interrupted:
+            return
+        if len(self.datamodule.test.users):
+            self.trainer.test_best(self.model, self.datamodule)
+        self._say_where("Run folder")
 
     @contextmanager
-    def _leaving_nothing_empty(self) -> Iterator[None]:
-        """Take the run folder away where the run ends before it began, and what was handed over."""
+    def _interruptible(self) -> Iterator[None]:
+        """End with a message and an exit code of its own where a training is interrupted; say how to go on."""
         try:
             yield
-        except BaseException:
-            os.environ.pop(HANDOVER, None)
-            if self.new_folder is not None and self.trainer.is_global_zero:
-                remove_if_empty(self.new_folder)
+        except SystemExit:  # Lightning's own end after Ctrl-C
+            if not self.trainer.interrupted:
+                raise
+            if (folder := self.trainer.run_folder) is not None and self.trainer.is_global_zero:
+                sys.stderr.write(f"Interrupted{how_to_go_on(folder)}\n")
+            sys.exit(INTERRUPTED)
+        except LostProcessError as error:
+            if (folder := self.trainer.run_folder) is not None and self.trainer.is_global_zero:
+                raise LostProcessError(f"{str(error).removesuffix('.')}{how_to_go_on(folder)}") from error
             raise
 
     def before_validate(self) -> None:
-        """Find the inputs; never publish, which would spend the budget again and change the data."""
+        """Refuse to score without a checkpoint, or to measure where nothing is held out."""
         if not self.settings().get("ckpt_path"):
             raise UsageError(
                 f"{self.subcommand} needs a trained model: --ckpt_path runs/.../checkpoints/best.ckpt, with the run's "
@@ -286,80 +246,31 @@ class ZooCLI(LightningCLI):
             raise UsageError(
                 f"{self.subcommand} has nothing to measure: evaluation.split is none, which holds nothing out."
             )
-        self._take_folder()
-        with self._leaving_nothing_empty():
-            self._find_inputs()
 
     before_test = before_predict = before_validate
 
-    def _find_inputs(self) -> None:
-        """Give the data its inputs, and name them in the settings: the saved config is the target's form."""
-        settings, data = self.settings(), self.datamodule
-        inputs = resolve(settings, data, self.trainer, reads=bool(self.model.reads))
-        data.release_paths, data.users = dict(inputs.releases), inputs.users
-        settings.data.init_args.releases = inputs.plain()["paths"] or None
-        settings.data.init_args.users = inputs.users
-
-    # What a command ends with, and what it says.
-
-    def fit(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
-        """Train; whoever interrupts it is told how to go on."""
-        arguments.pop("resume", None)
-        with self._interruptible(), self._leaving_nothing_empty(), ending_together(self.trainer):
-            self.trainer.fit(**arguments)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Ends with words and a code of its own where somebody interrupts the training, or its test; tells how to go on."""
-        folder = self.run_folder  # as it was before: to ask for it now would ask processes that may be gone
-        try:
-            yield
-        except SystemExit:  # Lightning's own end after Ctrl-C
-            if not self.trainer.interrupted:
-                raise
-            if folder is not None and self.trainer.is_global_zero:
-                sys.stderr.write(f"Interrupted{how_to_go_on(folder)}\n")
-            sys.exit(INTERRUPTED)
-        except LostProcessError as error:
-            if folder is not None and self.trainer.is_global_zero:
-                raise LostProcessError(f"{str(error).removesuffix('.')}{how_to_go_on(folder)}") from error
-            raise
-
     def validate(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Without Lightning's table: the run's own report is the one table."""
-        with self._leaving_nothing_empty(), ending_together(self.trainer):
-            self.trainer.validate(**arguments, verbose=False)
-        self._say_where()
+        self._score(self.trainer.validate, arguments | {"verbose": False})
+        self._say_where("Figures")
 
     def test(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Likewise."""
-        with self._leaving_nothing_empty(), ending_together(self.trainer):
-            self.trainer.test(**arguments, verbose=False)
-        self._say_where()
-
-    def _say_where(self) -> None:
-        if self.run_folder is not None and self.trainer.is_global_zero:
-            print(f"Figures: {self.run_folder}")
+        self._score(self.trainer.test, arguments | {"verbose": False})
+        self._say_where("Figures")
 
     def predict(self, **arguments: Any) -> None:  # noqa: ANN401  Lightning's own
         """Recommendations, which the run's writer keeps and nobody else, in a folder of their own unless they go elsewhere."""
-        with self._leaving_nothing_empty(), ending_together(self.trainer):
-            self.trainer.predict(**arguments | {"return_predictions": False})
-        if self.new_folder is not None and self.trainer.is_global_zero:
-            remove_if_empty(self.new_folder)
+        self._score(self.trainer.predict, arguments | {"return_predictions": False})
 
-    def after_fit(self) -> None:
-        """Test the chosen checkpoint once, and end with the table."""
-        os.environ.pop(HANDOVER, None)
-        dry: bool | int = self.trainer.fast_dev_run  # type: ignore[attr-defined]  # set when it is made
-        if dry or self.trainer.interrupted:
-            return
-        if len(self.datamodule.test.users):
-            with self._interruptible(), ending_together(self.trainer):
-                test_best(self.model, self.datamodule, self.trainer)
-        folder = self.trainer.log_dir  # asks every process, so not inside the branch below
-        if self.trainer.is_global_zero and self.trainer.loggers:
-            print(f"Run folder: {folder}")
+    def _score(self, stage: Callable[..., object], arguments: Mapping[str, Any]) -> None:
+        """Run a stage on a checkpoint, which keeps its releases and users: nothing is published."""
+        with self.trainer.run_of(self.model, self.datamodule, arguments["ckpt_path"], self.publisher):
+            stage(**arguments)
+
+    def _say_where(self, what: str) -> None:
+        if (folder := self.trainer.run_folder) is not None and self.trainer.is_global_zero:
+            print(f"{what}: {folder}")
 
 
 def _parsed_to_resume(parser: LightningArgumentParser, run: Path, given: list[str]) -> Namespace:
@@ -381,26 +292,3 @@ def import_names() -> None:
     """Import every exported class: one that is imported can be named without its module."""
     for name in [*METHODS, *PUBLISHERS, *PERTURBATIONS]:
         exported(name)
-
-
-def main() -> None:
-    """Run the command that ``sys.argv`` holds; a refusal ends with its message, and with ``ZOO_TRACEBACK=1`` its traceback."""
-    import_names()
-    try:
-        with quietly():
-            ZooCLI()
-    except KeyboardInterrupt:  # before there is a run
-        sys.stderr.write("Interrupted before the training began.\n")
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        if os.environ.get("ZOO_TRACEBACK") or not (said := in_a_sentence(error)):
-            raise
-        let_the_first_speak()
-        sys.exit(said)
-
-
-def in_a_sentence(error: Exception) -> str:
-    """What is said of an error that somebody can do something about; nothing of a slip of ours, which has a traceback."""
-    if said := refused_by_wandb(error, "the logger"):
-        return said
-    return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error)) or of_memory(error)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,22 +14,24 @@ import yaml
 from torch import Tensor
 
 from zoo.data.rows import SparseRows
+from zoo.privacy.spending.total import record_of
 from zoo.release.files import save_tensors
-from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, load_bundle
-from zoo.runs.card import CARD, card
-from zoo.runs.held import NotHeldError
+from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS
 from zoo.runs.inputs import UsageError, read_checkpoint
-from zoo.runs.loaded import load_run, settings_of
-from zoo.runs.trained import Trained
+from zoo.runs.loading import load_run, settings_of
+from zoo.runs.predictor import Predictor, needs_of
 from zoo.runtime.exports import METHODS, VERSION
-from zoo.runtime.run_folder import BEST, CONFIG, METRICS, PRIVACY, whole_folder, write_json
+from zoo.runtime.run_folder import BEST, CONFIG, METRIC_NAMES, METRICS, PRIVACY, visible, whole_folder, write_json
+from zoo.runtime.suggestions import count_of
 
+#: The model card of a bundle.
+CARD = "README.md"
 #: Settings of data that say where things lie at home: nobody's business, and no part of what an experiment is.
 AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
 
 
 def export(
-    run: Path | str | Trained, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False
+    run: Path | str | Predictor, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False
 ) -> Path:
     """Write a run's best checkpoint as a bundle: files to hand over, without a pickle in them.
 
@@ -54,15 +58,14 @@ def export(
         raise UsageError("Ratings are of users: export them with the users' ids (--with-user-ids), or neither.")
     if out.exists():
         raise FileExistsError(f"{out} exists, and a bundle is never written over it. Choose another path or remove it.")
-    trained = run if isinstance(run, Trained) else load_run(Path(run))
+    trained = run if isinstance(run, Predictor) else load_run(Path(run))
     if not (trained.folder / BEST).is_file():
         raise UsageError(f"{trained.folder} is a bundle already, or no run: a bundle is made of a run with its {BEST}.")
     content = _Content.of(trained, with_user_ids, with_ratings)
     with whole_folder(out) as folder:
         _write(content, trained.folder, folder)
-        manifest = content.manifest | {"needs": _needs(folder)}
-        (folder / CARD).write_text(card(folder, manifest), encoding="utf-8")
-        write_json(folder / BUNDLE, manifest | {"sha256": _digests(folder)})
+        (folder / CARD).write_text(card(folder, content.manifest), encoding="utf-8")
+        write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
     return out
 
 
@@ -75,7 +78,7 @@ class _Content:
     config: dict[str, Any]
 
     @classmethod
-    def of(cls, trained: Trained, user_ids: bool, ratings: bool) -> _Content:
+    def of(cls, trained: Predictor, user_ids: bool, ratings: bool) -> _Content:
         method, data = trained.method, trained.data
         checkpoint, config = read_checkpoint(trained.folder / BEST), settings_of(trained.folder)
         own = type(method)
@@ -90,6 +93,7 @@ class _Content:
             "target": getattr(data, "target", ""),
             "signs": data.signs,
             "holds": {"user_ids": user_ids, "ratings": ratings},
+            "needs": needs_of(method, [*([] if ratings else ["ratings"]), *(["releases"] if method.reads else [])]),
         }
         tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}
         rows, columns = (SparseRows.of(part) for part in (data.train, data.train.transpose()))
@@ -118,7 +122,6 @@ def _write(content: _Content, run: Path, folder: Path) -> None:
     for name in (METRICS, PRIVACY):
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
-    write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -126,11 +129,90 @@ def _digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-def _needs(folder: Path) -> str:
-    """What the method has to be given beside the bundle to score its users; empty: nothing."""
-    trained = load_bundle(folder)
-    try:
-        trained.score_some()
-    except NotHeldError as error:
-        return error.what
-    return ""
+# The model card.
+
+
+def card(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """The card of a bundle, as Markdown, from its manifest and the files beside it."""
+    method, sizes = manifest["method"], manifest["sizes"]
+    parts = [
+        f"# {visible(method)} for {visible(manifest['target'])}",
+        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {count_of(sizes['num_users'], 'user')} and "
+        f"{count_of(sizes['num_items'], 'item')}"
+        + "".join(f", with the release of {visible(name)}" for name in sizes["sources"])
+        + ".",
+        "```python\nimport zoo\n\nzoo.load(PATH).recommend(user_ids, k=10)\n```",
+        "## What it can do",
+        "\n".join(f"- {line}" for line in abilities(manifest)),
+        "## Figures",
+        _figures(folder),
+        "## Privacy",
+        "\n".join(f"- {line}" for line in privacy(folder, manifest)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def abilities(manifest: Mapping[str, Any]) -> list[str]:
+    """What a bundle can do alone, and what it needs otherwise."""
+    method, holds, needs = visible(manifest["method"]), manifest["holds"], manifest["needs"]
+    if needs:
+        said = [
+            f"{method} scores by {needs}, which are not in here: "
+            "`zoo.load(PATH, data=..., releases=...)` gives it what it needs."
+        ]
+    else:
+        said = [f"{method} scores its users by what is in here."]
+    if not holds["user_ids"]:
+        said.append("Users are not named, as ids are personal data: nobody can be asked for by name without the data.")
+    if not holds["ratings"]:
+        said.append("What users have is not in here: pass it as `seen`, or it may be recommended to them again.")
+    return said
+
+
+def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """What the run's records say, and what no guarantee covers."""
+    path, method = folder / PRIVACY, manifest["method"]
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    records = {name: record_of(values) for name, values in found.items()}
+    said = []
+    for name, record in records.items():
+        whose = "The training on the target" if name == method else f"The release of {visible(name)}"
+        said.append(f"{whose}: {visible(record.summary())}.")
+    own = records.get(method)
+    if own is None or not own.claims:
+        said.append(
+            f"**Not covered by any guarantee: the target's ratings of {visible(manifest['target'])}.** The weights were "
+            "learned from them without noise, and who has the weights may find out about them."
+        )
+    elif own.not_protected:
+        said.append(f"Not covered by the guarantee of the training: {visible('; '.join(own.not_protected))}.")
+    if maps := [visible(name) for name, source in manifest["sizes"]["sources"].items() if source["kind"] == "map"]:
+        said.append(
+            f"**People are placed by their own rows of {' and '.join(maps)}, as they are and under no epsilon**, where these lay "
+            "at hand in training: the weights then hold what these people rated there, and are for who holds those ratings."
+        )
+    said.append(
+        "**In here without noise, and under no guarantee named above**: how many ratings each user and each item has, the list of "
+        "items, digests of the ratings (who knows all of them but one can try the last), and figures measured on held-out ratings."
+    )
+    if manifest["holds"]["user_ids"]:
+        said.append("The users' ids are in here: personal data, which say who is a user of the target.")
+    if manifest["holds"]["ratings"]:
+        said.append("The users' ratings are in here as they are. Treat the bundle as the data themselves.")
+    return said
+
+
+def _figures(folder: Path) -> str:
+    """The figures of the run's test, as a table."""
+    path = folder / METRICS
+    if not path.is_file():
+        return "The run was not tested."
+    found = json.loads(path.read_text(encoding="utf-8"))["metrics"]
+    rows = [f"| {_title(name)} | {value:.4f} |" for name, value in found.items()]
+    return "\n".join(["| test | |", "|---|---:|", *rows])
+
+
+def _title(name: str) -> str:
+    *kind, figure = name.removeprefix("test/").split("/")
+    measure, at, k = figure.partition("@")
+    return " ".join([f"{METRIC_NAMES.get(measure, measure)}{at}{k}", *kind])

@@ -73,37 +73,51 @@ class Inputs:
         return cls({name: Path(path) for name, path in kept["paths"].items()}, kept["users"])
 
 
-def resolve(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, *, reads: bool) -> Inputs:
-    """Inputs of a run: what its settings name, and the rest from the first of these places that there is.
+def resolve(
+    data: CrossDomainDataModule,
+    trainer: Trainer,
+    *,
+    reads: bool,
+    publisher: Publisher | Namespace | None = None,
+    ckpt_path: str | Path | None = None,
+) -> Inputs:
+    """Return the inputs of a run: those that the data name, and the rest from the first of these places that there is.
 
-    1. The checkpoint that is gone on from: it keeps its releases and users, and nothing is published beside them. What lies in
+    1. The checkpoint that is resumed or scored: it keeps its releases and users, and nothing is published beside them. What lies in
        its run folder is taken from there, wherever that was moved.
     2. What the first process of this run handed over, in those that it started.
     3. What is published here, and the users in common that are worked out here, by the first process.
 
-    A checkpoint or a release that another publisher made than the settings name is refused.
+    Args:
+        data: Names releases and users, as far as they are known.
+        trainer: Of the run.
+        reads: Whether the method reads releases.
+        publisher: A publisher, or the settings of one; it is made only if something has to be published.
+        ckpt_path: The checkpoint.
+
+    Raises:
+        UsageError: The publisher is not the one that made the checkpoint or a release; or nothing can be published here.
     """
     named = Inputs(data.release_paths, data.users)
-    publisher = plain(settings.get("publisher"))
-    if ckpt := settings.get("ckpt_path"):
-        kept = _kept(ckpt, publisher)
-        return named.completed(kept).found_in(Path(ckpt).resolve().parent.parent, kept).resolved()
-    _refuse_other_publisher(named, publisher)
+    asked = plain(publisher)
+    if ckpt_path:
+        kept = _kept(Path(ckpt_path), asked)
+        return named.completed(kept).found_in(Path(ckpt_path).resolve().parent.parent, kept).resolved()
+    _refuse_other_publisher(named, asked)
     missing = [name for name in data.sources if name not in named.releases] if reads else []
     if missing or named.users == COMMON:
         if HANDOVER in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
             made = Inputs.from_plain(json.loads(os.environ[HANDOVER]))
         else:
             _refuse_processes_from_outside(trainer)
-            made = _made_here(settings, data, trainer, missing)
+            made = _made_here(publisher, data, trainer, missing)
             os.environ[HANDOVER] = json.dumps(named.completed(made).plain())
         named = named.completed(made)
     return named.resolved()
 
 
-def make_publisher(settings: Namespace) -> Publisher:
-    """The publisher that settings name, or are given; made here and nowhere else. Settings without one are refused."""
-    given = settings.get("publisher")
+def make_publisher(given: Publisher | Namespace | None) -> Publisher:
+    """Return a publisher, made from its settings if it was not made yet; a `UsageError` if there is none."""
     if isinstance(given, Publisher):
         return given
     if given is None:
@@ -136,9 +150,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return {**found}
 
 
-def _kept(ckpt: str, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
+def _kept(ckpt: Path, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
     """Inputs of the run that a checkpoint is of; refuses another publisher than its own."""
-    checkpoint = read_checkpoint(Path(ckpt))
+    checkpoint = read_checkpoint(ckpt)
     made = checkpoint.get("publisher")
     if publisher and made and (changed := differing(publisher, made)):
         raise UsageError(
@@ -148,9 +162,11 @@ def _kept(ckpt: str, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
     return Inputs.from_plain(checkpoint["zoo"])
 
 
-def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Trainer, missing: Sequence[str]) -> Inputs:
+def _made_here(
+    given: Publisher | Namespace | None, data: CrossDomainDataModule, trainer: Trainer, missing: Sequence[str]
+) -> Inputs:
     """Publish what is missing and work out the users in common; files are written once nothing can go wrong any more."""
-    publisher = make_publisher(settings) if missing else None
+    publisher = make_publisher(given) if missing else None
     if missing and data.trusted is not None:
         raise UsageError(
             f"data.trusted asks for releases that are signed, and those of {missing} would be published here, by nobody's key. "
@@ -165,7 +181,7 @@ def _made_here(settings: Namespace, data: CrossDomainDataModule, trainer: Traine
     folder = _folder(trainer)
     paths = {name: release.save(folder / RELEASES / name) for name, release in releases.items()}
     if releases:
-        write_json(folder / RELEASES / PUBLISHER, plain(settings.publisher))
+        write_json(folder / RELEASES / PUBLISHER, plain(given))
     return Inputs(paths, data.users if users is None else str(write_users(users, folder / USERS)))
 
 

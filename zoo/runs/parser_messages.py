@@ -1,4 +1,4 @@
-"""Words for what the command line cannot make sense of: what is wrong, what is nearest, in three lines at most."""
+"""Messages of the command line: what is wrong with its arguments, what is nearest, and what an error means."""
 
 import dataclasses
 import inspect
@@ -13,13 +13,30 @@ from typing import Any
 import pytorch_lightning.callbacks
 import yaml
 from jsonargparse import ArgumentParser
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 import callbacks
 import datamodules
+from zoo.methods.epoch_averages import DivergedError
+from zoo.methods.target_data import ReleaseMismatchError
+from zoo.runs.processes import LostProcessError
+from zoo.runs.trackers import TrackerError, refused_by_wandb
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, PERTURBATIONS, PUBLISHERS
+from zoo.runtime.run_folder import refusal
 from zoo.runtime.suggestions import nearest
 
+#: What ends with its message.
+REFUSALS = (
+    OSError,
+    TypeError,
+    ValueError,
+    MisconfigurationException,
+    DivergedError,
+    LostProcessError,
+    ReleaseMismatchError,
+    TrackerError,
+)
 #: Of an error in a class: the key that the class was given to, the class, and what it said.
 _OF_CLASS = re.compile(
     r"Problem with given class_path '(?P<path>[^']+)':\s*(?P<said>.*?)(?=\n    - |\n  Given value|$)", re.S
@@ -124,6 +141,13 @@ def _own_arguments(made: type) -> Iterator[str]:
         kind = hints.get(name)
         if dataclasses.is_dataclass(kind):
             yield from (f"{name}.{field.name}" for field in dataclasses.fields(kind))
+
+
+def in_a_sentence(error: Exception) -> str:
+    """What is said of an error that somebody can do something about; nothing of a slip of ours, which has a traceback."""
+    if said := refused_by_wandb(error, "the logger"):
+        return said
+    return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error)) or of_memory(error)
 
 
 def of_monitor(message: str) -> str:

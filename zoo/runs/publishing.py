@@ -17,7 +17,7 @@ from zoo.release.about import About, Statement
 from zoo.release.release import Release
 from zoo.release.signature import SigningKey
 from zoo.runs.inputs import UsageError
-from zoo.runs.together import is_first
+from zoo.runs.processes import is_first
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import visible
 

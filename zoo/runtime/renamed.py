@@ -1,4 +1,4 @@
-"""Old names of modules, importable for one version with a `DeprecationWarning`; imported for its effect."""
+"""Old names, which work for one version with a `DeprecationWarning`: of modules, by the import alone, and of attributes."""
 
 import sys
 import warnings
@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 #: New name by old name. Remove in 0.5.
 RENAMED = {
@@ -32,3 +33,35 @@ class _RenamedModules(MetaPathFinder, Loader):
 
 
 sys.meta_path.append(_RenamedModules())
+
+
+class OldName:
+    """The old name of an attribute: reading or setting it warns, and reads or sets the new one."""
+
+    def __init__(self, new: str) -> None:
+        self.new = new
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.old = name
+
+    def __get__(self, instance: object, owner: type) -> Any:  # noqa: ANN401  the attribute's
+        self.warn(owner)
+        return getattr(owner if instance is None else instance, self.new)
+
+    def __set__(self, instance: object, value: Any) -> None:  # noqa: ANN401
+        self.warn(type(instance))
+        setattr(instance, self.new, value)
+
+    def warn(self, owner: type) -> None:
+        """Say the new name."""
+        message = f"{owner.__name__}.{self.old} is now {self.new}. Use that; the old name goes with 0.5."
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+
+
+def take_new_names(cls: type, base: type) -> None:
+    """Give what a class defines by old names of its base the new ones."""
+    for name, old in vars(base).items():
+        if isinstance(old, OldName) and name in vars(cls):
+            old.warn(cls)
+            setattr(cls, old.new, vars(cls)[name])
+            delattr(cls, name)

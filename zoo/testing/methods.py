@@ -25,10 +25,8 @@ from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.bundle import BUNDLE
-from zoo.runs.held import NotHeldError
-from zoo.runs.monitors import figures_of
-from zoo.runs.trained import Trained as Loaded
-from zoo.runs.widened import widened
+from zoo.runs.checks import figures_of
+from zoo.runs.predictor import DataNotAvailableError, Predictor, WithExtraUsers
 from zoo.runtime.run_folder import BEST, CONFIG, plain
 from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for, trainer
 
@@ -148,7 +146,7 @@ class MethodContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def loaded(cls, trained_once: Trained) -> Loaded:
+    def loaded(cls, trained_once: Trained) -> Predictor:
         """The trained method as a run leaves it, its settings beside its best checkpoint, and read again."""
         folder = trained_once.folder / "run"
         (folder / BEST).parent.mkdir(parents=True)
@@ -302,7 +300,7 @@ class MethodContract:
         by_counts = torch.equal(scores, method.item_counts.expand(len(cold), -1))
         assert by_counts != (method.scores_cold_users and bool(method.reads))
 
-    def test_a_loaded_run_recommends_what_predict_does(self, trained: Trained, loaded: Loaded) -> None:
+    def test_a_loaded_run_recommends_what_predict_does(self, trained: Trained, loaded: Predictor) -> None:
         """From its folder, by the users' own ids."""
         data, method = trained.data, trained.method.eval()
         users = torch.tensor([3, 0, 39])
@@ -314,28 +312,30 @@ class MethodContract:
         assert found["score"].to_numpy() == pytest.approx(expected["score"].to_numpy(), abs=1e-5)
 
     def test_a_bundle_recommends_the_same_or_says_what_it_lacks(
-        self, trained: Trained, loaded: Loaded, tmp_path: Path
+        self, trained: Trained, loaded: Predictor, tmp_path: Path
     ) -> None:
-        """With everything in it the same; with the weights alone the same, or a refusal that names what is missing."""
+        """With all data, and with those alone that `scoring_needs` names, the same; without them a refusal that names them."""
         users, data = loaded.user_ids[5:7], loaded.data
         expected = loaded.recommend(users, k=3)
         whole = zoo.export(loaded, tmp_path / "whole", with_user_ids=True, with_ratings=True)
+        bare = zoo.export(loaded, tmp_path / "bare", with_user_ids=True)
         assert trained.method.sizes is not None
         paths = {name: trained.data.release_paths[name] for name in trained.method.sizes["sources"]}
-        assert zoo.load(whole, releases=paths).recommend(users, k=3).equals(expected)
-        bare = zoo.load(zoo.export(loaded, tmp_path / "bare", with_user_ids=True))
-        needs = json.loads((bare.folder / BUNDLE).read_text())["needs"]
         own = {
             user: data.train.item_ids[data.test.seen.bags(torch.tensor([5 + at])).items]
             for at, user in enumerate(users)
         }
-        name = type(trained.method).__name__
+        needed = trained.method.scoring_needs
+        for folder, releases in (
+            (whole, paths),
+            (whole if "ratings" in needed else bare, paths if "releases" in needed else {}),
+        ):
+            assert zoo.load(folder, releases=releases).recommend(users, k=3, seen=own).equals(expected)
+        name, needs = type(trained.method).__name__, json.loads((bare / BUNDLE).read_text())["needs"]
         self.check_needs(name, needs)
         if needs:
-            with pytest.raises(NotHeldError, match=f"{name} scores by {needs}, which are not in this bundle"):
-                bare.recommend(users, k=3, seen=own)
-        else:
-            assert bare.recommend(users, k=3, seen=own).equals(expected)
+            with pytest.raises(DataNotAvailableError, match=f"{name} scores by {needs}, which are not in this bundle"):
+                zoo.load(bare).recommend(users, k=3, seen=own)
 
     def check_needs(self, name: str, needs: str) -> None:
         """What a method's bundle needs beside its weights ("" for nothing); whoever knows it may assert it here."""
@@ -347,8 +347,8 @@ class MethodContract:
             pytest.skip("it scores nobody whom it was not trained with")
         trainer(tmp_path / "run", epochs=1).fit(method, datamodule=data)
         cold = data.test.users[:2]
-        scored = Loaded(method, data, data.test.seen, tmp_path)
+        scored = Predictor(method, data, data.test.seen, tmp_path)
         expected = scored.scores(data, cold)
         known: Any = data  # as above
-        wide = widened(known, ["new", "newer"], {name: links[cold] for name, links in data.links.items()})
+        wide = WithExtraUsers(known, ["new", "newer"], {name: links[cold] for name, links in data.links.items()})
         assert torch.allclose(scored.scores(wide, torch.tensor([40, 41])), expected, atol=1e-6)

@@ -1,8 +1,7 @@
-"""Benchmarks in processes of their own: methods that misbehave there, and what is left of them."""
+"""Benchmarks in processes of their own: cells that fail or die there, and what is left of them."""
 
 import contextlib
 import fcntl
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +36,8 @@ class Patient(Popularity):
             time.sleep(0.05)
 '''
 POPULARITY = {"config": "popularity.yaml"}
+_NOWHERE = {"data": "Files", "data.name": "absent", "data.target": "a", "data.root": "nowhere"}
+ABSENT = POPULARITY | {"settings": _NOWHERE, "seeds": [0]}  # its data are not there
 
 
 @contextlib.contextmanager
@@ -60,14 +61,6 @@ def times(folder: Path) -> dict[str, int]:
     """When each file of the runs was last written."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
-
-
-def run_into(file: Path, arguments: list[str]) -> None:
-    """The command in a process that is all its own: whatever it says goes to the file."""
-    said = file.open("w", encoding="utf-8")
-    os.dup2(said.fileno(), 1)
-    os.dup2(said.fileno(), 2)
-    command.main(arguments)
 
 
 def is_held(path: Path) -> bool:

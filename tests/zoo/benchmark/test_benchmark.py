@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.benchmark.processes import POPULARITY, run, times, unruly_methods
+from tests.zoo.benchmark.processes import ABSENT, POPULARITY, run, times, unruly_methods
 from zoo.benchmark import command
 from zoo.benchmark.cell import CELL, cells_of, digest_of
 from zoo.benchmark.grid_file import read_benchmark
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
-ABSENT = {"data": "Files", "data.name": "absent", "data.target": "a", "data.root": "nowhere"}
 SYSTEMS = {
     "Popularity": POPULARITY,
-    "Absent": POPULARITY | {"settings": ABSENT, "seeds": [0]},
+    "Absent": ABSENT,
     "Lethal": POPULARITY | {"settings": {"model": "unruly.Lethal"}, "seeds": [0]},
+    "Blocked": POPULARITY | {"seeds": [0]},
     "Last": POPULARITY | {"seeds": [0]},
 }
 
@@ -50,6 +50,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory, furnish: Write) -> Ran:
         for name, value in (("PL_GLOBAL_SEED", "0"), ("COLUMNS", "300")):
             patch.setenv(name, value)
         patch.chdir(place)
+        (place / "runs/benchmarks/bench/music").mkdir(parents=True)
+        (place / "runs/benchmarks/bench/music/blocked").write_text("a file where a folder should be")
         with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit) as ended:
             run("--config", "bench.yaml")
     return Ran(place, config, ended.value.code, said.getvalue())
@@ -76,14 +78,11 @@ def test_every_cell_that_can_end_ends_finished(ran: Ran) -> None:
     for name in finished:
         assert json.loads((ran.runs / name / "metrics.json").read_text())["metrics"]["test/full/ndcg@10"] >= 0
         assert (ran.runs / name / "test_cases.parquet").is_file()
-    assert not list(ran.runs.rglob("*.ckpt"))
-    assert not list(ran.runs.rglob("*.tmp"))
-    assert "3 of 5 cells are finished" in ran.said
-
-
-def test_cells_are_whole_runs_of_their_own_seeds(ran: Ran) -> None:
     seeds = [json.loads((ran.runs / f"music/popularity/seed-{n}" / "metrics.json").read_text())["seed"] for n in (0, 1)]
     assert seeds == [0, 1]
+    assert not list(ran.runs.rglob("*.ckpt"))
+    assert not list(ran.runs.rglob("*.tmp"))
+    assert "3 of 6 cells are finished" in ran.said
 
 
 def test_what_was_run_is_kept_for_the_report(ran: Ran) -> None:
@@ -100,7 +99,7 @@ def test_what_was_run_is_kept_for_the_report(ran: Ran) -> None:
 
 def test_failed_cells_end_the_command_with_code_1(ran: Ran) -> None:
     assert ran.code == 1
-    assert "2 cells failed; give the same command to run them again" in ran.said
+    assert "3 cells failed; give the same command to run them again" in ran.said
 
 
 def test_a_cell_that_raises_is_reported_with_its_error(ran: Ran) -> None:
@@ -119,6 +118,11 @@ def test_a_cell_that_is_killed_is_reported_with_the_signal(ran: Ran) -> None:
     assert "so far so good" in (ran.runs / "music" / "lethal" / "seed-0" / "log.txt").read_text()
 
 
+def test_a_cell_whose_folder_cannot_be_made_is_reported(ran: Ran) -> None:
+    [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Blocked, seed 0" in line]
+    assert "failed: its folder could not be made or read (" in line
+
+
 def test_what_a_cell_prints_stays_in_its_log(ran: Ran) -> None:
     assert "so far so good" not in ran.said
     assert "test" in (ran.runs / "music" / "popularity" / "seed-0" / "log.txt").read_text()
@@ -133,38 +137,25 @@ def test_a_finished_cell_is_not_run_again(ran: Ran, capsys: pytest.CaptureFixtur
     assert "Report: python -m zoo report runs/benchmarks/bench --out report/" in said
 
 
-def test_a_failed_cell_is_run_again_and_nothing_else(copy: Path) -> None:
-    before = times(copy / "music")
-    with pytest.raises(SystemExit) as ended:
-        run("--config", "bench.yaml", "--runs", copy, "--only", "music/[!l]*")
-    assert ended.value.code == 1
-    changed = {name for name, written in times(copy / "music").items() if before.get(name) != written}
-    assert changed
-    assert {name.split("/")[0] for name in changed} == {"absent"}
-
-
-def test_a_half_written_folder_is_run_again_and_nothing_else(copy: Path) -> None:
+def test_what_failed_is_half_written_or_of_other_settings_is_run_again_and_nothing_else(
+    ran: Ran, copy: Path, furnish: Write
+) -> None:
+    changed = {**SYSTEMS, "Last": POPULARITY | {"seeds": [0], "settings": {"data.link": 0.1}}}
+    other = furnish(ran.place, seeds=[0, 1], systems=changed).rename(ran.place / "other.yaml")
+    furnish(ran.place, seeds=[0, 1], systems=SYSTEMS)
     half = copy / "music" / "popularity" / "seed-1"
     (half / CELL).unlink()
     (half / "junk").touch()
     before = times(copy / "music")
-    run("--config", "bench.yaml", "--runs", copy, "--only", "music/popularity/*")
-    run("--config", "bench.yaml", "--runs", copy, "--only", "music/last/*")
-    after = times(copy / "music")
+    with pytest.raises(SystemExit) as ended:
+        run("--config", other, "--runs", copy, "--only", "music/[alp]*[!l]/seed-*")
+    assert ended.value.code == 1
+    rewritten = {
+        name.rsplit("/", 1)[0] for name, written in times(copy / "music").items() if before.get(name) != written
+    }
+    assert rewritten == {"absent/seed-0", "last/seed-0", "popularity/seed-1"}
     assert (half / CELL).is_file()
     assert not (half / "junk").exists()
-    other = {name for name in before if not name.startswith("popularity/seed-1/")}
-    assert {name: after[name] for name in other} == {name: before[name] for name in other}
-
-
-def test_a_cell_of_other_settings_is_run_again_and_nothing_else(ran: Ran, copy: Path, furnish: Write) -> None:
-    changed = {"Popularity": POPULARITY, "Last": POPULARITY | {"settings": {"data.link": 0.1}}}
-    other = furnish(ran.place, seeds=[0], systems=changed).rename(ran.place / "other.yaml")
-    furnish(ran.place, seeds=[0, 1], systems=SYSTEMS)
-    before = times(copy / "music")
-    run("--config", other, "--runs", copy)
-    rewritten = {name for name, written in times(copy / "music").items() if before.get(name) != written}
-    assert {name.rsplit("/", 1)[0] for name in rewritten} == {"last/seed-0"}
 
 
 def test_a_dry_run_lists_cells_and_times_and_runs_nothing(
@@ -174,10 +165,10 @@ def test_a_dry_run_lists_cells_and_times_and_runs_nothing(
     run("--config", "bench.yaml", "--runs", copy, "--dry-run")
     assert times(copy) == before
     said = capsys.readouterr().out
-    assert "Tiny: 5 cells, 3 finished" in said
+    assert "Tiny: 6 cells, 3 finished" in said
     rows = [[text.strip() for text in line.split("│")] for line in said.splitlines() if line.count("│") > 5]
-    assert [row[2] for row in rows] == ["Popularity", "Absent", "Lethal", "Last"]
-    assert [row[4] for row in rows] == ["0", "1", "1", "0"], "cells to run"
+    assert [row[2] for row in rows] == ["Popularity", "Absent", "Lethal", "Blocked", "Last"]
+    assert [row[4] for row in rows] == ["0", "1", "1", "1", "0"], "cells to run"
     assert all(row[5].endswith(" s") for row in rows), "seconds of a cell"
     assert "unknown" not in said
-    assert "2 cells to run, 2 at a time: about" in said
+    assert "3 cells to run, 2 at a time: about" in said

@@ -1,29 +1,28 @@
-"""Jobs of a cluster: what is submitted, what is refused before that, and that the jobs divide the cells."""
+"""Jobs of a cluster: what is submitted, what is refused before that, and that each job runs its cell."""
 
-import importlib
 import os
 import pickle
-import re
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.zoo.benchmark.processes import POPULARITY, wait_until
+from tests.zoo.benchmark.processes import ABSENT, POPULARITY, wait_until
 from zoo.benchmark import cluster, command
 from zoo.benchmark.cell import BENCHMARK, CELL, cells_of
-from zoo.benchmark.cluster import DEFAULTS, JOBS, Cluster
+from zoo.benchmark.cluster import JOBS, run_job
+from zoo.benchmark.grid import BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
-from zoo.benchmark.lease import LEASES
+from zoo.benchmark.runner import Outcome
 from zoo.runtime.run_folder import write_json
 
 pytest.importorskip("submitit", reason="jobs of a cluster are an extra: pip install 'cdr-zoo[cluster]'")
+pytestmark = pytest.mark.filterwarnings("error:Received an empty job array")
 
 Write = Callable[..., Path]
 
@@ -41,7 +40,7 @@ if [ -e "$STAND_IN/running" ]; then
         SLURM_JOB_ID=$((4242 + task)) SLURM_ARRAY_TASK_ID=$task SLURM_JOB_NAME=zoo bash "$STAND_IN/submitted.sh" > /dev/null 2>&1 &
     done
 fi
-echo "Submitted batch job 4242"
+echo "Submitted batch job $((4241 + $(wc -l < "$STAND_IN/sbatch.txt")))"
 """
 SRUN = """#!/bin/bash
 while [[ $1 == -* ]]; do
@@ -76,39 +75,43 @@ def flags() -> set[str]:
     return {line.removeprefix("#SBATCH ") for line in file.read_text().splitlines() if line.startswith("#SBATCH ")}
 
 
-def submitted() -> list[partial[Any]]:
+def submitted() -> list[Any]:
     """What each job is to do."""
     return [pickle.loads(path.read_bytes()).function for path in sorted(Path("out", JOBS).glob("*_submitted.pkl"))]
 
 
-def test_jobs_are_an_array_that_runs_the_same_command(
-    slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_array_has_a_job_for_each_cell(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     write(seeds=[0, 1, 2, 3])
     asked = ["timeout_min=90", "slurm_partition=gpu", "cpus_per_task=4", "mem_gb=1.5", "slurm_time=01:30:00"]
-    further = ["--only", "music/pop*", "--keep-checkpoints", "--processes", "1"]
-    launch(
-        "--cluster", "slurm", "--jobs", "2", "--cluster-options", *asked, "--cluster-options", "slurm_qos=low", *further
-    )
+    further = ["--only", "music/pop*/seed-[0-2]", "--keep-checkpoints", "--processes", "2"]
+    launch("--cluster", "slurm", "--cluster-options", *asked, "--cluster-options", "slurm_qos=low", *further)
     jobs = Path("out", JOBS).absolute()
-    own = {"--array=0-1%2", "--job-name=zoo-bench", "--nodes=1", f"--output={jobs}/%A_%a_0_log.out"}
+    own = {"--array=0-2%2", "--job-name=zoo-bench", "--nodes=1", f"--output={jobs}/%A_%a_0_log.out"}
     assert own | {"--partition=gpu", "--cpus-per-task=4", "--mem=1536MB", "--time=01:30:00", "--qos=low"} <= flags()
     assert not [flag for flag in flags() if flag.startswith("--error")], "one log for each job"
-    words = ["-m", "zoo", "benchmark", "--config", "bench.yaml", "--runs", "out", "--processes", "1"]
-    words = [sys.executable, *words, "--only", "music/pop*", "--keep-checkpoints"]
-    assert [(job.func, job.args, job.keywords) for job in submitted()] == [
-        (subprocess.run, (words,), {"check": True})
-    ] * 2
+    todo = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))[:3]
+    assert [(job.func, job.args) for job in submitted()] == [(run_job, (cell, True)) for cell in todo]
     assert len((slurm / "sbatch.txt").read_text().splitlines()) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-3:] == [
-        "2 jobs on slurm for 4 cells, 1 at a time in each: 4242_0, 4242_1",
+        "3 jobs submitted to SLURM, one for each cell: 4242_0 to 4242_2",
         f"Their logs: out/{JOBS}/<job>_0_log.out",
-        "What is finished: python -m zoo benchmark --config bench.yaml --runs out --processes 1 --only 'music/pop*' "
-        "--keep-checkpoints --dry-run",
+        "What is finished: python -m zoo benchmark --config bench.yaml --runs out --only 'music/pop*/seed-[0-2]' --dry-run",
     ]
     assert stat.S_IMODE(jobs.stat().st_mode) == 0o700, "jobs run what lies there"
-    assert {path.name for path in Path("out").iterdir()} == {BENCHMARK, JOBS}, "no cell is run here"
+    assert {path.name for path in Path("out").glob("[!.]*")} == {BENCHMARK}, "no cell is run here"
+
+
+def test_cells_that_wait_for_a_search_are_an_array_that_waits(slurm: Path, write: Write) -> None:
+    search = {"trials": 1, "seeds": "first", "parameters": {"model.l2": {"choices": [1.0]}}}
+    ease = {"config": "popularity.yaml", "settings": {"model": "EASE"}, "search": search}
+    write(seeds=[0, 1], systems={"EASE": ease, "Popularity": POPULARITY})
+    launch(*SLURM)
+    first, second = (path.read_text() for path in sorted(Path("out", JOBS).glob("[!.]*_submission.sh")))
+    assert "#SBATCH --array=0-2%3\n" in first
+    assert "--dependency" not in first
+    assert "#SBATCH --dependency=afterany:4242\n" in second
+    assert submitted()[-1].args[0].name == "music/ease/seed-1"
 
 
 def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> None:
@@ -117,48 +120,54 @@ def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> N
     jobs.mkdir(parents=True)
     jobs.chmod(0o777)
     with pytest.raises(SystemExit, match=r"others may write there, and jobs run what they read in it\. Remove it"):
-        launch("--cluster", "slurm", "--jobs", "1")
+        launch(*SLURM)
     assert not [*jobs.iterdir()]
 
 
-def test_a_job_has_a_day_and_a_cell_for_each_cpu_and_no_job_is_without(slurm: Path, write: Write) -> None:
-    write(seeds=[0, 1, 2])
-    launch("--cluster", "slurm", "--jobs", "8", "--cluster-options", "cpus_per_task=2")
-    assert {"--array=0-1%2", "--time=1440", "--cpus-per-task=2"} <= flags()
-    assert [job.args[0][-2:] for job in submitted()] == [["--processes", "2"]] * 2
-
-
-def test_one_job_has_one_cpu(slurm: Path, write: Write) -> None:
-    write(seeds=[0, 1, 2])
-    launch("--cluster", "slurm", "--jobs", "1")
+def test_a_job_has_a_day_and_one_cell_has_one_job(
+    slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch(*SLURM)
+    assert "--time=1440" in flags()
     assert not [flag for flag in flags() if flag.startswith(("--array", "--cpus"))]
-    assert [job.args[0][-2:] for job in submitted()] == [["--processes", "1"]]
+    assert "1 job submitted to SLURM, one for each cell: 4242\n" in capsys.readouterr().out
 
 
-def test_the_cpus_of_a_job_are_those_of_its_cluster() -> None:
-    options = {"cpus_per_task": 4, "slurm_cpus_per_task": 8}
-    assert [Cluster(name, 1, options).cpus for name in ("slurm", "local")] == [8, 4]
+def test_python_in_safe_mode_stays_in_safe_mode(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "sys", SimpleNamespace(executable="a python", flags=SimpleNamespace(safe_path=True)))
+    launch(*SLURM)
+    (file,) = Path("out", JOBS).glob("[!.]*_submission.sh")
+    assert " 'a python' -P -u -m submitit.core._submit " in file.read_text()
 
 
-def test_python_in_safe_mode_stays_in_safe_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = command.parser().parse_args(["--config", "bench.yaml"])
-    monkeypatch.setattr(cluster, "sys", SimpleNamespace(executable="python", flags=SimpleNamespace(safe_path=True)))
-    assert cluster.words_of(asked, Path("out"), 1)[:5] == ["python", "-P", "-m", "zoo", "benchmark"]
+@pytest.mark.parametrize(
+    ("error", "message"), [("", None), ("ValueError: no", r"seed-0 failed: ValueError: no\. Its log: ")]
+)
+def test_a_job_whose_cell_fails_fails(
+    place: Path, monkeypatch: pytest.MonkeyPatch, error: str, message: str | None
+) -> None:
+    (cell,) = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    asked: list[object] = []
+
+    def run(*given: object) -> list[Outcome]:
+        asked.extend((given[0], *given[1:3], given[4]))
+        return [Outcome(cell, 1.0, error)]
+
+    monkeypatch.setattr(cluster, "run_cells", run)
+    monkeypatch.setattr(cluster, "cores", lambda: 3)
+    with pytest.raises(BenchmarkError, match=message) if message else nullcontext():
+        run_job(cell, True)
+    assert asked == [[cell], 1, 3, True], "on all cores of the job"
 
 
-SLURM = ["--cluster", "slurm", "--jobs", "2"]
+SLURM = ["--cluster", "slurm"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--jobs", "2"], r"--jobs and --cluster-options are for a cluster: add --cluster slurm or --cluster local"),
-        (["--cluster-options", "timeout_min=5"], r"--jobs and --cluster-options are for a cluster"),
-        (["--cluster", "slurm"], r"How many jobs is --cluster slurm to submit\? Add --jobs, such as --jobs 8"),
-        (["--cluster", "local", "--jobs", "0"], r"--jobs must be at least 1, got 0"),
-        ([*SLURM, "--processes", "0"], r"--processes must be at least 1, got 0"),
+        (["--cluster-options", "timeout_min=5"], r"--cluster-options are for jobs of a cluster\. Add --cluster slurm"),
         ([*SLURM, "--cluster-options", "gpu"], r"takes NAME=VALUE, such as timeout_min=1440 .*; got 'gpu'"),
-        ([*SLURM, "--cluster-options", "=5"], r"takes NAME=VALUE.*; got '=5'"),
         ([*SLURM, "--cluster-options", "timeout=5"], r"'timeout' need to be prefixed.* Did you mean timeout_min\?"),
         (
             [*SLURM, "--cluster-options", "slurm_partitoin=a"],
@@ -178,19 +187,16 @@ SLURM = ["--cluster", "slurm", "--jobs", "2"]
             r"slurm_array_parallelism must be a whole number",
         ),
         ([*SLURM, "--cluster-options", "mem_gb=NaN"], r"mem_gb must be a number above 0, got nan"),
-        ([*SLURM, "--cluster-options", "mem_gb=Infinity"], r"mem_gb must be a number above 0, got inf"),
         (
             [*SLURM, "--cluster-options", "slurm_setup=module load"],
             r"slurm_setup must be a list of texts.*got 'module load'",
         ),
-        ([*SLURM, "--cluster-options", "slurm_setup=[1]"], r"slurm_setup must be a list of texts.*got \[1\]"),
-        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes: a job runs one command on one machine. For more at a time"),
-        ([*SLURM, "--cluster-options", "slurm_ntasks_per_node=2"], r"slurm_ntasks_per_node: a job runs one command"),
+        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes: a job runs one cell on one machine. For more"),
+        ([*SLURM, "--cluster-options", "slurm_ntasks_per_node=2"], r"slurm_ntasks_per_node: a job runs one cell"),
         (
             [*SLURM, "--cluster-options", 'slurm_additional_parameters={"ntasks": 4}'],
-            r"slurm_additional_parameters: a job runs one command",
+            r"slurm_additional_parameters: a job runs one cell",
         ),
-        (["--dry-run", *SLURM, "--cluster-options", "timeout=5"], r"Did you mean timeout_min\?"),
     ],
 )
 def test_what_cannot_be_submitted_is_a_message(slurm: Path, arguments: list[str], message: str) -> None:
@@ -207,18 +213,12 @@ def test_commands_that_run_before_and_after_are_a_list(slurm: Path) -> None:
     assert "--exclusive" in flags()
 
 
-def test_no_such_cluster_names_those_that_there_are(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        launch("--cluster", "slrum", "--jobs", "1")
-    assert "there is no 'slrum'. Did you mean slurm?" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("left", "said"), [((), "no sbatch and no srun"), (("sbatch",), "no srun")])
 def test_without_slurm_it_says_so(slurm: Path, monkeypatch: pytest.MonkeyPatch, left: list[str], said: str) -> None:
     for name in {"sbatch", "srun"} - {*left}:
         (slurm / name).unlink()
     monkeypatch.setenv("PATH", str(slurm))
-    with pytest.raises(SystemExit, match=rf"by sbatch and srun, and there is {said} here.*--cluster local"):
+    with pytest.raises(SystemExit, match=rf"There is {said} here, and jobs are submitted"):
         launch(*SLURM)
     assert not Path("out").exists()
 
@@ -253,10 +253,12 @@ def test_a_wrong_setting_is_refused_before_anything_is_submitted(slurm: Path, wr
     assert not Path("out").exists()
 
 
-def test_a_dry_run_submits_nothing(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    write(seeds=[0, 1, 2])
-    launch(*SLURM, "--cluster-options", "cpus_per_task=4", "--dry-run")
-    assert "3 cells to run, 8 at a time" in capsys.readouterr().out
+@pytest.mark.parametrize(("asked", "jobs"), [([], 256), (["--processes", "8"], 8)])
+def test_a_dry_run_submits_nothing(
+    slurm: Path, capsys: pytest.CaptureFixture[str], asked: list[str], jobs: int
+) -> None:
+    launch(*SLURM, *asked, "--dry-run")
+    assert f"1 cell to run, {jobs} at a time" in capsys.readouterr().out
     assert not (slurm / "sbatch.txt").exists()
     assert not Path("out").exists()
 
@@ -270,54 +272,17 @@ def test_where_nothing_is_left_nothing_is_submitted(slurm: Path, capsys: pytest.
     assert not (slurm / "sbatch.txt").exists()
 
 
-def test_parameters_are_those_of_the_command_before_ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a stand-in for submitit's executor."""
-    asked: list[dict[str, object]] = []
-
-    class Executor:
-        def __init__(self, **named: object) -> None:
-            assert named["cluster"] == "local"
-
-        def update_parameters(self, **named: object) -> None:
-            asked.append(named)
-
-        def submit_array(self, jobs: list[object]) -> list[object]:
-            raise RuntimeError("no more processes")
-
-    monkeypatch.setattr(importlib.import_module("submitit"), "AutoExecutor", Executor)
-    with pytest.raises(SystemExit, match=r"not submitted \(no more processes\)"):
-        launch("--cluster", "local", "--jobs", "1", "--cluster-options", "name=mine", "gpus_per_node=1")
-    assert asked == [DEFAULTS | {"name": "mine", "gpus_per_node": 1}] * 2, "looked at, and used"
-
-
-def check_divided(count: int) -> None:
-    """Wait for the jobs: every cell was begun once, and is finished."""
-    logs = Path("out", JOBS)
-    wait_until(lambda: len(list(logs.glob("*_result.pkl"))) == count, "the jobs have not ended")
-    cells = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
-    assert all(cell.finished() is not None for cell in cells)
-    leases = sorted(path.name for path in Path("out", LEASES, "music", "popularity").iterdir())
-    assert leases == sorted(f"{cell.folder.name}.1" for cell in cells)
-    said = [path.read_text() for path in sorted(logs.glob("*_log.out"))]
-    assert len(said) == count
-    assert all("4 of 4 cells are finished: out" in text for text in said), said
-    runs = [re.findall(r"Popularity, seed (\d): [0-9]+ s; ", text) for text in said]
-    assert sorted(seed for own in runs for seed in own) == ["0", "1", "2", "3"], "each by one job"
-    assert [pickle.loads(path.read_bytes())[0] for path in logs.glob("*_result.pkl")] == ["success"] * count
-
-
 @pytest.mark.slow
 @pytest.mark.processes
-def test_jobs_on_this_machine_divide_the_cells(write: Write) -> None:
-    write(seeds=[0, 1, 2, 3])
-    launch("--cluster", "local", "--jobs", "2", "--cluster-options", "timeout_min=5")
-    check_divided(2)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_the_array_that_is_submitted_to_slurm_divides_the_cells(slurm: Path, write: Write) -> None:
+def test_the_array_that_is_submitted_runs_each_cell_once(slurm: Path, write: Write) -> None:
     (slurm / "running").touch()
-    write(seeds=[0, 1, 2, 3])
+    write(seeds=[0, 1], systems={"Popularity": POPULARITY, "Absent": ABSENT})
     launch(*SLURM, "--cluster-options", "timeout_min=5")
-    check_divided(2)
+    logs = Path("out", JOBS)
+    wait_until(lambda: len(list(logs.glob("*_result.pkl"))) == 3, "the jobs have not ended")
+    cells = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    finished = {cell.name for cell in cells if cell.finished() is not None}
+    assert finished == {"music/popularity/seed-0", "music/popularity/seed-1"}
+    results = sorted(pickle.loads(path.read_bytes())[0] for path in logs.glob("*_result.pkl"))
+    assert results == ["error", "success", "success"]
+    assert any("music/absent/seed-0 failed: " in path.read_text() for path in logs.glob("*_log.out"))

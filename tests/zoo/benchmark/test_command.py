@@ -12,10 +12,8 @@ from tests.samples import MARKUP
 from tests.zoo.benchmark.processes import POPULARITY, run
 from zoo.__main__ import main as zoo_main
 from zoo.benchmark import command
-from zoo.benchmark.cell import CELL
-from zoo.benchmark.grid import BenchmarkError
-from zoo.benchmark.grid_file import read_benchmark
-from zoo.benchmark.lease import Leases, State
+from zoo.benchmark.cell import BENCHMARK, CELL
+from zoo.benchmark.runner import locked
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
@@ -27,27 +25,20 @@ def test_only_matching_cells_are_run(write: Write, place: Path, capsys: pytest.C
     run("--config", config, "--runs", "out", "--only", "*/one/seed-1")
     assert [path.parent.name for path in (place / "out").rglob(CELL)] == ["seed-1"]
     assert "1 of 1 cells are finished" in capsys.readouterr().out
-    assert len(json.loads((place / "out" / command.BENCHMARK).read_text())["cells"]) == 4
+    assert len(json.loads((place / "out" / BENCHMARK).read_text())["cells"]) == 4
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--only", "film/*"], r"No cell matches 'film/\*'. Their names are such as music/popularity/seed-0"),
-        (["--processes", "0"], "--processes must be at least 1, got 0"),
+        (["--processes", "0"], r"--processes is 0\. It must be at least 1"),
         (["--config", "absent.yaml"], "BenchmarkError: There is no config 'absent.yaml'.* Did you mean bench.yaml"),
     ],
 )
 def test_what_cannot_be_done_is_a_message(place: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         run("--config", "bench.yaml", *arguments)
-    assert not (place / "runs").exists()
-
-
-def test_two_cells_in_one_folder_are_a_message(write: Write, place: Path) -> None:
-    config = write(systems={"PriCDR (1)": POPULARITY, "pricdr 1": POPULARITY})
-    with pytest.raises(SystemExit, match="Several cells share a folder"):
-        run("--config", config)
     assert not (place / "runs").exists()
 
 
@@ -62,35 +53,28 @@ def test_a_file_in_another_encoding_is_a_message(place: Path) -> None:
     [
         ({"model.smoothing": 1}, r"music: Wrong cannot be run as the benchmark has it", "smoothing"),
         ({"data.evaluation.ks": [5]}, r"music: Wrong", ""),
-        ({"publisher": "Jlt"}, r"music: Wrong cannot be run as the benchmark has it", "Jlt"),
     ],
 )
 def test_a_wrong_setting_is_refused_before_anything_runs(
     write: Write, place: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], message: str, said: str
 ) -> None:
-    config = write(systems={"Right": POPULARITY, "Wrong": POPULARITY | {"settings": settings}})
+    config = write(systems={"Wrong": POPULARITY | {"settings": settings}})
     with pytest.raises(SystemExit, match=message):
         run("--config", config)
     assert said in capsys.readouterr().err
     assert not (place / "runs").exists()
 
 
-def test_another_benchmark_in_a_folder_where_cells_are_run_is_refused(write: Write, place: Path) -> None:
-    def begin(config: Path) -> bytes:
-        command.keep(read_benchmark(config), config, Path("out"))
-        return (place / "out" / command.BENCHMARK).read_bytes()
-
-    before = begin(place / "bench.yaml")
-    other = write(seeds=[1]).rename(place / "other.yaml")
-    held = Leases(place / "out").take("music/popularity/seed-0", "digest")
-    assert held is not None
-    with pytest.raises(
-        BenchmarkError, match=r"Another benchmark, or another version of this one, is being run in out, by a"
-    ):
-        begin(other)
-    assert begin(write()) == before, "the same one is welcome"
-    held.end(State.STOPPED)
-    assert begin(other) != before
+def test_a_second_command_on_a_folder_is_refused(place: Path) -> None:
+    with locked(place / "out" / BENCHMARK, "busy"):
+        with pytest.raises(
+            SystemExit, match=r"FolderInUseError: Another benchmark command is running in out\. Wait for it"
+        ):
+            run("--config", "bench.yaml", "--runs", "out")
+        assert [path.name for path in (place / "out").iterdir()] == [f".{BENCHMARK}.lock"]
+        run("--config", "bench.yaml", "--runs", "out", "--dry-run")  # which changes nothing
+    with locked(place / "out" / BENCHMARK, "free again"):
+        pass
 
 
 def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

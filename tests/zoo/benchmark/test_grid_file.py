@@ -80,7 +80,6 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     [
         ("title: [", r"bench.yaml is no YAML: "),
         ("", r"bench.yaml holds no settings of a benchmark"),
-        ("- title: T", r"bench.yaml holds no settings of a benchmark"),
         ("title: 2024-01-01", r"holds a value that is no text, number, list or mapping: .*date"),
         ("title: {? [1, 2] : 3}", r"is no YAML|holds a value that is no text"),
     ],
@@ -115,8 +114,6 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
     ("settings", "message"),
     [
         ({"title": None}, r"title: .*required"),
-        ({"tasks": None}, r"tasks: .*required"),
-        ({"systems": None}, r"systems: .*required"),
         ({"tasks": {}}, "A benchmark needs tasks, and this one has none"),
         ({"systems": {}}, "A benchmark needs systems, and this one has none"),
         ({"seeds": []}, "A benchmark needs seeds, and this one has none"),
@@ -142,7 +139,6 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
             system(search={"trials": 2, "seeds": "first", "parameters": {"publisher.epsilon": {"low": 1, "high": 2}}}),
             r"publishes in every trial must be each seed's own.* got seeds 'first'. Take 'each', or search no setting",
         ),
-        (system(seeds=[4, 4]), r"Seeds must be distinct numbers from 0 on; S has \[4, 4\]"),
         (system(tasks=["music", "film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
         (released(tasks=["film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
         (
@@ -155,11 +151,8 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
             "at least one trial and one parameter",
         ),
         (system(search={"trials": 5, "parameters": {}}), r"at least one trial and one parameter; got 5 and \[\]"),
-        (system(search={"trials": 5}), r"search.parameters: .*required"),
-        (searched(low=2, high=1), r"needs finite low < high .* got low 2.0, high 1.0"),
         (searched(low=1, high=1), r"needs finite low < high .* got low 1.0, high 1.0"),
         (searched(low=0, high=1, log=True), r"low > 0 where log"),
-        (searched(low=-1, high=1, log=True), r"low > 0 where log"),
         (
             searched(low=1, high=2, choices=[1, 2]),
             r"or choices; got low 1.0, high 2.0, log False, integer False, choices \[1, 2\]",
@@ -177,13 +170,8 @@ def test_what_makes_no_benchmark_is_refused(write: Write, settings: dict[str, An
     ("settings", "message"),
     [
         ({"seeds": ["1"]}, r"seeds.0: .*integer.* got '1'"),
-        ({"seeds": [1.5]}, r"seeds.0: .* got 1.5"),
         ({"seeds": [True]}, r"seeds.0: .*integer.* got True"),
-        ({"seeds": 5}, r"seeds: .*got 5"),
-        ({"title": 5}, r"title: .*string.* got 5"),
         (released(epsilons=["8"]), r"systems.S.releases.0.epsilons.0: .*number.* got '8'"),
-        (released(epsilons=8), r"systems.S.releases.0.epsilons: .* got 8"),
-        (released(noise_control="no"), r"noise_control: .*boolean.* got 'no'"),
         (released(publisher=3), r"systems.S.releases.0.publisher"),
         (searched(low="0.1", high=1.0), r"parameters.model\.lr.low: .*number.* got '0.1'"),
         (

@@ -1,22 +1,19 @@
 """Cells in processes of their own: their order, and what is left when a cell or the benchmark ends before its time."""
 
-import json
 import multiprocessing
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from tests.zoo.benchmark.processes import POPULARITY, is_held, run, run_into, times, unruly_methods, wait_until
-from zoo.benchmark.cell import CELL, cells_of
-from zoo.benchmark.grid import Benchmark, BenchmarkError
-from zoo.benchmark.lease import Lease, Leases, State
-from zoo.benchmark.runner import LOOK, Outcome, _may_begin, run_cells
+from tests.zoo.benchmark.processes import POPULARITY, is_held, run, times, unruly_methods, wait_until
+from zoo.benchmark import runner
+from zoo.benchmark.cell import CELL, LOG, Cell, cells_of
+from zoo.benchmark.grid import Benchmark
+from zoo.benchmark.runner import Outcome, _error, _work, locked, run_cells
 from zoo.runtime.run_folder import write_json
 
 pytestmark = pytest.mark.usefixtures("cell_server")
@@ -30,19 +27,6 @@ def unruly(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place with the unruly methods."""
     with unruly_methods(place, monkeypatch):
         yield place
-
-
-def test_a_cell_whose_folder_cannot_be_made_is_reported_and_the_others_finish(
-    write: Write, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = write(systems={"Blocked": POPULARITY, "Other": POPULARITY})
-    (place / "out" / "music").mkdir(parents=True)
-    (place / "out" / "music" / "blocked").write_text("a file where a folder should be")
-    with pytest.raises(SystemExit) as ended:
-        run("--config", config, "--runs", "out", "--processes", "1")
-    assert (place / "out" / "music" / "other" / "seed-0" / CELL).is_file()
-    assert ended.value.code == 1
-    assert "Blocked, seed 0: failed" in capsys.readouterr().out
 
 
 def test_running_cells_end_with_an_interrupted_benchmark(unruly: Path, made: Made) -> None:
@@ -78,116 +62,49 @@ def test_a_cell_waits_for_the_search_of_another(made: Made) -> None:
     systems = {"EASE": {**ease, "search": search}, "Searching itself": {**ease, "search": search | {"seeds": "each"}}}
     first, own, second, other = cells_of(made(seeds=[0, 1], systems=systems), Path("out"))
     everything = {cell.name for cell in (first, own, second, other)}
-    assert [_may_begin(cell, everything) for cell in (first, own, second, other)] == [True, True, False, True]
-    assert _may_begin(second, everything - {first.name})
+    assert [cell.waits_for(everything) for cell in (first, own, second, other)] == [False, False, True, False]
+    assert not second.waits_for(everything - {first.name})
 
 
-def test_what_others_run_is_left_to_them_and_waited_for(
+@pytest.mark.processes
+def test_a_cell_that_another_process_runs_is_left_to_it(
     made: Made, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One is finished there, one fails there, and nothing is left to be run here."""
-    cells = cells_of(made(seeds=[0, 1]), Path("out"))
-    theirs = Leases(Path("out"))
-    finishing, failing = (theirs.take(cell.name, cell.digest) for cell in cells)
-    assert finishing is not None
-    assert failing is not None
-    slept: list[float] = []
+    """Such as the job of a cluster; a cell that the other process has finished meanwhile is finished."""
+    free, held = cells_of(made(seeds=[0, 1]), Path("out"))
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 2:
-            cells[1].begin().write_text("so far so good\nValueError: no", encoding="utf-8")
-            failing.end(State.FAILED)
-        if len(slept) == 4:
-            finishing.end(State.FINISHED)  # and the file is not to be seen yet
-        if len(slept) == 6:
-            cells[0].begin()
-            write_json(cells[0].folder / CELL, {"settings": cells[0].settings(), "seconds": 3.5})
+    def work(cell: Cell) -> None:
+        monkeypatch.setattr(runner, "PATIENCE", 0.0)
+        _work(cell, 1, False)
 
-    monkeypatch.setattr("zoo.benchmark.runner.time.sleep", sleep)
-    told: list[Outcome] = []
-    assert run_cells(cells, processes=1, threads=1, ended=told.append) == told
-    here = platform.node()
-    assert told == [Outcome(cells[1], 0.0, "ValueError: no", here), Outcome(cells[0], 3.5, "", here)]
-    assert slept == [LOOK] * 6
-
-
-def test_another_version_of_a_cell_that_is_being_run_is_refused(made: Made, place: Path) -> None:
-    (cell,) = cells_of(made(), Path("out"))
-    assert Leases(Path("out")).take(cell.name, "another digest") is not None
-    with pytest.raises(
-        BenchmarkError, match=r"Another version of music/popularity/seed-0 is being run in out, by a comm"
-    ):
-        run_cells([cell], processes=1, threads=1, ended=lambda outcome: None)
-    assert not cell.folder.exists()
-
-
-def test_a_cell_that_was_lost_is_run_once_more_and_never_finished_by_who_lost_it(
-    made: Made, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another command takes it over as soon as it is begun here, and is stopped then."""
-    (cell,) = cells_of(made(), Path("out"))
-    took: list[bool] = []
-
-    def taken_over(self: Leases, name: str, digest: str) -> Lease | None:
-        if (lease := take(self, name, digest)) is not None and not took:
-            took.append(True)
-            other = lease.path.with_name("seed-0.2")
-            other.write_text(json.dumps(asdict(replace(lease.note, state=State.STOPPED))))
-        return lease
-
-    take = Leases.take
-    monkeypatch.setattr(Leases, "take", taken_over)
-    (outcome,) = run_cells([cell], processes=1, threads=1, ended=lambda outcome: None)
+    with locked(held.folder, "busy"):
+        held.begin().write_text("the log of another", encoding="utf-8")
+        process = multiprocessing.get_context("fork").Process(target=work, args=(held,))
+        process.start()
+        assert _error(process, held) == "another process is running it"  # type: ignore[arg-type]
+        assert (held.folder / LOG).read_text() == "the log of another"
+    free.begin()
+    write_json(free.folder / CELL, {"settings": free.settings(), "seconds": 3.5})
+    (outcome,) = run_cells([free], processes=1, threads=1, ended=lambda outcome: None)
     assert outcome.error == ""
-    assert cell.finished() is not None
-    assert sorted(path.name for path in Path("out/.leases/music/popularity").iterdir()) == [
-        "seed-0.1",
-        "seed-0.2",
-        "seed-0.3",
-    ]
-
-
-Started = tuple[Callable[[], int | None], Callable[[], None]]
-
-
-def forked(place: Path, arguments: list[str]) -> Started:
-    """The command in a process that has the libraries from the start: its code once it has ended, and what kills it."""
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=run_into, args=(place / "said.txt", arguments))
-    process.start()
-    return (lambda: process.exitcode), process.kill
-
-
-def whole(place: Path, arguments: list[str]) -> Started:
-    """The command as a user gives it."""
-    with (place / "said.txt").open("w") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "zoo", "benchmark", *arguments],
-            stdout=said,
-            stderr=said,
-            env=os.environ | {"PYTHONPATH": str(place)},
-        )
-    return process.poll, process.kill
+    assert [path.name for path in free.folder.iterdir()] == [CELL], "nothing was run"
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize("start", [forked, whole])
-def test_a_killed_benchmark_goes_on_where_it_was(
-    unruly: Path, write: Write, start: Callable[[Path, list[str]], Started]
-) -> None:
+def test_a_killed_benchmark_goes_on_where_it_was(unruly: Path, write: Write) -> None:
     patient = POPULARITY | {"settings": {"model": "unruly.Patient"}}
     write(systems={"Quick": POPULARITY, "Patient": patient, "Last": POPULARITY})
     arguments = ["--config", "bench.yaml", "--runs", "out", "--processes", "1"]
     music, half = unruly / "out" / "music", unruly / "out" / "music" / "patient" / "seed-0"
-    code, kill = start(unruly, arguments)
+    with (unruly / "said.txt").open("w") as said:
+        words = [sys.executable, "-m", "zoo", "benchmark", *arguments]
+        process = subprocess.Popen(words, stdout=said, stderr=said, env=os.environ | {"PYTHONPATH": str(unruly)})
     try:
-        wait_until(lambda: is_held(unruly / "held") or code() is not None, "the second cell has not begun")
+        wait_until(lambda: is_held(unruly / "held") or process.poll() is not None, "the second cell has not begun")
     finally:
-        kill()
-    wait_until(lambda: code() is not None, "the benchmark still lives")
-    assert code() == -9, (unruly / "said.txt").read_text()
+        process.kill()
+    assert process.wait() == -9, (unruly / "said.txt").read_text()
     wait_until(lambda: not is_held(unruly / "held"), "a cell outlives the benchmark that was killed")
     assert [path.parent.parent.name for path in music.rglob(CELL)] == ["quick"]
     assert half.is_dir()

@@ -91,8 +91,8 @@ def test_another_number_of_processes_is_told_of(tmp_path: Path) -> None:
 
 def test_a_training_parts_its_streams_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     parted: list[int] = []
-    monkeypatch.setattr("zoo.methods.base.part_streams", parted.append)
-    monkeypatch.setattr("zoo.methods.base.share_of", lambda _: Share(3, 4))
+    monkeypatch.setattr("zoo.methods.checkpoint_identity.part_streams", parted.append)
+    monkeypatch.setattr("zoo.methods.checkpoint_identity.share_of", lambda _: Share(3, 4))
     trainer = Trainer(
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, limit_val_batches=0, limit_train_batches=1,

@@ -8,6 +8,7 @@ from pytorch_lightning import Trainer, seed_everything
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import BPR, EmbeddingPublisher, Nothing, Plaintext, Publisher, Recommender, Release
 from zoo.data.batches import TripleBatch
 from zoo.privacy.accounting.events import NonPrivateEvent
@@ -27,10 +28,7 @@ def around(releases: dict[str, Path] | None = None, **settings: Any) -> Syntheti
 
 def fitted(method: Recommender, data: Synthetic, epochs: int = 2) -> Trainer:
     seed_everything(4)
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1),
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1))
     trainer.fit(method, datamodule=data)
     method.eval()
     return trainer

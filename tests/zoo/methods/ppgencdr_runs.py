@@ -8,6 +8,7 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import (
     PPGenCDR,
     Publisher,
@@ -51,10 +52,7 @@ class ByHeart(ByHand):
 
 
 def trainer_of(*callbacks: Callback, epochs: int = 1, **settings: Any) -> Trainer:  # noqa: ANN401
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0, callbacks=[*callbacks], **settings,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=0, callbacks=[*callbacks], **settings)
 
 
 def read(method: PPGenCDR, data: CrossDomainDataModule) -> PPGenCDR:

@@ -7,6 +7,7 @@ from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.callbacks import Callback
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Popularity, Recommender
 
 Method = TypeVar("Method", bound=Recommender)
@@ -15,10 +16,7 @@ Method = TypeVar("Method", bound=Recommender)
 def fitted(method: Method, epochs: int, *callbacks: Callback, batch_size: int = 64) -> tuple[Method, Trainer]:
     """The method after so many epochs; what it is after 0 is what it was made as."""
     seed_everything(0)
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, check_val_every_n_epoch=max(epochs, 1), callbacks=[*callbacks],
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, check_val_every_n_epoch=max(epochs, 1), callbacks=[*callbacks])
     trainer.fit(method, datamodule=Synthetic(num_users=120, num_items=60, seed=0, batch_size=batch_size))
     return method, trainer
 

@@ -8,6 +8,7 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import SPPG
 from zoo.privacy.training.private_gradient import PrivateGradient
 
@@ -18,10 +19,7 @@ SMALL: dict[str, Any] = {
 
 
 def trainer_of(*callbacks: Callback, epochs: int = 20, **settings: Any) -> Trainer:  # noqa: ANN401
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[*callbacks], **settings,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, callbacks=[*callbacks], **settings)
 
 
 class Spied(SPPG):

@@ -10,6 +10,7 @@ from pytorch_lightning import Trainer, seed_everything
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import (
     JLT,
     BiTGCF,
@@ -25,6 +26,7 @@ from zoo import (
     Thinned,
 )
 from zoo.data.batches import TripleBatch
+from zoo.methods.bitgcf import FeatureTransfer
 
 TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))
 SMALL: dict[str, Any] = {"num_users": 30, "num_items": 20, "ratings_per_user": 5, "seed": 1, "batch_size": 64}
@@ -45,10 +47,7 @@ def trained(
     for name, publisher in zip(names, publishers, strict=True):
         paths[name] = publisher.publish(Synthetic(**everything).source(name), name).save(folder / name)
     data = Synthetic(**everything, releases=paths)
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1),
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, num_sanity_val_steps=0, check_val_every_n_epoch=max(epochs, 1))
     seed_everything(5)
     trainer.fit(method, datamodule=data)
     return trainer, data
@@ -255,19 +254,45 @@ def test_a_planted_transfer_is_found_for_users_without_history(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0; 64 is usual"),
-        ({"num_layers": 0}, "num_layers must be at least 1, since users' vectors are mixed after a layer; got 0"),
-        ({"target_lambda": 1.1}, "target_lambda is a share, from 0 to 1; got 1.1. 0.8 is usual"),
-        ({"source_lambda": -0.1}, "source_lambda is a share, from 0 to 1; got -0.1"),
-        ({"source_lambda": math.nan}, "source_lambda is a share, from 0 to 1; got nan"),
-        ({"source_weight": -1.0}, "source_weight must not be negative, got -1.0; 0 leaves it out"),
-        ({"l2": math.nan}, "l2 must not be negative, got nan"),
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BiTGCF(**settings)
+#: Rows of five target users in a source of five, and the ratings of all there and here: users 0 to 2 are in both, 2 with a row of
+#: zeros; 3 has no row, 4 no target history; row 1 is a stranger's.
+LINKS = torch.tensor([3, 0, 2, -1, 4])
+TARGET_COUNTS, SOURCE_COUNTS = torch.tensor([6, 1, 4, 2, 0]), torch.tensor([3, 7, 0, 2, 5])
+
+
+def by_hand(own: Tensor, other: Tensor, n: int, m: int, own_lambda: float) -> Tensor:
+    mixed = own_lambda * own + (1 - own_lambda) * other
+    return (mixed + (n * own + m * other) / (n + m)) / 2
+
+
+@pytest.mark.parametrize(("target_lambda", "source_lambda"), [(0.8, 0.8), (1.0, 0.3), (0.0, 1.0)])
+def test_users_take_over_what_the_rule_says(target_lambda: float, source_lambda: float) -> None:
+    transfer = FeatureTransfer(LINKS, TARGET_COUNTS, SOURCE_COUNTS, target_lambda, source_lambda)
+    target, source = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.arange(15.0).reshape(5, 3)
+    new_target, new_source = target.clone(), source.clone()
+    for user, row in [(0, 3), (1, 0)]:
+        n, m = int(TARGET_COUNTS[user]), int(SOURCE_COUNTS[row])
+        new_target[user] = by_hand(target[user], source[row], n, m, target_lambda)
+        new_source[row] = by_hand(source[row], target[user], m, n, source_lambda)
+    new_source[2] = target[2]  # nothing is known of this user there
+    new_target[4] = source[4]  # nor of this one here
+    to_target, to_source = transfer(target, source)
+    assert torch.allclose(target + to_target, new_target, atol=1e-6)
+    assert torch.allclose(source + to_source, new_source, atol=1e-6)
+
+
+def test_each_domain_learns_from_the_others_loss() -> None:
+    transfer = FeatureTransfer(LINKS, TARGET_COUNTS, SOURCE_COUNTS, 0.8, 0.8)
+    target, source = torch.ones(5, 2, requires_grad=True), torch.zeros(5, 2, requires_grad=True)
+    to_target, to_source = transfer(target, source)
+    (of_source,) = torch.autograd.grad(to_target.sum(), source)
+    (of_target,) = torch.autograd.grad(to_source.sum(), target)
+    assert (of_source[:, 0] > 0).tolist() == [True, False, False, True, True]
+    assert (of_target[:, 0] > 0).tolist() == [True, True, True, False, False]
+
+
+def test_with_nobody_in_common_nothing_is_taken_over() -> None:
+    transfer = FeatureTransfer(torch.full((5,), -1), TARGET_COUNTS, SOURCE_COUNTS, 0.8, 0.8)
+    gains = transfer(torch.ones(5, 2), torch.zeros(5, 2))
+    assert not any(gain.any() for gain in gains)
+    assert transfer.state_dict() == {}

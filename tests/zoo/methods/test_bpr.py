@@ -1,7 +1,6 @@
 """BPR: its loss by hand, its negatives, and a pattern that it must learn."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -61,16 +60,3 @@ def test_what_it_is_told_the_user_has_not_the_user_has_not() -> None:
 def test_planted_tastes_are_learned() -> None:
     _, trainer = fitted(BPR(num_factors=16, lr=3e-2, l2=0.05), 30, batch_size=256)
     assert learned(trainer) > 1.2 * popular()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0; 64 is usual"),
-        ({"l2": -0.1}, "l2 must not be negative, got -0.1; 0 leaves it out"),
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BPR(**settings)

@@ -10,6 +10,7 @@ from pytorch_lightning import Trainer
 
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from tests.samples import binary, some_ratings
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Bridge, BridgePublisher, Noise, Nothing, ProjectionPublisher, Publisher, Shuffled
 from zoo.data.directions import directions_of
 from zoo.methods.bridge import place
@@ -25,10 +26,7 @@ def solved(folder: Path, publisher: Publisher, method: Bridge | None = None, **s
     data = Synthetic(**TASK | settings)
     data.read_target()
     release = publisher.for_target(data.train).publish(data.source("book"), "book").save(folder / "book")
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=1)
     method = Bridge() if method is None else method
     trainer.fit(method, datamodule=Synthetic(**TASK | settings, releases={"book": release}))
     trainer.test(method, verbose=False, datamodule=trainer.datamodule)  # type: ignore[attr-defined]

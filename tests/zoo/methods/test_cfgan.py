@@ -12,7 +12,8 @@ from callbacks import GANStabilizer
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import CFGAN
 from zoo.data.batches import UserBatch
-from zoo.methods.cfgan import Scheme, sampled_zeros
+from zoo.data.rows import Bags
+from zoo.methods.cfgan import ACTIVATIONS, Activation, RowPerceptron, Scheme, sampled_zeros
 
 SMALL: dict[str, Any] = {"generator_dims": (8, 8), "discriminator_dims": (4,)}
 USERS = torch.tensor([5, 0, 119])
@@ -136,20 +137,35 @@ def test_planted_tastes_are_learned() -> None:
     assert learned(trainer) > 1.2 * popular()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"scheme": "RZ"}, r"scheme must be one of \('ZR', 'PM', 'ZP'\), got 'RZ'"),
-        ({"zr_ratio": 1.1}, r"zr_ratio must lie in \[0, 1\], got 1.1; it is a share of a user's zeros"),
-        ({"pm_ratio": -0.1}, r"pm_ratio must lie in \[0, 1\], got -0.1"),
-        ({"zr_weight": -1.0}, "zr_weight must be finite and not negative, got -1.0"),
-        ({"generator_dims": ()}, r"widths of at least 1, at least one each; got \[\] and \[4\]"),
-        ({"discriminator_dims": (0,)}, r"got \[637, 637, 637\] and \[0\]"),
-        ({"generator_activation": "tan"}, r"must be one of \['linear', 'tanh', .*\], got 'tan'"),
-        ({"lr_generator": 0.0}, "lr must be positive, got 0.0"),
-        ({"weight_decay_generator": -1.0}, "weight_decay must not be negative, got -1.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CFGAN(**settings)
+ROWS = Bags(torch.tensor([0, 3, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 1.0, 1.0]))  # two, none, one
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_one_row_is_read_as_by_a_dense_layer(activation: Activation) -> None:
+    torch.manual_seed(0)
+    network = RowPerceptron(5, (4, 3), 2, activation)
+    dense = ROWS.dense(5)
+    function = {"linear": lambda x: x, "leaky_relu": F.leaky_relu}.get(activation) or getattr(torch, activation)
+    hidden = function(dense @ network.first.weight + network.first.bias)
+    hidden = function(F.linear(hidden, network.rest[0].weight, network.rest[0].bias))
+    expected = F.linear(hidden, network.rest[1].weight, network.rest[1].bias)
+    assert torch.allclose(network(ROWS), expected, atol=1e-6)
+
+
+def test_two_rows_are_read_as_one_vector() -> None:
+    torch.manual_seed(0)
+    network = RowPerceptron(5, (4,), 1, "tanh", reads_second=True)
+    second = torch.randn(3, 5)
+    both = torch.cat([ROWS.dense(5), second], dim=1)
+    hidden = torch.tanh(both @ network.first.weight + network.first.bias)
+    expected = F.linear(hidden, network.rest[0].weight, network.rest[0].bias)
+    assert torch.allclose(network(ROWS, second), expected, atol=1e-6)
+
+
+def test_weights_are_glorot_uniform_and_biases_small() -> None:
+    torch.manual_seed(0)
+    network = RowPerceptron(100, (60,), 50, "tanh", reads_second=True)
+    for layer, fans in ((network.first, 200 + 60), (network.rest[0], 60 + 50)):
+        bound = (6 / fans) ** 0.5
+        assert 0.95 * bound < float(layer.weight.detach().abs().max()) <= bound
+        assert 0.005 < float(layer.bias.detach().abs().max()) <= 0.01

@@ -1,5 +1,6 @@
 """DARec: its loss written out, what 0/1 data make of it, whose gradient goes where, who is scored from what."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
+from tests.samples import binary
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, DARec, Nothing, Partial, Plaintext, Publisher, Shuffled
 from zoo.data.batches import UserBatch
-from zoo.nn.rating_patterns import UsualRow
+from zoo.data.rows import DenseRows, SparseRows
+from zoo.methods.darec import DomainClassifier, UsualRow, pattern_extractor, reverse_gradient
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 STILL: dict[str, Any] = {"source_dropout": 0.0, "input_dropout": 0.0, "dropout": 0.0}
@@ -23,10 +27,7 @@ TINY: dict[str, Any] = {"vector_dim": 6, "pattern_dims": (5, 4), "decoder_dims":
 
 
 def trainer_of(epochs: int) -> Trainer:
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=0)
 
 
 def data_of(folder: Path, publishers: Mapping[str, Publisher], **settings: Any) -> Synthetic:  # noqa: ANN401
@@ -276,19 +277,89 @@ def test_a_planted_transfer_is_found_and_wrong_rows_are_not_taken_for_one(tmp_pa
     assert linked > control + 0.2
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pattern_dims": ()}, "the extractor needs a layer"),
-        ({"vector_dim": 0}, "Widths must be at least 1.*vector_dim 0"),
-        ({"classifier_dims": (0,)}, r"classifier_dims \[0\]"),
-        ({"source_share": 1.5}, r"source_share must lie in \[0, 1\].*got 1.5"),
-        ({"source_weight": -1.0}, "must not be negative.*-1.0"),
-        ({"reversal_weight": -0.1}, "must not be negative.*-0.1"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
-        ({"lr": 0.0}, "lr must be positive"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DARec(**settings)
+@pytest.mark.parametrize("weight", [0.0, 0.1, 3.0])
+def test_the_gradient_has_its_sign_turned_and_its_weight(weight: float) -> None:
+    inputs = torch.tensor([[1.0, -2.0], [0.5, 4.0]], requires_grad=True)
+    out = reverse_gradient(inputs, weight)
+    assert torch.equal(out, inputs)
+    (gradient,) = torch.autograd.grad(out.square().sum() / 2, [inputs])
+    assert torch.equal(gradient, -weight * inputs.detach())
+
+
+def classifier() -> DomainClassifier:
+    torch.manual_seed(0)
+    return DomainClassifier(3, (4,), 3)
+
+
+FEATURES, DOMAINS = torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def test_the_classifier_itself_learns_with_the_gradient_as_it_is() -> None:
+    """Its own gradients are those of cross-entropy whatever the weight; its inputs' are those, turned and weighted."""
+    plain, turned, weight = classifier(), classifier(), 0.25
+    features = FEATURES.clone().requires_grad_()
+    loss = F.cross_entropy(plain.layers(features), DOMAINS, reduction="sum")
+    reversed_loss = turned.loss(features, DOMAINS, weight)
+    assert torch.equal(loss, reversed_loss)
+    of_features, *own = torch.autograd.grad(loss, [features, *plain.parameters()])
+    of_turned, *of_its_own = torch.autograd.grad(reversed_loss, [features, *turned.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(own, of_its_own, strict=True))
+    assert of_features.abs().min() > 0
+    torch.testing.assert_close(of_turned, -weight * of_features)
+
+
+def test_features_of_two_domains_learn_not_to_be_told_apart() -> None:
+    """With a wide margin between two domains, trained by one optimiser, the gap between their means closes by nine tenths."""
+    torch.manual_seed(0)
+    domains = torch.arange(2).repeat(16)
+    features = torch.nn.Parameter(torch.randn(32, 2) * 0.1 + domains[:, None])
+    told = DomainClassifier(2, (4,), 2)
+    optimiser = torch.optim.SGD([features, *told.parameters()], lr=0.05)
+
+    def gap() -> float:
+        return float((features[domains == 1].mean(0) - features[domains == 0].mean(0)).detach().norm())
+
+    before = gap()
+    for _ in range(200):
+        optimiser.zero_grad()
+        told.loss(features, domains, 1.0).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert gap() < before / 10
+
+
+def test_with_one_domain_or_nobody_there_is_nothing_to_tell() -> None:
+    alone = DomainClassifier(3, (4,), 1)
+    assert float(alone.loss(FEATURES, torch.zeros(6, dtype=torch.int64), 1.0)) == 0
+    assert float(classifier().loss(FEATURES[:0], DOMAINS[:0], 1.0)) == 0
+
+
+def test_of_zeros_and_ones_it_is_the_log_odds_of_each_column() -> None:
+    ratings = binary()
+    counts, users = np.asarray(ratings.matrix.sum(0)), ratings.num_users
+    expected = [math.log((count + 0.5) / (users - count + 0.5)) for count in counts]
+    decoded = torch.randn(2, ratings.num_items)
+    torch.testing.assert_close(UsualRow(SparseRows.of(ratings), bits=True)(decoded), decoded + torch.tensor(expected))
+
+
+def test_columns_of_nobody_and_of_everybody_stay_finite() -> None:
+    usual = UsualRow(DenseRows(torch.tensor([[0.0, 1.0], [0.0, 1.0]])), bits=True)
+    torch.testing.assert_close(usual.row, torch.tensor([-math.log(5), math.log(5)]))
+
+
+def test_of_other_numbers_it_is_the_mean_and_of_nobody_zeros() -> None:
+    usual = UsualRow(DenseRows(torch.tensor([[0.5, 1.0], [-2.0, 1.0]])), bits=False)
+    assert usual.row.tolist() == [-0.75, 1.0]
+    assert not usual.state_dict()
+    for bits in (True, False):
+        assert UsualRow(DenseRows(torch.zeros(0, 2)), bits).row.tolist() == [0.0, 0.0]
+
+
+def test_layers_are_rectified_and_thinned_while_training() -> None:
+    torch.manual_seed(0)
+    extractor = pattern_extractor(3, (50, 40), 0.5)
+    vectors = torch.randn(8, 3)
+    assert extractor(vectors).shape == (8, 40)
+    assert not torch.equal(extractor(vectors), extractor(vectors))
+    patterns = extractor.eval()(vectors)
+    assert torch.equal(patterns, extractor(vectors))
+    assert (patterns >= 0).all()

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DDTCDR, JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
 from zoo.data.batches import PairBatch
 from zoo.data.ratings import Ratings
@@ -32,10 +33,7 @@ BATCH = PairBatch(
 
 
 def trainer(epochs: int, validated: bool = False) -> Trainer:
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=1.0 if validated else 0,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=1.0 if validated else 0)
 
 
 def data(folder: Path, publishers: Mapping[str, Publisher], **settings: Any) -> Synthetic:  # noqa: ANN401
@@ -241,27 +239,6 @@ def test_a_source_user_who_has_every_item_is_refused(tmp_path: Path) -> None:
     said = r"DDTCDR draws .* release of 'book', 1 of its users have every one of the 20 items.*Leave such users out"
     with pytest.raises(ValueError, match=said):
         fitted(Synthetic(**SIZES, releases={"book": path}))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"dims": (8,)}, r"dims must be at least two widths, the first even.*got \[8\]"),
-        ({"dims": (7, 4)}, r"got \[7, 4\]"),
-        ({"dims": (8, 0)}, r"got \[8, 0\]"),
-        ({"cross_share": 1.1}, r"cross_share must lie in \[0, 1\], got 1.1; 0.03 is the paper's"),
-        ({"cross_share": -0.1}, r"got -0.1"),
-        ({"cross_share": math.nan}, r"got nan"),
-        ({"alignment_weight": -1.0}, r"must not be negative; got -1.0 and"),
-        ({"orthogonality_weight": math.nan}, r"must not be negative; got .* and nan"),
-        ({"num_negatives": 0}, r"num_negatives must be at least 1, got 0; 4 is usual"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
-        ({"lr": 0.0}, r"lr must be positive"),
-    ],
-)
-def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        DDTCDR(**settings)
 
 
 def own_among_mapped(weight: float, folder: Path) -> float:

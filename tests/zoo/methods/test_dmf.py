@@ -1,6 +1,6 @@
 """DMF: its two losses against dense references, and a pattern that it must learn."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from pytorch_lightning import Trainer, seed_everything
 from torch.nn import functional as F
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DMF, Popularity, Recommender
 from zoo.data.batches import PairBatch, UserBatch
 
@@ -15,10 +16,7 @@ Method = TypeVar("Method", bound=Recommender)
 
 
 def fitted(method: Method, epochs: int, batch_size: int = 64) -> tuple[Method, Trainer]:
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, check_val_every_n_epoch=max(epochs, 1),
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, check_val_every_n_epoch=max(epochs, 1))
     trainer.fit(method, datamodule=Synthetic(num_users=120, num_items=60, seed=0, batch_size=batch_size))
     return method, trainer
 
@@ -86,16 +84,3 @@ def test_planted_tastes_are_learned(loss: str, lr: float, epochs: int, batch_siz
     _, counts = fitted(Popularity(), 1)
     learned, popular = (float(t.callback_metrics["val/full/ndcg@10"]) for t in (trainer, counts))
     assert learned > 1.2 * popular
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lr": 0.0}, "lr must be positive"),
-        ({"input_dropout": 1.0}, r"input_dropout must lie in \[0, 1\)"),
-        ({"weight_decay": -1.0}, "weight_decay must not be negative"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DMF(**settings)

@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import Trainer
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import EASE
 
 
 def solved(l2: float, **settings: float) -> tuple[EASE, Synthetic]:
     data = Synthetic(num_users=30, num_items=15, ratings_per_user=6)
     method = EASE(l2, **settings)  # type: ignore[arg-type]
-    Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
-        method, datamodule=data
-    )
+    quiet(max_epochs=1).fit(method, datamodule=data)
     return method, data
 
 
@@ -43,14 +41,3 @@ def test_rows_of_many_items_count_for_less_where_asked_for() -> None:
 def test_a_catalogue_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match=r"40000 items are more than max_items = 30000.*12 GiB"):
         EASE().build({"num_items": 40_000})
-
-
-def test_l2_must_be_positive() -> None:
-    with pytest.raises(ValueError, match=r"l2 must be positive.*got 0"):
-        EASE(0)
-
-
-@pytest.mark.parametrize("exponent", [-0.1, 1.5, float("nan")])
-def test_an_exponent_of_rows_has_bounds(exponent: float) -> None:
-    with pytest.raises(ValueError, match=r"row_exponent must lie in \[0, 1\], got"):
-        EASE(row_exponent=exponent)

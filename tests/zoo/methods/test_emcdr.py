@@ -228,22 +228,3 @@ def test_a_planted_transfer_is_found_for_cold_users(
         for made in (publisher(), control(publisher()))
     )
     assert found > expected + 0.18
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0"),
-        ({"map_dims": (8, 0)}, r"map_dims must be at least 1; got 256, 4 and \[8, 0\]"),
-        ({"source_rank": 0}, "source_rank, num_negatives and map_dims must be at least 1"),
-        ({"source_share": 1.5}, r"source_share must lie in \[0, 1\], or be null to be chosen on validation; got 1.5"),
-        ({"source_share": float("nan")}, "source_share must lie"),
-        ({"factorisation": "svd"}, "factorisation must be 'bpr' or 'mf', got 'svd'"),
-        ({"l2": -1.0}, "l2 must not be negative, got -1.0"),
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
-        ({"source_dropout": 1.0}, r"source_dropout must lie in \[0, 1\), got 1.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        EMCDR(**settings)

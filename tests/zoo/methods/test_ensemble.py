@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from scipy.stats import zscore
+from torch import Tensor
 
 import zoo
 from datamodules import Evaluation, Synthetic
 from zoo import DMF, EASE, Ensemble, Plaintext, PriCDR, Recommender, UserKNN
 from zoo.methods import members
+from zoo.methods.ensemble import greedy_weights, standardised
 from zoo.methods.members import KeepBest, Member
 from zoo.methods.target_data import ReleaseMismatchError
-from zoo.runs.fitting import Run
+from zoo.runs.trainer import Run
 from zoo.runtime.run_folder import BEST
 
 SIZE: dict[str, Any] = {"num_users": 60, "num_items": 40, "ratings_per_user": 8, "seed": 3}
@@ -248,7 +251,6 @@ def test_a_member_that_makes_noise_of_its_own_after_all_is_refused(
         (lambda: Member(), r"A member is a method or a run, one of the two; got None and None"),
         (lambda: Member(EASE(), run="runs/EASE/version_0"), r"one of the two; got EASE"),
         (lambda: Member(run="x", copies=2), r"copies is 2, and a run is one model"),
-        (lambda: Member(EASE(), patience=0), r"patience and batch_size must be at least 1; got 1, 150, 0 and None"),
     ],
 )
 def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: ANN401
@@ -261,7 +263,6 @@ def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: 
     [
         ({"members": {}}, r"members must name at least one"),
         ({"members": {"a/b": Member(EASE())}}, r"letters, digits, - and _; got \['a/b'\]"),
-        ({"rounds": 0}, r"rounds must be at least 1, got 0"),
         ({"weights": {"b": 1.0}}, r"one for each of \['a'\], none negative and not all 0; got \{'b': 1.0\}"),
         ({"weights": {"a": -1.0}}, r"none negative"),
         ({"weights": {"a": 0.0}}, r"not all 0"),
@@ -281,3 +282,52 @@ def test_members_that_read_releases_share_one(tmp_path: Path) -> None:
     parts = {"PriCDR": Member(PriCDR(dims=(8, 4)), copies=2, max_epochs=1), "UserKNN": Member(UserKNN())}
     found = trained(Ensemble(parts), tmp_path, publisher=zoo.NoisyRows(epsilon=8.0))
     assert list(json.loads((found.folder / "privacy.json").read_text())) == ["book"]
+
+
+def test_rows_are_standardised_by_themselves() -> None:
+    scores = np.random.default_rng(0).normal(3.0, 5.0, (4, 9)) * np.array([[1.0], [100.0], [1e-3], [1.0]])
+    assert np.allclose(standardised(torch.tensor(scores)).numpy(), zscore(scores, axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 1e6])
+def test_a_level_row_says_nothing(level: float) -> None:
+    found = standardised(torch.stack([torch.full((7,), level), torch.arange(7.0)]))
+    assert torch.equal(found[0], torch.zeros(7))
+    assert found[1].std(correction=0) == pytest.approx(1.0)
+
+
+def test_each_round_adds_what_is_best_then() -> None:
+    """Against the selection written out with counts alone, for a value that is not that of any candidate alone."""
+    goal = np.array([0.25, 0.0, 0.6, 0.15])
+
+    def value(weights: Tensor) -> float:
+        return -float(np.square(weights.double().numpy() - goal).sum())
+
+    found, worth = greedy_weights(4, value, 12)
+    counts, best = np.zeros(4), (-np.inf, np.zeros(4))
+    for number in range(1, 13):
+        sums = [counts + one for one in np.eye(4)]
+        counts = max(sums, key=lambda some: -np.square(some / number - goal).sum())  # of equal ones the first
+        now = -np.square(counts / number - goal).sum()
+        best = max(best, (now, counts / number), key=lambda some: some[0])
+    assert np.allclose(found.numpy(), best[1], atol=1e-6)
+    assert worth == pytest.approx(best[0], abs=1e-6)
+    assert float(found.sum()) == pytest.approx(1.0)
+    assert worth > max(value(one) for one in torch.eye(4))
+
+
+def test_of_equal_candidates_the_first_is_taken_and_of_equal_rounds_the_earliest() -> None:
+    found, worth = greedy_weights(3, lambda weights: 1.0 if weights[0] < 1 else 0.5, 4)
+    assert found.tolist() == [0.0, 1.0, 0.0]
+    assert worth == 1.0
+
+
+def test_more_rounds_are_never_worth_less() -> None:
+    rng = np.random.default_rng(1)
+    worths = {tuple(parts): rng.random() for parts in product(range(9), repeat=2)}
+
+    def value(weights: Tensor) -> float:
+        return worths[int(8 * weights[0]), int(8 * weights[1])]
+
+    found = [greedy_weights(2, value, rounds)[1] for rounds in range(1, 9)]
+    assert found == sorted(found)

@@ -170,19 +170,3 @@ def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
         for made in (embedded(), Shuffled(embedded()))
     )
     assert found > expected + 0.18
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0"),
-        ({"map_dims": (8, 0)}, r"map_dims must be at least 1; got \[8, 0\]. None at all is a linear map"),
-        ({"source_share": 1.5}, r"source_share must lie in \[0, 1\], or be null to be chosen on validation; got 1.5"),
-        ({"source_dropout": 1.0}, r"source_dropout must lie in \[0, 1\), got 1.0"),
-        ({"l2": -1.0}, "l2 must not be negative, got -1.0"),
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FedCDR(**settings)

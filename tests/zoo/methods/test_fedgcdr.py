@@ -14,7 +14,7 @@ from datamodules import Evaluation
 from tests.zoo.methods.mixed_runs import TWO, around, cold_hit_rate, embedded, embeddings, fitted, of_nobody
 from zoo import FedGCDR, FedGNN, Shuffled
 from zoo.data.batches import UserBatch
-from zoo.methods.federated.clients import unowned_items
+from zoo.methods.federated.base import unowned_items
 
 COLD = Evaluation(split="cold_start")
 
@@ -257,18 +257,3 @@ def test_releases_of_other_layers_or_widths_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(TypeError, match=message):
         of_two(tmp_path / "wide", mapping=False)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"map_dims": (4, 0)}, r"map_dims must be at least 1 each, got \[4, 0\]; \[16, 4\] is as published\."),
-        ({"mapping_weight": -1}, r"mapping_weight and social_weight must not be negative, got -1 and 0\.01; 0 leaves"),
-        ({"social_weight": -2}, r"must not be negative, got 0\.01 and -2; 0 leaves"),
-        ({"finetune_after": 0}, r"finetune_after must be at least 1, or null for no fine-tuning; got 0\."),
-        ({"num_layers": 0}, r"must be at least 1; got 16, 0, 1 and 4\."),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FedGCDR(**settings)

@@ -78,19 +78,3 @@ def test_planted_tastes_are_learned() -> None:
     method = GANMF(num_factors=16, code_dim=32, feature_matching=0.3, lr_generator=1e-2, lr_discriminator=1e-3)
     _, trainer = fitted(method, 60)
     assert learned(trainer) > 1.2 * popular()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_factors": 0}, "num_factors and code_dim must be at least 1; got 0 and 992"),
-        ({"margin": 0.0}, "margin must be positive and finite, got 0.0; the authors tuned it in 1 to 10"),
-        ({"feature_matching": 1.5}, r"feature_matching must lie in \[0, 1\], got 1.5; 0 leaves it out"),
-        ({"lr_generator": 0.0}, "lr must be positive, got 0.0"),
-        ({"lr_discriminator": -1.0}, "lr must be positive, got -1.0"),
-        ({"weight_decay_discriminator": -1.0}, "weight_decay must not be negative, got -1.0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GANMF(**settings)

@@ -6,7 +6,7 @@ import torch
 
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import IALS
-from zoo.nn import alternating
+from zoo.methods import ials
 
 SETTINGS = {"num_factors": 6, "unobserved_weight": 0.2, "l2": 0.05, "frequency": 0.7, "first_scale": 0.5}
 
@@ -27,7 +27,7 @@ def parts(method: IALS) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("at_once", [1 << 24, 400])
 def test_an_epoch_solves_the_normal_equations(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Item by item of the other side, with all rows in one block and in many."""
-    monkeypatch.setattr(alternating, "_AT_ONCE", at_once)
+    monkeypatch.setattr(ials, "_AT_ONCE", at_once)
     method, trainer = fitted(IALS(**SETTINGS), 0)  # type: ignore[arg-type]
     x = trainer.datamodule.train.matrix.toarray()  # type: ignore[attr-defined]
     _, h = parts(method)
@@ -83,18 +83,3 @@ def test_first_factors_have_the_scale_that_is_asked_for() -> None:
 def test_it_learns_tastes() -> None:
     _, trainer = fitted(IALS(num_factors=8, unobserved_weight=0.3, l2=0.05), 8)
     assert learned(trainer) > 1.3 * popular()
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"num_factors": 0}, "num_factors must be at least 1, got 0"),
-        ({"unobserved_weight": 0.0}, "unobserved_weight must be positive and finite, got 0"),
-        ({"l2": float("nan")}, "l2 must be positive and finite, got nan"),
-        ({"first_scale": -1.0}, "first_scale must be positive and finite, got -1"),
-        ({"frequency": 1.5}, r"frequency must lie in \[0, 1\], got 1.5"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        IALS(**settings)  # type: ignore[arg-type]

@@ -83,16 +83,8 @@ def test_it_learns_tastes() -> None:
     assert learned(trainer) > 1.3 * popular()
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"dims": (8,)}, r"dims must name a hidden layer and the latent, each at least 1 wide; got \[8\]"),
-        ({"kl_weight": -0.1}, "kl_weight and anneal_steps must not be negative; got -0.1 and 2000"),
-        ({"anneal_steps": -1}, "got 0.2 and -1"),
-        ({"input_dropout": 1.0}, r"input_dropout must lie in \[0, 1\), got 1.0"),
-        ({"lr": 0.0}, "lr must be positive, got 0"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        MultVAE(**settings)  # type: ignore[arg-type]
+def test_a_hidden_layer_is_needed() -> None:
+    with pytest.raises(
+        ValueError, match=r"dims must name a hidden layer and the latent, each at least 1 wide; got \[8\]"
+    ):
+        MultVAE(dims=(8,))

@@ -163,24 +163,6 @@ def test_rows_and_ratings_are_left_out_while_training_and_only_then(both: Synthe
         assert torch.equal(method.user_factors(users), method.user_factors(users))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dims": ()}, "Widths must be at least 1"),
-        ({"dims": (8, 0)}, "Widths must be at least 1"),
-        ({"encoder_dims": (0,)}, "Widths must be at least 1"),
-        ({"scale": 0.0}, "scale positive"),
-        ({"alignment_weight": -1.0}, "alignment_weight must not be negative"),
-        ({"source_share": 1.5}, r"source_share must lie in \[0, 1\]; got 1.0 and 1.5"),
-        ({"source_dropout": 1.0}, r"source_dropout must lie in \[0, 1\)"),
-        ({"lr": 0.0}, "lr must be positive"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PPGenCDR(**settings)
-
-
 def test_it_needs_no_layer_before_the_code(both: Synthetic) -> None:
     method = read(PPGenCDR(dims=(4,), encoder_dims=()), both)
     assert method.step(UserBatch(torch.tensor([0, 1])))["loss"].isfinite()

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import seed_everything
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Noise, Partial, Plaintext, PriCDR, Publisher
 from zoo.data.batches import UserBatch
 from zoo.nn.losses import all_items_loss
@@ -19,10 +20,7 @@ def cold_hit_rate(publisher: Publisher, link: float, folder: Path, seed: int) ->
     path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
     seed_everything(seed)
     method = PriCDR(dims=(64, 32), lr=2e-3, alignment_weight=1.0, transfer_weight=1.0)
-    trainer = Trainer(
-        max_epochs=12, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=12, limit_val_batches=0)
     data = Synthetic(**settings, releases={"book": path})
     trainer.fit(method, datamodule=data)
     trainer.test(method, datamodule=data, verbose=False)
@@ -47,7 +45,7 @@ def test_alignment_weighs_what_it_says(tmp_path: Path) -> None:
         seed_everything(1)
         method = PriCDR(dims=(8, 4), alignment_weight=weight, source_dropout=0.0)
         data = Synthetic(seed=0, releases={"book": path})
-        Trainer(max_epochs=0, accelerator="cpu", logger=False, enable_checkpointing=False).fit(method, datamodule=data)
+        quiet(max_epochs=0).fit(method, datamodule=data)
         users = torch.arange(5)
         factors = method.towers.users(method.target_rows, users)
         code, _ = method.source_side.mean_code(method.all_source_rows(users), factors)
@@ -71,7 +69,7 @@ def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) 
     }
     seed_everything(1)
     method = PriCDR(dims=(8, 4), alignment_weight=3.0, source_dropout=0.0)
-    trainer = Trainer(max_epochs=0, accelerator="cpu", logger=False, enable_checkpointing=False)
+    trainer = quiet(max_epochs=0)
     trainer.fit(method, datamodule=Synthetic(**settings, releases=paths))
     method.eval()
     users = torch.arange(method.sizes["num_users"])
@@ -94,16 +92,3 @@ def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) 
         assert torch.allclose(
             method.user_factors(users), torch.where(cold, total / count.clamp(min=1), target), atol=1e-5
         )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dims": ()}, "dims must be widths"),
-        ({"scale": 0.0}, "scale positive"),
-        ({"alignment_weight": -1.0}, "not be negative"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PriCDR(**settings)

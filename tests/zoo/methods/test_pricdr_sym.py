@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Plaintext, Popularity, PriCDRSym, Recommender
 from zoo.data.batches import UserBatch
 
@@ -18,10 +19,7 @@ USERS = torch.tensor([3, 0, 17])
 
 
 def trainer(epochs: int) -> Trainer:
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, limit_val_batches=0)
 
 
 def made(folder: Path, split: str = "random2", **settings: Any) -> tuple[PriCDRSym, Synthetic]:  # noqa: ANN401
@@ -98,17 +96,3 @@ def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
     seed_everything(0)
     found = cold_hit_rate(PriCDRSym(dims=(64, 32), lr=2e-3), 60, tmp_path)
     assert found > cold_hit_rate(Popularity(), 1, tmp_path) + 0.15
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dims": ()}, r"dims must be widths of at least 1 .* got \[\], 1.0"),
-        ({"alignment_weight": -1.0}, r"alignment_weight not negative; got \[500, 200\], -1.0"),
-        ({"source_dropout": 1.0}, r"source_dropout must lie in \[0, 1\), got 1.0"),
-        ({"lr": 0.0}, "lr must be positive"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PriCDRSym(**settings)

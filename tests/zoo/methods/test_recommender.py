@@ -12,6 +12,7 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Recommender
 from zoo.data.batches import Batch, UserBatch
 from zoo.methods.base import Outputs
@@ -39,14 +40,7 @@ class Given(Recommender):
 
 
 def trainer(*callbacks: Callback) -> Trainer:
-    return Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[*callbacks],
-    )
+    return quiet(callbacks=[*callbacks])
 
 
 def data(top_k: int = 10, **evaluation: object) -> Synthetic:
@@ -210,6 +204,31 @@ def test_an_epoch_that_was_broken_off_counts_for_no_later_fit() -> None:
     run.fit_loop.max_epochs = 1
     run.fit(method, datamodule=made)
     assert math.isfinite(float(run.callback_metrics["train/loss"]))
+
+
+def test_old_names_of_attributes_warn_and_are_the_new_ones() -> None:
+    with pytest.warns(
+        DeprecationWarning, match=r"Plugged\.alone is now single_process_reason\. Use that; the old name goes"
+    ):
+
+        class Plugged(Given):
+            @property
+            def alone(self) -> str:
+                return "is of one process"
+
+    method = Plugged()
+    with pytest.raises(ValueError, match=r"Plugged is of one process; got 2 processes"):
+        method.check_processes(2)
+    for old, new in {
+        "alone": "single_process_reason",
+        "solved": "converged",
+        "worked_out_by_each": "replicated_buffers",
+    }.items():
+        with pytest.warns(DeprecationWarning, match=rf"Plugged\.{old} is now {new}\. Use that"):
+            assert getattr(method, old) == getattr(method, new)
+    with pytest.warns(DeprecationWarning, match=r"Plugged\.kept is now cache"):
+        method.kept = {"items": torch.ones(1)}
+    assert method.cache["items"] == 1
 
 
 def test_attributes_are_set_as_a_module_sets_them() -> None:

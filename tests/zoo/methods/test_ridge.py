@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from pytorch_lightning import Trainer
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Ridge
 from zoo.nn.ridge import PENALTIES
 
@@ -24,10 +24,7 @@ def solved(folder: Path, publisher: Publisher, settings: dict[str, Any] | None =
         "num_users": 40, "num_items": 60, "ratings_per_user": 8, "seed": 1, "missing_users": "zero"
     } | (settings or {})  # fmt: skip
     path = publisher.publish(Synthetic(**sizes).source("book"), "book").save(folder / "book")
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=1)
     method = Ridge(**arguments)
     trainer.fit(method, datamodule=Synthetic(**sizes, releases={"book": path}))
     trainer.test(method, verbose=False, datamodule=trainer.datamodule)  # type: ignore[attr-defined]
@@ -93,10 +90,7 @@ def test_releases_stand_side_by_side(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"num_users": 30, "num_items": 20, "ratings_per_user": 6, "seed": 2}
     made = {n: Synthetic(**sizes, sources=["book", "film"]).source(n) for n in ("book", "film")}
     paths = {n: NARROW.publish(source, n).save(tmp_path / n) for n, source in made.items()}
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=1)
     method = Ridge(penalty=1.0)
     trainer.fit(method, datamodule=Synthetic(**sizes, sources=["book", "film"], releases=paths))
     users = torch.arange(30)
@@ -127,19 +121,6 @@ def test_noise_wants_a_larger_penalty(tmp_path: Path) -> None:
         for eps in (0.5, 500.0)
     ]
     assert penalties[0] > penalties[1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"penalty": 0.0}, "penalty must be positive, or null to be chosen by leave-one-out; got 0.0"),
-        ({"penalty": float("nan")}, "penalty must be positive"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1; got 20000 and 0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Ridge(**settings)
 
 
 def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import Trainer
 from scipy.optimize import minimize
 
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import SLIM
 
@@ -15,9 +15,7 @@ def solved(l1: float, l2: float, **settings: float) -> tuple[np.ndarray, np.ndar
     """The ratings and the weights."""
     data = Synthetic(num_users=30, num_items=12, ratings_per_user=6)
     method = SLIM(l1, l2, **({"tolerance": 1e-7, "max_sweeps": 500} | settings))  # type: ignore[arg-type]
-    Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
-        method, datamodule=data
-    )
+    quiet(max_epochs=1).fit(method, datamodule=data)
     return data.train.matrix.toarray().astype(float), method.weights.double().numpy()
 
 
@@ -74,17 +72,3 @@ def test_it_learns_tastes_and_scores_by_rows() -> None:
 def test_a_catalogue_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match=r"40000 items are more than max_items = 20000.*12 GiB"):
         SLIM().build({"num_items": 40_000})
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"l1": -1.0}, "l1 must not be negative and l2 be positive; got -1.0 and 50.0"),
-        ({"l2": 0.0}, "l2 be positive; got 1.0 and 0.0"),
-        ({"tolerance": 0.0}, "tolerance must be positive"),
-        ({"max_sweeps": 0}, "max_sweeps and max_items at least 1; got 0.0001, 0 and 20000"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        SLIM(**settings)  # type: ignore[arg-type]

@@ -37,4 +37,4 @@ def test_item_factors_are_worked_out_once_an_evaluation_and_then_forgotten(monke
     assert made == [60, 60]
     trainer.predict(method, datamodule=data)
     assert len(made) == 3
-    assert not method.kept
+    assert not method.cache

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from pytorch_lightning import Trainer
 from scipy.sparse import csr_array
 
 from datamodules import Evaluation, Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, Nothing, Partial, Plaintext, Publisher, Ratings, UserKNN
 from zoo.release.release import Release
 
@@ -198,10 +198,7 @@ def cold_hit_rate(link: float, publisher: Publisher, folder: Path, seed: int) ->
     }  # fmt: skip
     source = Synthetic(**settings).source("book")
     path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = quiet(max_epochs=1)
     method, data = UserKNN(), Synthetic(**settings, releases={"book": path})
     trainer.fit(method, datamodule=data)
     trainer.test(method, datamodule=data, verbose=False)
@@ -216,19 +213,3 @@ def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     unlinked = sum(cold_hit_rate(0.0, Plaintext(), tmp_path, seed) for seed in seeds) / 3
     assert linked > unlinked + 0.1
     assert linked > half > unlinked
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"source_weight": -0.1}, "source_weight must not be negative, got -0.1"),
-        ({"popularity_weight": float("nan")}, "popularity_weight must not be negative, got nan"),
-        ({"num_neighbours": 0}, "num_neighbours must be at least 1"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1"),
-        ({"similarity_power": 0.0}, "similarity_power must be positive .* got 0.0 and 0.0"),
-        ({"popularity_damping": 1.5}, "popularity_damping lie in .* got 1.0 and 1.5"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        UserKNN(**settings)

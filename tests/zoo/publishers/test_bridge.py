@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.samples import binary, some_ratings
+from tests.zoo.release.test_signature import private
 from zoo import (
     JLT,
     BridgePublisher,
@@ -28,6 +29,7 @@ from zoo.privacy.record.record import Guarantee
 from zoo.privacy.record.requirements import InconsistentRecordError
 from zoo.privacy.record.texts import JOINT, OTHERS_GIVEN
 from zoo.release.files import ReleaseError
+from zoo.release.signature import SignatureError, SigningKey
 
 #: Hardly any noise.
 CLEAR: dict[str, Any] = {"epsilon": 1e9, "delta": 1e-5, "noise_seed": 1}
@@ -186,5 +188,33 @@ def test_bad_input_is_refused(make: Any, message: str) -> None:  # noqa: ANN401
 
 def test_a_release_that_is_no_projections_is_refused(tmp_path: Path) -> None:
     folder = Plaintext().publish(target(), "music").save(tmp_path / "plain")
-    with pytest.raises(ValueError, match="is a release of kind 'ratings', and projections are of kind 'embeddings'"):
+    with pytest.raises(ValueError, match=r"is a release of kind 'ratings'\. Projections are of kind 'embeddings'"):
         BridgePublisher(1.0, received=folder).publish(binary(), "book")
+
+
+def test_projections_are_taken_from_those_whose_key_is_trusted(tmp_path: Path) -> None:
+    release, public = projections().publish(target(), "music"), tmp_path / "signed.pub"
+    for name in ("signed", "strange"):
+        release.save(tmp_path / name, sign=SigningKey.read(private(tmp_path / f"{name}.pem")))
+    release.save(tmp_path / "unsigned")
+    made = BridgePublisher(4.0, received=tmp_path / "signed", trusted=public).publish(binary(), "book")
+    assert made.kind == "map"
+    for name in ("strange", "unsigned"):
+        with pytest.raises(SignatureError):
+            BridgePublisher(4.0, received=tmp_path / name, trusted=public).publish(binary(), "book")
+    with pytest.raises(ValueError, match="nothing is received that a key could have signed"):
+        BridgePublisher(4.0, trusted=public)
+
+
+def test_projections_whose_record_states_no_damping_are_refused(tmp_path: Path) -> None:
+    release = projections().publish(target(), "music")
+    record = replace(release.record, public_inputs={**release.record.public_inputs, "item_damping": "much"})
+    replace(release, record=record).save(tmp_path / "places")
+    with pytest.raises(ValueError, match=r"states no item_damping in \[0, 2\] but 'much'"):
+        BridgePublisher(4.0, received=tmp_path / "places").publish(binary(), "book")
+
+
+def test_a_config_of_an_older_version_may_name_a_secret_key_of_null() -> None:
+    assert projections(secret_key=None).audits() == []
+    with pytest.raises(ValueError, match=r"must be null\. To encrypt places, install examples/encrypted_bridge"):
+        projections(secret_key=Path("own.key"))

@@ -23,7 +23,7 @@ from zoo import EASE, SPPG, GeneratorPublisher, Ratings, Release
 from zoo.commands.privacy.command import main
 from zoo.privacy.accounting.events import SelfComposedEvent
 from zoo.privacy.record.record import Guarantee
-from zoo.runs.fitting import LIBRARY_CHATTER
+from zoo.runs.trainer import LIBRARY_CHATTER
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore:.*protects nobody")

@@ -11,7 +11,7 @@ from tests.samples import binary
 from zoo import Plaintext, Release
 from zoo.nn.generator import RowGenerator
 from zoo.release.files import ReleaseError
-from zoo.release.layouts import Compressed, Dense, Embeddings, Generator, Kind, layout_of
+from zoo.release.layouts import Compressed, Dense, Embeddings, Generator, Ratings, layout_of
 from zoo.release.lazy_rows import LazyRows
 
 ROWS = np.random.default_rng(0).normal(size=(9, 7)).astype(np.float32)
@@ -33,11 +33,11 @@ def by_hand(tensors: Mapping[str, Tensor]) -> np.ndarray:
     return 1 / (1 + np.exp(-(hidden @ named["weight_1"].T + named["bias_1"])))
 
 
-FORMS: dict[str, tuple[Kind, type]] = {
+FORMS: dict[str, tuple[str, type]] = {
     "dense": ("rows", Dense),
     "unmade": ("rows", Dense),
     "kept sparse": ("rows", Compressed),
-    "ratings": ("ratings", Compressed),
+    "ratings": ("ratings", Ratings),
     "generator": ("generator", Generator),
     "embeddings": ("embeddings", Embeddings),
 }
@@ -108,7 +108,9 @@ def test_a_generator_that_does_not_fit_together_is_refused() -> None:
         Generator({**tensors, "bias_1": torch.full((7,), torch.nan)}).check(9)
 
 
-@pytest.mark.parametrize(("form", "sparse"), [(form, layout is Compressed) for form, (_, layout) in FORMS.items()])
+@pytest.mark.parametrize(
+    ("form", "sparse"), [(form, issubclass(layout, Compressed)) for form, (_, layout) in FORMS.items()]
+)
 def test_a_release_knows_whether_it_is_sparse(form: str, sparse: bool) -> None:
     ours = Plaintext().publish(binary(), "book")
     assert Release(FORMS[form][0], "book", made(form)[0], ours.user_ids, ours.record, ours.ledger).sparse == sparse

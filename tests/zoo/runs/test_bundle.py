@@ -16,7 +16,7 @@ from datamodules import Synthetic
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.inputs import UsageError
-from zoo.runs.trained import UnknownUserError
+from zoo.runs.predictor import UnknownUserError
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: 
     assert "- The release of book: rating, eps 8.00, delta 1e-05, proved.\n" in card
     assert "**Not covered by any guarantee: the target's ratings of music.**" in card
     assert "personal data: nobody can be asked for by name" in card
-    assert "PriCDR scores by the ratings that it was trained on, which are not in here" in card
+    assert "PriCDR scores by the ratings and the releases that it was trained on, which are not in here" in card
     assert "Treat the bundle as the data themselves" in (whole / "README.md").read_text()
 
 
 def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: Path, tmp_path: Path) -> None:
-    from zoo.runs.card import privacy
+    from zoo.runs.exporting import privacy
 
     record = json.loads((bare / "privacy.json").read_text())["book"]
     (tmp_path / "privacy.json").write_text(json.dumps({"SPPG": record}))
@@ -72,7 +72,7 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
 
 
 def test_who_is_placed_by_own_rows_is_told_so(bare: Path, tmp_path: Path) -> None:
-    from zoo.runs.card import privacy
+    from zoo.runs.exporting import privacy
 
     manifest = json.loads((bare / "bundle.json").read_text())
     assert not any("placed by their own rows" in line for line in privacy(bare, manifest))
@@ -153,7 +153,7 @@ def test_a_hostile_manifest_is_refused(whole: Path, tmp_path: Path, change: Call
         zoo.load(tmp_path / "b")
 
 
-@pytest.mark.parametrize("name", [TENSORS, ITEMS, USERS, "README.md"])
+@pytest.mark.parametrize("name", [TENSORS, "README.md"])
 def test_a_truncated_or_missing_file_is_refused(whole: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(whole, tmp_path / "b")
     file = tmp_path / "b" / name

@@ -14,13 +14,13 @@ import torch
 import yaml
 from polars.testing import assert_frame_equal
 
-import zoo.runtime.trackers
 from tests.quickstart import PROJECTED
 from zoo.__main__ import main
-from zoo.runs.cli import ZooCLI, in_a_sentence
+from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
+from zoo.runs.parser_messages import in_a_sentence
+from zoo.runs.trackers import TrackerError
 from zoo.runtime.run_folder import CASES
-from zoo.runtime.trackers import TrackerError
 
 ROOT = Path(__file__).parents[3]
 
@@ -75,34 +75,6 @@ def test_list_names_everything_in_a_line_each() -> None:
         assert any(line.split()[:1] == [str(config.relative_to(ROOT / "configs").with_suffix(""))] for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--model.dimz", "[8]"), "dimz"),
-        (("--model.alignment_weight", "much"), "alignment_weight"),
-        (("--data.evaluation.split", "latest3"), "split"),
-        (("--data.filters.treshold", "3"), "treshold"),
-        (("--publisher.epsilom", "1"), "epsilom"),
-        (("--trainer.max_epoch", "1"), "max_epoch"),
-        (("--model", "PriCRD"), "PriCRD"),
-    ],
-)
-def test_a_typo_is_refused_before_anything_is_read(
-    cli: Command, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(SystemExit) as error:
-        cli("fit", *PROJECTED, *arguments)
-    assert error.value.code == 2
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("epsilon", ["0", "-1"])
-def test_a_bad_epsilon_is_refused_before_training(cli: Command, epsilon: str) -> None:
-    with pytest.raises(ValueError, match="epsilon"):
-        cli("fit", *PROJECTED, f"--publisher.epsilon={epsilon}")
-
-
 def test_a_checkpoints_other_settings_are_named(
     cli: Command, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,10 +106,10 @@ def test_a_checkpoint_that_is_not_there(cli: Command, tmp_path: Path) -> None:
         cli("test", *PROJECTED, "--ckpt_path", tmp_path / "other.ckpt")
 
 
-@pytest.mark.parametrize("kept", [0, 100, 0.5, 0.99])
+@pytest.mark.parametrize("kept", [0, 0.5])
 def test_a_checkpoint_that_was_cut_off_is_told(cli: Command, finished: Path, tmp_path: Path, kept: float) -> None:
     whole = (finished / "checkpoints" / "best.ckpt").read_bytes()
-    (tmp_path / "cut.ckpt").write_bytes(whole[: int(kept if kept > 1 else kept * len(whole))])
+    (tmp_path / "cut.ckpt").write_bytes(whole[: int(kept * len(whole))])
     with pytest.raises(
         UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \((\w*Error|BadZipFile)\)\. A run keeps"
     ):
@@ -191,10 +163,10 @@ def test_without_a_key_of_wandb_nothing_is_published(
 ) -> None:
     """A release would have been paid for, and no run would follow."""
 
-    def no_key(without: str) -> None:
+    def no_key(tracker: str, without: str) -> None:
         raise TrackerError(f"W&B: there is no API key; leave {without} out.")
 
-    monkeypatch.setitem(zoo.runtime.trackers._CHECKS, "wandb", no_key)
+    monkeypatch.setattr("zoo.runs.checks.check_tracker", no_key)
     wandb = ("--trainer.logger", "WandbLogger", "--trainer.logger.save_dir", "runs")
     with pytest.raises(TrackerError, match="there is no API key; leave the logger out") as refused:
         cli("fit", *PROJECTED, *wandb)

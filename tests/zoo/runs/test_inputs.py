@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from jsonargparse import Namespace
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning import Trainer
 
@@ -16,8 +15,6 @@ from datamodules.users import COMMON, OWN
 from zoo import Plaintext
 from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.runs.inputs import HANDOVER, Inputs, UsageError, resolve
-
-NOTHING = Namespace(publisher=None, ckpt_path=None)  # type: ignore[no-untyped-call]
 
 
 class StartedFromOutside(LightningEnvironment):
@@ -65,24 +62,24 @@ def test_a_process_that_was_started_takes_what_the_first_hands_over(monkeypatch:
     handed = Inputs({"book": Path("/releases/book")}, OWN)
     monkeypatch.setenv(HANDOVER, json.dumps(handed.plain()))
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert resolve(NOTHING, Synthetic(), trainer_of(1), reads=True) == handed
+    assert resolve(Synthetic(), trainer_of(1), reads=True) == handed
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(UsageError, match="No publisher in the settings"):
-        resolve(NOTHING, Synthetic(), trainer_of(1), reads=True)
+        resolve(Synthetic(), trainer_of(1), reads=True)
 
 
 def test_what_needs_no_release_publishes_none() -> None:
-    assert resolve(NOTHING, Synthetic(), trainer_of(1), reads=False) == Inputs({}, OWN)
+    assert resolve(Synthetic(), trainer_of(1), reads=False) == Inputs({}, OWN)
     assert HANDOVER not in os.environ
 
 
 def test_processes_that_were_started_from_outside_do_not_publish() -> None:
     with pytest.raises(UsageError, match=r"started from outside .*Run `python -m zoo publish` first"):
-        resolve(NOTHING, Synthetic(), trainer_of(2, StartedFromOutside()), reads=True)
+        resolve(Synthetic(), trainer_of(2, StartedFromOutside()), reads=True)
     with pytest.raises(UsageError, match="No publisher in the settings"):  # so these may
-        resolve(NOTHING, Synthetic(), trainer_of(2), reads=True)
+        resolve(Synthetic(), trainer_of(2), reads=True)
     with pytest.raises(UsageError, match="No publisher in the settings"):
-        resolve(NOTHING, Synthetic(), trainer_of(1, StartedFromOutside()), reads=True)
+        resolve(Synthetic(), trainer_of(1, StartedFromOutside()), reads=True)
 
 
 class Careless(Plaintext):
@@ -94,12 +91,11 @@ class Careless(Plaintext):
 
 
 def test_publishing_leaves_the_runs_random_numbers_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("zoo.runs.inputs.make_publisher", lambda _: Careless())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv(HANDOVER, "")  # so that what is handed over goes with the test
     before = torch.get_rng_state()
     data = Synthetic(num_users=24, num_items=30, ratings_per_user=6)
-    assert list(resolve(NOTHING, data, trainer_of(1), reads=True).releases) == ["book"]
+    assert list(resolve(data, trainer_of(1), reads=True, publisher=Careless()).releases) == ["book"]
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -123,10 +119,9 @@ def test_nothing_is_published_where_a_later_source_does_not_fit(
         (tmp_path / f"{domain}.csv").write_text((zoo_data / "partly" / f"{domain}.csv").read_text())
     (tmp_path / "strangers.csv").write_text("user_id,item_id,rating,timestamp\nnobody,i0,4,1\n")
     publisher = Counted()
-    monkeypatch.setattr("zoo.runs.inputs.make_publisher", lambda _: publisher)
     monkeypatch.setenv(HANDOVER, "")
     split = Evaluation(split="random2")
     data = Files("made", "left", ["right", last], root=tmp_path, missing_users="zero", evaluation=split)
     with pytest.raises((UserMismatchError, FileNotFoundError), match=r"The source 'strangers'|No ratings of 'absent'"):
-        resolve(NOTHING, data, trainer_of(1), reads=True)
+        resolve(data, trainer_of(1), reads=True, publisher=publisher)
     assert publisher.asked == 0

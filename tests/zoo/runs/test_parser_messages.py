@@ -25,7 +25,7 @@ from zoo.runs.parser_messages import in_few_words, of_memory, of_monitor
         (("--trainer.max_epoch", "1"), "unknown: --trainer.max_epoch 1. Did you mean --trainer.max_epochs"),
         (("--data.evaluation.split", "latest3"), "expected one of random1, .*; got latest3. Did you mean latest"),
         (("--data.nme", "x"), r"Synthetic has no 'nme'\.$"),
-        (("--model.learning_rate", "1"), r"PriCDR has no 'learning_rate'\. Did you mean lr\?$"),
+        (("--publisher.epsilom", "1"), r"JLT has no 'epsilom'\. Did you mean epsilon"),
         (("--epsilon", "1"), "unknown: --epsilon 1. Did you mean .*--publisher.epsilon"),
         (("--model.lr", "fast"), "--model.lr: expected float; got fast"),
         (("--model", "absent.Method"), "--model: there is no module 'absent', neither installed nor where you stand"),
@@ -33,11 +33,16 @@ from zoo.runs.parser_messages import in_few_words, of_memory, of_monitor
     ],
 )
 def test_the_nearest_names_stand_in_the_place_of_all(
-    cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+    cli: Callable[..., ZooCLI],
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli("fit", *PROJECTED, *arguments)
     assert ended.value.code == 2
+    assert list(tmp_path.iterdir()) == []
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) <= 3
     assert re.search(said, lines[0])

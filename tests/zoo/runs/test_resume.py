@@ -19,7 +19,8 @@ from torch import Tensor
 
 from tests.quickstart import PROJECTED
 from zoo import PriCDR
-from zoo.runs.cli import ZooCLI, main
+from zoo.commands.run import main
+from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
 from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
 
@@ -163,7 +164,7 @@ def test_before_there_is_a_run_it_is_said_too(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zoo.runs.cli.ZooCLI", interrupted)
+    monkeypatch.setattr("zoo.commands.run.ZooCLI", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted before the training began.\n")
@@ -174,12 +175,12 @@ def test_what_wandb_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     class NoKeyError(Exception):
         __module__ = "wandb.errors.errors"
 
-    monkeypatch.setattr("zoo.runs.cli.ZooCLI", Mock(side_effect=NoKeyError("No API key configured.")))
+    monkeypatch.setattr("zoo.commands.run.ZooCLI", Mock(side_effect=NoKeyError("No API key configured.")))
     with pytest.raises(
         SystemExit, match=r"^W&B: NoKeyError: No API key configured\. Without an account: WANDB_MODE=offl"
     ):
         main()
-    monkeypatch.setattr("zoo.runs.cli.ZooCLI", Mock(side_effect=KeyError("a slip of ours")))
+    monkeypatch.setattr("zoo.commands.run.ZooCLI", Mock(side_effect=KeyError("a slip of ours")))
     with pytest.raises(KeyError, match="a slip of ours"):
         main()
 

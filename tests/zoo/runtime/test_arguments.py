@@ -42,7 +42,6 @@ def refused(given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("recommend runs --user a", "one of the arguments --users --users-file is required"),
         ("recommend runs --users a --k ten", "--k: invalid int value: 'ten'"),
         ("export runs --uot x", "unknown: --uot. Did you mean --out?"),
-        ("decrypt release --kye x", "unknown: --kye. Did you mean --key?"),
         ("report", "the following arguments are required: RUNS"),
         ("report --task=cold", "the following arguments are required: RUNS"),
         ("report --tsk=cold", "unknown: --tsk. Did you mean --task?"),
@@ -92,9 +91,7 @@ def test_list_says_what_it_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "given", ["recommend --help", "export --help", "decrypt --help", "report --help", "recommend x --users-file y"]
-)
+@pytest.mark.parametrize("given", ["recommend --help", "export --help", "report --help", "recommend x --users-file y"])
 def test_what_can_be_answered_at_once_loads_no_library(given: str) -> None:
     code = (
         f"import sys; sys.argv = ['zoo', *{given.split()!r}]\nfrom zoo.__main__ import main\ntry: main()\nexcept SystemExit: pass\n"

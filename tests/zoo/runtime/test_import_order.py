@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,56 @@ def test_the_program_starts_beside_a_folder_of_its_own_name(content: str | None,
     started = [sys.executable, "-S", "-c", EDITABLE]
     done = subprocess.run(started, cwd=tmp_path, capture_output=True, text=True, env={}, check=False)
     assert done.stdout == f"{zoo.__version__}\n", done.stderr
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A folder with another package ``callbacks`` in it, as its installer leaves it."""
+    (tmp_path / "callbacks").mkdir()
+    (tmp_path / "callbacks" / "__init__.py").write_text("def callback(): ...\n")
+    about = tmp_path / "callbacks-0.3.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: callbacks\nVersion: 0.3.0\n")
+    (about / "RECORD").write_text("callbacks/__init__.py,,\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["list", "--help", "fit --help", "configs list", "privacy show x", "recommend x"])
+def test_every_command_names_another_package_of_our_name(command: str, other: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo", *command.split()],
+        cwd=other.parent,
+        env={"PYTHONPATH": f"{other}:{HOME}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: Package 'callbacks' at {other}/callbacks/__init__.py is not the zoo's (the installed package 'callbacks').\n"
+        f"To repair: pip uninstall callbacks, then pip install -e {HOME}\n"
+    )
+
+
+@pytest.fixture
+def overwritten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """The check, with the search path of this process as it was."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return importlib.import_module("zoo.runtime.import_order").overwritten
+
+
+def test_a_package_without_an_owner_and_one_that_is_gone_are_named(
+    other: Path, overwritten: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert overwritten() == ""
+    (other / "callbacks-0.3.0.dist-info" / "RECORD").unlink()
+    file = other / "callbacks" / "__init__.py"
+    found = importlib.util.spec_from_file_location("callbacks", file)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    assert "(no installed package owns it)" in overwritten()
+    assert f"To repair: Remove or rename {file.parent}, then pip install" in overwritten()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert overwritten().startswith("The zoo's package 'callbacks' is missing. To repair: pip install")
 
 
 def test_nobody_has_to_read_to_the_end() -> None:

@@ -9,14 +9,20 @@ from pathlib import Path
 import pytest
 
 import zoo
+from datamodules import Synthetic
 from tests.quickstart import PROJECTED
+from tests.samples import binary
+from zoo import NoisyRows, Release
 from zoo.benchmark.grid import publisher_class
 from zoo.commands.configs import origin
 from zoo.commands.listing import listing
+from zoo.release.files import ReleaseError
+from zoo.release.layouts import Dense, UnknownKindError
 from zoo.runs.bundle import BundleError, _class
 from zoo.runs.cli import ZooCLI
-from zoo.runs.known_classes import importing_nothing
+from zoo.runs.import_policy import importing_nothing
 from zoo.runtime import plugins
+from zoo.testing.tiny import SYNTHETIC
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "plugin"
@@ -28,6 +34,16 @@ MARK = "imported"
 class Newest(zoo.Popularity):
     """Ranks what is \x1b[31mnew first."""
 '''
+KINDS = """
+from zoo.release.layouts import Dense
+
+class Pairs(Dense):
+    kind = "pairs"
+    before_training = "Unpack it first: python -m a_plugin."
+
+class Triples(Dense):
+    kind = "pairs"
+"""
 POINTS = {
     "zoo.methods": {
         "Newest": "a_plugin.methods:Newest",
@@ -40,6 +56,13 @@ POINTS = {
         "Twice": "a_plugin.methods:Newest",
     },
     "zoo.publishers": {"Handed": "a_plugin.publishers:Handed"},
+    "zoo.release_kinds": {
+        "pairs": "a_plugin.kinds:Pairs",
+        "rows": "a_plugin.kinds:Pairs",
+        "triples": "a_plugin.kinds:Triples",
+        "handed": "a_plugin.publishers:Handed",
+        "gone": "a_plugin.absent:Gone",
+    },
 }
 
 
@@ -51,6 +74,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "methods.py").write_text(METHODS, encoding="utf-8")
+    (package / "kinds.py").write_text(KINDS, encoding="utf-8")
     (package / "broken.py").write_text("class Broken(\n")
     (package / "publishers.py").write_text("import zoo\n\nclass Handed(zoo.Plaintext):\n    '''Hands over.'''\n")
     for name, points in (("a-plugin", POINTS), ("b-plugin", {"zoo.methods": {"Twice": "a_plugin.methods:Newest"}})):
@@ -130,6 +154,53 @@ def test_files_may_name_them() -> None:
     assert "a_plugin" in plugins.packages()
     with importing_nothing(Path("x")):
         pass
+
+
+def released(kind: str, path: Path) -> Path:
+    """Return the folder of a release whose manifest names a kind."""
+    NoisyRows(epsilon=2.0).publish(binary(), "book").save(path)
+    manifest = path / "release.json"
+    manifest.write_text(manifest.read_text().replace('"kind": "rows"', f'"kind": "{kind}"'), encoding="utf-8")
+    return path
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_release_kind_is_plugged_in(tmp_path: Path) -> None:
+    """Its class is imported when a release names it; a target is told what to do with it."""
+    assert type(Release.load(released("rows", tmp_path / "ours")).layout) is Dense, "a kind of ours stays ours"
+    assert "a_plugin" not in sys.modules
+    path = released("pairs", tmp_path / "pairs")
+    loaded = Release.load(path)
+    assert (loaded.kind, loaded.width, type(loaded.layout).__module__) == ("pairs", 7, "a_plugin.kinds")
+    data = Synthetic(**SYNTHETIC, releases={"book": path})
+    data.setup("fit")
+    with pytest.raises(
+        ReleaseError, match=r"pairs is a release of kind 'pairs'\. Unpack it first: python -m a_plugin\."
+    ):
+        data.read_releases()
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (
+            "a_plugin.kinds:Pairs",
+            "is unknown. Known kinds: rows, ratings, generator, embeddings, map, .*gone, handed, pairs, triples\\.",
+        ),
+        ("os", "is unknown. Known kinds: .*Install the package that provides it"),
+        ("triples", "triples of the installed package a-plugin 1.2 is no Layout of that kind"),
+        ("handed", "handed of the installed package a-plugin 1.2 is no Layout of that kind"),
+        ("gone", "gone of the installed package a-plugin 1.2 cannot be imported"),
+    ],
+)
+def test_a_kind_that_nobody_knows_is_refused(kind: str, said: str, tmp_path: Path) -> None:
+    before = set(sys.modules)
+    with pytest.raises(UnknownKindError, match=said) as refused:
+        Release.load(released(kind, tmp_path / "there"))
+    assert str(refused.value).startswith(str(tmp_path / "there"))
+    assert "again" not in str(refused.value), "another copy of the release would not help"
+    assert "installed package" in str(refused.value) or not set(sys.modules) - before
 
 
 def test_without_plugins_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

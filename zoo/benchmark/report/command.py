@@ -12,11 +12,10 @@ from rich.console import Console
 
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import CONFIG, refusal, visible
-from zoo.runtime.trackers import TRACKERS, TrackerError, check, tell
 
 if TYPE_CHECKING:
+    from zoo.benchmark.report.files import Written
     from zoo.benchmark.report.results import Results
-    from zoo.benchmark.report.written import Written
 
 
 def parser() -> Arguments:
@@ -46,7 +45,7 @@ def parser() -> Arguments:
     option("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
     option(
         "--tracker",
-        choices=TRACKERS,
+        choices=("wandb", "tensorboard"),
         help="also tell this tracker, as a run of its own in the project cdr-zoo: figures, results.csv and gains.csv, and what "
         "each row guarantees; W&B without an account: WANDB_MODE=offline",
     )
@@ -56,14 +55,14 @@ def parser() -> Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Run the command; a refusal ends with its message."""
     options = parser().parse_args(arguments)
+    from zoo.benchmark.report.files import write_report
     from zoo.benchmark.report.results import ResultsError, read_results
     from zoo.benchmark.report.run_folders import read_run_folders
-    from zoo.benchmark.report.written import write_report
 
     console = Console()
+    if options.tracker:
+        _check(options.tracker)
     try:
-        if options.tracker:
-            check(options.tracker)
         with console.status("Reading runs and testing differences ..."):
             one = len(options.runs) == 1 and not (options.runs[0] / CONFIG).is_file()
             results = read_results(options.runs[0]) if one else read_run_folders(options.runs)
@@ -72,8 +71,6 @@ def main(arguments: Sequence[str]) -> None:
             if options.baseline is not None:
                 results = results.held_against(options.baseline)
             written = write_report(results, options.out, options.task)
-    except TrackerError as error:
-        sys.exit(visible(str(error)))
     except (ResultsError, OSError) as error:
         sys.exit(refusal(error))
     for path in written.paths:
@@ -92,13 +89,23 @@ def _say(results: "Results", console: Console) -> None:
         console.print(visible(said), markup=False, soft_wrap=True)
 
 
-def _track(tracker: str, results: "Results", written: "Written") -> None:
-    """Tell a tracker; what it refuses is said, and the report stays."""
-    from zoo.benchmark.report.tracked import told
+def _check(tracker: str) -> None:
+    """Refuse a tracker that takes no run, before anything is read."""
+    from zoo.runs.trackers import TrackerError, check  # imports Lightning, which a report does without
 
     try:
-        print(visible(tell(tracker, told(results, written))))
+        check(tracker)
     except TrackerError as error:
-        sys.exit(f"The report is written, and no tracker was told of it. {visible(str(error))}")
-    except OSError as error:
-        sys.exit(f"The report is written, and no tracker was told of it. {refusal(error)}")
+        sys.exit(visible(str(error)))
+
+
+def _track(tracker: str, results: "Results", written: "Written") -> None:
+    """Send the report to a tracker; if it refuses, the report stays."""
+    from zoo.benchmark.report.files import as_tracked
+    from zoo.runs.trackers import TrackerError, send_report
+
+    try:
+        print(visible(send_report(tracker, **as_tracked(results, written))))
+    except (TrackerError, OSError) as error:
+        said = visible(str(error)) if isinstance(error, TrackerError) else refusal(error)
+        sys.exit(f"The report is written, and no tracker was told of it. {said}")

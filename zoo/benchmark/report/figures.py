@@ -1,16 +1,20 @@
-"""Figures of a report: SVG that is the same for the same runs, or PNG; and privacy-utility curves."""
+"""Figures of a report: privacy-utility curves, learning curves and the overview; the same runs give the same SVG."""
 
+import csv
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import cycle, zip_longest
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report.gains import NOISE, control_of
@@ -30,6 +34,12 @@ REFERENCES = {
 BASELINE_STYLE = ("0.35", "--")
 #: Dots per inch of a PNG.
 DPI = 150
+#: Learning curves have at most this many rows: the eye cannot separate more lines.
+LEARNERS = 8
+#: Log of the CSV logger in a run's folder, and its columns.
+LOG, EPOCH, VALIDATED = "metrics.csv", "epoch", f"val/{DECIDING}"
+#: The overview has the best rows of the first tasks: the rest is in the tables.
+TASKS, ROWS = 6, 12
 
 
 @dataclass(frozen=True)
@@ -131,3 +141,101 @@ def svg_of(figure: Figure) -> str:
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
     return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
+
+
+# Learning curves.
+
+
+def validated(folder: Path) -> dict[int, float]:
+    """Validation NDCG@10 by epoch, from 1; empty where a run has no log of it, or its log cannot be read."""
+    try:
+        with (folder / LOG).open(encoding="utf-8", newline="") as file:
+            rows = [(row.get(EPOCH), row.get(VALIDATED)) for row in csv.DictReader(file)]
+        found = {int(epoch) + 1: float(value) for epoch, value in rows if epoch and value}
+    except (OSError, ValueError, csv.Error):
+        return {}
+    return {epoch: value for epoch, value in found.items() if math.isfinite(value)}
+
+
+def learning_curves(results: Results, task: str) -> dict[str, Picture]:
+    """One figure of a task's best rows that were validated in more than one epoch, by a name for its file."""
+    drawn: list[tuple[Line, list[dict[int, float]]]] = []
+    for line in results.ranked(task, results.ranking_of(task)):
+        found = [epochs for run in line.runs if len(epochs := validated(run.folder)) > 1]
+        if found and not line.row.control and len(drawn) < LEARNERS:
+            drawn.append((line, found))
+    return {slug(f"{task} learning"): _learning(results, task, drawn)} if drawn else {}
+
+
+@mpl.rc_context({"text.parse_math": False})  # names are no formulas
+def _learning(results: Results, task: str, drawn: list[tuple[Line, list[dict[int, float]]]]) -> Picture:
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for number, ((line, found), colour) in enumerate(zip(drawn, cycle(COLOURS), strict=False)):
+        style = "-" if number < len(COLOURS) else "--"
+        for seed, epochs in enumerate(found):
+            label = shown(line.name) if seed == 0 else None
+            axes.plot(list(epochs), list(epochs.values()), style, color=colour, linewidth=1, alpha=0.8, label=label)
+            best = max(epochs, key=epochs.__getitem__)
+            axes.plot([best], [epochs[best]], "o", color=colour, markersize=4)
+    axes.set_xlabel("epoch; the dot is the one that was tested")
+    axes.set_ylabel("validation NDCG@10")
+    axes.set_title(shown(results.benchmark["tasks"][task]["title"]), fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return Picture.of(figure)
+
+
+# The first figure.
+
+
+@mpl.rc_context({"text.parse_math": False})  # names are no formulas
+def overview(results: Results) -> Picture:
+    """NDCG@10 of the best rows of every task with its spread over seeds, with and without a guarantee."""
+    tasks = list(results.lines)[:TASKS]
+    rows = {task: _drawn(results, task) for task in tasks}
+    columns = min(2, len(tasks))
+    deep = -(-len(tasks) // columns)
+    height = sum(max(len(rows[task]) for task in tasks[i * columns : (i + 1) * columns]) for i in range(deep))
+    size = 5.2 * columns + 1.2, 0.24 * height + 0.9 * deep
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.1))
+    places = figure.subplots(deep, columns, squeeze=False).flat
+    for axes, task in zip_longest(places, tasks):
+        if task is None:
+            axes.axis("off")
+        else:
+            _draw_overview(axes, results, task, rows[task])
+    return Picture.of(figure)
+
+
+def _drawn(results: Results, task: str) -> list[Line]:
+    lines = results.ranked(task, results.ranking_of(task))
+    return ([line for line in lines if not line.row.control] or lines)[:ROWS]
+
+
+def _draw_overview(axes: Axes, results: Results, task: str, lines: Sequence[Line]) -> None:
+    ranking = results.ranking_of(task)
+    for place, line in enumerate(lines):
+        private = line.guarantee is not None
+        axes.errorbar(
+            [line.mean(ranking, DECIDING)],
+            [place],
+            xerr=[np.nan_to_num(line.sd(ranking, DECIDING))],  # one seed has no spread
+            marker="o",
+            markersize=5,
+            color=COLOURS[0] if private else "0.45",
+            markerfacecolor=COLOURS[0] if private else "white",
+            capsize=2,
+            linewidth=1,
+        )
+    axes.set_yticks(range(len(lines)), [shown(_label(line)) for line in lines], fontsize=8)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_xlabel(f"NDCG@10, {RANKINGS[ranking]}; filled: with a guarantee", fontsize=8)
+    axes.set_title(shown(results.benchmark["tasks"][task]["title"]), fontsize=9)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.grid(axis="x", color="0.9", linewidth=0.6)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _label(line: Line) -> str:
+    return line.name if len(line.name) <= 44 else f"{line.name[:43]}…"

@@ -1,19 +1,44 @@
-"""Figures of a report as CSV, for whoever goes on counting."""
+"""The files of a report, written all together or not at all, and what a tracker gets of them."""
 
 import csv
 import io
 import math
-from collections.abc import Sequence
+import shlex
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
+from typing import Any
 
-from zoo.benchmark.report.gains import Gain
-from zoo.benchmark.report.negative_transfer import Transfer
-from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results, Run
+import polars as pl
+
+from zoo.benchmark.grid import slug
+from zoo.benchmark.report.figures import Picture
+from zoo.benchmark.report.gains import Gain, Transfer, gains, transfers
+from zoo.benchmark.report.page import context, render
+from zoo.benchmark.report.results import (
+    BASELINE,
+    LIST_MEASURES,
+    MEASURES,
+    RANKINGS,
+    Line,
+    Results,
+    ResultsError,
+    Run,
+)
+from zoo.benchmark.report.run_folders import named
+from zoo.runtime.run_folder import ATTENTION, write_together
+
+#: Written by hand, put at the top of the page.
+NOTES = "notes.md"
+#: Files of a report that a tracker gets as tables.
+TABLES = ("results.csv", "gains.csv")
 
 
 def results_csv(results: Results) -> str:
     """One line per row of the benchmark: what it is, what it guarantees, every figure, and its cost."""
-    return _csv([_result(line) for lines in results.lines.values() for line in lines])
+    return _csv([_result(line) for line in results.rows])
 
 
 def _result(line: Line) -> dict[str, object]:
@@ -49,8 +74,7 @@ def _result(line: Line) -> dict[str, object]:
 
 def seeds_csv(results: Results) -> str:
     """One line per run, of a row and a seed: every figure, so that one seed can be made again and compared."""
-    lines = [line for lines in results.lines.values() for line in lines]
-    return _csv([_seed(line, run) for line in lines for run in line.runs])
+    return _csv([_seed(line, run) for line in results.rows for run in line.runs])
 
 
 def _seed(line: Line, run: Run) -> dict[str, object]:
@@ -91,11 +115,6 @@ def _transfer(found: Transfer) -> dict[str, object]:
     }
 
 
-def attention_csv(rows: Sequence[dict[str, object]]) -> str:
-    """One line per row, source and layer whose runs wrote down what sources weigh."""
-    return _csv(rows)
-
-
 def gains_csv(found: Sequence[Gain]) -> str:
     """One line per row, control and figure: the difference and both tests, corrected and not."""
     return _csv([_difference(gain) for gain in found])
@@ -132,3 +151,135 @@ def _csv(rows: Sequence[dict[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
+
+
+def attention_rows(results: Results) -> list[dict[str, object]]:
+    """One row for each task, row, source and layer: its mean weight over users, mean and spread over the seeds that have it."""
+    return [row for line in results.rows for row in _of_line(line)]
+
+
+def _of_line(line: Line) -> Iterator[dict[str, object]]:
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for run in line.runs:
+        for row in _attention_of(run):
+            found.setdefault((row["source"], row["layer"]), []).append(row)
+    for (source, layer), rows in found.items():
+        means = [mean for row in rows if not math.isnan(mean := float(row["mean"]))]
+        yield {
+            "task": line.row.task,
+            "row": line.name,
+            "source": source,
+            "layer": layer,
+            "mean": f"{statistics.mean(means):.6f}" if means else "",
+            "sd": f"{statistics.stdev(means):.6f}" if len(means) > 1 else "",
+            "overlap": f"{statistics.mean(float(row['overlap']) for row in rows):.6f}",
+            "seeds": len(rows),
+        }
+
+
+def _attention_of(run: Run) -> list[dict[Any, Any]]:
+    """What `AttentionFigure` wrote in a run's folder; nothing where it was not asked for."""
+    path = run.folder / ATTENTION
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if rows and not {"source", "layer", "mean", "overlap"} <= rows[0].keys():
+        raise ResultsError(f"{path} is none of AttentionFigure's. Remove its folder and run the benchmark again.")
+    return rows
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report that was written."""
+
+    folder: Path
+    files: dict[str, str]  # their texts by name, the pages last
+    pictures: dict[str, Picture]  # by the names of their files without an ending
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the files are."""
+        return [self.folder / file for file in self.files]
+
+
+def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str]:
+    """What to give to make these runs and this report again, without names of folders of this machine."""
+    where = f"--out {out if not out.is_absolute() else 'report/'}"
+    if results.folders:
+        other = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
+        return [f"python -m zoo report {shlex.join(map(named, results.folders))}{other} {where}"]
+    name, config = results.benchmark["name"], results.benchmark["config"]
+    asked = results.baseline != (results.benchmark.get("baseline") or BASELINE)
+    other = f" --baseline {shlex.quote(results.baseline)}" if asked else ""
+    only = [f" --only {shlex.quote(f'{slug(task)}/*')}" for task in tasks] or [""]
+    chosen = "".join(f" --task {shlex.quote(task)}" for task in tasks)
+    ran = [f"python -m zoo benchmark --config {config}{part}" for part in only]
+    return [*ran, f"python -m zoo report runs/benchmarks/{name}{chosen}{other} {where}"]
+
+
+def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Written:
+    """Write every file of the report; each is whole or not there. `tasks` are those asked for."""
+    found, moved = gains(results), transfers(results)
+    notes = out / NOTES
+    values = context(
+        results,
+        found,
+        commands(results, out, tasks),
+        notes.read_text(encoding="utf-8") if notes.is_file() else "",
+        moved,
+    )
+    files = {"results.csv": results_csv(results), "seeds.csv": seeds_csv(results), "gains.csv": gains_csv(found)}
+    if moved:
+        files["negative_transfer.csv"] = negative_transfer_csv(moved)
+    if weighed := attention_rows(results):
+        files["attention.csv"] = _csv(weighed)
+    pictures: dict[str, Picture] = {"overview": values["overview"]}
+    for chapter in values["chapters"]:
+        for section in chapter.sections:
+            pictures |= section.figures
+    files |= {f"{name}.svg": picture.svg for name, picture in pictures.items()}
+    files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
+    write_together(out, files, last="README.md")
+    return Written(out, files, pictures)
+
+
+def as_tracked(results: Results, written: Written) -> dict[str, Any]:
+    """Return what a tracker gets of a report; the name of one without a benchmark is its title."""
+    return {
+        "name": slug(results.benchmark.get("name") or results.benchmark["title"]),
+        "config": settings(results),
+        "images": {name: picture.png() for name, picture in written.pictures.items()},
+        "tables": {name.removesuffix(".csv"): table(text) for name in TABLES if (text := written.files[name])},
+    }
+
+
+def settings(results: Results) -> dict[str, Any]:
+    """What is compared, how much of it is finished, and unit, epsilon and delta of each row."""
+    return {
+        "benchmark": results.benchmark.get("name") or results.benchmark["title"],
+        "tasks": {task: results.benchmark["tasks"][task]["title"] for task in results.lines},
+        "systems": list(dict.fromkeys(line.row.system for line in results.rows)),
+        "baseline": results.baseline,
+        "finished": results.finished,
+        "cells": results.cells,
+        "privacy": {task: {line.name: privacy_of(line) for line in lines} for task, lines in results.lines.items()},
+    }
+
+
+def privacy_of(line: Line) -> dict[str, Any]:
+    """What a row guarantees, as plain values; None where it guarantees nothing."""
+    kind = line.guarantee
+    return {
+        "guarantee": line.standing,
+        "unit": kind and kind.unit,
+        "relation": kind and kind.relation,
+        "epsilon": line.epsilon,
+        "delta": kind and kind.delta,
+        "conditions": list(line.conditions) if kind else [],
+    }
+
+
+def table(text: str) -> pl.DataFrame:
+    """A CSV file's columns, numbers as numbers."""
+    return pl.read_csv(io.StringIO(text), infer_schema_length=None)

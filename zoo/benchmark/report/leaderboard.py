@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from zoo.benchmark.report.gains import paired_tests
-from zoo.benchmark.report.results import DECIDING, LIST_MEASURES, MEASURES, RANKINGS, Line, Results
+from zoo.benchmark.report.results import DECIDING, LIST_MEASURES, MEASURES, RANKINGS, Line, Results, or_least
 from zoo.benchmark.report.significance import Comparison, holm
 from zoo.benchmark.report.tables import Table, metric, p_value, signed, under
 from zoo.privacy.record.record import rounded_up
@@ -17,7 +17,7 @@ BEST = 10
 
 def leaderboards(results: Results, task: str, ranking: str) -> list[Table]:
     """What is compared, what is told of its lists, and the controls, folded away; nothing where nobody ranked so."""
-    lines = ranked(results, task, ranking)
+    lines = results.ranked(task, ranking)
     compared = [line for line in lines if not line.row.control]
     controls = [line for line in lines if line.row.control]
     made = []
@@ -26,16 +26,6 @@ def leaderboards(results: Results, task: str, ranking: str) -> list[Table]:
     if controls:
         made.append(_figures(f"Controls ({count_of(len(controls), 'row')})", controls, ranking, folded=bool(compared)))
     return made
-
-
-def ranked(results: Results, task: str, ranking: str) -> list[Line]:
-    """The rows of a task that ranked so, by their mean NDCG@10, the best first."""
-    lines = [line for line in results.lines[task] if line.has(ranking)]
-    return sorted(lines, key=lambda line: -_or_least(line.mean(ranking, DECIDING)))
-
-
-def _or_least(value: float) -> float:
-    return -math.inf if math.isnan(value) else value
 
 
 def _figures(title: str, lines: Sequence[Line], ranking: str, *, folded: bool = False) -> Table:
@@ -78,7 +68,7 @@ def _cells(lines: Sequence[Line], ranking: str, measures: Sequence[str], *, bold
     """Mean and sd of each figure of each row, the best mean of a column bold; novelty and coverage have no best."""
     means = [[line.mean(ranking, m) for m in measures] for line in lines]
     best = [
-        math.nan if not bold or m.startswith(("coverage", "novelty")) else max(_or_least(row[i]) for row in means)
+        math.nan if not bold or m.startswith(("coverage", "novelty")) else max(or_least(row[i]) for row in means)
         for i, m in enumerate(measures)
     ]
     return [
@@ -96,7 +86,7 @@ def _cell(mean: float, sd: float, is_best: bool) -> str:
 
 def pair_table(results: Results, task: str, ranking: str) -> Table | None:
     """NDCG@10 of each of the best rows less that of each below it, paired over users; None where there are not two."""
-    lines = [line for line in ranked(results, task, ranking) if not line.row.control][:BEST]
+    lines = [line for line in results.ranked(task, ranking) if not line.row.control][:BEST]
     tested = {
         (better, worse): found[0]
         for better, worse in combinations(range(len(lines)), 2)

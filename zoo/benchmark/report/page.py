@@ -2,27 +2,31 @@
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
-from zoo.benchmark.report.figures import Picture, curves
-from zoo.benchmark.report.gains import CLAIMED, Gain
+from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview
+from zoo.benchmark.report.gains import CLAIMED, NOISE, Gain, Transfer, tasks_of
 from zoo.benchmark.report.leaderboard import leaderboards, pair_table
-from zoo.benchmark.report.learning import learning_curves
-from zoo.benchmark.report.negative_transfer import Transfer, tasks_of
-from zoo.benchmark.report.overview import overview, ranking_of, summary
 from zoo.benchmark.report.papers import versus
-from zoo.benchmark.report.results import RANKINGS, Line, Results
+from zoo.benchmark.report.results import DECIDING, RANKINGS, Line, Results
 from zoo.benchmark.report.tables import Table
+from zoo.privacy.record.record import rounded_up
 from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import count_of
+
+#: Of how many tasks the best row is named; of more it is counted.
+NAMED = 3
+#: Notes may come from elsewhere, and a page loads nothing: no HTML, no pictures.
+NOTES = MarkdownIt("commonmark", {"html": False}).disable("image")
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
     compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
     pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
     drawn = curves(results, task)
-    learned = learning_curves(results, task, ranking_of(results, task))
+    learned = learning_curves(results, task)
     beside = versus(results, task)
     settings = [tables.search_table(lines), tables.settings_table(lines)]
     return [
@@ -108,12 +112,98 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
     )
 
 
+def summary(results: Results, found: Sequence[Gain]) -> list[str]:
+    """Five lines: what is compared, what is best, what is best with a guarantee, who stands above the baseline, what is gained."""
+    return [
+        _compared(results),
+        _best(results, "Best", lambda line: True),
+        _best(results, "Best with a guarantee", lambda line: line.guarantee is not None),
+        _against(results, found),
+        _over_noise(results, found),
+    ]
+
+
+def _compared(results: Results) -> str:
+    lines = results.rows
+    controls = sum(bool(line.row.control) for line in lines)
+    rows = count_of(len(lines), "row") + (f", {controls} of them controls," if controls else "")
+    cases = sorted({len(run.cases) for line in lines for run in line.runs})
+    tested = f"{cases[0]:,}" if len(cases) == 1 else f"{cases[0]:,} to {cases[-1]:,}"
+    return (
+        f"Compared: {rows} on {count_of(len(results.lines), 'task')}; {results.finished:,} of {count_of(results.cells, 'run')} "
+        f"finished, each tested on {tested} held-out case{'' if tested == '1' else 's'}."
+    )
+
+
+def _best(results: Results, head: str, wanted: Callable[[Line], bool]) -> str:
+    """The best row of each task that is no control; of many tasks, how often each is."""
+    best: dict[str, Line] = {}
+    for task in results.lines:
+        lines = [line for line in results.ranked(task, results.ranking_of(task)) if not line.row.control]
+        if (first := next(filter(wanted, lines), None)) is not None:
+            best[task] = first
+    if not best:
+        return f"{head}: none of the rows."
+    if len(best) <= NAMED:
+        return f"{head}, by {tables.metric(DECIDING)}: {'; '.join(_placed(results, task, line) for task, line in best.items())}."
+    names = [line.name for line in best.values()]
+    often = sorted(dict.fromkeys(names), key=names.count, reverse=True)
+    said = "; ".join(f"{name} on {names.count(name)}" for name in often[:NAMED])
+    return f"{head}, by {tables.metric(DECIDING)}, of {len(best)} tasks: {said}{'; and others' if len(often) > NAMED else ''}."
+
+
+def _placed(results: Results, task: str, line: Line) -> str:
+    ranking = results.ranking_of(task)
+    where = f" on {results.benchmark['tasks'][task]['title']}" if len(results.lines) > 1 else ""
+    epsilon = (
+        "" if line.epsilon is None else f", epsilon {rounded_up(line.epsilon)} ({line.standing}) for {line.guarantee}"
+    )
+    return f"{line.name} with {line.mean(ranking, DECIDING):.4f} among {RANKINGS[ranking]}{where}{epsilon}"
+
+
+def _against(results: Results, found: Sequence[Gain]) -> str:
+    """How many rows are told from the baseline; without one, whether the best row is told from the next."""
+    own = _of_tasks(results, found, results.baseline)
+    if not own:
+        return "Told from a baseline: none is named that others could be held against; --baseline NAME names one."
+    sure = [gain for gain in own if gain.users_holm < 0.05]
+    above = sum(gain.users.difference > 0 for gain in sure)
+    return (
+        f"Against {results.baseline}, paired over users: {count_of(above, 'row')} above and {len(sure) - above} below it (p < .05 "
+        f"after Holm's correction), {len(own) - len(sure)} not told from it."
+    )
+
+
+def _over_noise(results: Results, found: Sequence[Gain]) -> str:
+    """What rows gain over their own noise controls; of runs without any, that there is none."""
+    own = _of_tasks(results, found, NOISE)
+    if not own:
+        return "Transfer: no row has a noise control, by which one would tell what comes of the sources' ratings."
+    sure = [gain for gain in own if gain.users_holm < 0.05 and gain.users.difference > 0]
+    most = max(own, key=lambda gain: gain.users.difference)
+    return (
+        f"Transfer: {len(sure)} of {count_of(len(own), 'row')} with a noise control gain over it (p < .05, Holm's correction); "
+        f"most does {most.line.name}, {tables.signed(most.users.difference)} {tables.metric(DECIDING)}."
+    )
+
+
+def _of_tasks(results: Results, found: Sequence[Gain], against: str) -> list[Gain]:
+    """Differences from one control, each task in the ranking that it is summed up by, controls left out."""
+    return [
+        gain
+        for gain in found
+        if (gain.against, gain.measure) == (against, DECIDING)
+        and not gain.line.row.control
+        and gain.ranking == results.ranking_of(gain.task)
+    ]
+
+
 def context(
     results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str, moved: Sequence[Transfer] = ()
 ) -> dict[str, Any]:
     """What the templates are filled with."""
     benchmark = results.benchmark
-    runs = [run for lines in results.lines.values() for line in lines for run in line.runs]
+    runs = [run for line in results.rows for run in line.runs]
     versions = {", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs}
     return {
         "title": benchmark["title"],
@@ -158,27 +248,8 @@ def text(name: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Notes written in Markdown for HTML: paragraphs, lists, bold, code and links; everything else is text."""
-    blocks = []
-    for block in re.split(r"\n\s*\n", text.strip()):
-        if block.startswith("- "):
-            entries = (_words(entry) for entry in re.split(r"\n- ", block[2:]))
-            blocks.append("<ul>" + "".join(f"<li>{entry}</li>" for entry in entries) + "</ul>")
-        elif block.startswith("## "):
-            head, _, rest = block[3:].partition("\n")
-            blocks.append(f"<h2>{_words(head)}</h2>" + (f"<p>{_words(rest)}</p>" if rest else ""))
-        else:
-            blocks.append(f"<p>{_words(block)}</p>")
-    return Markup("\n".join(blocks))
-
-
-def _words(text: str) -> str:
-    """Code, and outside of it bold and links, of one block."""
-    parts = re.split(r"`([^`]+)`", html.escape(text))
-    for i in range(0, len(parts), 2):
-        linked = re.sub(r"\[([^\[\]<>]+)\]\(([^)\s]+)\)", r'<a href="\2">\1</a>', parts[i])
-        parts[i] = re.sub(r"\*\*([^*<>]+)\*\*", r"<b>\1</b>", linked)
-    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
+    """Return notes written in Markdown as HTML; HTML in them is text, and they load no picture."""
+    return Markup(NOTES.render(text).rstrip("\n"))
 
 
 def inline(svg: str, name: str) -> Markup:

@@ -13,14 +13,21 @@ import polars as pl
 
 from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
-from zoo.benchmark.report.lists import LIST_NAMES, list_figures
-from zoo.privacy.record.record import PrivacyRecord, shown_delta
-from zoo.privacy.spending.total import spent_together
+from zoo.privacy.record.record import shown_delta
+from zoo.privacy.spending.total import BESIDE, Total, record_of, total_of_run
 from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
 from zoo.runtime.suggestions import nearest
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
+#: What is told of the lists, and how tables call it; the last two stand in the run's own figures (`zoo.data.metrics.ListMetrics`).
+LIST_NAMES = {
+    "recall": "Recall",
+    "precision": "Precision",
+    "map": "MAP",
+    "coverage": "coverage",
+    "novelty": "novelty",
+}
 LIST_MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES)
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 #: What rows are compared by: on validation it has chosen the checkpoint.
@@ -32,14 +39,8 @@ SHOWN = 8
 
 #: What a run must say of itself, and a record of its release.
 REPORTED = (
-    "method",
-    "metrics",
-    "ranked_by_item_counts",
-    "train_seconds",
-    "epochs",
-    "parameters",
-    "peak_memory",
-    "release_bytes",
+    *("method", "metrics", "ranked_by_item_counts", "train_seconds"),
+    *("epochs", "parameters", "peak_memory", "release_bytes"),
 )
 RECORDED = ("guarantee", "conditions", "unit", "relation", "epsilon", "delta", "reason")
 
@@ -100,9 +101,9 @@ class Run:
         return [str(sentence) for sentence in found.get("test_says_little", ())]
 
     @cached_property
-    def spent(self) -> tuple[float, float]:
-        """Epsilon and delta of all its releases together, each of which must have a guarantee."""
-        return spent_together([PrivacyRecord.from_dict(record) for record in self.records.values()])
+    def total(self) -> Total:
+        """What all its releases cost together, as ``python -m zoo privacy total`` has it."""
+        return total_of_run(self.records)
 
     @cached_property
     def cases(self) -> pl.DataFrame:
@@ -175,7 +176,7 @@ class Line:
 
     @cached_property
     def guarantee(self) -> GuaranteeKind | None:
-        """What every release of every run guarantees; None if one guarantees nothing, or there is none.
+        """What all releases of every run guarantee together; None if one guarantees nothing, or there is none.
 
         Releases of one row that protect different things are refused.
         """
@@ -186,12 +187,13 @@ class Line:
         if len(kinds) > 1:
             raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
         unit, relation = kinds.pop()
-        return GuaranteeKind(unit, relation, max(run.spent[1] for run in self.runs))
+        deltas = [run.total.delta for run in self.runs if run.total.delta is not None]
+        return GuaranteeKind(unit, relation, max(deltas)) if len(deltas) == len(self.runs) else None
 
     @cached_property
     def epsilon(self) -> float | None:
         """The largest epsilon of a run, at the delta of its guarantee; None without one."""
-        return None if self.guarantee is None else max(run.spent[0] for run in self.runs)
+        return None if self.guarantee is None else max(run.total.epsilon or 0.0 for run in self.runs)
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
@@ -210,7 +212,8 @@ class Line:
     @property
     def reasons(self) -> list[str]:
         """Why releases guarantee nothing."""
-        return sorted({str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]})
+        found = {str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]}
+        return sorted(found or {run.total.reason for run in self.runs if run.records and run.total.reason})
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +232,20 @@ class Results:
     def cells(self) -> int:
         """How many cells the benchmark has."""
         return len(self.benchmark["cells"])
+
+    @property
+    def rows(self) -> list[Line]:
+        """The rows of all tasks."""
+        return [line for lines in self.lines.values() for line in lines]
+
+    def ranked(self, task: str, ranking: str) -> list[Line]:
+        """Rows of a task that have a ranking, by their mean NDCG@10, the best first."""
+        lines = [line for line in self.lines[task] if line.has(ranking)]
+        return sorted(lines, key=lambda line: -or_least(line.mean(ranking, DECIDING)))
+
+    def ranking_of(self, task: str) -> str:
+        """The ranking that sums a task up: among all items, unless more of its rows ranked candidates."""
+        return max(RANKINGS, key=lambda ranking: sum(line.has(ranking) for line in self.lines[task]))
 
     def seeds_of(self, line: Line) -> list[int]:
         """Seeds that a row is run with, finished or not."""
@@ -255,7 +272,7 @@ class Results:
 
     def held_against(self, name: str) -> "Results":
         """The same with another row to hold all others against; a name that no row has is refused."""
-        names = list(dict.fromkeys(line.name for lines in self.lines.values() for line in lines))
+        names = list(dict.fromkeys(line.name for line in self.rows))
         if name not in names:
             others = f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             raise ResultsError(
@@ -263,6 +280,11 @@ class Results:
                 f"{'; '.join(names[:SHOWN])}{others}."
             )
         return replace(self, baseline=name)
+
+
+def or_least(value: float) -> float:
+    """Return the value, and the least of all for NaN."""
+    return -math.inf if math.isnan(value) else value
 
 
 def read_results(runs: Path) -> Results:
@@ -311,7 +333,11 @@ def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
     for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
         for key in keys:
             part[key]  # what is missing is said now, not halfway through the report
-    return report, {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
+    read = {
+        source: record_of(kept).to_dict() | {name: kept[name] for name in BESIDE if name in kept}
+        for source, kept in records.items()
+    }
+    return report, read
 
 
 def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:
@@ -326,3 +352,73 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
     tuned = asked["trials"] if asked else 0
     return Run(seed, folder, report, records, cell["seconds"], tuned, cell["versions"], search)
+
+
+# Metrics of users' lists.
+
+
+def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
+    """Return recall, precision and MAP at a cut-off, means over users, by names such as ``recall@10``; empty where cases lack them.
+
+    A user's list ranks all items, best first, without those already known of the user. With ``m`` held-out items, AP@K is the sum
+    of the precision at the place of each that is among the first K, over ``min(m, K)``; MAP@K is its mean. Where every ``m`` is 1,
+    recall, precision and MAP are HR@K, HR@K / K and MRR@K. Ties count in expectation over their breaking, exactly.
+
+    Reference: Manning, Raghavan and Schütze, *Introduction to Information Retrieval*, 2008, sections 8.3 and 8.4; the cut at K, and
+    ``min(m, K)`` so that a perfect list has 1, are custom among recommenders. McSherry and Najork, *Computing Information Retrieval
+    Performance Measures Efficiently in the Presence of Tied Scores*, ECIR 2008.
+
+    Args:
+        cases: Of one run, with the columns ``user_id``, and ``<ranking>/hit_rate@K`` and ``mrr@K``, or where somebody has several
+            held-out items ``full/above`` and ``full/level``: how many other items are above each and level with it.
+        ranking: ``full``, or ``sampled``, where each held-out item has candidates of its own, so that only who has one has a list.
+        k: The cut-off.
+    """
+    hits, reciprocal = (f"{ranking}/{name}@{k}" for name in ("hit_rate", "mrr"))
+    if not cases["user_id"].is_duplicated().any():
+        if not {hits, reciprocal} <= {*cases.columns}:
+            return {}
+        recall, mean_precision = (float(cases[name].cast(pl.Float64).to_numpy().mean()) for name in (hits, reciprocal))
+        return _named(k, recall, recall / k, mean_precision)
+    if ranking != "full" or not {"full/above", "full/level"} <= {*cases.columns}:
+        return {}
+    users = _users(cases.select("user_id", above=pl.col("full/above"), level=pl.col("full/level")), k)
+    of_users = users.select(
+        (pl.col("hits") / pl.col("held_out")).mean().alias("recall"),
+        (pl.col("hits") / k).mean().alias("precision"),
+        (pl.col("found") / pl.col("held_out").clip(upper_bound=k)).mean().alias("map"),
+    )
+    return _named(k, *of_users.row(0))
+
+
+def _named(k: int, recall: float, precision: float, mean_precision: float) -> dict[str, float]:
+    return {f"recall@{k}": recall, f"precision@{k}": precision, f"map@{k}": mean_precision}
+
+
+def _users(cases: pl.DataFrame, k: int) -> pl.DataFrame:
+    """Of each user how many items were held out, and of the first K places the expected hits and sum of precisions.
+
+    Held-out items with as many items above them and level with them stand in one tie, in which every order is equally likely. A
+    tie of ``size`` items, ``m`` of them held out, stands behind ``before`` items, ``h`` of them held out. Its place ``t`` is
+    that of a held-out one with chance ``m / size``; if it is, ``h + 1 + (t - 1)(m - 1)/(size - 1)`` stand up to there, on average.
+    """
+    m, h, before, size = (pl.col(name) for name in ("m", "h", "before", "size"))
+    ties = (
+        cases.group_by("user_id", "above", "level")
+        .agg(pl.len().cast(pl.Int64).alias("m"))
+        .sort("user_id", "above", "level")
+        .with_columns(h=m.cum_sum().over("user_id") - m)
+        .with_columns(before=pl.col("above") + h, size=m + pl.col("level"))
+    )
+    share, others = m / size, (m - 1) / (size - 1).clip(lower_bound=1)
+    places = [
+        pl.when((t <= size) & (before + t <= k)).then(share * (h + 1 + others * (t - 1)) / (before + t)).otherwise(0.0)
+        for t in range(1, k + 1)
+    ]
+    hits = share * (k - before).clip(lower_bound=0, upper_bound=size)
+    return (
+        ties.with_columns(hits=hits, found=pl.sum_horizontal(places))
+        .group_by("user_id")
+        .agg(pl.col("m").sum().alias("held_out"), pl.col("hits", "found").sum())
+        .sort("user_id")
+    )

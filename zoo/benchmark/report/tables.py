@@ -6,13 +6,10 @@ from itertools import pairwise, product
 
 import polars as pl
 
-from zoo.benchmark.report.arithmetic import violations
-from zoo.benchmark.report.gains import NOISE, Gain
-from zoo.benchmark.report.lists import LIST_NAMES
-from zoo.benchmark.report.negative_transfer import Transfer
-from zoo.benchmark.report.papers import Versus, published
-from zoo.benchmark.report.results import DECIDING, MEASURES, RANKINGS, Line, Results
-from zoo.benchmark.report.row_names import said, short
+from zoo.benchmark.report.gains import NOISE, Gain, Transfer
+from zoo.benchmark.report.papers import Versus, published, violations
+from zoo.benchmark.report.results import DECIDING, LIST_NAMES, MEASURES, RANKINGS, Line, Results
+from zoo.benchmark.report.run_folders import said, short
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.run_folder import METRIC_NAMES
 
@@ -114,23 +111,14 @@ def transfer_table(found: Sequence[Transfer], ranking: str, measure: str) -> Tab
             means = [f"{line.mean(ranking, measure):.4f}" for line in (gain.line, transfer.other)]
             names = [gain.line.name, gain.against, str(transfer.domains)]
             rows.append([*names, *means, *_gain_cells(gain), transfer.said])
-    columns = [
-        "row",
-        "held against",
-        "domains",
-        metric(measure),
-        "theirs",
-        "less theirs",
-        "p over users",
-        "p over seeds",
-    ]
+    columns = ["row", "held against", "domains", metric(measure), "theirs", "less theirs", "p over users"]
     note = (
         "Soft: below the same target without sources. Hard: below the same row with fewer sources. Domains: the target among "
         "them. p-values as those over controls, corrected for the soft and for the hard rows of this table; within chance: .05 or "
         "more over users."
     )
     title = f"{metric(measure)}, {RANKINGS[ranking]}"
-    return Table(title, [*columns, "negative transfer"], rows, [note], words=2) if rows else None
+    return Table(title, [*columns, "p over seeds", "negative transfer"], rows, [note], words=2) if rows else None
 
 
 def _by_epsilon(guarantee: str, epsilon: str) -> tuple[bool, str, float]:

@@ -20,7 +20,7 @@ from datamodules.tables import with_categories
 from datamodules.users import COMMON, agreed_users, read_catalogue
 from datamodules.warned import warn_once
 from zoo.runs.cli import ZooCLI, import_names
-from zoo.runs.fitting import quietly
+from zoo.runs.trainer import quietly
 from zoo.runtime.run_folder import visible, whole
 
 

@@ -66,8 +66,8 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
             {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
             for of in (several_ratings(record, ledger) if per_rating else ())
         ],
-        "checked": checked(record, release.kind),
-        "unchecked": unchecked(record, release.kind),
+        "checked": checked(record),
+        "unchecked": unchecked(record),
     }
 
 

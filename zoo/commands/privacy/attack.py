@@ -65,7 +65,7 @@ class Attack:
         if seeds < 1:
             raise ValueError(f"--seeds must be at least 1, got {seeds}.")
         settings = read_settings(config, overrides)
-        publisher = make_publisher(settings)
+        publisher = make_publisher(settings.get("publisher"))
         if not isinstance(publisher, EmbeddingPublisher):
             raise TypeError(
                 f"An inverse is learned of vectors, and {type(publisher).__name__} releases none. Take an experiment whose "

@@ -272,7 +272,7 @@ def _chosen_audits(
 
 def _attack(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
     from zoo.commands.privacy.attack import Attack, attack_table, summary, write_attacks
-    from zoo.runs.fitting import quietly
+    from zoo.runs.trainer import quietly
 
     _check_out(options.out)
     attack = Attack.read(

@@ -114,7 +114,7 @@ def _maker(settings: Namespace) -> Publisher | Maker:
         if hasattr(method, "forecast"):
             maker: Maker = method
             return maker
-    return make_publisher(settings)
+    return make_publisher(settings.get("publisher"))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from zoo.privacy.record.requirements import MECHANISMS
 from zoo.privacy.record.shared_projection import SEED
 from zoo.privacy.record.texts import NOT_AUDITED
 from zoo.release.about import About
-from zoo.release.layouts import ENCRYPTED_MAP, Kind
 from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
 from zoo.release.release import Release
 from zoo.runtime.run_folder import visible
@@ -54,9 +53,6 @@ UNSEEN_ROWS = (
 )
 UNSEEN_WEIGHTS = (
     "that the weights were trained with noise, and what they hold: of a generator nothing but its shapes was looked at"
-)
-UNSEEN_ENCRYPTED = (
-    "that the numbers have their noise, and that nobody kept it: they are encrypted, and looked at by who decrypts them"
 )
 UNKNOWN = "whatever this mechanism says of its sensitivity, its noise and its tensors: it is none of those that are known here"
 UNSEEN = (
@@ -97,8 +93,8 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         if record.unit is Unit.RATING:
             made.append(Part("Several ratings of one person", *_several(release)))
     made += [
-        Part("Checked here, on this machine", checked(record, release.kind)),
-        *([Part("Not checked, as no file can show it", unchecked(record, release.kind))] if record.claims else []),
+        Part("Checked here, on this machine", checked(record)),
+        *([Part("Not checked, as no file can show it", unchecked(record))] if record.claims else []),
         Part(_whose_word(record), _proved(record)),
         Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
         Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
@@ -117,21 +113,19 @@ def _about(about: About | None) -> tuple[list[str], list[tuple[str, str]]]:
     return [], [(name, text) for name, text in said if text is not None]
 
 
-def checked(record: PrivacyRecord, kind: Kind = "rows") -> list[str]:
+def checked(record: PrivacyRecord) -> list[str]:
     """What `Release.load` has looked at."""
     if not record.claims:
         return [*CHECKED]
     ours = [COMPARED] if record.mechanism in MECHANISMS else []
-    seen = record.mechanism in LOOKED_AT and kind != ENCRYPTED_MAP
-    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if seen else [])]
+    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism in LOOKED_AT else [])]
 
 
-def unchecked(record: PrivacyRecord, kind: Kind = "rows") -> list[str]:
+def unchecked(record: PrivacyRecord) -> list[str]:
     """What a guarantee rests on that no file of a release can show; nothing where there is none."""
     if not record.claims:
         return []
     ours = UNSEEN_ROWS if record.mechanism in LOOKED_AT else UNSEEN_WEIGHTS
-    ours = UNSEEN_ENCRYPTED if kind == ENCRYPTED_MAP else ours
     seed = [UNSEEN_SEED] if SEED in record.public_inputs else []
     return [ours if record.mechanism in MECHANISMS else UNKNOWN, *seed, *UNSEEN]
 

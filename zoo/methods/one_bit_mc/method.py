@@ -23,6 +23,7 @@ from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.runtime import checks
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class OneBitMC(Recommender):
 
     batches = "steps"
     reads_signs = True
+    scoring_needs = frozenset[str]()
     logs = frozenset({"train/objective", "val/sign_accuracy", "val/average_relative_error"})
     not_saved = ("perturbation",)  # an object; what it promised of a complete matrix is saved as its record
 
@@ -86,13 +88,12 @@ class OneBitMC(Recommender):
             InfinityBall(alpha)
         if bounded and alpha is None:
             raise ValueError("bounded holds entries to alpha, and alpha is null: give it, e.g. 1.0.")
-        if link not in ("logistic", "probit"):
-            raise ValueError(f"link must be 'logistic' or 'probit', got {link!r}.")
-        if not 0 < tolerance < 1 or max_iterations < 1 or (rank is not None and rank < 1):
-            raise ValueError(
-                "tolerance must lie between 0 and 1, max_iterations and rank be at least 1; got "
-                f"{tolerance}, {max_iterations} and {rank}."
-            )
+        checks.one_of(("logistic", "probit"), link=link)
+        checks.positive(tolerance=tolerance)
+        checks.below_one(tolerance=tolerance)
+        checks.at_least_one(max_iterations=max_iterations)
+        if rank is not None:
+            checks.at_least_one(rank=rank)
         self.tau, self.alpha, self.bounded, self.rank = tau, alpha, bounded, rank
         self.link: Link = Logistic() if link == "logistic" else Probit(scale)
         self.perturbation = Clear() if perturbation is None else perturbation
@@ -163,7 +164,7 @@ class OneBitMC(Recommender):
         return {}
 
     @property
-    def solved(self) -> bool:
+    def converged(self) -> bool:
         """Whether the solver has ended and the matrix is complete."""
         return self.complete
 

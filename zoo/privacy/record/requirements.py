@@ -231,16 +231,6 @@ def _bridge(record: Stated, event: PrivacyEvent) -> Due:
     )
 
 
-def _encrypted_bridge(record: Stated, event: PrivacyEvent) -> Due:
-    due = _bridge(record, event)
-    return replace(
-        due,
-        conditions=(texts.FOLLOWS, texts.ENCRYPTION_HARD),
-        assumptions=(*due.assumptions, texts.WHOLE_NUMBERS),
-        not_protected=tuple({texts.TARGET_SIDE: texts.TARGET_ENCRYPTED}.get(text, text) for text in due.not_protected),
-    )
-
-
 def _shared(record: Stated, multiplier: float) -> tuple[float | None, tuple[str, ...]]:
     """What all releases spend among which an epsilon is shared, each with such noise, and that it is; for one release, nothing.
 
@@ -358,7 +348,6 @@ MECHANISMS: Mapping[str, Mechanism] = {
     texts.EMBEDDINGS: _embeddings,
     texts.PROJECTIONS: _embeddings,
     texts.BRIDGE: _bridge,
-    texts.ENCRYPTED_BRIDGE: _encrypted_bridge,
     f"{texts.TRAINED}private_d": _private_critic,
     f"{texts.TRAINED}first_layer_only": _private_critic,
     f"{texts.TRAINED}gs_wgan": _sanitised,

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 NOISY_ROWS, FLIPPED_ROWS, JLT, SJLT = "NoisyRows", "FlippedRows", "JLT", "SJLT"
 EMBEDDINGS = "EmbeddingPublisher"
 PROJECTIONS, BRIDGE = "ProjectionPublisher", "BridgePublisher"
-ENCRYPTED_BRIDGE = "BridgePublisher, encrypted"
 TRAINED = "SPPG, "
 ROUNDS, OPEN_ROUNDS = "DP-FedAvg", "federated rounds"
 ONE_BIT = "one-bit matrix completion, "
@@ -72,23 +71,7 @@ PROJECTIONS_GIVEN = (
     "they were made without the ratings of the source"
 )
 
-WHOLE_NUMBERS = (
-    "under encryption rows and places are whole numbers, cut off towards zero, and so is the noise, rounded; errors of the "
-    "encryption are bounded, and places are made shorter to leave room for them"
-)
-
 # Conditions.
-
-FOLLOWS = (
-    "the target follows the protocol: the public key and the places are its own, the keys drawn as told and the places of length 1 "
-    "at most, none of which the source can see; of a target that does not, nothing is promised, towards it or whoever has it from "
-    "there"
-)
-"""Of a map with encrypted places: the source clips what it cannot read by nobody's word but the target's."""
-ENCRYPTION_HARD = (
-    "ring learning with errors is hard at the parameters of the encryption: towards whoever has the encrypted map, the target with "
-    "its secret key before all, the guarantee is computational"
-)
 
 OTHERS_GIVEN = (
     "the network's weights and the vectors of all other users are taken as given, though they were learned from this user's "
@@ -98,10 +81,6 @@ OTHERS_GIVEN = (
 
 # Why there is no guarantee.
 
-ENCRYPTED = (
-    "the users' places are encrypted, which is no differential privacy: whoever has the secret key reads them all, and nobody "
-    "else as long as ring learning with errors is hard"
-)
 KNOWN_BEFORE = (
     "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
 )
@@ -125,11 +104,6 @@ JOINT = (
     "where it lies (joint differential privacy); of everybody else it tells no more than the map does"
 )
 TARGET_SIDE = "the target's users, whose projections the source sees under a record of their own"
-
-TARGET_ENCRYPTED = (
-    "the target's users: the source sees their ids and how many they are, of their places ciphertexts alone; the decrypted map "
-    "tells of the places to whoever reads it, and the source, which knows its own noise, would read sums of them exactly"
-)
 
 NOT_PROTECTED_BY_TRAINING = (
     "the sets of users and items",

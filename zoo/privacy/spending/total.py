@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of
-from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.events import GaussianEvent, PrivacyEvent, PureEvent, event_from_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.shared_projection import refuse_shared_projection
+
+#: What an entry of a run's ``privacy.json`` has beside the fields of its record.
+BESIDE = ("ledger", "num_users")
 
 
 @dataclass(frozen=True)
@@ -91,27 +94,35 @@ def composed(accounts: Sequence[Account], delta: float) -> float:
     return epsilon_of(ledger, delta, accounts[0].record.relation)
 
 
-def spent_together(records: Sequence[PrivacyRecord]) -> tuple[float, float]:
-    """Epsilon and delta of releases of different domains, from their records alone, which read their ledgers.
+def record_of(kept: Mapping[str, Any]) -> PrivacyRecord:
+    """Return the record of an entry of a run's ``privacy.json``, which has the ledger beside it."""
+    return PrivacyRecord.from_dict({name: value for name, value in kept.items() if name not in BESIDE})
 
-    A rating lies in one domain, so the largest counts. A user may be in each: releases with a mu are Gaussian and compose exactly,
-    mu by the root of the sum of squares, at the largest of their deltas; others add up, epsilons and deltas, with these and with
-    each other. `total_of` has the ledgers, and so gives less where other mechanisms are among them.
 
-    Records without a guarantee are not for here: then the sum has none.
+def total_of_run(kept: Mapping[str, Mapping[str, Any]]) -> Total:
+    """Return what the releases and the training of a run cost together, from its ``privacy.json``.
+
+    Every entry is of a domain of its own. Entries without a ledger are those of a training, and of runs of earlier versions.
+    One such entry costs what its record says. Several that protect users add up: by mu where the record has one, otherwise
+    their epsilons and their deltas.
     """
-    if len(records) == 1 or all(record.unit is not Unit.USER for record in records):
-        return max(float(record.epsilon or 0) for record in records), max(
-            float(record.delta or 0) for record in records
-        )
-    epsilon, delta = 0.0, 0.0
-    gaussian = [record for record in records if record.mu is not None]
-    if gaussian:
-        delta = max(float(record.delta or 0) for record in gaussian)
-        epsilon = gauss_epsilon(delta, math.hypot(*(float(record.mu or 0) for record in gaussian)))
-    others = [record for record in records if record.mu is None]
-    epsilon = math.fsum([epsilon, *(float(record.epsilon or 0) for record in others)])
-    return epsilon, math.fsum([delta, *(float(record.delta or 0) for record in others)])
+    accounts, added = [], []
+    for name, values in kept.items():
+        record = record_of(values)
+        if "ledger" in values:
+            ledger = tuple(event_from_dict(event) for event in values["ledger"])
+        elif record.mu is not None and record.unit is Unit.USER and len(kept) > 1:
+            ledger = (GaussianEvent(1 / record.mu),)
+        else:
+            ledger = (PureEvent(record.epsilon),) if record.epsilon else ()
+            added.append(float(record.delta or 0))
+            record = replace(record, delta=0.0) if record.claims else record
+        accounts.append(Account(name, name, values.get("num_users", 0), record, ledger))
+    total = total_of(accounts)
+    if total.delta is None or not added:
+        return total
+    users = total.unit is Unit.USER
+    return replace(total, delta=math.fsum([total.delta, *added]) if users else max(total.delta, *added))
 
 
 def told_apart(domain: str) -> str:

@@ -1,14 +1,16 @@
 """One fabricated benchmark for all tests of the report, and its results, differences and files."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.zoo.benchmark.report.fabricate import NOTES, fabricate
+from tests.zoo.benchmark.report.fabricate import GRID, NOTES, Facts, fabricate, facts_of, reread
+from zoo.benchmark.grid import Row
+from zoo.benchmark.report.files import Written, write_report
 from zoo.benchmark.report.gains import Gain, gains
 from zoo.benchmark.report.results import Results, read_results
-from zoo.benchmark.report.written import write_report
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +38,25 @@ def found(results: Results) -> list[Gain]:
 
 
 @pytest.fixture(scope="session")
-def report(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """The report on them, with notes."""
     out = tmp_path_factory.mktemp("report")
     (out / "notes.md").write_text(NOTES, encoding="utf-8")
-    write_report(results, out)
-    return out
+    return write_report(results, out)
+
+
+@pytest.fixture(scope="session")
+def report(written: Written) -> Path:
+    """Its folder."""
+    return written.folder
+
+
+@pytest.fixture(scope="session")
+def full_only(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """The same of runs that ranked among all items alone."""
+
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        return made and replace(made, ranks={"full": made.ranks["full"]})
+
+    return reread(tmp_path_factory.mktemp("full"), GRID, facts)

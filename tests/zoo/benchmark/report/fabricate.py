@@ -6,7 +6,7 @@ import contextlib
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -311,13 +311,3 @@ def reread(folder: Path, grid: dict[str, Any] = GRID, facts: FactsOf = facts_of)
 def in_memory(lines: list[Line], task: str = "book-music", where: dict[str, str] | None = None) -> Results:
     """Rows as if they were read."""
     return Results({"tasks": {task: {"title": "M", "published": where}}}, {task: lines}, len(lines))
-
-
-def full_only(folder: Path) -> Results:
-    """Runs that ranked among all items alone."""
-
-    def facts(row: Row, seed: int) -> Facts | None:
-        made = facts_of(row, seed)
-        return made and replace(made, ranks={"full": made.ranks["full"]})
-
-    return reread(folder, GRID, facts)

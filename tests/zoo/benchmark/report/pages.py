@@ -33,7 +33,7 @@ class Page(HTMLParser):
             self.tables[-1].append([])
         elif tag in ("th", "td"):
             self.tables[-1][-1].append("")
-        elif tag in ("h1", "h2", "h3", "caption", "title", "p", "li", "code", "b", "pre", "nav", "summary"):
+        elif tag in ("h1", "h2", "h3", "caption", "title", "p", "li", "code", "b", "strong", "pre", "nav", "summary"):
             self.texts.setdefault(tag, []).append("")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

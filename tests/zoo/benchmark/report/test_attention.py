@@ -1,17 +1,14 @@
-"""What sources weigh, gathered over seeds for a report, and drawn from it."""
+"""Attention weights of sources, gathered over seeds for a report."""
 
 import csv
-import importlib
 from pathlib import Path
 
 import pytest
 
 from tests.zoo.benchmark.report.fabricate import BARE, cell_folder, fabricate
-from zoo.benchmark.report.attention import attention_rows
+from zoo.benchmark.report.files import attention_rows, write_report
 from zoo.benchmark.report.results import Line, Results, ResultsError, read_results
-from zoo.benchmark.report.written import write_report
 
-ROOT = Path(__file__).parents[4]
 HEAD = "source,layer,users,overlap,mean,sd\n"
 #: A row with three seeds, and one beside it.
 GRID = BARE | {"tasks": {"book-music": {"title": "Book -> Music"}}}
@@ -35,9 +32,7 @@ def written(root: Path, results: Results, texts: dict[int, str]) -> Path:
     return root
 
 
-def test_means_are_over_the_seeds_that_have_them_and_are_drawn(
-    own_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_means_are_over_the_seeds_that_have_them(own_runs: Path, tmp_path: Path) -> None:
     results = read_results(own_runs)
     assert attention_rows(results) == []
     first = f"{HEAD}film,1,9,0.5,0.2,0.1\nfilm,2,9,0.5,0.4,0.1\n$x_{{,1,0,0.0,nan,nan\n"
@@ -53,12 +48,6 @@ def test_means_are_over_the_seeds_that_have_them_and_are_drawn(
     write_report(results, tmp_path / "results" / "many")
     with (tmp_path / "results" / "many" / "attention.csv").open(encoding="utf-8", newline="") as file:
         assert [row["mean"] for row in csv.DictReader(file)] == ["0.250000", "0.400000", ""]
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    figures = importlib.import_module("attention_figures")
-    monkeypatch.setattr(figures, "RESULTS", tmp_path / "results")
-    [path] = figures.draw("many")
-    assert path.name == "attention_book-music.png"
-    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_file_of_somebody_else_is_refused(own_runs: Path) -> None:

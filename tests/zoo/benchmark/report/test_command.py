@@ -20,10 +20,9 @@ from zoo.__main__ import main as zoo_main
 from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
-from zoo.benchmark.report.files import gains_csv, results_csv, seeds_csv
+from zoo.benchmark.report.files import commands, gains_csv, results_csv, seeds_csv
 from zoo.benchmark.report.gains import Gain
 from zoo.benchmark.report.results import MEASURES, RANKINGS, Results
-from zoo.benchmark.report.written import commands
 from zoo.privacy.accounting.relation import Relation
 
 FIRST = "cold/pricdr/jlt-eps-1/seed-0"
@@ -80,32 +79,30 @@ def test_no_temporary_file_is_left(report: Path) -> None:
     assert not [name for name in names if name.startswith(".") or "tmp" in name]
 
 
-def test_runs_are_only_read(bare: Path) -> None:
-    before = contents(bare)
-    main(["runs"])
-    assert contents(bare) == before
-    assert (bare.parent / "report" / "report.html").is_file(), "the folder that is written unless another is named"
-
-
 def test_a_second_run_gives_the_same_bytes(small: Path) -> None:
-    main(["runs", "--out", "one"])
-    before = contents(small.parent / "one")
-    main(["runs", "--out", "one"])
-    assert contents(small.parent / "one") == before
-    main(["runs", "--out", "two"])
-    elsewhere = contents(small.parent / "two")
-    assert elsewhere.keys() == before.keys()
-    pages = ("README.md", "report.html")
-    assert all(elsewhere[name] == before[name] for name in before if name not in pages)
-    assert all(elsewhere[name].replace(b"--out two", b"--out one") == before[name] for name in pages)
+    for out in ("one", "two"):
+        main(["runs", "--out", out])
+    one, two = (contents(small.parent / out) for out in ("one", "two"))
+    assert {name: text.replace(b"--out two", b"--out one") for name, text in two.items()} == one
 
 
-def test_what_the_page_says_to_run_names_no_folder_of_this_machine(bare: Path) -> None:
-    main([str(bare), "--out", str(bare.parent / "out")])
-    page = (bare.parent / "out" / "README.md").read_text(encoding="utf-8")
+def test_a_report_names_its_files_keeps_notes_and_reads_runs_alone(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, before = bare.parent / "out[final]", contents(bare)
+    out.mkdir()
+    (out / "notes.md").write_text(NOTES, encoding="utf-8")
+    main([str(bare), "--out", str(out)])
+    assert contents(bare) == before
+    said = capsys.readouterr().out
+    assert f"{out}/report.html" in said.split()
+    assert "finished" not in said, "all is"
+    assert (out / "notes.md").read_text(encoding="utf-8") == NOTES
+    page, source = ((out / name).read_text(encoding="utf-8") for name in ("README.md", "report.html"))
+    assert NOTES in page
+    assert "<li>first entry</li>" in source
     assert "python -m zoo report runs/benchmarks/bench --out report/\n" in page
-    assert str(bare.parent) not in page
-    assert str(bare.parent) not in (bare.parent / "out" / "report.html").read_text(encoding="utf-8")
+    assert str(bare.parent) not in page + source, "no folder of this machine"
 
 
 def test_a_task_alone_is_reported_as_in_the_whole(report: Path, runs: Path, tmp_path: Path) -> None:
@@ -145,16 +142,6 @@ def test_a_task_that_is_not_there_is_refused(bare: Path) -> None:
     )
 
 
-def test_notes_are_put_in_and_kept(bare: Path) -> None:
-    out = bare.parent / "out"
-    out.mkdir()
-    (out / "notes.md").write_text(NOTES, encoding="utf-8")
-    main(["runs", "--out", "out"])
-    assert (out / "notes.md").read_text(encoding="utf-8") == NOTES
-    assert NOTES in (out / "README.md").read_text(encoding="utf-8")
-    assert "<li>first entry</li>" in (out / "report.html").read_text(encoding="utf-8")
-
-
 def test_a_report_that_breaks_off_leaves_the_last_one_whole(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main(["runs", "--out", "out"])
     before = contents(bare.parent / "out")
@@ -177,16 +164,6 @@ def test_what_is_unfinished_is_said(bare: Path, capsys: pytest.CaptureFixture[st
     main(["runs", "--out", "out"])
     assert capsys.readouterr().out.endswith("\n6 of 7 cells are finished; the report says so.\n")
     assert "\n6 of 7 runs are finished." in (bare.parent / "out" / "README.md").read_text(encoding="utf-8")
-
-
-def test_nothing_is_said_where_all_is_finished(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["runs"])
-    assert "finished" not in capsys.readouterr().out
-
-
-def test_paths_are_printed_as_they_are(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["runs", "--out", "out[final]"])
-    assert "out[final]/report.html" in capsys.readouterr().out.split()
 
 
 # CSV.
@@ -302,18 +279,6 @@ def test_a_file_in_the_place_of_the_folder_is_refused(bare: Path) -> None:
     assert (bare.parent / "out").read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.parametrize("name", ["metrics.json", "privacy.json", "test_cases.parquet"])
-def test_a_file_that_a_run_lacks_is_named(small: Path, name: str) -> None:
-    (small / FIRST / name).unlink()
-    assert f"{FIRST}/{name}" in refusal("runs")
-
-
-@pytest.mark.parametrize("text", ["", "{"])
-def test_a_corrupt_run_is_refused(small: Path, text: str) -> None:
-    (small / FIRST / "metrics.json").write_text(text, encoding="utf-8")
-    assert "or a run below it cannot be read (JSONDecodeError: " in refusal("runs")
-
-
 def without(key: str) -> Callable[[Path], None]:
     """Takes a key out of a file, as if an older version had written it."""
 
@@ -325,32 +290,38 @@ def without(key: str) -> Callable[[Path], None]:
     return change
 
 
-UNREADABLE: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "benchmark without a title": (BENCHMARK, without("title")),
-    "benchmark without a name": (BENCHMARK, without("name")),
-    "benchmark without a config": (BENCHMARK, without("config")),
-    "report without figures": (f"{FIRST}/metrics.json", without("metrics")),
-    "report without cases by counts": (f"{FIRST}/metrics.json", without("ranked_by_item_counts")),
-    "report without memory": (f"{FIRST}/metrics.json", without("peak_memory")),
-    "record without a relation": (f"{FIRST}/privacy.json", without("relation")),
-    "cases that are no Parquet": (f"{FIRST}/test_cases.parquet", lambda path: path.write_bytes(b"PAR1")),
-}
+def written_over(text: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(text)
 
 
-@pytest.mark.parametrize("form", UNREADABLE)
-def test_whatever_cannot_be_read_is_refused(small: Path, form: str) -> None:
-    name, change = UNREADABLE[form]
-    change(small / name)
-    assert "cannot be read" in refusal("runs")
+#: What a file is changed to, and what is said.
+UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
+    *((BENCHMARK, without(key), "cannot be read") for key in ("title", "name", "config")),
+    *((f"{FIRST}/metrics.json", without(key), "cannot be read") for key in ("metrics", "peak_memory")),
+    (f"{FIRST}/metrics.json", without("ranked_by_item_counts"), "cannot be read"),
+    (f"{FIRST}/metrics.json", written_over(b"{"), "or a run below it cannot be read (JSONDecodeError: "),
+    (f"{FIRST}/privacy.json", without("relation"), "cannot be read"),
+    (f"{FIRST}/test_cases.parquet", written_over(b"PAR1"), "cannot be read"),
+    *((name, Path.unlink, name) for name in (f"{FIRST}/metrics.json", f"{FIRST}/test_cases.parquet")),
+    (f"{FIRST}/privacy.json", Path.unlink, f"{FIRST}/privacy.json"),
+]
+
+
+def test_whatever_cannot_be_read_is_refused(small: Path) -> None:
+    for name, change, said in UNREADABLE:
+        before = (small / name).read_bytes()
+        change(small / name)
+        assert said in refusal("runs"), (name, said)
+        (small / name).write_bytes(before)
 
 
 # The command line.
 
 
 def test_the_front_hands_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["zoo", "report", "runs", "--out", "out"])
+    monkeypatch.setattr(sys, "argv", ["zoo", "report", "runs"])
     zoo_main()
-    assert (bare.parent / "out" / "report.html").is_file()
+    assert (bare.parent / "report" / "report.html").is_file(), "the folder that is written unless another is named"
 
 
 @pytest.mark.parametrize(

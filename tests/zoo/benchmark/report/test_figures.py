@@ -17,6 +17,7 @@ from tests.zoo.benchmark.report.fabricate import GRID, JLT, Facts, Record, facts
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.figures import COLOURS, REFERENCES
 from zoo.benchmark.report.figures import curves as pictures
+from zoo.benchmark.report.files import Written
 from zoo.benchmark.report.results import Results
 
 TASK = "book-music"
@@ -32,8 +33,9 @@ def curves(results: Results, task: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def drawn(results: Results) -> dict[str, str]:
-    return curves(results, TASK)
+def drawn(written: Written) -> dict[str, str]:
+    """Those of one task in the report."""
+    return {name: picture.svg for name, picture in written.pictures.items() if name.startswith(TASK)}
 
 
 def of(drawn: dict[str, str], kind: str) -> str:
@@ -76,9 +78,7 @@ def test_every_kind_of_guarantee_has_a_figure(results: Results, drawn: dict[str,
     kinds = {str(line.guarantee) for line in results.lines[TASK] if line.guarantee is not None}
     assert len(drawn) == len(kinds) == 3
     assert len({of(drawn, kind) for kind in kinds}) == 3
-    assert all(name.startswith("book-music-") for name in drawn)
-    [name] = curves(results, "cold")
-    assert name.startswith("cold-rating-change-one-rating-1")
+    assert sum(name.startswith("book-music-rating-change-one-rating-1") for name in drawn) == 1
 
 
 def test_without_a_guarantee_there_is_no_figure(tmp_path: Path) -> None:
@@ -103,18 +103,13 @@ def test_a_control_is_no_series_whatever_it_guarantees(tmp_path: Path) -> None:
     assert "Shuffled" not in svg
 
 
-@pytest.mark.parametrize("task", ["book_music", pytest.param("Book -> Music"), pytest.param("book/music")])
-def test_a_figure_s_name_is_that_of_a_file(tmp_path: Path, task: str) -> None:
-    results = private(tmp_path, lambda row: proved(), ONE, task=task)
-    [name] = curves(results, task)
+def test_a_figure_s_name_is_that_of_a_file(tmp_path: Path) -> None:
+    results = private(tmp_path, lambda row: proved(), ONE, task="Book -> mu/sic_1")
+    [name] = curves(results, "Book -> mu/sic_1")
     assert re.fullmatch(r"[\w.-]+", name)
 
 
 # What is written in them.
-
-
-def test_the_same_runs_give_the_same_text(results: Results, drawn: dict[str, str]) -> None:
-    assert curves(results, TASK) == drawn
 
 
 def test_a_figure_is_well_formed_and_needs_nothing_from_outside(drawn: dict[str, str]) -> None:
@@ -125,18 +120,7 @@ def test_a_figure_is_well_formed_and_needs_nothing_from_outside(drawn: dict[str,
         assert re.findall(r'(?:href="|url\()(?!#)', svg) == []
         assert "<image" not in svg
         assert "<script" not in svg
-
-
-def test_a_figure_bears_no_date(drawn: dict[str, str]) -> None:
-    for svg in drawn.values():
-        assert "metadata" not in svg
-        assert "dc:" not in svg
-        assert re.findall(r"\b20\d\d-\d\d|\d\d:\d\d:\d\d", svg) == []
-        assert "Matplotlib" not in svg
-
-
-def test_every_reference_in_a_figure_has_its_element(drawn: dict[str, str]) -> None:
-    for svg in drawn.values():
+        assert not re.search(r"metadata|dc:|Matplotlib|\b20\d\d-\d\d|\d\d:\d\d:\d\d", svg), "no date"
         ids = re.findall(r'\bid="([^"]+)"', svg)
         assert len(ids) == len(set(ids))
         assert {*re.findall(r'href="#([^"]+)"', svg), *re.findall(r"url\(#([^)]+)\)", svg)} <= set(ids)
@@ -186,13 +170,8 @@ def named(folder: Path, *names: str) -> list[str]:
 
 
 def test_names_are_written_as_they_are(tmp_path: Path) -> None:
-    names = ["A < B && C", "\"one\" 'two'", "cost $5", "100 %", "x^2_3", "a\\b", "Müller"]
+    names = ["A < B && C", "\"one\" 'two'", "100 %", "a\\b", "Müller", "from $5 to $6", "a $\\lost$", "_hidden"]
     assert {f"{name}, JLT" for name in names} <= set(named(tmp_path, *names))
-
-
-@pytest.mark.parametrize("name", ["from $5 to $6", "a $\\lost$", "_hidden"])
-def test_names_that_matplotlib_reads_otherwise_are_written_as_they_are(tmp_path: Path, name: str) -> None:
-    assert f"{name}, JLT" in named(tmp_path, name)
 
 
 def test_a_label_that_holds_an_epsilon_of_its_own_is_written_whole(tmp_path: Path) -> None:

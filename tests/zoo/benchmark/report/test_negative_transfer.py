@@ -1,18 +1,21 @@
 """Soft and hard negative transfer: which rows are held against which, and what is said of them."""
 
 import csv
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.zoo.benchmark.report.fabricate import BARE, OTHERS, Facts, line_of, reread, rng_of, unproved
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.negative_transfer import DRAWN, Transfer, transfers
-from zoo.benchmark.report.results import RANKINGS, Results, ResultsError
+from zoo.benchmark.report.files import write_report
+from zoo.benchmark.report.gains import DRAWN, Transfer, transfers
+from zoo.benchmark.report.results import RANKINGS, Line, Results, ResultsError
 from zoo.benchmark.report.significance import holm
-from zoo.benchmark.report.written import write_report
 
 TASKS = {4: "few", 8: "more", 16: "most"}
 #: Two systems of several sources, one of them held against its own row without a release; another one is in no comparison.
@@ -48,13 +51,13 @@ def facts_of(row: Row, seed: int) -> Facts:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def series(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return reread(tmp_path_factory.mktemp("series"), SERIES, facts_of)
 
 
 @pytest.fixture(scope="module")
-def found(results: Results) -> list[Transfer]:
-    return transfers(results)
+def found(series: Results) -> list[Transfer]:
+    return transfers(series)
 
 
 def of(found: list[Transfer], ranking: str = "full", measure: str = "ndcg@10") -> list[Transfer]:
@@ -97,14 +100,14 @@ def test_what_is_lower_is_told_from_what_is_lower_by_chance(found: list[Transfer
         assert each.said.endswith("within chance") == (each.negative and each.gain.users_holm >= 0.05)
 
 
-def test_the_difference_is_that_of_the_means(results: Results, found: list[Transfer]) -> None:
+def test_the_difference_is_that_of_the_means(series: Results, found: list[Transfer]) -> None:
     for each in found:
         figure = each.gain.ranking, each.gain.measure
         less = each.gain.line.mean(*figure) - each.other.mean(*figure)
         assert each.gain.users.difference == pytest.approx(less, abs=1e-6)
         assert each.gain.users.pairs == len(USERS)
     [soft] = [each for each in of(found) if each.gain.line.name == "EMCDR, JLT"]
-    assert soft.other is line_of(results, "few", "LightGCN")
+    assert soft.other is line_of(series, "few", "LightGCN")
 
 
 def test_p_values_are_corrected_for_soft_and_hard_apart(found: list[Transfer]) -> None:
@@ -121,32 +124,37 @@ def test_a_row_of_the_same_task_is_the_target_alone_before_others(tmp_path: Path
 
 
 @pytest.mark.parametrize("gone", ["LightGCN", "few"])
-def test_what_is_not_finished_is_left_out(gone: str, tmp_path: Path) -> None:
-    made = reread(tmp_path, SERIES, lambda row, seed: None if gone in (row.system, row.task) else facts_of(row, seed))
-    kinds = {(each.kind, each.gain.line.row.system) for each in transfers(made)}
+def test_what_is_not_finished_is_left_out(series: Results, gone: str) -> None:
+    left = {
+        task: [line for line in lines if line.row.system != gone]
+        for task, lines in series.lines.items()
+        if task != gone
+    }
+    kinds = {(each.kind, each.gain.line.row.system) for each in transfers(replace(series, lines=left))}
     soft = {("soft", "PriCDR")} if gone == "LightGCN" else set()
     assert kinds == {("hard", "EMCDR"), ("hard", "PriCDR")} | soft
 
 
-@pytest.mark.parametrize("part", ["users", "items", "fewer users"])
-def test_tasks_that_test_others_are_no_series(part: str, tmp_path: Path) -> None:
-    def facts(row: Row, seed: int) -> Facts:
-        made = facts_of(row, seed)
-        if row.task == "most" and part == "users":
-            made.users = [f"other {user}" for user in made.users]
-        elif row.task == "most" and part == "items":
-            made.users = made.users[::-1]
-        elif row.task == "most":
-            made = Facts({k: v[1:] for k, v in made.ranks.items()}, made.users[1:], [5] * 59, [True] * 59, made.records)
-        return made
-
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cases: cases.with_columns(user_id="other " + pl.col("user_id")),
+        lambda cases: cases.with_columns(item_id=pl.col("item_id").reverse()),
+        lambda cases: cases.filter(pl.col("user_id") != USERS[0]),
+    ],
+    ids=["users", "items", "fewer users"],
+)
+def test_tasks_that_test_others_are_no_series(series: Results, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+    lines = [Line(line.row, line.runs) for line in series.lines["most"]]
+    for line in lines:
+        line.__dict__["cases"] = pl.concat([change(run.cases) for run in line.runs])
     message = "In the series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
     with pytest.raises(ResultsError, match=message):
-        transfers(reread(tmp_path, SERIES, facts))
+        transfers(replace(series, lines=series.lines | {"most": lines}))
 
 
-def test_the_report_tells_of_every_comparison(results: Results, found: list[Transfer], tmp_path: Path) -> None:
-    write_report(results, tmp_path)
+def test_the_report_tells_of_every_comparison(series: Results, found: list[Transfer], tmp_path: Path) -> None:
+    write_report(series, tmp_path)
     lines = list(csv.DictReader((tmp_path / "negative_transfer.csv").read_text(encoding="utf-8").splitlines()))
     assert len(lines) == len(found)
     for line, each in zip(lines, found, strict=True):
@@ -163,9 +171,6 @@ def test_the_report_tells_of_every_comparison(results: Results, found: list[Tran
     assert 'id="series-books"' in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_without_a_series_nothing_is_said(tmp_path: Path) -> None:
-    made = reread(tmp_path / "made", {key: value for key, value in SERIES.items() if key != "series"}, facts_of)
-    assert transfers(made) == []
-    write_report(made, tmp_path / "out")
-    assert not (tmp_path / "out" / "negative_transfer.csv").exists()
-    assert "Negative transfer" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+def test_without_a_series_nothing_is_said(report: Path) -> None:
+    assert not (report / "negative_transfer.csv").exists()
+    assert "Negative transfer" not in (report / "README.md").read_text(encoding="utf-8")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tests.zoo.benchmark.report.fabricate import cell_folder, in_memory, line_of
 from tests.zoo.benchmark.report.test_tables import TASK
+from zoo.benchmark.report.figures import learning_curves, validated
+from zoo.benchmark.report.files import Written
 from zoo.benchmark.report.gains import NOISE, Gain, gains
-from zoo.benchmark.report.learning import learning_curves, validated
-from zoo.benchmark.report.overview import overview, ranking_of, summary
+from zoo.benchmark.report.page import summary
 from zoo.benchmark.report.results import BASELINE, Line, Results, read_results
 
 LOG = "epoch,step,train/loss,val/ndcg@10\n0,9,,0.125\n0,9,3.5,\n1,19,,0.5\n1,19,2.5,\n2,29,,nan\n,,,\n"
@@ -68,9 +69,8 @@ def test_of_many_tasks_the_best_rows_are_counted(results: Results) -> None:
     assert summary(many, [])[1] == "Best, by NDCG@10, of 6 tasks: PriCDR, JLT eps 64 on 5; DMF on 1."
 
 
-def test_the_figure_names_every_row_but_controls(results: Results) -> None:
-    said = drawn(overview(results).svg)
-    assert overview(results) == overview(results), "the same runs give the same figure"
+def test_the_figure_names_every_row_but_controls(results: Results, written: Written) -> None:
+    said = drawn(written.pictures["overview"].svg)
     for task, lines in results.lines.items():
         assert results.benchmark["tasks"][task]["title"].replace("&", "&amp;").replace(">", "&gt;") in said
         for line in lines:
@@ -78,12 +78,12 @@ def test_the_figure_names_every_row_but_controls(results: Results) -> None:
 
 
 def test_a_task_is_summed_up_by_the_ranking_that_its_rows_have(results: Results) -> None:
-    assert ranking_of(results, TASK) == "full"
+    assert results.ranking_of(TASK) == "full"
     line = line_of(results, TASK, "DMF")
     runs = tuple(dataclasses.replace(run) for run in line.runs)
     sampled = Line(line.row, runs)
     sampled.__dict__["cases"] = line.cases.drop("full/ndcg@10")
-    assert ranking_of(in_memory([sampled]), TASK) == "sampled"
+    assert in_memory([sampled]).ranking_of(TASK) == "sampled"
 
 
 # Learning curves.
@@ -100,10 +100,10 @@ def test_validation_is_read_by_epoch(tmp_path: Path) -> None:
 
 def test_rows_that_were_validated_twice_have_a_curve(own_runs: Path) -> None:
     results = read_results(own_runs)
-    assert learning_curves(results, TASK, "full") == {}
+    assert learning_curves(results, TASK) == {}
     for name, log in (("DMF", LOG), ("PriCDR, Nothing", LOG), ("EASE", LOG.split("1,19")[0])):
         (cell_folder(own_runs, line_of(results, TASK, name)) / "metrics.csv").write_text(log, encoding="utf-8")
-    [(name, picture)] = learning_curves(results, TASK, "full").items()
+    [(name, picture)] = learning_curves(results, TASK).items()
     said = drawn(picture.svg)
     assert name == "book-music-learning"
     assert "DMF" in said

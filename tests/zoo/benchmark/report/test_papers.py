@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import zoo.benchmark.report.papers
-from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, full_only, in_memory, line_of
+from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, in_memory, line_of
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
@@ -115,9 +115,8 @@ def test_honest_runs_are_consistent(results: Results) -> None:
     ]
 
 
-@pytest.mark.parametrize(("key", "factor"), [("full/ndcg@10", 0.9), ("sampled/mrr@5", 1.2), ("full/hit_rate@5", 1.5)])
-def test_a_run_whose_figures_were_altered_is_named(own_runs: Path, key: str, factor: float) -> None:
-    line = line_of(read_results(own_runs), "cold", "PriCDR, JLT eps 8")
+def test_a_run_whose_figures_were_altered_is_named(own_runs: Path) -> None:
+    line, key, factor = line_of(read_results(own_runs), "cold", "PriCDR, JLT eps 8"), "sampled/mrr@5", 1.2
     path = cell_folder(own_runs, line, 1) / "metrics.json"
     report = json.loads(path.read_text())
     report["metrics"][f"test/{key}"] *= factor
@@ -145,21 +144,14 @@ def beside(*lines: Line) -> dict[tuple[str, str], Versus]:
 @pytest.mark.parametrize(
     ("figures", "status"),
     [
-        ((0.2643,), "reproduced"),
         ((0.2643 * 1.0499,), "reproduced"),
         ((0.2643 * 0.9501,), "reproduced"),
         ((0.2643 * 1.0501,), "above"),
         ((0.2643 * 0.9499,), "below"),
         ((0.30, 0.32, 0.34), "above"),  # standard error .0115: off by .0557 of .0231 allowed
-        ((0.28, 0.31, 0.34), "above"),  # .0173: off by .0457 of .0346
         ((0.26, 0.30, 0.34), "reproduced"),  # .0231: off by .0357 of .0462
-        ((0.18, 0.22, 0.26), "reproduced"),  # .0231: off by .0443 of .0462
         ((0.18, 0.26, 0.18, 0.26), "reproduced"),  # .0231: off by .0443 of .0462
         ((0.18, 0.26, 0.18, 0.26, 0.22), "below"),  # .0179: off by .0443 of .0358
-        ((0.21, 0.22, 0.23), "below"),  # .0058: off by .0443 of .0115
-        ((0.2643, 0.2643), "reproduced"),
-        ((0.9, 0.9), "above"),
-        ((0.0, 0.0), "below"),
     ],
 )
 def test_a_consistent_row_of_a_paper_is_a_target(figures: tuple[float, ...], status: Status) -> None:
@@ -179,18 +171,6 @@ def test_an_inconsistent_row_of_a_paper_is_none_whatever_ours_is() -> None:
             expected = f"in the paper {said}; beside it ours is {beside_it}"
             assert found[paper, "DMF"].reason == f"{expected}; another loss"
             assert beside(ours("DMF", value))[paper, "DMF"].reason == expected
-
-
-def test_every_row_of_the_papers_has_the_status_of_its_arithmetic() -> None:
-    papers = published(**DOUBAN)
-    found = beside(*(ours(method, 0.25) for method in sorted({paper.method for paper in papers})))
-    assert len(found) == len(papers)
-    for paper in papers:
-        status = found[paper.paper, paper.method].status
-        assert (status == "paper inconsistent") == bool(paper.inconsistencies)
-        if not paper.inconsistencies:
-            near = abs(paper.figures["ndcg@10"] - 0.25) <= 0.05 * paper.figures["ndcg@10"]
-            assert status == ("reproduced" if near else "above" if paper.figures["ndcg@10"] < 0.25 else "below")
 
 
 def test_rows_that_no_paper_has_are_left_out(results: Results) -> None:
@@ -224,5 +204,5 @@ def test_a_figure_that_the_paper_lacks_is_a_dash() -> None:
     assert row[2:8] == ["0.1000 (-)"] * 4 + ["0.2000 (0.2643)", "0.1000 (-)"]
 
 
-def test_runs_without_candidates_do_not_stand_beside_the_papers(tmp_path: Path) -> None:
-    assert versus(full_only(tmp_path), TASK) == []
+def test_runs_without_candidates_do_not_stand_beside_the_papers(full_only: Results) -> None:
+    assert versus(full_only, TASK) == []

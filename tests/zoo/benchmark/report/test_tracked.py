@@ -5,52 +5,49 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
+import matplotlib.image
 import pytest
 import yaml
 
 from tests.wandb_log import records
 from tests.wandb_log import told as told_to_wandb
 from tests.zoo.benchmark.report.fabricate import BARE, JLT, SMALL, Facts, fabricate, facts_of, proved, reread
-from tests.zoo.runtime.test_trackers import NO_KEY, png
+from tests.zoo.runs.test_trackers import NO_KEY, png
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.figures import DPI
+from zoo.benchmark.report.files import Written, as_tracked
 from zoo.benchmark.report.results import Results
-from zoo.benchmark.report.tracked import settings, told
-from zoo.benchmark.report.written import Written, write_report
 from zoo.privacy.accounting.relation import Relation
-from zoo.runtime.trackers import Told, TrackerError, pixels
+from zoo.runs.trackers import TrackerError
 
 ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What a small benchmark has found."""
-    return reread(tmp_path_factory.mktemp("small"), SMALL)
+def written(written: Written) -> Written:
+    """The report with two of its figures, as each takes a while to draw."""
+    return replace(written, pictures={name: written.pictures[name] for name in [*written.pictures][:2]})
 
 
 @pytest.fixture(scope="module")
-def written(small: Results, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """The report on it."""
-    return write_report(small, tmp_path_factory.mktemp("out"))
-
-
-@pytest.fixture(scope="module")
-def sent(small: Results, written: Written) -> Told:
-    """What is told of it."""
-    return told(small, written)
+def sent(results: Results, written: Written) -> dict[str, Any]:
+    """What is sent of the report."""
+    return as_tracked(results, written)
 
 
 @pytest.fixture
 def tracker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mock:
     """One that can be told, beside the runs of a benchmark without figures but the overview."""
-    made = Mock(check=Mock(), tell=Mock(return_value="W&B: told."))
-    for name in ("check", "tell"):
-        monkeypatch.setattr(f"zoo.benchmark.report.command.{name}", getattr(made, name))
+    made = Mock(check=Mock(), send_report=Mock(return_value="W&B: told."))
+    for name in ("check", "send_report"):
+        monkeypatch.setattr(f"zoo.runs.trackers.{name}", getattr(made, name))
     monkeypatch.chdir(tmp_path)
     fabricate(tmp_path, BARE)
     return made
@@ -59,34 +56,32 @@ def tracker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mock:
 # What is told.
 
 
-def test_every_figure_is_told_by_the_name_of_its_file(small: Results, written: Written, sent: Told) -> None:
-    assert (sent.kind, sent.name) == ("report", small.benchmark["name"])
-    drawn = {path.stem: path.read_text(encoding="utf-8") for path in written.folder.glob("*.svg")}
-    assert sent.images.keys() == drawn.keys()
+def test_every_figure_is_told_by_the_name_of_its_file(results: Results, written: Written, sent: dict[str, Any]) -> None:
+    assert sent["name"] == results.benchmark["name"]
+    drawn = {name: (written.folder / f"{name}.svg").read_text(encoding="utf-8") for name in written.pictures}
+    assert sent["images"].keys() == drawn.keys()
     assert "overview" in drawn
-    assert len(drawn) == 2
     for name, svg in drawn.items():
         width, height = (float(size) / 72 * DPI for size in re.findall(r'(?:width|height)="([\d.]+)pt"', svg)[:2])
-        assert pixels(sent.images[name]).shape == (round(height), round(width), 3), name
+        assert matplotlib.image.imread(BytesIO(sent["images"][name])).shape[:2] == (round(height), round(width)), name
 
 
-def test_tables_are_told_with_numbers_as_numbers(small: Results, written: Written, sent: Told) -> None:
-    assert list(sent.tables) == ["results", "gains"]
-    for name, table in sent.tables.items():
+def test_tables_are_told_with_numbers_as_numbers(results: Results, written: Written, sent: dict[str, Any]) -> None:
+    assert list(sent["tables"]) == ["results", "gains"]
+    for name, table in sent["tables"].items():
         with (written.folder / f"{name}.csv").open(encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         assert table.columns == list(rows[0])
         assert table.height == len(rows)
-    figures = sent.tables["results"]
+    figures = sent["tables"]["results"]
     assert figures["full/ndcg@10"].dtype.is_float()
     assert figures["epsilon"].null_count() == sum(
-        line.epsilon is None for lines in small.lines.values() for line in lines
+        line.epsilon is None for lines in results.lines.values() for line in lines
     )
 
 
-def test_what_each_row_guarantees_is_told(results: Results, small: Results, sent: Told) -> None:
-    assert sent.config == settings(small)
-    config = settings(results)
+def test_what_each_row_guarantees_is_told(results: Results, sent: dict[str, Any]) -> None:
+    config = sent["config"]
     assert config["benchmark"] == results.benchmark["name"]
     assert config["tasks"] == {"book-music": "Book -> Music", "cold": "Music & nothing known"}
     assert config["systems"] == ["Popularity", "EASE", "DMF", "PriCDR", "Whole users", "Searched"]
@@ -118,36 +113,34 @@ def test_an_epsilon_is_told_with_its_conditions(tmp_path: Path) -> None:
         return made
 
     results = reread(tmp_path, grid, facts)
-    [row] = (
-        told(results, Written(tmp_path, {"results.csv": "", "gains.csv": ""}, {})).config["privacy"]["cold"].values()
-    )
+    [row] = as_tracked(results, Written(tmp_path, {"results.csv": "", "gains.csv": ""}, {}))["config"]["privacy"][
+        "cold"
+    ].values()
     assert (row["guarantee"], row["epsilon"], row["conditions"]) == ("conditional", 2.0, ["users are public"])
 
 
 def test_without_a_gain_there_is_no_table_and_without_a_benchmark_a_name_of_its_own(results: Results) -> None:
     runs = Results({**results.benchmark, "title": "3 runs compared"} | {"name": ""}, results.lines, 3)
-    sent = told(runs, Written(Path(), {"results.csv": "task,row\nmusic,DMF\n", "gains.csv": ""}, {}))
-    assert list(sent.tables) == ["results"]
-    assert (sent.name, sent.config["benchmark"]) == ("3-runs-compared", "3 runs compared")
+    sent = as_tracked(runs, Written(Path(), {"results.csv": "task,row\nmusic,DMF\n", "gains.csv": ""}, {}))
+    assert list(sent["tables"]) == ["results"]
+    assert (sent["name"], sent["config"]["benchmark"]) == ("3-runs-compared", "3 runs compared")
 
 
 # The command.
 
 
 def test_a_tracker_is_told_once_the_report_is_written(tracker: Mock, capsys: pytest.CaptureFixture[str]) -> None:
-    tracker.tell.side_effect = lambda name, sent: f"{name}: {sent.name}, {Path('out/README.md').is_file()}"
+    tracker.send_report.side_effect = lambda kind, name, **_: f"{kind}: {name}, {Path('out/README.md').is_file()}"
     main(["runs", "--out", "out", "--tracker", "tensorboard"])
     tracker.check.assert_called_once_with("tensorboard")
     assert capsys.readouterr().out.splitlines()[-1] == "tensorboard: bench, True"
-    [(_, sent)] = [call.args for call in tracker.tell.call_args_list]
-    assert isinstance(sent, Told)
-    assert sent.images["overview"].startswith(b"\x89PNG")
+    assert tracker.send_report.call_args.kwargs["images"]["overview"].startswith(b"\x89PNG")
 
 
 def test_nobody_is_told_unasked(tracker: Mock) -> None:
     main(["runs"])
     tracker.check.assert_not_called()
-    tracker.tell.assert_not_called()
+    tracker.send_report.assert_not_called()
 
 
 def test_a_tracker_that_cannot_be_told_is_refused_before_anything_is_read(tracker: Mock) -> None:
@@ -160,7 +153,7 @@ def test_a_tracker_that_cannot_be_told_is_refused_before_anything_is_read(tracke
 
 @pytest.mark.parametrize("error", [TrackerError("W&B: nobody answers."), OSError("no space")])
 def test_the_report_stays_where_nobody_could_be_told(tracker: Mock, error: Exception) -> None:
-    tracker.tell.side_effect = error
+    tracker.send_report.side_effect = error
     with pytest.raises(
         SystemExit, match=r"^The report is written, and no tracker was told of it\. .*(answers\.|no space)$"
     ):
@@ -200,7 +193,7 @@ def test_wandb_keeps_what_it_is_told_offline(tmp_path: Path) -> None:
     assert (sent["project"], sent["kind"], sent["name"]) == ("cdr-zoo", "report", "bench")
     assert sent["config"]["privacy"]["cold"]["PriCDR, JLT eps 1"]["epsilon"] == 1.0
     kinds = {name: value["_type"] for name, value in sent["logged"].items() if not name.startswith("_")}
-    figures = {path.stem: "image-file" for path in (tmp_path / "report").glob("*.svg")}
+    figures = {path.stem: "images/separated" for path in (tmp_path / "report").glob("*.svg")}
     assert kinds == figures | {"results": "table-file", "gains": "table-file"}
     [overview] = (kept / "files" / "media" / "images").glob("overview_*.png")
     assert overview.read_bytes().startswith(png((0, 0, 0))[:8])

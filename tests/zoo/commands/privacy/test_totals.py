@@ -10,14 +10,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from datamodules import Synthetic
 from tests.samples import UNPRINTABLE, binary
-from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher, Release
+from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, Plaintext, PPGenCDR, Publisher, Release, fit
+from zoo.benchmark.report.results import Run, read_files
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.show import share
 from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.spending.budget import Budget
+from zoo.privacy.spending.total import BESIDE, total_of_run
 from zoo.release.about import About, Statement
 from zoo.release.signature import SigningKey
 from zoo.runs.publishing import publish_release
@@ -72,6 +76,39 @@ def test_releases_of_one_domain_add_up(tmp_path: Path, capsys: pytest.CaptureFix
     assert answer["together"]["shown"] == {"epsilon": rounded_up(TWICE), "delta": "1e-05"}
     assert answer["together"]["conditions"] == {"who is a user is public": [str(one), str(two)]}
     assert [release["name"] for release in answer["releases"]] == [str(one), str(two)]
+
+
+def test_a_report_and_the_command_have_the_same_total(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three generators of epsilon 4 each compose to 4.74; without their ledgers, as earlier versions left them, they add up."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PL_GLOBAL_SEED", "0")
+    network = SPPG(
+        epsilon=4.0,
+        delta=1e-5,
+        steps=14,
+        sample_size=1,
+        n_critic=1,
+        condition_dim=4,
+        generator_dims=(8,),
+        critic_dims=(4,),
+    )
+    data = Synthetic(num_users=100, num_items=30, ratings_per_user=4, sources=["book", "film", "music"], target="game")
+    run = fit(
+        PPGenCDR(dims=(8, 4), encoder_dims=(8,)), data, publisher=GeneratorPublisher(network), max_epochs=1,
+        accelerator="cpu", enable_progress_bar=False,
+    )  # fmt: skip
+    run.test()
+    capsys.readouterr()
+    answer = values(capsys, "total", *(run.folder / "releases" / name for name in data.sources))["together"]
+    report, records = read_files(run.folder)
+    total = Run(0, run.folder, report, records, 0.0, 0, {}).total
+    assert (total.epsilon, total.delta) == (answer["epsilon"], answer["delta"])
+    assert (rounded_up(total.epsilon or 0), total.delta, total.unit) == ("4.74", 1e-5, Unit.USER)
+    earlier = {name: {key: value for key, value in kept.items() if key not in BESIDE} for name, kept in records.items()}
+    total = total_of_run(earlier)
+    assert (rounded_up(total.epsilon or 0), total.delta) == ("12.0", pytest.approx(3e-5))
 
 
 def test_a_copy_counts_once_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

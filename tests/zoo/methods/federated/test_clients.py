@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.methods.federated.clients import local_moves, touched_rows, unowned_items
+from zoo.methods.federated.base import local_moves, touched_rows, unowned_items
 
 ITEMS = torch.tensor([0, 1, 4, 2, 0, 1, 2, 3, 5])
 COUNTS = torch.tensor([3, 1, 5])  # of three clients, of 6 items in all

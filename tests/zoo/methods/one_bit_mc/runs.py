@@ -8,6 +8,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Callback
 
 from datamodules import CrossDomainDataModule, LowRank
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import (
     GradientPerturbation,
     InputPerturbation,
@@ -52,10 +53,7 @@ class Log(Callback):
 
 
 def trainer(*callbacks: Callback, **settings: Any) -> Trainer:  # noqa: ANN401
-    return Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0, callbacks=[*callbacks], **settings,
-    )  # fmt: skip
+    return quiet(max_epochs=1, limit_val_batches=0, callbacks=[*callbacks], **settings)
 
 
 def fitted(

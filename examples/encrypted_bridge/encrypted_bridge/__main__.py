@@ -1,0 +1,59 @@
+"""``python -m encrypted_bridge decrypt``: the map that a source made of encrypted places, at the target that has the keys.
+
+What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import zoo.runtime.import_order  # noqa: F401  before anything is taken from the working directory
+from zoo.runtime.arguments import Arguments
+
+
+def parser() -> Arguments:
+    """Options of the command."""
+    made = Arguments(
+        prog="python -m encrypted_bridge",
+        description="Decrypts the map that a source published for encrypted places, and writes it as a release that fit reads "
+        "(--data.releases.NAME).",
+    )
+    option = made.add_argument
+    option("command", choices=["decrypt"], help="the only command")
+    option("release", type=Path, metavar="RELEASE", help="folder of the source's release, of kind encrypted_map")
+    option(
+        "--key",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="file of keys that publishing the places wrote; stays here",
+    )
+    option("--out", type=Path, required=True, metavar="DIR", help="folder to write; must not exist")
+    option(
+        "--trusted",
+        type=Path,
+        metavar="KEYS",
+        help="public keys (a PEM file, or a folder of them), one of which must have signed the release",
+    )
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; a refusal ends with its message."""
+    options = parser().parse_args(arguments)
+    from encrypted_bridge.decryption import decrypt
+    from zoo.runtime.run_folder import refusal, visible
+    from zoo.runtime.suggestions import count_of
+
+    try:
+        release = decrypt(options.release, options.key, options.out, trusted=options.trusted)
+    except (OSError, TypeError, ValueError) as error:
+        sys.exit(refusal(error))
+    print(
+        f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {count_of(release.num_users, 'user')}): "
+        f"{visible(str(options.out))}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Publishers of an encrypted bridge: the target's encrypted projections, and the source's map of them."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from encrypted_bridge.decryption import KeyPair, check_new
+from encrypted_bridge.kinds import EncryptedMap, EncryptedPlaces
+from encrypted_bridge.parameters import check_directions, check_room
+from encrypted_bridge.protocol import encrypted_map, encrypted_places, through_encryption
+from encrypted_bridge.record import MECHANISM, map_record, places_record
+from zoo import BridgePublisher, Publisher, Ratings, Release
+from zoo.data.directions import check_form, directions_of
+from zoo.data.ratings import index_of
+from zoo.privacy.accounting.events import NonPrivateEvent
+from zoo.privacy.audits.bridge import bridge_audit
+from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.rows.bridge import BridgePlan
+from zoo.publishers.base import PlannedRelease, PublicSizes
+
+
+class EncryptedProjectionPublisher(Publisher):
+    """Releases each user's place in a domain's leading directions, encrypted (CKKS): the target's part of an encrypted bridge.
+
+    The release holds ciphertexts and a public key. The secret key goes into a file and from there into this program's memory only.
+    This is secrecy as long as ring learning with errors is hard, and no differential privacy. The target runs it before the source
+    builds the map with `EncryptedBridgePublisher`.
+
+    Args:
+        secret_key: File to write the keys to, new ones for each release, in a folder that exists. Only its owner can read it, and
+            it stays at the target. It is written first: if publishing fails afterwards, it is of no use and may be removed.
+        num_directions: Width of a place. Fewer carry less.
+        item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 leaves
+            popular items all their weight.
+    """
+
+    def __init__(self, secret_key: Path, num_directions: int = 6, item_damping: float = 0.5) -> None:
+        check_form(num_directions, item_damping)
+        check_directions(num_directions)
+        self.secret_key, self.num_directions, self.item_damping = Path(secret_key), num_directions, item_damping
+
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """Plan ciphertexts, of which a ledger knows nothing: they cost everything towards whoever has the secret key."""
+        inputs = {
+            "width": self.num_directions,
+            "item_damping": self.item_damping,
+            "num_users": sizes.num_users,
+            "num_items": sizes.num_items,
+            "num_layers": 1,
+        }
+        record = places_record(inputs, sizes.done_before)
+        return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._tensors, EncryptedPlaces.kind)
+
+    def _tensors(self, target: Ratings, _: str) -> Mapping[str, Tensor]:
+        check_new(self.secret_key)
+        made = encrypted_places(directions_of(target.matrix, self.num_directions, self.item_damping).projections)
+        public_key = torch.from_numpy(made.public_key)
+        KeyPair(torch.from_numpy(made.secret), public_key).save(self.secret_key)
+        directions = torch.tensor([self.num_directions])
+        return {"places": torch.from_numpy(made.places), "public_key": public_key, "directions": directions}
+
+
+class EncryptedBridgePublisher(BridgePublisher):
+    """Releases a map as `zoo.BridgePublisher` does, of places that the target has encrypted: the source's part.
+
+    The source sums and adds its noise to what it cannot read. The target decrypts the map: ``python -m encrypted_bridge decrypt``.
+    Noise and epsilon are those of the plain map, under further conditions that the record names.
+
+    Args:
+        epsilon: Privacy loss of sums and map together.
+        received: Folder of the release that the target made with `EncryptedProjectionPublisher`.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        relation: `zero_out_one_user`, `replace_one_user` or `change_one_rating`.
+        clip: L2 norm that users' rows are clipped to: a public number.
+        kept_items: How many items the map has, those with the largest noisy sums; null: all.
+        counts_share: What the sums take of the budget, of the squared mu.
+        noise_seed: Null: noise from the operating system. A number makes the noise repeatable, and anybody who knows it can
+            subtract the noise: the record then says `guarantee: none`.
+        trusted: Public keys (a PEM file, or a folder of them), one of which must have signed what was received. The source cannot
+            look at encrypted places, so take only places that the target has signed.
+    """
+
+    projections_kind = EncryptedPlaces.kind
+
+    def __init__(
+        self,
+        epsilon: float,
+        received: Path,
+        delta: float | None = None,
+        relation: Literal["zero_out_one_user", "replace_one_user", "change_one_rating"] = "zero_out_one_user",
+        clip: float = 1.0,
+        kept_items: int | None = 400,
+        counts_share: float = 0.1,
+        noise_seed: int | None = None,
+        trusted: Path | None = None,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            relation,
+            clip,
+            kept_items,
+            counts_share,
+            received=received,
+            noise_seed=noise_seed,
+            trusted=trusted,
+        )
+
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """Plan the releases of the plain map, and refuse sizes whose encryption errors do not fit beside the noise."""
+        planned, plan, places = super().prepare(sizes), self.plan_for(sizes), self.given()
+        assert places is not None
+        check_room(plan, int(planned.record.public_inputs["kept_items"]), places.width, places.num_users)
+        record, tensors = map_record(planned.record, places), partial(self.tensors, plan)
+        return PlannedRelease.of_tensors(record, planned.events[0], sizes, tensors, EncryptedMap.kind)
+
+    def mapped(self, given: Release, source: Ratings, plan: BridgePlan, noise: NoiseSource) -> NamedTuple:
+        """Return the arrays of the encrypted map."""
+        places, public_key = (given.tensors[name].numpy() for name in ("places", "public_key"))
+        known = index_of(source.user_ids, given.user_ids)
+        return encrypted_map(source.matrix, places, public_key, given.width, plan, noise, known)
+
+    def audits(self) -> list[Audit]:
+        """Return the audit of the plain map, through the encryption, which takes long."""
+        plan = self.plan_for(PublicSizes(num_users=1, num_items=1))
+        return [bridge_audit(MECHANISM, plan, through_encryption)]

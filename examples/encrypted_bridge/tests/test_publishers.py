@@ -1,0 +1,341 @@
+"""A bridge with encrypted places, from one party to the other and back: what is handed over, its record, what is refused."""
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from encrypted_bridge.decryption import KeyPair, SecretKeyError, decrypt, decrypted
+from encrypted_bridge.parameters import DEGREE, MODULUS
+from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
+from encrypted_bridge.record import ENCRYPTION_HARD, FOLLOWS, TARGET_ENCRYPTED, WHOLE_NUMBERS
+from zoo import BridgePublisher, Partial, Plaintext, ProjectionPublisher, Ratings, Release, Shuffled
+from zoo.commands.privacy.show import UNKNOWN, unchecked
+from zoo.privacy.randomness.noise import lattice_spacing
+from zoo.privacy.record.record import Guarantee, RecordError, UnderstatedPrivacyError
+from zoo.privacy.record.texts import TARGET_SIDE
+from zoo.release.files import MANIFEST, TENSORS, ReleaseError
+from zoo.testing.tiny import ratings
+
+
+def target() -> Ratings:
+    """Ratings of other items by the source's users, in another order, without one of them."""
+    made = ratings(9, 12, seed=4)
+    return Ratings(made.matrix[::-1][:8], made.user_ids[::-1][:8], made.item_ids)
+
+
+@pytest.fixture(scope="module")
+def handed_over(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the target's file of keys, and with the places that it hands over."""
+    folder = tmp_path_factory.mktemp("target")
+    (folder / "own").mkdir()
+    publisher = EncryptedProjectionPublisher(num_directions=2, secret_key=folder / "own" / "music.key")
+    publisher.publish(target(), "music").save(folder / "places")
+    return folder
+
+
+def bridge(handed_over: Path, epsilon: float = 4.0, **settings: Any) -> EncryptedBridgePublisher:  # noqa: ANN401
+    return EncryptedBridgePublisher(epsilon, received=handed_over / "places", **settings)
+
+
+def plain(**settings: Any) -> BridgePublisher:  # noqa: ANN401
+    return BridgePublisher(4.0, projections=ProjectionPublisher(num_directions=2), **settings).for_target(target())
+
+
+def test_what_the_target_decrypts_is_the_map_of_the_plain_publisher(handed_over: Path, tmp_path: Path) -> None:
+    """With the same noise; nine users whose places are a thousandth shorter, on a lattice."""
+    bridge(handed_over, noise_seed=3).publish(ratings(), "book").save(tmp_path / "encrypted")
+    made = decrypt(tmp_path / "encrypted", handed_over / "own" / "music.key", tmp_path / "map")
+    expected = plain(noise_seed=3).publish(ratings(), "book")
+    assert made.kind == "map"
+    assert Release.load(tmp_path / "map").digest == made.digest
+    assert torch.equal(made.tensors["items"], expected.tensors["items"])
+    assert torch.equal(made.tensors["counts"], expected.tensors["counts"])
+    apart = (made.tensors["map"] - expected.tensors["map"]).abs().max()
+    assert apart <= 9 * 1.2e-3 + lattice_spacing(float(expected.record.public_inputs["sigma"]))
+    assert list(made.user_ids) == list(ratings().user_ids)
+
+
+def test_the_secret_key_is_its_owners_alone_and_in_nothing_that_is_handed_over(
+    handed_over: Path, tmp_path: Path
+) -> None:
+    file = handed_over / "own" / "music.key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["music.key"]  # nothing of a temporary name is left
+    secret = KeyPair.read(file).secret_key
+    release = bridge(handed_over).publish(ratings(), "book").save(tmp_path / "encrypted")
+    numbers = [secret.numpy().tobytes()[at : at + 64] for at in (0, 8192, 32704)]
+    for folder in (handed_over / "places", release):
+        assert {path.name for path in folder.iterdir()} == {MANIFEST, TENSORS}
+        content = b"".join(path.read_bytes() for path in folder.iterdir())
+        assert not any(part in content for part in numbers)
+        assert str(int(secret[0])).encode() not in content
+    assert all(part in file.read_bytes() for part in numbers)
+
+
+def test_places_are_hidden_by_encryption_which_is_no_differential_privacy(handed_over: Path) -> None:
+    release = Release.load(handed_over / "places")
+    assert (release.kind, release.num_users, release.width) == ("encrypted_places", 8, 2)
+    assert release.record.guarantee is Guarantee.NONE
+    assert release.record.summary().startswith(
+        "none (the users' places are encrypted, which is no differential privacy"
+    )
+    assert EncryptedProjectionPublisher(secret_key=Path("x")).audits() == []
+
+
+def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path) -> None:
+    encrypted, bare = bridge(handed_over).publish(ratings(), "book").record, plain().publish(ratings(), "book").record
+    assert (encrypted.guarantee, bare.guarantee) == (Guarantee.CONDITIONAL, Guarantee.PROVED)
+    maker = "encrypted_bridge.publishers.EncryptedBridgePublisher"
+    assert encrypted.conditions == (FOLLOWS, ENCRYPTION_HARD, f"it is as claimed by {maker}, not audited here")
+    assert (encrypted.epsilon, encrypted.sensitivity, encrypted.noise_scale) == (4.0, 1.0, bare.noise_scale)
+    assert TARGET_ENCRYPTED in encrypted.not_protected
+    assert TARGET_SIDE not in encrypted.not_protected
+    assert UNKNOWN in unchecked(encrypted)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("conditions", FOLLOWS),
+        ("conditions", ENCRYPTION_HARD),
+        ("assumptions", WHOLE_NUMBERS),
+        ("not_protected", TARGET_ENCRYPTED),
+    ],
+)
+def test_a_record_that_leaves_any_of_it_out_is_refused(handed_over: Path, field: str, text: str) -> None:
+    release = bridge(handed_over).publish(ratings(), "book")
+    kept = tuple(said for said in getattr(release.record, field) if said != text)
+    with pytest.raises(RecordError, match=f"{field} must say"):
+        replace(release, record=replace(release.record, **{field: kept}))
+
+
+@pytest.mark.parametrize("relation", ["zero_out_one_user", "change_one_rating"])
+@pytest.mark.parametrize("name", ["sigma", "counts_scale", "row_clip"])
+def test_a_record_that_states_another_public_number_is_refused(handed_over: Path, relation: str, name: str) -> None:
+    release = bridge(handed_over, relation=relation).publish(ratings(), "book")
+    inputs = {**release.record.public_inputs, name: 0.5}
+    with pytest.raises(RecordError, match=name):
+        replace(release, record=replace(release.record, public_inputs=inputs))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epsilon": 2.0}, "states epsilon 2"),
+        ({"mu": 0.1}, "states mu 0.1"),
+        ({"noise_scale": 0.1}, "noise_scale is stated as 0.1"),
+        ({"sensitivity": 0.5}, "is stated as"),
+        ({"mechanism": "another"}, "the record names 'another'"),
+    ],
+)
+def test_a_record_that_states_something_else_is_refused(
+    handed_over: Path, changed: dict[str, Any], message: str
+) -> None:
+    release = bridge(handed_over).publish(ratings(), "book")
+    with pytest.raises((RecordError, UnderstatedPrivacyError), match=message):
+        replace(release, record=replace(release.record, **changed))
+
+
+def test_a_seeded_map_has_no_guarantee(handed_over: Path) -> None:
+    record = bridge(handed_over, noise_seed=3).publish(ratings(), "book").record
+    assert (record.guarantee, record.epsilon, record.conditions) == (Guarantee.NONE, None, ())
+
+
+def test_every_release_has_masks_of_its_own(handed_over: Path) -> None:
+    publisher = bridge(handed_over, noise_seed=3)
+    first, second = (publisher.publish(ratings(), "book").tensors["masks"] for _ in range(2))
+    assert (first != second).float().mean() > 0.99
+
+
+def test_a_map_without_its_noise_is_refused_when_it_is_decrypted(handed_over: Path) -> None:
+    """60 items of nobody, so that all is noise, and of that a thousandth; before it is decrypted nobody sees it."""
+    nobody = ratings(9, 60, density=0.0)
+    release = bridge(handed_over, epsilon=4.0).publish(nobody, "book")
+    silent = bridge(handed_over, epsilon=1e6, delta=1e-5).publish(nobody, "book")
+    swapped = {name: silent.tensors[name] for name in ("bodies", "masks")}
+    lying = replace(release, tensors={**release.tensors, **swapped})
+    with pytest.raises(ReleaseError, match="cannot have the noise that the record of BridgePublisher claims"):
+        decrypted(lying, KeyPair.read(handed_over / "own" / "music.key"))
+
+
+def test_other_keys_than_the_maps_are_refused(handed_over: Path, tmp_path: Path) -> None:
+    EncryptedProjectionPublisher(num_directions=2, secret_key=tmp_path / "other.key").publish(target(), "music")
+    bridge(handed_over).publish(ratings(), "book").save(tmp_path / "encrypted")
+    with pytest.raises(SecretKeyError, match="made with another public key than that of the file of keys"):
+        decrypt(tmp_path / "encrypted", tmp_path / "other.key", tmp_path / "map")
+    assert not (tmp_path / "map").exists()
+
+
+def test_a_plain_release_is_not_decrypted(handed_over: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ReleaseError, match=r"of kind 'encrypted_places', and what is decrypted is of kind 'encrypted_map'"
+    ):
+        decrypt(handed_over / "places", handed_over / "own" / "music.key", tmp_path / "map")
+
+
+def test_keys_are_never_overwritten(handed_over: Path) -> None:
+    file = handed_over / "own" / "music.key"
+    before = file.read_bytes()
+    with pytest.raises(FileExistsError, match="keys are never overwritten: without them what was encrypted is lost"):
+        EncryptedProjectionPublisher(num_directions=2, secret_key=file).publish(target(), "music")
+    with pytest.raises(FileExistsError, match="Choose another path"):
+        KeyPair.read(file).save(file)
+    assert file.read_bytes() == before
+
+
+def test_keys_are_written_where_a_disk_knows_no_links(
+    handed_over: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr("os.link", unknown)
+    file = KeyPair.read(handed_over / "own" / "music.key").save(tmp_path / "music.key")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_bytes() == (handed_over / "own" / "music.key").read_bytes()
+    assert [path.name for path in file.parent.iterdir()] == ["music.key"]
+
+
+def test_a_release_is_never_overwritten_by_a_decrypted_one(handed_over: Path) -> None:
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        decrypt(handed_over / "places", handed_over / "own" / "music.key", handed_over / "places")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 50, b"x" * 2**19], ids=["empty", "no header", "too long"])
+def test_a_damaged_file_of_keys_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "k").write_bytes(content)
+    with pytest.raises(SecretKeyError, match="Take the file that publishing made"):
+        KeyPair.read(tmp_path / "k")
+    with pytest.raises(FileNotFoundError, match="No file of keys at"):
+        KeyPair.read(tmp_path / "absent")
+
+
+def test_a_truncated_file_of_keys_is_refused(handed_over: Path, tmp_path: Path) -> None:
+    (tmp_path / "k").write_bytes((handed_over / "own" / "music.key").read_bytes()[:-9])
+    with pytest.raises(SecretKeyError, match="cannot be read"):
+        KeyPair.read(tmp_path / "k")
+
+
+def copied(folder: Path, into: Path) -> Path:
+    into.mkdir()
+    for file in folder.iterdir():
+        (into / file.name).write_bytes(file.read_bytes())
+    return into
+
+
+@pytest.mark.parametrize("cut", [1, 2**15, 2**17])
+def test_truncated_places_are_a_sentence_at_the_source(handed_over: Path, tmp_path: Path, cut: int) -> None:
+    there = copied(handed_over / "places", tmp_path / "places")
+    (there / TENSORS).write_bytes((there / TENSORS).read_bytes()[:-cut])
+    with pytest.raises(ReleaseError, match="cannot be read"):
+        EncryptedBridgePublisher(4.0, received=there).publish(ratings(), "book")
+
+
+def test_places_that_somebody_changed_on_the_way_are_a_sentence(handed_over: Path, tmp_path: Path) -> None:
+    there = copied(handed_over / "places", tmp_path / "places")
+    content = bytearray((there / TENSORS).read_bytes())
+    content[-5] ^= 1
+    (there / TENSORS).write_bytes(bytes(content))
+    with pytest.raises(ReleaseError, match="does not hold what"):
+        EncryptedBridgePublisher(4.0, received=there).publish(ratings(), "book")
+
+
+def places_with(**tensors: torch.Tensor) -> Any:  # noqa: ANN401
+    return lambda kept: {**kept, **tensors}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (places_with(directions=torch.tensor([0])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([2**40])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([1, 2])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([4096])), "'directions' must hold one number from 1 to 2048"),
+        (places_with(directions=torch.tensor([2048])), r"of 8 users need places \(4, 2, 4096\)"),
+        (places_with(places=torch.zeros(1, 2, DEGREE).long()), "'places' has a ciphertext whose second half is all zeros"),
+        (places_with(public_key=torch.ones(2, DEGREE).long() * torch.tensor([[1], [0]])), "'public_key' has a ciphertext whose"),
+        (places_with(places=torch.zeros(1, 2, 7).long()), r"got \(1, 2, 7\) and \(2, 4096\)"),
+        (places_with(places=torch.full((1, 2, DEGREE), -1)), r"Tensor 'places' must hold numbers in \[0, 1152921504606830593\)"),
+        (places_with(public_key=torch.full((2, DEGREE), MODULUS)), "Tensor 'public_key' must hold numbers in"),
+        (places_with(places=torch.zeros(1, 2, DEGREE)), r"'places' must be torch\.int64, got torch\.float32"),
+        (places_with(more=torch.zeros(1)), "The tensors must be exactly"),
+    ],
+)  # fmt: skip
+def test_places_that_are_none_are_refused(handed_over: Path, tensors: Any, message: str) -> None:  # noqa: ANN401
+    release = Release.load(handed_over / "places")
+    with pytest.raises(ReleaseError, match=message):
+        replace(release, tensors=tensors(release.tensors))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"bodies": torch.zeros(7).long()}, r"needs bodies \(kept, 1 to 2048 directions\) and masks \(kept, 4096\); got \(7,\)"),
+        ({"masks": torch.zeros(6, DEGREE).long()}, r"got \(7, 2\) and \(6, 4096\)"),
+        ({"masks": torch.full((7, DEGREE), MODULUS)}, "Tensor 'masks' must hold numbers in"),
+        ({"masks": torch.zeros(7, DEGREE).long()}, "'masks' has a ciphertext whose second half is all zeros"),
+        ({"bodies": torch.full((7, 2), -5)}, "Tensor 'bodies' must hold numbers in"),
+        ({"items": torch.tensor([0, 1, 2, 3, 4, 5, 9])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
+        ({"counts": torch.full((7,), torch.nan)}, "NaN or infinite"),
+    ],
+)  # fmt: skip
+def test_an_encrypted_map_that_is_none_is_refused(
+    handed_over: Path, tensors: dict[str, torch.Tensor], message: str
+) -> None:
+    release = bridge(handed_over).publish(ratings(), "book")
+    with pytest.raises(ReleaseError, match=message):
+        replace(release, tensors={**release.tensors, **tensors})
+
+
+def test_a_header_that_claims_another_shape_than_its_record_is_refused(handed_over: Path, tmp_path: Path) -> None:
+    folder = bridge(handed_over).publish(ratings(), "book").save(tmp_path / "encrypted")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["record"]["public_inputs"]["num_directions"] = 5
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(ReleaseError, match=r"of a map of 7 items and 5 directions, and the map has the shape \(7, 2\)"):
+        Release.load(folder)
+
+
+def test_controls_and_parts_go_through_encryption_too(handed_over: Path) -> None:
+    """Wrong people; of fewer users a map is the same map; of ciphertexts nobody cuts users out."""
+    shuffled = Shuffled(bridge(handed_over)).publish(ratings(), "book")
+    assert shuffled.record.public_inputs["rows"] == "shuffled among the users (control)"
+    assert Partial(bridge(handed_over), share=0.5).publish(ratings(), "book").num_users == 4
+    with pytest.raises(ReleaseError, match="is not cut to some of its users"):
+        Release.load(handed_over / "places").tensors_of(torch.tensor([0]))
+    with pytest.raises(ReleaseError, match="has no rows to read"):
+        shuffled.rows(torch.tensor([0]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EncryptedProjectionPublisher(Path("x"), num_directions=5000), "1 to 2048 directions, got 5000"),
+        (lambda: EncryptedBridgePublisher(-1.0, Path("x")), "epsilon"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(make: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_release_of_another_kind_is_still_refused(tmp_path: Path) -> None:
+    folder = Plaintext().publish(target(), "music").save(tmp_path / "plain")
+    with pytest.raises(ValueError, match="Projections are of kind 'encrypted_places'"):
+        EncryptedBridgePublisher(1.0, received=folder).publish(ratings(), "book")
+
+
+def test_the_plain_publisher_refuses_encrypted_places(handed_over: Path) -> None:
+    with pytest.raises(ValueError, match="Projections are of kind 'embeddings'"):
+        BridgePublisher(1.0, received=handed_over / "places").publish(ratings(), "book")
+
+
+def test_the_audit_of_such_a_publisher_goes_through_the_encryption(handed_over: Path) -> None:
+    (audit,) = bridge(handed_over).audits()
+    assert audit.name == "BridgePublisher, encrypted"
+    assert audit.residuals is None

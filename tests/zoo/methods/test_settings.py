@@ -1,0 +1,108 @@
+"""Settings out of range: every method and member refuses them by name and value; see also `zoo.runtime.checks`."""
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+import zoo
+from zoo.methods.members import Member
+
+#: By method, settings of which each is refused by itself.
+REFUSED: dict[str, list[tuple[str, Any]]] = {
+    "BPR": [("num_factors", 0), ("l2", -0.1), ("lr", 0.0)],
+    "BiTGCF": [
+        ("num_factors", 0), ("num_layers", 0), ("target_lambda", 1.1), ("source_lambda", -0.1), ("source_lambda", math.nan),
+        ("source_weight", -1.0), ("l2", math.nan), ("lr", 0.0),
+    ],
+    "CFGAN": [
+        ("scheme", "RZ"), ("zr_ratio", 1.1), ("pm_ratio", -0.1), ("zr_weight", -1.0), ("generator_dims", []),
+        ("discriminator_dims", [0]), ("generator_activation", "tan"), ("discriminator_activation", "tan"),
+        ("lr_generator", 0.0), ("weight_decay_generator", -1.0),
+    ],
+    "CoNet": [
+        ("dims", [8]), ("dims", [7, 4]), ("dims", [8, 0]), ("sparsity", -0.1), ("source_weight", math.nan),
+        ("num_negatives", 0), ("dropout", 1.0), ("lr", 0.0),
+    ],
+    "DARec": [
+        ("pattern_dims", []), ("vector_dim", 0), ("decoder_dims", [0]), ("classifier_dims", [0]), ("source_share", 1.5),
+        ("source_weight", -1.0), ("reversal_weight", -0.1), ("dropout", 1.0), ("lr", 0.0),
+    ],
+    "DDTCDR": [
+        ("dims", [8]), ("dims", [7, 4]), ("dims", [8, 0]), ("cross_share", 1.1), ("cross_share", -0.1),
+        ("cross_share", math.nan), ("alignment_weight", -1.0), ("orthogonality_weight", math.nan), ("num_negatives", 0),
+        ("dropout", 1.0), ("lr", 0.0),
+    ],
+    "DMF": [("lr", 0.0), ("input_dropout", 1.0), ("weight_decay", -1.0)],
+    "EASE": [("l2", 0), ("row_exponent", -0.1), ("row_exponent", 1.5), ("row_exponent", math.nan)],
+    "EMCDR": [
+        ("num_factors", 0), ("map_dims", [8, 0]), ("source_rank", 0), ("source_share", 1.5), ("source_share", math.nan),
+        ("factorisation", "svd"), ("l2", -1.0), ("lr", 0.0), ("source_dropout", 1.0),
+    ],
+    "ETL": [
+        ("dims", []), ("dims", [8, 0]), ("equivalence_weight", -1.0), ("adversarial_weight", math.nan),
+        ("cross_share", 1.5), ("discriminator_dropout", 1.0), ("source_dropout", -0.5), ("lr_discriminator", 0.0),
+    ],
+    "FedCDR": [
+        ("num_factors", 0), ("map_dims", [8, 0]), ("source_share", 1.5), ("source_dropout", 1.0), ("l2", -1.0), ("lr", 0.0),
+    ],
+    "FedCT": [
+        ("num_factors", 0), ("latent_dim", 0), ("kl_weight", -1.0), ("coder_l2", math.inf), ("source_share", math.nan),
+        ("l2", -1.0), ("lr", 0.0),
+    ],
+    "FedGCDR": [
+        ("map_dims", [4, 0]), ("mapping_weight", -1), ("social_weight", -2), ("finetune_after", 0), ("num_layers", 0),
+    ],
+    "FedGNN": [
+        ("num_factors", 0), ("num_negatives", 0), ("attention", "cosine"), ("rounds", "gossip"), ("server", "yogi"),
+        ("local_lr", 0), ("l2", -1), ("num_pseudo_items", -2), ("lr", 0),
+    ],
+    "GANMF": [
+        ("num_factors", 0), ("margin", 0.0), ("feature_matching", 1.5), ("lr_generator", 0.0), ("lr_discriminator", -1.0),
+        ("weight_decay_discriminator", -1.0),
+    ],
+    "IALS": [
+        ("num_factors", 0), ("unobserved_weight", 0.0), ("l2", math.nan), ("first_scale", -1.0), ("frequency", 1.5),
+    ],
+    "LightGCN": [("num_factors", 0), ("num_layers", -1), ("l2", -0.1), ("lr", 0.0)],
+    "MultVAE": [("kl_weight", -0.1), ("anneal_steps", -1), ("input_dropout", 1.0), ("lr", 0.0)],
+    "NeuMF": [
+        ("parts", "all"), ("optimizer", "lion"), ("gmf_dim", 0), ("mlp_dims", [64]), ("mlp_dims", [7, 4]),
+        ("num_negatives", 0), ("dropout", 1.0), ("lr", 0.0), ("pretrained_weight", 1.5),
+    ],
+    "OneBitMC": [("link", "cauchy"), ("tolerance", 0.0), ("tolerance", 1.0), ("max_iterations", 0), ("rank", 0)],
+    "PPGenCDR": [
+        ("dims", []), ("dims", [8, 0]), ("encoder_dims", [0]), ("scale", 0.0), ("alignment_weight", -1.0),
+        ("source_share", 1.5), ("source_dropout", 1.0), ("lr", 0.0),
+    ],
+    "PriCDR": [("dims", []), ("scale", 0.0), ("alignment_weight", -1.0)],
+    "PriCDRSym": [("dims", []), ("alignment_weight", -1.0), ("source_dropout", 1.0), ("lr", 0.0)],
+    "Ridge": [("penalty", 0.0), ("penalty", math.nan), ("chunk_size", 0)],
+    "SLIM": [("l1", -1.0), ("l2", 0.0), ("tolerance", 0.0), ("max_sweeps", 0)],
+    "SPPG": [
+        ("conditioning", "concat"), ("generator_dims", [8, 0]), ("noise_dim", -1), ("critic_dims", []), ("critic_bound", 0.0),
+        ("lr_critic", 0.0), ("lr_generator", -1.0), ("weight_decay", -1.0), ("density", 0.0), ("density", 1.0),
+        ("average", 1.0), ("dropout", 1.0),
+    ],
+    "UserKNN": [
+        ("source_weight", -0.1), ("popularity_weight", math.nan), ("num_neighbours", 0), ("chunk_size", 0),
+        ("similarity_power", 0.0), ("popularity_damping", 1.5),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_setting_out_of_range_is_refused_by_name_and_value(name: str) -> None:
+    needed = {"tau": 2.0} if name == "OneBitMC" else {}
+    for setting, value in REFUSED[name]:
+        with pytest.raises(ValueError, match=rf"^{setting} is {re.escape(repr(value))}\. It must .*\. (Set|Choose) "):
+            getattr(zoo, name)(**needed, **{setting: value})
+
+
+def test_members_and_ensembles_refuse_theirs() -> None:
+    for setting in ("copies", "max_epochs", "patience", "batch_size"):
+        with pytest.raises(ValueError, match=rf"^{setting} is 0\. It must be at least 1\. "):
+            Member(zoo.EASE(), **{setting: 0})
+    with pytest.raises(ValueError, match=r"^rounds is 0\. It must be at least 1\. "):
+        zoo.Ensemble({"EASE": Member(zoo.EASE())}, rounds=0)

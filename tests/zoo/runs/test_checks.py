@@ -1,0 +1,114 @@
+"""A figure that nothing logs is refused before anything is published, with the names of those that are logged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+
+import zoo
+from callbacks import BestCheckpoint, BoundaryLedger
+from datamodules import Evaluation, LowRank, Synthetic
+from zoo.runs.checks import check_monitors, figures_of
+from zoo.runs.inputs import UsageError
+
+
+def checked(*callbacks: Callback, method: Any = None, data: Any = None, **settings: Any) -> None:  # noqa: ANN401
+    made = Trainer(
+        callbacks=[*callbacks], accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        **{"enable_checkpointing": any(isinstance(c, ModelCheckpoint) for c in callbacks), **settings},
+    )  # fmt: skip
+    check_monitors(method or zoo.BPR(), data or Synthetic(sources=[]), made)
+
+
+@pytest.mark.parametrize(
+    ("watching", "said"),
+    [
+        (EarlyStopping("val/ndgc@10"), r"EarlyStopping watches 'val/ndgc@10', which nothing logs\. Did you mean val/ndcg@10\?"),
+        (ModelCheckpoint(monitor="val/full/ndcg@20"), r"ModelCheckpoint watches 'val/full/ndcg@20'.* mean val/full/ndcg@10"),
+        (EarlyStopping("test/full/ndcg@10"), r"'test/full/ndcg@10', which nothing logs"),
+        (EarlyStopping("epoch"), r"'epoch', which nothing logs"),
+        (EarlyStopping("train/discriminator_loss"), r"It may watch val/ndcg@10, val/sampled/hit_rate@5, .*, train/loss\.$"),
+    ],
+)  # fmt: skip
+def test_a_figure_that_nothing_logs_is_refused(watching: Callback, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        checked(watching)
+
+
+@pytest.mark.parametrize(
+    "watching",
+    [
+        *(EarlyStopping(name) for name in ("val/ndcg@10", "val/full/pessimistic/mrr@5", "train/loss", "train/penalty/x")),
+        ModelCheckpoint(monitor="epoch"),
+        ModelCheckpoint(),
+        EarlyStopping("anything", strict=False),
+        BestCheckpoint(),
+    ],
+)  # fmt: skip
+def test_what_will_be_logged_may_be_watched(watching: Callback) -> None:
+    checked(watching)
+
+
+def test_what_is_logged_goes_by_method_data_and_callbacks() -> None:
+    checked(EarlyStopping("train/bytes_up"), BoundaryLedger(), method=zoo.FedGNN())
+    with pytest.raises(UsageError, match="train/bytes_up"):
+        checked(EarlyStopping("train/bytes_up"), method=zoo.FedGNN())
+    checked(EarlyStopping("train/attention/books"), method=zoo.FedGCDR())
+    few = Synthetic(sources=[], evaluation=Evaluation(full_ranking="test", ks=(3, 10)))
+    assert figures_of(zoo.GANMF(), few) == [
+        "val/ndcg@10",
+        *(f"val/sampled/{name}@{k}" for k in (3, 10) for name in ("hit_rate", "ndcg", "mrr")),
+        "train/discriminator_loss",
+        "train/loss",
+    ]
+    assert "train/loss" not in figures_of(zoo.EASE(), few)
+    assert "val/sign_accuracy" in figures_of(zoo.OneBitMC(1.0), LowRank())
+    assert figures_of(zoo.OneBitMC(1.0), LowRank(), validates=False) == ["train/objective"]
+
+
+@pytest.mark.parametrize(
+    ("split", "settings"), [("latest1", {}), ("latest2", {"limit_val_batches": 0})], ids=["no split", "not looked at"]
+)
+def test_without_validation_no_figure_of_it_may_be_watched(split: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
+    data = Synthetic(sources=[], evaluation=Evaluation(split=split))
+    with pytest.raises(UsageError, match=f"the split '{split}' has no validation set, or none of it is looked at"):
+        checked(ModelCheckpoint(monitor="val/ndcg@10"), data=data, **settings)
+    checked(EarlyStopping("train/loss"), data=data, **settings)
+
+
+def test_of_another_package_only_what_says_all_that_it_logs_is_refused() -> None:
+    class Silent(zoo.BPR):
+        """Of which nobody knows what it logs."""
+
+        def step(self, batch: Any) -> Any:  # noqa: ANN401
+            self.log("train/mine", 1.0)
+            return super().step(batch)
+
+    class Says(zoo.BPR):
+        """Of which it is known."""
+
+        logs = frozenset({"train/theirs"})
+
+    checked(EarlyStopping("train/mine"), method=Silent())
+    checked(EarlyStopping("train/theirs"), method=Says())
+    checked(EarlyStopping("train/loss"), method=Says())
+    with pytest.raises(UsageError, match=r"'train/their', .* Did you mean train/theirs"):
+        checked(EarlyStopping("train/their"), method=Says())
+
+    class Logs(Callback):
+        """Nor of this."""
+
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:  # noqa: ANN401
+            pl_module.log_dict({"train/their": 1.0})
+
+    checked(EarlyStopping("train/their"), Logs(), method=Says())
+
+
+def test_nothing_is_published_for_a_typo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    watching = [EarlyStopping("val/ndgc@10")]
+    with pytest.raises(UsageError, match="watches 'val/ndgc@10'"):
+        zoo.fit(zoo.PriCDR(), Synthetic(), publisher=zoo.JLT(epsilon=8), callbacks=watching, accelerator="cpu")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,145 @@
+"""A run that was moved recommends by its users' own ids; other data, releases and versions are refused in a sentence."""
+
+import re
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+import yaml
+
+import zoo
+from callbacks.recommendation_writer import SCHEMA
+from datamodules import Evaluation, Synthetic
+from zoo.methods.target_data import ReleaseMismatchError
+from zoo.runs.inputs import UsageError
+from zoo.runs.predictor import UnknownUserError
+
+TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6}
+
+
+@pytest.fixture(scope="module")
+def moved(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in another place, whose config names a place where nothing lies any more."""
+    folder = tmp_path_factory.mktemp("moved") / "elsewhere"
+    shutil.copytree(finished, folder)
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(config.replace(str(finished), "/nowhere"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(moved: Path) -> zoo.runs.predictor.Predictor:
+    return zoo.load(moved)
+
+
+def test_a_moved_run_recommends_to_users_in_the_order_asked(loaded: zoo.runs.predictor.Predictor) -> None:
+    found = loaded.recommend(["u0007", "u0002", "u0007"], k=3)
+    assert found.schema == SCHEMA
+    assert found["user_id"].to_list() == ["u0007"] * 3 + ["u0002"] * 3
+    assert found["rank"].to_list() == [1, 2, 3] * 2
+    everything = loaded.recommend(["u0007"], k=1000)
+    seen = set(loaded.item_ids) - set(everything["item_id"])
+    assert len(seen) == 6, "all of a user's items are left out, held out or not"
+    assert everything["score"].is_sorted(descending=True)
+    assert everything["item_id"].to_list()[:3] == found["item_id"].to_list()[:3]
+
+
+def test_more_items_are_left_out_where_they_are_named(loaded: zoo.runs.predictor.Predictor) -> None:
+    first, second = loaded.recommend(["u0007"], k=2)["item_id"]
+    found = loaded.recommend(["u0007"], k=1, seen={"u0007": [first, "unheard of"], "u0002": [second]})
+    assert found["item_id"].to_list() == [second]
+
+
+def test_of_nobody_there_is_an_empty_table(loaded: zoo.runs.predictor.Predictor) -> None:
+    assert loaded.recommend([]).equals(pl.DataFrame(schema=SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ((["u0001", "nobody", "no\x1bone"],), UnknownUserError, r"2 of the users .*'nobody', 'no\\\\x1bone'"),
+        ((["u0001"], 0), ValueError, "at least 1; got 0"),
+        ((["u0001"], True), ValueError, "at least 1; got True"),
+        (("u0001",), TypeError, r"such as \['u0001'\]; got the text 'u0001'"),
+        (([1.0],), TypeError, "Ids are strings or integers"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    loaded: zoo.runs.predictor.Predictor, arguments: tuple[object, ...], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        loaded.recommend(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_release_of_no_source_is_refused_and_not_passed_over(moved: Path) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"releases names \['bok'\], which are no sources of it; its sources are \['book'\]\. Did you mean book\?",
+    ):
+        zoo.load(moved, releases={"bok": moved / "releases" / "book"})
+
+
+def test_somebody_of_the_release_alone_is_scored_by_their_row(moved: Path) -> None:
+    loaded = zoo.load(moved)
+    release = loaded.data.releases["book"]
+    release.user_ids[0] = "newer"
+    found = loaded.recommend(["newer", "u0001"], k=2)
+    assert found["user_id"].to_list() == ["newer"] * 2 + ["u0001"] * 2
+    assert found["item_id"].to_list()[2:] == loaded.recommend(["u0001"], k=2)["item_id"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"seed": 2, "evaluation": Evaluation(split="random2")}, "music"),
+        ({"data_seed": 5}, "music"),
+    ],
+    ids=["seed", "file"],
+)
+def test_other_data_of_the_same_size_are_refused(moved: Path, other: dict[str, object], named: str) -> None:
+    data = Synthetic(**TINY | other, releases={"book": moved / "releases" / "book"})  # type: ignore[arg-type]
+    with pytest.raises(ReleaseMismatchError, match=rf"these differ: \['{named}'\].*in Python releases="):
+        zoo.load(moved, data=data)
+
+
+def test_another_release_is_refused(moved: Path, tmp_path: Path) -> None:
+    zoo.publish(zoo.JLT(epsilon=8, num_components=8), Synthetic(**TINY), tmp_path / "book")
+    with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\]"):
+        zoo.load(moved, releases={"book": tmp_path / "book"})
+
+
+def test_what_is_no_run_is_refused(moved: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="No run at"):
+        zoo.load(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="neither a run nor a bundle"):
+        zoo.load(tmp_path)
+    (tmp_path / "config.yaml").write_text("model: [")
+    with pytest.raises(UsageError, match=r"config\.yaml is damaged"):
+        zoo.load(tmp_path)
+    (tmp_path / "config.yaml").write_text("model: 1")
+    with pytest.raises(UsageError, match="it needs `model` and `data`"):
+        zoo.load(tmp_path)
+    shutil.copy(moved / "config.yaml", tmp_path / "config.yaml")
+    with pytest.raises(FileNotFoundError, match="No checkpoint at"):
+        zoo.load(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "best.ckpt").write_bytes((moved / "checkpoints" / "best.ckpt").read_bytes()[:500])
+    with pytest.raises(UsageError, match="is no checkpoint, or is damaged"):
+        zoo.load(tmp_path)
+
+
+def test_a_run_of_another_version_says_so(moved: Path, tmp_path: Path) -> None:
+    shutil.copytree(moved, tmp_path / "old")
+    path = tmp_path / "old" / "checkpoints" / "best.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    checkpoint["state_dict"].popitem()
+    torch.save(checkpoint | {"version": "0.1.9"}, path)
+    with pytest.raises(UsageError, match=rf"made by 0\.1\.9 of this project.*{re.escape(zoo.__version__)} has it"):
+        zoo.load(tmp_path / "old")
+    config = yaml.safe_load((moved / "config.yaml").read_text())
+    config["model"]["init_args"]["forgotten"] = 1
+    (tmp_path / "old" / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(UsageError, match=f"its `model` cannot be made by this version, {zoo.__version__}"):
+        zoo.load(tmp_path / "old")

@@ -1,0 +1,74 @@
+"""CheckpointIdentity: what a checkpoint belongs to (sizes, digests, random states), and the refusal of other data."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pytorch_lightning.utilities import rank_zero_warn
+
+from zoo.data.random_states import RandomState, go_on_from, kept_states, part_streams, random_states
+from zoo.data.training import share_of
+from zoo.methods.epoch_averages import EpochMeans
+from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetModule, refuse_other_data
+from zoo.runtime.run_folder import differing, flat
+
+
+class CheckpointIdentity(EpochMeans, TargetModule):
+    """Writes the sizes, digests and random states of a training into its checkpoints, and resumes from them.
+
+    A checkpoint holds plain values and tensors only. One that belongs to other data or releases is refused.
+    """
+
+    build: Callable[[Sizes], None]  # the method's
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: Sizes | None = None
+        self._random_states: list[RandomState] = []  # of every process, from the checkpoint that is resumed
+
+    def _build_once(self, sizes: Sizes) -> None:
+        if self.sizes is None:
+            self.sizes = sizes
+            self.build(sizes)
+            return
+        ours, theirs = flat(self.sizes), flat(sizes)
+        # Checkpoints of 0.2 state fewer sizes; whether the releases are theirs is compared by digests.
+        common = ours.keys() & theirs.keys()
+        differ = [f"{key}: {ours[key]!r} against {theirs[key]!r}" for key in differing(ours, theirs) if key in common]
+        if differ:
+            raise ReleaseMismatchError(
+                f"The checkpoint and the data at hand differ in their sizes ({'; '.join(differ)}). Use the data and the releases "
+                "that this checkpoint was trained on, or train anew."
+            )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep sizes, digests of the data, release paths and every process's random state; plain values and tensors only."""
+        checkpoint["zoo"] = {
+            "sizes": self.sizes,
+            "digests": self.data.digests,
+            "rng": random_states(self.device),
+            "paths": {name: str(path) for name, path in self.data.release_paths.items()},
+            "users": self.data.users,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build from the checkpoint's sizes, or refuse a checkpoint that belongs to other data or releases."""
+        kept = checkpoint["zoo"]
+        self._build_once(kept["sizes"])
+        self._random_states = kept_states(kept["rng"])
+        if not self.has_trainer:
+            return
+        refuse_other_data(kept, self.data.digests)
+
+    def on_train_start(self) -> None:
+        """Begin a random stream for each process; continue those of a checkpoint, so that a resumed run equals an unbroken one."""
+        super().on_train_start()
+        states, self._random_states = self._random_states, []
+        if not states:
+            part_streams(share_of(self.trainer).rank)  # who holds parts of one model draws the same
+            return
+        go_on_from(states, self.global_rank, self.device)
+        if len(states) != self.trainer.world_size:
+            rank_zero_warn(
+                f"The checkpoint is of a training by {len(states)} processes, and {self.trainer.world_size} go on: with other "
+                "batches and random numbers than an unbroken run's."
+            )

@@ -1,0 +1,119 @@
+"""RankingEvaluation: how the scores of a method become ranking metrics and recommendations."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.best_items import Recommendations, best_unseen
+from zoo.data.metrics import (
+    SELECTION_METRIC,
+    ListMetrics,
+    PhaseRanking,
+    full_counts,
+    listed_items,
+    sampled_counts,
+)
+from zoo.data.rows import SparseRows
+from zoo.methods.target_data import TargetData, TargetModule
+
+
+class RankingEvaluation(TargetModule):
+    """Ranks held-out items in validation and test, and recommends in prediction.
+
+    Users that a method cannot score are ranked by the item counts of the training ratings.
+    """
+
+    # What the method has.
+    target_rows: SparseRows
+    item_counts: Tensor
+    cache: dict[str, Tensor]
+    score_all: Callable[[Tensor], Tensor]
+    score: Callable[[Tensor, Tensor], Tensor]
+    prepare_scoring: Callable[[], None]
+    can_score: Callable[[Tensor], Tensor]
+    has_row: Callable[[Tensor], Tensor]
+
+    def read_rankings(self, data: TargetData) -> None:
+        """Make the metrics of each stage in which items are ranked; none where a source trains."""
+        # By stage, whether all items are ranked.
+        full_of = {"val": data.full_ranking is True, "test": bool(data.full_ranking)}
+        self.rankings = nn.ModuleDict()
+        for stage, full in full_of.items():
+            if full or data.sampled_ranking:
+                # Lists are measured at the test, where all items are ranked.
+                lists = (
+                    ListMetrics(self.item_counts, data.train.num_users, data.ks) if full and stage == "test" else None
+                )
+                self.rankings[stage] = PhaseRanking(full, data.sampled_ranking, data.ks, data.ties, lists)
+
+    def ranking_scores(self, users: Tensor) -> Tensor:
+        """Logits of all items (batch, num_items), item counts in place of those that mean nothing."""
+        return self._without_cold(users, self.score_all(users), self.item_counts.expand(len(users), -1))
+
+    def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
+        known = self.can_score(users)
+        if known.all():
+            return scores  # as they are: they may be many
+        return torch.where(known[:, None], scores, counts.to(scores.dtype))
+
+    def _ranking(self, stage: str) -> PhaseRanking:
+        ranking = self.rankings[stage]
+        assert isinstance(ranking, PhaseRanking)
+        return ranking
+
+    def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
+        """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
+        ranking = self._ranking(stage)
+        listed, counts, best = listed_items(batch), {}, None
+        if "full" in ranking.metrics:
+            every = self.ranking_scores(batch.users)
+            counts["full"], best = full_counts(every, batch), ranking.best(every, batch)
+            scores = every.gather(1, listed)
+        else:
+            scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])
+        if "sampled" in ranking.metrics:
+            counts["sampled"] = sampled_counts(scores, batch)
+        ranking.update(counts, best)
+        return ranking.cases_of(counts, best) if stage == "test" else {}
+
+    def _log_ranking(self, stage: str) -> None:
+        self.cache = {}
+        figures = {f"{stage}/{name}": value for name, value in self._ranking(stage).compute().items()}
+        if stage == "val":
+            kind = "sampled" if self.data.sampled_ranking else "full"
+            self.log(SELECTION_METRIC, figures[f"val/{kind}/ndcg@10"], prog_bar=True, sync_dist=True)
+        self.log_dict(figures, sync_dist=True)
+
+    def on_validation_epoch_start(self) -> None:
+        """Let the method keep what scoring needs."""
+        self.prepare_scoring()
+
+    on_test_epoch_start = on_predict_epoch_start = on_validation_epoch_start
+
+    def validation_step(self, batch: RankingBatch, batch_idx: int) -> None:
+        """Rank the validation items of a batch of users."""
+        self._rank("val", batch)
+
+    def test_step(self, batch: RankingBatch, batch_idx: int) -> dict[str, Tensor]:
+        """Rank the test items of a batch of users; what is known of each case, for callbacks."""
+        counts = self.target_rows.counts_of(batch.users)
+        known = {"users": batch.users, "items": batch.positives, "train_items": counts}
+        return known | {"linked": self.has_row(batch.users)} | self._rank("test", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the ranking figures of the validation items."""
+        self._log_ranking("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log the ranking figures of the test items."""
+        self._log_ranking("test")
+
+    def on_predict_epoch_end(self) -> None:
+        """Forget what was kept for scoring."""
+        self.cache = {}
+
+    def predict_step(self, batch: PredictBatch, batch_idx: int) -> Recommendations:
+        """The best unseen items of a batch of users."""
+        return best_unseen(self.ranking_scores(batch.users), batch, self.data.top_k)

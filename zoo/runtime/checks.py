@@ -1,0 +1,75 @@
+"""Checks of settings: the rules that constructors share for numbers, widths and names, with one form of error message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from math import inf
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def positive(**settings: float) -> None:
+    """Refuse, with a `ValueError`, settings that are not above 0 and finite.
+
+    Examples:
+        >>> positive(lr=0.1)
+        >>> positive(lr=0)
+        Traceback (most recent call last):
+        ...
+        ValueError: lr is 0. It must be positive and finite. Set it above 0.
+    """
+    _require(lambda value: 0 < value < inf, "It must be positive and finite. Set it above 0.", settings)
+
+
+def not_negative(**settings: float) -> None:
+    """Refuse, with a `ValueError`, settings that are below 0 or not finite."""
+    _require(lambda value: 0 <= value < inf, "It must be finite and not negative. Set it to 0 or more.", settings)
+
+
+def shares(**settings: float) -> None:
+    """Refuse, with a `ValueError`, settings outside [0, 1]."""
+    _require(lambda value: 0 <= value <= 1, "It must lie in [0, 1]. Set it to a share, e.g. 0.5.", settings)
+
+
+def below_one(**settings: float) -> None:
+    """Refuse, with a `ValueError`, settings outside [0, 1), such as dropouts."""
+    _require(lambda value: 0 <= value < 1, "It must lie in [0, 1). Set it below 1, e.g. to 0.5.", settings)
+
+
+def at_least_one(**settings: float | Sequence[float]) -> None:
+    """Refuse, with a `ValueError`, settings below 1; of a sequence, which may be empty, each number."""
+    _require(lambda value: min(_all(value), default=1) >= 1, "It must be at least 1. Set it to 1 or more.", settings)
+
+
+def widths(**settings: Sequence[int]) -> None:
+    """Refuse, with a `ValueError`, layers of which there is none, or one of width below 1."""
+    _require(
+        lambda value: min(value, default=0) >= 1,
+        "It must name a layer or more, each of width 1 or more. Set it, e.g. to [64].",
+        settings,
+    )
+
+
+def shared_widths(**settings: Sequence[int]) -> None:
+    """Refuse, with a `ValueError`, layers whose input does not split in half for a user's and an item's vector."""
+    _require(
+        lambda value: len(value) > 1 and min(value) >= 1 and value[0] % 2 == 0,
+        "It must be two widths or more, the first even, as two vectors share it. Set it, e.g. to [64, 32].",
+        settings,
+    )
+
+
+def one_of(allowed: Collection[object], **settings: object) -> None:
+    """Refuse, with a `ValueError`, settings that are none of the allowed values."""
+    _require(lambda value: value in allowed, f"It must be one of {[*allowed]}. Choose one of them.", settings)
+
+
+def _all(value: float | Sequence[float]) -> Sequence[float]:
+    return value if isinstance(value, Sequence) else [value]
+
+
+def _require(holds: Callable[[_T], bool], rule: str, settings: dict[str, _T]) -> None:
+    for name, value in settings.items():
+        if not holds(value):
+            raise ValueError(f"{name} is {[*value] if isinstance(value, tuple) else value!r}. {rule}")
