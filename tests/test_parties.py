@@ -203,13 +203,6 @@ def test_a_release_is_never_overwritten(cli: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("zoo_data")
-def test_a_target_only_method_asks_for_no_release(cli: Command) -> None:
-    done = cli("fit", "--config", CONFIG, "--model", "EASE", "--publisher", "null")
-    assert not (run_folder(done) / "releases").exists()
-    assert json.loads((run_folder(done) / "privacy.json").read_text()) == {}
-
-
-@pytest.mark.usefixtures("zoo_data")
 def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -> None:
     together = run_folder(cli("fit", "--config", CONFIG, *TINY))
     with pytest.raises(UsageError, match=r"published with another publisher; these differ: \['init_args.epsilon'\]"):
@@ -224,7 +217,6 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
     ("changed", "message"),
     [
         (("--data.evaluation.split", "latest1"), "split 'latest1' has no validation set"),
-        (("--data.evaluation.split", "random1"), "split 'random1' has no validation set"),
         (("--data.filters.min_item_ratings", "21"), "No row is left"),
         (("--data.filters.threshold", "6"), "None of .* ratings reaches the threshold 6"),
         (("--data.target", "film"), "No ratings of 'film'"),
@@ -247,15 +239,6 @@ def test_users_that_do_not_fit_are_found_before_a_release_is_kept(cli: Command) 
     with pytest.raises(ValueError, match="The source 'right' covers 20 users, the target has 20; 12 of them"):
         cli("fit", "--config", CONFIG, *TINY, *two, *split)
     assert not list(Path().rglob("release.json"))
-
-
-@pytest.mark.usefixtures("zoo_data")
-def test_without_validation_the_last_epoch_is_kept(cli: Command) -> None:
-    latest = ("--data.evaluation.split", "latest1", "--trainer.callbacks", "null")
-    folder = run_folder(cli("fit", "--config", CONFIG, *TINY, *latest))
-    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
-    assert best["epoch"] == 1
-    assert "test/full/ndcg@10" in json.loads((folder / "metrics.json").read_text())["metrics"]
 
 
 @pytest.mark.usefixtures("zoo_data")
