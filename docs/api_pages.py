@@ -50,7 +50,10 @@ def parts() -> dict[Path, dict[str, str]]:
     )
     bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "about.Statement")
-    contracts = [f"{kind.lower()}s.{kind}Contract" for kind in ("Method", "Publisher", "Datamodule", "Callback")]
+    contracts = [
+        "methods.MethodContract",
+        *(f"contracts.{kind}Contract" for kind in ("Publisher", "Datamodule", "Callback")),
+    ]
     privacy = {
         "accounting": ("accounting.accountant.Accountant", "accounting.relation.Relation", "accounting.events"),
         "record": ("record.record.PrivacyRecord",),

@@ -120,7 +120,7 @@ DATA = (
         ("any file of the name is taken", "if (size, digest) != (published.size, published.sha256):", "if False:"),
     ),
     *edits_of(
-        "datamodules/described.py",
+        "datamodules/files.py",
         ("tests/datamodules/test_described.py",),
         ("a threshold is read where all ratings are 1", "if threshold is None or not implicit:", "if True:"),
         (
@@ -138,7 +138,7 @@ DATA = (
         ("random shares are by time", '(self.split == "ratio" and self.temporal)', 'self.split == "ratio"'),
     ),
     *edits_of(
-        "datamodules/columns.py",
+        "datamodules/users.py",
         ("tests/datamodules/test_columns.py",),
         ("an item's column depends on the other items", "hash_ids(items)", "hash_ids(sorted(items, reverse=True))"),
         ("the first of what shares a column counts", 'keep="last"', 'keep="first"'),
@@ -207,7 +207,7 @@ DATA = (
         ("the first users' lists are everybody's", "part = distinct[start :", "part = distinct[:"),
     ),
     *edits_of(
-        "datamodules/planted.py",
+        "datamodules/synthetic.py",
         ("tests/datamodules/test_planted.py",),
         ("strangers share their tastes", "taste[shared:] = own[shared:]", "taste[shared:] = taste[shared:]"),
     ),

@@ -52,9 +52,7 @@ def main(arguments: Sequence[str]) -> None:
         if options.command == "list":
             width = max(map(len, builtin_configs.names()), default=0)
             for name in builtin_configs.names():
-                print(
-                    f"{name:<{width}}  {head_of(builtin_configs.folder() / f'{name}{builtin_configs.ENDING}')}".rstrip()
-                )
+                print(f"{name:<{width}}  {head_of(name)}".rstrip())
         elif options.command == "show":
             print("\n".join(shown(existing(options.config))))
         else:

@@ -30,7 +30,7 @@ class Bags(NamedTuple):
     def times(self, table: Tensor, by_column: Bags | None = None) -> Tensor:
         """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there.
 
-        ``by_column`` are the same entries column by column, where they are at hand: the gradient of the table is summed by them.
+        ``by_column`` are the same entries column by column, where they are at hand, to sum the gradient of the table.
         """
         by_row = by_column and (by_column.items, by_column.offsets, by_column.weights.to(table.dtype))
         return sums_of_rows(table, self.items, self.offsets, self.weights.to(table.dtype), by_row)
@@ -88,12 +88,8 @@ class SparseRows(nn.Module):
         order = self.items.argsort(stable=True)
         counts = torch.bincount(self.items, minlength=self.width)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparseRows(
-            starts,
-            torch.repeat_interleave(self.counts(), output_size=len(self.items))[order],
-            self.weights[order],
-            self.num_rows,
-        )
+        rows = torch.repeat_interleave(self.counts(), output_size=len(self.items))
+        return SparseRows(starts, rows[order], self.weights[order], self.num_rows)
 
     def all_bags(self) -> Bags:
         """All rows, as they lie here."""
@@ -102,11 +98,9 @@ class SparseRows(nn.Module):
     def bags(self, index: Tensor, entries: int | None = None) -> Bags:
         """Rows ``index`` (batch,), in any order and as often as wanted.
 
-        Whoever knows how many ``entries`` they have together says so: else a device is waited for until it has added them up. A
-        number that is wrong is refused by torch: by a `RuntimeError` on a CPU, by the device's own assertion elsewhere.
-
-        Entry ``e`` of the batch, of its row ``r``, is entry ``starts[index[r]] + (e - offsets[r])`` of the matrix. Every batch
-        of every method is read so: a loop over rows in Python would cost more than the networks.
+        ``entries``, their number of entries together, spares a wait for the device. Torch refuses a wrong number: by a
+        `RuntimeError` on a CPU, by the device's own assertion elsewhere. Entry ``e`` of the batch, of its row ``r``, is entry
+        ``starts[index[r]] + (e - offsets[r])`` of the matrix.
         """
         begin = self.starts[index]  # (batch,)
         lengths = self.counts_of(index)
@@ -201,7 +195,7 @@ class LinkedRows(nn.Module):
     def dense(self, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``.
 
-        ``entries`` are those that are read for them together, as :meth:`read_for_each` counts, where they are known.
+        ``entries`` is their number together, as :meth:`read_for_each` counts, where it is known.
         """
         links = self.links[users]
         present = links >= 0

@@ -19,10 +19,9 @@ from zoo.data.metrics import (
     listed_items,
     sampled_counts,
 )
-from zoo.data.random_states import RandomState, go_on_from, kept_states, part_streams, random_states
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import LinkedRows, SparseRows
-from zoo.data.training import share_of
+from zoo.data.training import RandomState, go_on_from, kept_states, part_streams, random_states, share_of
 from zoo.methods.epoch_averages import EpochMeans
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, refuse_other_data
 from zoo.privacy.record.record import PrivacyRecord

@@ -40,8 +40,8 @@ _RADIUS, _RIDGE, _STEPS, _STEP_SIZE = 2.0, 1.0, 3, 0.5
 def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """Audits of noise on signs, objective, gradients and output, and of the published scales that do not hold.
 
-    The claim is epsilon; of the probit objective more, by what its curvature costs, of published scales no more than 4.
-    Gaussian noise alone has a delta.
+    The claim is epsilon; the probit objective claims more, by its curvature, and published scales at most 4. Only Gaussian noise
+    has a delta.
     """
     logistic, probit = Logistic(), Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
@@ -141,7 +141,7 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
     """Audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
 
-    Its steps are plain ones of its own (`completed`); what a run's solver does is audited by `ends_audit`.
+    Its steps are plain ones (`completed`); `ends_audit` audits a run's own solver.
     """
     link = Logistic()
     plan = mechanisms.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
@@ -154,8 +154,7 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
 def ends_audit(name: str, plan: OneBitPlan, negative: Floats, positive: Floats) -> Audit:
     """Audit of noise on the ends of two solvers, of the same shape, whose signs differ at one entry; the plan is of `plan_output`.
 
-    The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
-    other entries and of the projection.
+    The score is the noisy matrix along what moved, which is less than the proved sensitivity.
     """
     moved = positive - negative
 
@@ -219,18 +218,9 @@ def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit
 def _audit(
     name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
 ) -> Audit:
-    """Audit of what a plan claims: with Laplace noise and flips no delta and no mu."""
-    return Audit(
-        name,
-        plan.epsilon,
-        plan.delta,
-        worlds,
-        mu=plan.mu,
-        attained=attained,
-        residuals=residuals,
-        sigma=None if residuals is None else plan.scale,
-        relation=plan.relation,
-    )
+    sigma = None if residuals is None else plan.scale
+    claim = name, plan.epsilon, plan.delta, worlds
+    return Audit(*claim, mu=plan.mu, attained=attained, residuals=residuals, sigma=sigma, relation=plan.relation)
 
 
 def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import zoo.privacy.encryption.bridge as encryption
 from tests.samples import binary
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.bridge import bridge_audit
+from zoo.privacy.audits.rows import bridge_audit
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.encryption.bridge import _steps, decrypted_map, encrypted_map, encrypted_places, through_encryption
 from zoo.privacy.encryption.ckks import Ckks
