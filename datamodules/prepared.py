@@ -148,8 +148,8 @@ def prepared(
         applied: What is done to the ratings, for the records of who reads them.
         make: Prepares it.
     """
-    there, size = _there(files)
-    if size < LARGE:
+    there, reading = _large(files)
+    if not reading:
         return make()
     key = _key(there, settings)
     folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
@@ -162,7 +162,7 @@ def prepared(
     if (kept := Prepared.load(folder, applied)) is not None:
         tell(f"Prepared ratings taken from {folder}.")
         return kept
-    tell(f"{_reading(there, size)}; the next start reads what was made of it.")
+    tell(f"{reading}; the next start reads what was made of it.")
     with hearing() as warned:
         made = make()
     if _key(there, settings) == key:  # nobody has changed a file while it was read
@@ -173,18 +173,15 @@ def prepared(
 
 def tell_what_is_read(files: Iterable[Path] | None) -> None:
     """Say at a terminal which files are read, if they are large."""
-    there, size = _there(files)
-    if size >= LARGE:
-        tell(f"{_reading(there, size)}.")
+    if reading := _large(files)[1]:
+        tell(f"{reading}.")
 
 
-def _there(files: Iterable[Path] | None) -> tuple[list[Path], int]:
+def _large(files: Iterable[Path] | None) -> tuple[list[Path], str]:
+    """Files that are there, and a sentence on them if they are large."""
     there = [path for path in files or () if path.is_file()]
-    return there, sum(path.stat().st_size for path in there)
-
-
-def _reading(files: Sequence[Path], size: int) -> str:
-    return f"Reading {', '.join(path.name for path in files)} ({size / 2**20:,.0f} MiB)"
+    size = sum(path.stat().st_size for path in there)
+    return there, f"Reading {', '.join(path.name for path in there)} ({size / 2**20:,.0f} MiB)" if size >= LARGE else ""
 
 
 def _is_open_to_others(folder: Path) -> bool:

@@ -248,7 +248,7 @@ DATA = (
         ("what is kept is of any seed", '"split_seed": seed', '"split_seed": 0'),
         ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
         ("what is kept is believed", "!= _digests(folder)", "== {}"),
-        ("a source reads large files in silence", "if size >= LARGE:", "if False:"),
+        ("a source reads large files in silence", "if reading := _large(files)[1]:", "if reading := '':"),
         ("a file that changed is kept", "if _key(there, settings) == key:", "if True:"),
         ("others may write there", "& 0o022", "& 0o000"),
         ("another's folder is taken", "!= {os.getuid()}", "== set()"),

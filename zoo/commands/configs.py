@@ -100,7 +100,7 @@ def classes_in(value: Any) -> Iterator[str]:  # noqa: ANN401  what YAML holds
     while left:
         key, part = left.pop()
         if isinstance(part, str):
-            yield from _as_class(key, part)
+            yield from [part] if part and _names_a_class(key, part) else []
         elif (key, id(part)) not in looked_at:
             looked_at.add((key, id(part)))
             if isinstance(part, dict):
@@ -109,12 +109,10 @@ def classes_in(value: Any) -> Iterator[str]:  # noqa: ANN401  what YAML holds
                 left += [(key, item) for item in part]
 
 
-def _as_class(key: str, value: str) -> Iterator[str]:
-    if value:
-        module, _, last = value.rpartition(".")
-        dotted = module and all(part.isidentifier() for part in value.split("."))
-        if key in ("class_path", "model", "data", "publisher") or (dotted and last[:1].isupper()):
-            yield value
+def _names_a_class(key: str, value: str) -> bool:
+    parts = value.split(".")
+    dotted = len(parts) > 1 and all(part.isidentifier() for part in parts)
+    return key in ("class_path", "model", "data", "publisher") or (dotted and parts[-1][:1].isupper())
 
 
 def origin(name: str) -> str:

@@ -16,17 +16,11 @@ _GROUP = 16  # items of which the highest is looked at first
 
 
 class Recommendations(NamedTuple):
-    """Best unseen items of a batch of users, best first.
+    """Best unseen items of a batch of users, best first."""
 
-    Attributes:
-        users: Shape ``(batch,)``.
-        items: Shape ``(batch, k)``; -1 where a user has fewer unseen items than that.
-        scores: Logits, shape ``(batch, k)``.
-    """
-
-    users: Tensor
-    items: Tensor
-    scores: Tensor
+    users: Tensor  # (batch,)
+    items: Tensor  # (batch, k); -1 where a user has fewer unseen items
+    scores: Tensor  # logits, (batch, k)
 
 
 def best_unseen(scores: Tensor, batch: PredictBatch, k: int) -> Recommendations:

@@ -58,12 +58,10 @@ class _SumsOfRows(torch.autograd.Function):
 
     @staticmethod
     def forward(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor, *by_row: Tensor) -> Tensor:
-        """The sums."""
         return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ANN401  torch's context
-        """Keep what the gradient is worked out from."""
         table, *entries = inputs
         ctx.sorted, ctx.num_rows = len(entries) > 3, len(table)
         ctx.save_for_backward(*entries[-3:])

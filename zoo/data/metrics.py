@@ -220,7 +220,6 @@ class _Ratio(Metric):
             self.add_state(name, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
 
     def compute(self) -> Tensor:
-        """The ratio so far."""
         return self.part / self.whole
 
 

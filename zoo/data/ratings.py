@@ -49,10 +49,7 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
 
 
 def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
-    """Refuse ids whose array, as wide as the longest id at four bytes a character, takes far more memory than they.
-
-    It may take `ROOM` bytes, or sixteen times the characters of the ids; ``lengths`` are those of the ids that are strings.
-    """
+    """Refuse ids whose array, four bytes a character and as wide as the longest, exceeds `ROOM` and 16 times their characters."""
     longest, characters = int(lengths.max(initial=0)), int(lengths.sum())
     if (size := 4 * longest * count) > max(ROOM, 16 * characters):
         raise ValueError(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.lookup import sums_of_rows
+from zoo.data.ratings import Ratings
 
 
 class Bags(NamedTuple):
@@ -41,17 +42,6 @@ class Bags(NamedTuple):
         return dense.index_put_((self.rows, self.items), self.weights, accumulate=True)
 
 
-class Compressed(Protocol):
-    """What :class:`SparseRows` is made from; ``zoo.data.ratings.Ratings`` is one."""
-
-    @property
-    def num_items(self) -> int:
-        """Number of columns."""
-
-    def compressed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row pointers, columns and values."""
-
-
 class SparseRows(nn.Module):
     """Compressed rows as non-persistent buffers: they follow the module's device and stay out of checkpoints."""
 
@@ -66,7 +56,7 @@ class SparseRows(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     @classmethod
-    def of(cls, ratings: Compressed) -> SparseRows:
+    def of(cls, ratings: Ratings) -> SparseRows:
         """The rows of a rating matrix."""
         return cls(*ratings.compressed(), ratings.num_items)
 
@@ -186,11 +176,7 @@ class LinkedRows(nn.Module):
     def read_for_each(self) -> Tensor:
         """Entries of sparse rows that are read for each target user, the first row's for who has none, shape ``(users,)``."""
         assert isinstance(self.rows, SparseRows)
-        return self.rows.counts_of(self._read(self.links)) if self.has_rows else torch.zeros_like(self.links)
-
-    @staticmethod
-    def _read(links: Tensor) -> Tensor:
-        return links.clamp(min=0)
+        return self.rows.counts_of(self.links.clamp(min=0)) if self.has_rows else torch.zeros_like(self.links)
 
     def dense(self, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``.
@@ -201,7 +187,7 @@ class LinkedRows(nn.Module):
         present = links >= 0
         if not self.has_rows:
             return torch.zeros(len(users), self.rows.width, device=links.device), present
-        read = self._read(links)
+        read = links.clamp(min=0)
         rows = self.rows.dense(read, entries) if isinstance(self.rows, SparseRows) else self.rows.dense(read)
         return rows * present[:, None], present
 

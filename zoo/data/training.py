@@ -270,10 +270,7 @@ def kept_states(kept: Sequence[RandomState] | RandomState) -> list[RandomState]:
 
 
 def part_streams(rank: int) -> None:
-    """Give every process but the first a stream of its own, by its rank; the first continues as it would alone.
-
-    All begin with one seed: without this they would drop the same numbers, and draw the same pairs of a release.
-    """
+    """Give every process but the first its own stream, by its rank: with one seed all would draw the same."""
     if rank:
         torch.manual_seed(seeded(int(torch.randint(1 << 62, ())), rank).initial_seed())
 

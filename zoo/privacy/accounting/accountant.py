@@ -35,17 +35,16 @@ class UnsupportedEventError(ValueError):
 class Accountant:
     """Adds up events on the same data and says what they cost together.
 
-    Exact for Gaussian releases (``mu^2`` adds up, also when each is chosen after seeing the ones before; Dong, Roth &
-    Su, JRSS B 2022, Corollary 2) and for one release through a Gaussian matrix besides them. Several such releases are
-    bounded from above for any dependence of their matrices, a shared one included, as long as the data and what is
-    released of them depend on none (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`). So each may be chosen after
-    seeing the ones before if its matrix is drawn after them. Events through a matrix that is public already are for
-    `zoo.privacy.record.shared_projection`, which knows the seeds.
+    Exact for Gaussian releases (``mu^2`` adds up, also when each is chosen after seeing the ones before; Dong, Roth & Su, JRSS
+    B 2022, Corollary 2) and for one release through a Gaussian matrix besides them. Several of those are bounded from above for
+    any dependence of their matrices, as long as the data and what is released of them depend on none
+    (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`): each may be chosen after seeing the ones before if its matrix is
+    drawn after them. Events through a public matrix are for `zoo.privacy.record.shared_projection`, which knows the seeds.
 
     Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 they, and steps on a Poisson
-    sample, are composed by their privacy loss distributions (`zoo.privacy.accounting.losses`) where that gives less than
-    the sum of the epsilons without delta and of the Gaussian releases with every sampled step counted as one on all users.
-    Losses beside releases through a Gaussian matrix have half of delta each, since one distribution cannot hold both.
+    sample, are composed by their privacy loss distributions (`zoo.privacy.accounting.losses`) where that gives less than the
+    sum of the epsilons without delta and of the Gaussian releases with every sampled step counted as one on all users. Losses
+    beside releases through a Gaussian matrix have half of delta each, since one distribution cannot hold both.
 
     Args:
         relation: Neighbouring relation that the events' sensitivities were measured under; None leaves it unchecked, and

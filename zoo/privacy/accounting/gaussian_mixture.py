@@ -38,22 +38,19 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
     """Delta of Gaussian releases of which some have a random, public sensitivity, bounded from above.
 
     A release through a public Gaussian matrix of ``dim`` rows is, given the matrix, a Gaussian release with ``mu^2 = s^2 Q``,
-    where Q follows the chi-square law with ``dim`` degrees of freedom. Given all matrices, releases compose to
-    ``mu^2 + sum s_k^2 Q_k``, and delta is the mean of the Gaussian curve over the Q. Tails left out of the integral count as
-    lost entirely.
+    where Q follows the chi-square law with ``dim`` degrees of freedom. Given all matrices, releases compose to ``mu^2 + sum
+    s_k^2 Q_k``, and delta is the mean of the Gaussian curve over the Q. Tails left out of the integral count as lost entirely.
 
-    With one projection this is exact. With several, nothing is assumed about the dependence of the matrices (one may be used
-    twice): the curve is replaced by a convex function above it, whose mean over a sum is largest when all summands rise
-    together (Dhaene et al., Insurance: Mathematics and Economics 2002). In x = mu^2 the curve is convex up to
-    ``2 sqrt(1 + epsilon^2) - 2`` and concave after, so its tangent there is the second branch. At epsilon 0 the curve is
-    concave throughout, so its value at the mean of x bounds delta at every epsilon. All of it is for changes that depend on no
-    matrix.
+    With one projection this is exact. With several, nothing is assumed about the dependence of the matrices: the curve is
+    replaced by a convex function above it, whose mean over a sum is largest when all summands rise together (Dhaene et al.,
+    Insurance: Mathematics and Economics 2002). In x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave
+    after, so its tangent there is the second branch. At epsilon 0 the curve is concave throughout, so its value at the mean of
+    x bounds delta at every epsilon. All of it is for changes that depend on no matrix.
 
     Args:
         epsilon: At least 0.
         mu: Of all releases with a fixed sensitivity together.
-        projections: ``{dim: sum of s^2}``, where s is the L2 norm of the change before projection over the standard deviation of
-            the noise added to the product.
+        projections: ``{dim: sum of s^2}``, s being the L2 norm of the change before projection over the noise deviation.
         coupled: Whether there is more than one projection.
     """
     nodes, weights = _normal_nodes()
@@ -132,10 +129,10 @@ def max_w(largest_norm: float, epsilon: float, delta: float, sensitivity: float 
 
 
 def paper_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """The w that PriCDR's Algorithm 1 takes from its source; far larger than its epsilon needs.
+    """The w of PriCDR's Algorithm 1, ``sqrt(32 dim ln(2/delta)) / epsilon * ln(4 dim/delta)`` times the sensitivity.
 
-    ``sqrt(32 dim ln(2/delta)) / epsilon * ln(4 dim/delta)``, times the sensitivity (Blocki et al., FOCS 2012; Chen et al., WWW
-    2022, Algorithm 1). Its guarantee is `mix_epsilon` of ``sensitivity / w``.
+    Far larger than its epsilon needs: it guarantees `mix_epsilon` of ``sensitivity / w`` (Blocki et al., FOCS 2012; Chen et
+    al., WWW 2022).
     """
     check_dim(dim)
     check_epsilon(epsilon)

@@ -1,7 +1,4 @@
-"""Worst pairs of one-bit matrix completion, one sign flipped, most often of a matrix of one entry.
-
-Of a matrix of one entry the completion has a closed form, so each run is a whole completion.
-"""
+"""Worst pairs of one-bit matrix completion, one sign flipped, mostly of one entry, whose completion has a closed form."""
 
 import math
 from collections.abc import Callable
@@ -68,10 +65,7 @@ def flips_audit(name: str, plan: randomised_response.SignResponsePlan) -> Audit:
 
 
 def ternary_audit(name: str, plan: randomised_response.TernaryResponsePlan, *, presence: bool) -> Audit:
-    """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
-
-    With `presence` the cell is not rated on one of the data sets; else its sign differs.
-    """
+    """Audit of a cell that reports one of three symbols, by its report: not rated on one side (`presence`), or of another sign."""
 
     def reported(sign: float, runs: int, noise: NoiseSource) -> Floats:
         # Each row is a run: a rating that stays, the cell that differs, and one that nobody has rated.
@@ -98,10 +92,7 @@ def bits_audit(name: str, plan: OneBitPlan) -> Audit:
 
 
 def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
-    """Audit of the probit objective of one entry: the score is the minimiser, by bisection.
-
-    The plan is that of `plan_objective` for this link, with entries bounded by 1 and no ridge.
-    """
+    """Audit of the probit objective of one entry in [-1, 1], without ridge: the score is the minimiser, by bisection."""
 
     def minimiser(signs: Floats, noise: NoiseSource) -> Floats:
         linear = mechanisms.objective_noise(len(signs), plan, noise)
@@ -117,9 +108,9 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
 
 
 def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
-    """Audit of noisy gradients at one entry, of all steps from the same matrix: the score is the likelihood ratio's logarithm.
+    """Audit of noisy gradients at one entry, of all steps from the same matrix, beyond the clamp, by the log-likelihood ratio.
 
-    Gradients go beyond the clamp. With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
+    With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
     """
     bound = plan.clip or 0.0
 
@@ -139,10 +130,7 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
 
 
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
-    """Audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
-
-    Its steps are plain ones (`completed`); `ends_audit` audits a run's own solver.
-    """
+    """Audit of noise on the end of plain projected gradient steps (`completed`): three by three, six ratings, the corner flips."""
     link = Logistic()
     plan = mechanisms.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
     observed, flipped = _SIGNS != 0, _SIGNS.copy()
@@ -202,10 +190,7 @@ def published_bits_audit(name: str, scale: PublishedScale) -> Audit:
 
 
 def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit:
-    """Audit of the published noise on a completed square matrix of so many rows.
-
-    The score is the logarithm of the likelihood ratio, up to a factor.
-    """
+    """Audit of the published noise on a completed square matrix of ``size`` rows: the score is the log-likelihood ratio."""
     positive, negative = cross_solutions(size, 1.0)
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
@@ -230,7 +215,6 @@ def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
 
 
 def _sign_worlds(scored: _Scored) -> Worlds:
-    """Runs that are one sign each, -1 or +1."""
     return worlds_of(lambda sign, runs, noise: scored(np.full(runs, sign), noise), -1.0, 1.0)
 
 
@@ -248,7 +232,7 @@ def _completed(bits: Floats) -> Floats:
 def _tail_ratio(link: Link, alpha: float, scale: float) -> float:
     """How much more often +1 than -1 puts the only entry at its bound alpha, as a log-ratio; Laplace noise in the objective.
 
-    Noise N must make up for the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
+    Noise N must make up for the slope that is left: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
     """
     above, below = (float(slope) for slope in link.slopes(alpha))
     return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))

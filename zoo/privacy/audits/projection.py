@@ -87,10 +87,7 @@ def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit
 
 
 def worst_rows(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> tuple[Floats, Floats]:
-    """Two rows ``(items,)`` that differ by more than the plan's relation allows, before its clipping or clamping.
-
-    The rating of the first of ``items`` changes; for users those of all of them.
-    """
+    """Two rows ``(items,)`` that differ at ``items`` (for ratings the first) by more than the relation allows, before clipping."""
     row0, row1 = np.zeros(num_items), np.zeros(num_items)
     if plan.relation.unit is not Unit.USER:
         row1[items[0]] = _BEYOND * (plan.rating_range or 0.0)
@@ -246,10 +243,7 @@ def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
 
 
 def full_lift_audit(plan: ProjectionPlan) -> Audit:
-    """Audit of the lift with as many items as users, which holds; a run has the width of the plan.
-
-    Two users and two items; one rating differs. The score is the log-likelihood ratio of all components.
-    """
+    """Audit of the lift with two users and items, one rating differing, which holds: by the log-likelihood ratio."""
     pair = [_lifted(rows, plan) for rows in ([[1, 0], [0, 0]], [[1, 0], [1, 0]])]
     # A component has the law N(0, R1^T R1), up to the scale 1/dim.
     forms = [np.linalg.inv(lifted.T @ lifted) for lifted in pair]

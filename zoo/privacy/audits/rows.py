@@ -1,7 +1,4 @@
-"""Worst pairs of published rows, vectors and maps: one cell or one user that differs.
-
-Many users with the same data give many independent runs in one release, because noise is drawn user by user.
-"""
+"""Worst pairs of published rows, vectors and maps; many users with the same data are as many independent runs in one release."""
 
 import math
 from collections.abc import Callable
@@ -61,7 +58,7 @@ def same_rows(row: npt.ArrayLike, count: int) -> csr_array:
 def row_worlds(mechanism: Mechanism, row0: npt.ArrayLike, row1: npt.ArrayLike, score: Score, width: int) -> Worlds:
     """Worlds of a mechanism that treats users independently: many users with one row ``(items,)``, many with the other.
 
-    The mechanism must not compare users, so centring over users is left out. ``width`` is that of a published row.
+    Centring over users is left out. ``width`` is that of a published row.
     """
 
     def scores(row: npt.ArrayLike, users: int, noise: NoiseSource) -> Floats:

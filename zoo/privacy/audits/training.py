@@ -81,7 +81,6 @@ class _Critic(nn.Module):
         self.second = nn.Embedding(_USERS, 1)
 
     def forward(self, users: Tensor) -> Tensor:
-        """Of each user the sum of both numbers, shape ``(batch,)``."""
         out: Tensor = self.first(users) + self.second(users)
         return out.squeeze(1)
 
@@ -90,12 +89,9 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
     """Audit of private training; the plan is of few steps.
 
     Every user's gradient has coordinates of its own, so one training is a run for each of its users. In one world users have
-    gradients; in the other they have none, or under ``replace_one_user`` the opposite ones. Gradients turn from step to step,
-    so noise that stays the same cancels.
-
-    The claim is the plan's epsilon at a delta of 0.01, or else at its own: at a very small delta no number of runs comes near
-    it. Mu is claimed, and the power checked, where all users are in every step; how much of a sampled training's epsilon an
-    audit of this size can see is unknown.
+    gradients; in the other none, or under ``replace_one_user`` the opposite ones. They turn from step to step, so noise that
+    stays the same cancels. The claim is the plan's epsilon at a delta of 0.01, or else at its own, which few runs come near. Mu
+    is claimed, and the power checked, where all users are in every step.
     """
 
     def begun(noise: NoiseSource) -> _Step:
@@ -126,10 +122,7 @@ Rounds = Callable[[TrainingPlan, int, NoiseSource], PrivateRounds]
 
 
 def rounds_audit(name: str, plan: TrainingPlan, rounds: Rounds = PrivateRounds) -> Audit:
-    """Audit of private rounds, few of them, as `training_audit`; a client has a row of two numbers of its own.
-
-    Clipping these one by one would let twice the square through. Updates are of any length, as a hostile client's are.
-    """
+    """Audit of few private rounds, as `training_audit`; a client's row has two numbers, which must be clipped together."""
     table, shared = torch.zeros(_USERS, 2), {"bias": torch.zeros(1)}
 
     def begun(noise: NoiseSource) -> _Step:

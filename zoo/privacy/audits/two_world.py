@@ -1,13 +1,11 @@
 """Audit: what runs of a mechanism say about its claim. Data in, verdict out.
 
-An audit catches code that differs from its proof. It gives lower bounds: a bound above the claim refutes it, a bound below
-proves nothing. `two_world` compares the scores of two neighbouring data sets; `scale_test` measures the noise; `run_audit`
-does both for an `Audit`. `zoo.privacy.audits.one_run` audits from one release.
+An audit catches code that differs from its proof: a bound above the claim refutes it, a bound below proves nothing. `two_world`
+compares the scores of two neighbouring data sets; `scale_test` measures the noise; `run_audit` does both for an `Audit`.
 
-The other files have the audits of the mechanisms, each with a worst pair: two neighbouring data sets that are hardest to
-hide, and a score that distinguishes them, the likelihood ratio where it is known. Runs go through the mechanism's own
-functions, on values beyond what it admits, so that a missing bound is caught. Few items, rows and steps are enough: what a
-mechanism reveals does not depend on their number.
+The other files have the audits of the mechanisms, each with a worst pair: two neighbouring data sets that are hardest to hide,
+and a score that distinguishes them, the likelihood ratio where it is known. Runs go through the mechanism's own functions, on
+values beyond what it admits, so that a missing bound is caught. Few items, rows and steps are enough.
 """
 
 import math
@@ -223,7 +221,7 @@ def scale_test(noise: npt.ArrayLike, sigma: float, alpha: float = 1e-3) -> Scale
 
 @dataclass(frozen=True)
 class Audit:
-    """A mechanism's claim, and how to put it to the test. Epsilon, delta, mu and what is attained are as of `two_world`."""
+    """A mechanism's claim, and how to test it. Epsilon, delta, mu and what is attained are as of `two_world`."""
 
     name: str  # for a table
     epsilon: float
