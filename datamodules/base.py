@@ -12,16 +12,25 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from datamodules.candidates import candidates
-from datamodules.columns import check_columns, column_ids, in_columns
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
 from datamodules.prepared import Prepared, decisive, prepared, tell_what_is_read, teller
 from datamodules.protocol import Evaluation, Filters
-from datamodules.remarks import on_list, on_negative
+from datamodules.remarks import on_list, on_negative, warn_once
 from datamodules.splits import PAIR, Split, earlier, hold_out
 from datamodules.tables import with_categories
-from datamodules.users import COMMON, OWN, agreed_users, check_users, is_worked_out, list_steps, read_catalogue
-from datamodules.warned import warn_once
+from datamodules.users import (
+    COMMON,
+    OWN,
+    agreed_users,
+    check_columns,
+    check_users,
+    column_ids,
+    in_columns,
+    is_worked_out,
+    list_steps,
+    read_catalogue,
+)
 from zoo.data.batches import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
@@ -51,7 +60,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
             a list was agreed on, else `error`.
         catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list
             is public; ratings of other items are left out. For a source, where there is no such list, a whole number: a public
-            number of columns that its items are hashed to (`datamodules.columns`).
+            number of columns that its items are hashed to (`datamodules.users`).
         filters: Who and what counts.
         evaluation: What is held out and how it is ranked.
         batch_size: Examples in a training batch of one process.
@@ -89,10 +98,8 @@ class CrossDomainDataModule(Given, LightningDataModule):
         super().__init__()
         check_sources(target, sources)
         check_users(users)
-        if min(batch_size, evaluation_batch_size, top_k) < 1:
-            raise ValueError(
-                f"Batch sizes and top_k must be at least 1; got {batch_size}, {evaluation_batch_size}, {top_k}."
-            )
+        if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
+            raise ValueError(f"Batch sizes and top_k must be at least 1; got {', '.join(map(str, sizes))}.")
         self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
         self.catalogues = {n: c if isinstance(c, int) else Path(c) for n, c in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
@@ -111,9 +118,8 @@ class CrossDomainDataModule(Given, LightningDataModule):
         self.summary: dict[str, Any] = {}  # plain numbers for people
         if unknown := sorted(self.release_paths.keys() - set(self.sources)):
             raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
-        if unknown := sorted(self.catalogues.keys() - {target, *self.sources}):
-            known = [target, *self.sources]
-            raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment; these are {known}.")
+        if unknown := sorted(self.catalogues.keys() - set(self._domains)):
+            raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment: {self._domains}.")
         check_columns(self.catalogues, target, evaluation)
 
     # What a data set says.
@@ -141,16 +147,22 @@ class CrossDomainDataModule(Given, LightningDataModule):
     # Domains.
 
     @property
+    def _domains(self) -> list[str]:
+        return [self.target, *self.sources]
+
+    @property
     def split_seed(self) -> int:
         """Seed of splits, candidates and batches."""
         return int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed
 
     def source(self, name: str) -> Ratings:
-        """Ratings of a source domain, read now, as its publisher takes them.
+        """Read the ratings of a source domain as its publisher takes them.
 
-        Nothing is held out of it unless ``hold_out_of_sources`` or ``earlier_sources`` of the protocol ask for that.
-        Where its users and items are on lists it may be without a rating: an error would tell of the last one. A
-        `FileNotFoundError` where this party does not have the domain.
+        Items are held out of it only by ``hold_out_of_sources`` and ``earlier_sources`` of the protocol. A domain whose users
+        and items are on lists may be without a rating: an error would reveal the last one.
+
+        Raises:
+            FileNotFoundError: This party does not have the domain.
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
@@ -172,7 +184,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
             return self._split(self.target, self._filtered(self.target))
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"evaluation.earlier_sources is true, which takes all domains at one place: {error} A party alone leaves it out."
+                f"evaluation.earlier_sources is true, which takes all domains at one place: {error}"
             ) from error
 
     def steps(self, name: str) -> tuple[Step, ...]:
@@ -188,23 +200,20 @@ class CrossDomainDataModule(Given, LightningDataModule):
 
     @property
     def _read_elsewhere(self) -> tuple[Step, ...]:
-        """That a class reads a file which is none of ours: what it leaves out, and what its lists come of, nobody here knows."""
+        """The step of a class that is not ours: what it leaves out, and what its lists come of, is unknown."""
         if (module := type(self).__module__).startswith("datamodules."):
             return ()
         path = f"{module}.{type(self).__qualname__}"
-        condition = (
-            f"{path} reads rows as they lie in the file and lists users and items by none of them, not audited here"
-        )
-        return (Step(f"read by {path}", condition, "values"),)
+        reads = f"{path} reads rows as they lie in the file and lists users and items by none of them, not audited here"
+        return (Step(f"read by {path}", reads, "values"),)
 
     def common_users(self) -> list[str]:
         """Users who pass the threshold and the minimum count of every domain; needs all domains at hand."""
         try:
-            tables = {name: self._binarised(name) for name in (self.target, *self.sources)}
+            tables = {name: self._binarised(name) for name in self._domains}
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"users is 'common', which takes all domains at one place: {error} A party alone passes the list of users "
-                "that the parties agreed on: --data.users FILE."
+                f"users is 'common', which takes all domains at one place: {error} Pass an agreed list: --data.users FILE."
             ) from error
         return common_users(tables, self.filters.min_user_ratings)
 
@@ -243,13 +252,10 @@ class CrossDomainDataModule(Given, LightningDataModule):
         return filter_counts(whole, *least, listed, filters.iterated, may_be_empty=may_be_empty)
 
     def _catalogue(self, name: str) -> list[str] | None:
-        match self.catalogues.get(name):
-            case None:
-                return None
-            case int(number):
-                return column_ids(number)
-            case path:
-                return read_catalogue(path)
+        given = self.catalogues.get(name)
+        if given is None:
+            return None
+        return column_ids(given) if isinstance(given, int) else read_catalogue(given)
 
     def shipped_rows(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """Validation, if any, and test rows that ship with a domain, where the split holds these out; None otherwise."""
@@ -287,9 +293,10 @@ class CrossDomainDataModule(Given, LightningDataModule):
             self.read_releases()
 
     def read_target(self) -> None:
-        """Read the target, hold out and draw candidates; what `setup` does first, and once.
+        """Read the target, hold out and draw candidates, once; the first part of `setup`.
 
-        A `FileNotFoundError` where this party does not have the target.
+        Raises:
+            FileNotFoundError: This party does not have the target.
         """
         if self.summary:
             return
@@ -317,16 +324,14 @@ class CrossDomainDataModule(Given, LightningDataModule):
         made = Prepared(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
         if not (len(made.test.users) or name == "none") or not train.num_ratings:
             raise ValueError(
-                f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(made.test.users)} test "
-                f"cases, of {height} ratings of {train.num_users} users. A user needs at least two ratings to be "
-                "tested; choose another split, or loosen the filters."
+                f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(made.test.users)} test cases, of "
+                f"{height} ratings of {train.num_users} users. Choose another split, or loosen the filters."
             )
         return made
 
     def _files(self) -> list[Path] | None:
         """All that is read to prepare the target; None where somebody else's class may read what nobody here knows."""
-        domains = (self.target, *self.sources) if self.users == COMMON else (self.target,)
-        found = [self.files(domain) for domain in domains]
+        found = [self.files(domain) for domain in (self._domains if self.users == COMMON else [self.target])]
         if self._read_elsewhere or None in found:
             return None
         lists = [Path(self.users), *(path for path in self.catalogues.values() if isinstance(path, Path))]
@@ -338,9 +343,8 @@ class CrossDomainDataModule(Given, LightningDataModule):
         """Read the releases and link their users to the target's; what `setup` does for a method that learns from them."""
         if missing := [name for name in self.sources if name not in self.release_paths]:
             raise MissingReleaseError(
-                f"No release of {missing}. At the target, pass what the source party published: --data.releases."
-                f"{missing[0]} PATH (in Python releases={{{missing[0]!r}: PATH}}). To publish here (all data at one place), set "
-                "`publisher` and use `fit`, in Python zoo.fit(method, data, publisher=...)."
+                f"No release of {missing}. Pass what the source party published: --data.releases.{missing[0]} PATH (in Python "
+                f"releases={{{missing[0]!r}: PATH}}). Or publish here: set `publisher` and use `fit`."
             )
         trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
         for name in self.sources:
@@ -376,10 +380,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         return link_users(self.train.user_ids, name, release, path, missing_is_error=self._missing_is_error)
 
     def check_source_users(self, name: str, source: Ratings) -> None:
-        """Refuse a source whose release could not be linked, before one is made of it.
-
-        For who has all domains at one place; a publisher that hands over fewer users may still be refused by :meth:`link_users`.
-        """
+        """Refuse a source whose release could not be linked, before it is published; for a party that has all domains."""
         rows_of(self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error)
 
     # What the recommender reads.
@@ -395,10 +396,10 @@ class CrossDomainDataModule(Given, LightningDataModule):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the target's training ratings and held-out pairs, and of each release as it came and what denoises it.
+        """SHA-256 of the target's training ratings and held-out pairs, and of each release and its denoiser.
 
-        They tell whether a checkpoint belongs to them. Of signs the pairs alone count: a checkpoint holds digests, and the
-        signs may be secret. Candidate lists do not count: a checkpoint may be ranked among others.
+        They identify the data of a checkpoint. Of signs only the pairs count: a checkpoint holds digests, and the signs may be
+        secret. Candidate lists do not count: a checkpoint may be ranked among others.
         """
         own = hashlib.sha256(self.train.digest(values=not self.signs).encode())
         for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):

@@ -10,8 +10,8 @@ import polars as pl
 import torch
 
 from datamodules.protocol import Evaluation
+from datamodules.remarks import warn_once
 from datamodules.splits import Split
-from datamodules.warned import warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.pairs import Integers, contains
 from zoo.data.ratings import Ratings, index_of
@@ -33,15 +33,15 @@ class Cases(NamedTuple):
 def candidates(
     train: Ratings, split: Split, evaluation: Evaluation, seed: int, negatives: pl.DataFrame | None = None
 ) -> Cases:
-    """Gives the held-out cases of a split, each with its list of negatives. The ids of `train` cover all parts of the split.
+    """Return the held-out cases of a split, each with its list of negatives. The ids of `train` cover all parts of the split.
 
-    A user's negatives are drawn without replacement from the items that occur in train, outside all the user's own items
-    (train, validation, test and hidden), uniformly or with chances proportional to their counts in train; they depend on
-    the seed, the user's id and the phase. A user with several held-out items has one list for all of them. Fewer than
-    wanted available: all, and it is logged. Where no list is ranked, one negative is drawn all the same.
+    A user's negatives are drawn without replacement from the items in train, outside all the user's own items (hidden ones
+    included), uniformly or in proportion to their counts in train. They depend on the seed, the user's id and the phase, so
+    cases of one user share a list. Where fewer are available, all are used. Where no list is ranked, one negative is drawn all
+    the same.
 
-    `negatives`, user_id and item_id of lists that ship with the data, take the place of both phases' draws. They are refused
-    if they are repeated, the user's own items, or lacking for a user with a held-out item.
+    `negatives`, user_id and item_id of lists that ship with the data, replace both phases' draws. They are refused if they are
+    repeated, the user's own items, or missing for a user with a held-out item.
     """
     held = {name: _index(train, getattr(split, name), name) for name in ("validation", "test", "hidden")}
     keys = {name: users * train.num_items + items for name, (users, items) in held.items()}
@@ -65,10 +65,8 @@ def candidates(
 
 
 def _index(train: Ratings, part: pl.DataFrame, name: str) -> tuple[Integers, Integers]:
-    """Gives the rows of one part as numbers."""
     users, items = index_of(train.user_ids, part["user_id"]), index_of(train.item_ids, part["item_id"])
-    strange = int(((users < 0) | (items < 0)).sum())
-    if strange:
+    if strange := int(((users < 0) | (items < 0)).sum()):
         raise ValueError(
             f"{strange} of {part.height} {name} rows have a user or item that the training ratings do not know: make them "
             "with the ids of the whole table (Ratings.from_table(train, user_ids, item_ids))."
@@ -77,7 +75,7 @@ def _index(train: Ratings, part: pl.DataFrame, name: str) -> tuple[Integers, Int
 
 
 def _rising(keys: Integers, *others: Integers) -> Integers:
-    """Gives keys that rise and others in any order as one rising array, each key once."""
+    """Merge rising keys with others in any order into one rising array, each key once."""
     # The stable sort finds the two runs and merges them, which takes linear time.
     merged = np.sort(np.concatenate([keys, np.sort(np.concatenate(others))]), kind="stable")
     rising: Integers = merged[np.append(True, np.diff(merged) > 0)] if len(merged) else merged
@@ -85,16 +83,15 @@ def _rising(keys: Integers, *others: Integers) -> Integers:
 
 
 def _rows(train: Ratings, keys: Integers) -> SparseRows:
-    """Gives pairs, user * num_items + item, rising, as rows of ones."""
+    """Return pairs, user * num_items + item, rising, as rows of ones."""
     num_items = max(train.num_items, 1)
     starts = np.searchsorted(keys, np.arange(train.num_users + 1) * num_items)
-    return SparseRows(
-        torch.from_numpy(starts), torch.from_numpy(keys % num_items), torch.ones(len(keys)), train.num_items
-    )
+    items, ones = torch.from_numpy(keys % num_items), torch.ones(len(keys))
+    return SparseRows(torch.from_numpy(starts), items, ones, train.num_items)
 
 
 def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluation, seed: int, phase: str) -> Lists:
-    """Gives lists of negatives for the users of some cases (cases, count), -1 after the last."""
+    """Draw lists of negatives for the users of some cases (cases, count), -1 after the last."""
     count = max(evaluation.num_candidates, 1)
     popularity = np.bincount(train.matrix.indices, minlength=train.num_items)
     pool = np.flatnonzero(popularity)
@@ -126,7 +123,7 @@ def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluat
 
 
 def _given(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapping[str, Integers]) -> dict[str, Lists]:
-    """Gives the lists that ship with the data for the users of each phase's cases (cases, longest), -1 after the last."""
+    """Return the lists that ship with the data for the users of each phase's cases (cases, longest), -1 after the last."""
     evaluated = np.unique(np.concatenate([*users.values()]))
     rows, items = index_of(train.user_ids, negatives["user_id"]), index_of(train.item_ids, negatives["item_id"])
     # A list of users may have cut the data: lists of people who are not evaluated do no harm.
@@ -146,15 +143,14 @@ def _given(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mappin
         found.append(f"{lacking} of {len(evaluated)} users with a held-out item have none")
     if found:
         raise ValueError(
-            f"The given negatives do not fit: of {len(rows)} rows {'; '.join(found)}. They belong to unfiltered data: use "
-            "the filters they were made with, or leave them away to draw new ones."
+            f"The given negatives do not fit: of {len(rows)} rows {'; '.join(found)}. Use the filters they were made with."
         )
     order = np.argsort(rows, kind="stable")
     return {phase: _padded(rows[order], items[order], cases) for phase, cases in users.items()}
 
 
 def _padded(rows: Integers, items: Integers, wanted: Integers) -> Lists:
-    """Gives the items of some rows, which rise, side by side (wanted, longest), -1 after the last."""
+    """Return the items of some rows, which rise, side by side (wanted, longest), -1 after the last."""
     starts, ends = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
     places = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
     lists = np.append(items, -1)[np.where(places < ends[:, None], places, len(items))]

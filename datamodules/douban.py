@@ -12,11 +12,10 @@ OFFICIAL = Evaluation(split="given", shared_candidates=True)
 class Douban(Files):
     """Douban Book and Music, 924 users, with the split and the candidate lists that PriCDR's authors published.
 
-    The folder `douban-book-music` holds `book.csv.gz` (3,916 items, 50,429 ratings) and `music.csv.gz` (4,228 items,
-    50,157 ratings), and for each `_valid`, `_test` and `_negatives`. Its users are in both domains already, so `own`
-    does. With `name: douban` (the raw ratings) the same task is rebuilt by the filters 3 / 6 / 6 and `users: common` or
-    a list; the paper says that fewer than 5 are dropped, but the published sample has these numbers. Only ratings of at
-    least 3 are in the published files, so a threshold changes nothing there.
+    The folder `douban-book-music` holds `book.csv.gz` (3,916 items, 50,429 ratings) and `music.csv.gz` (4,228 items, 50,157
+    ratings), and for each `_valid`, `_test` and `_negatives`. Its users are in both domains, so `own` does, and all its ratings
+    are at least 3. With `name: douban` (the raw ratings) the filters 3 / 6 / 6 and `users: common` or a list rebuild the task;
+    the paper says that fewer than 5 are dropped, but the published sample has these numbers.
 
     Args:
         target: `music` or `book`.

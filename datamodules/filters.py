@@ -1,7 +1,4 @@
-"""Filters: pure functions from a table of interactions to the rows of it that count.
-
-A table has the columns user_id, item_id, rating and timestamp (`datamodules.tables`).
-"""
+"""Filters: pure functions from a table of interactions (`datamodules.tables`) to the rows of it that count."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -15,10 +12,10 @@ from zoo.data.ratings import as_ids
 def binarise(
     table: pl.DataFrame, threshold: float | Literal["mean"] | None, signs: bool = False, *, may_be_empty: bool = False
 ) -> pl.DataFrame:
-    """Gives the rows rated at least `threshold` (`mean`: of the table; None: all rows), each with a rating of 1.
+    """Return the rows rated at least `threshold` (`mean`: of the table; None: all rows), each with a rating of 1.
 
-    With `signs` the others are kept, with a rating of -1. Refused where no row reaches the threshold or, with signs, all rows
-    are on one side of it; not with `may_be_empty`, for where that depends on one private rating, the error would tell of it.
+    With `signs` the others are kept, with a rating of -1. An empty result, or signs that are all alike, are refused unless it
+    `may_be_empty`: the error would depend on one private rating.
     """
     if threshold is None:
         return table.with_columns(rating=pl.lit(1.0))
@@ -36,14 +33,13 @@ def binarise(
     rows = table.filter(pl.col("rating") >= least)
     if rows.is_empty() and not (table.is_empty() or may_be_empty):
         raise ValueError(
-            f"None of {table.height} ratings reaches the threshold {least}; the highest is {table['rating'].max()!r}. "
-            "Ratings that are 1 throughout want no threshold: give None."
+            f"None of {table.height} ratings reaches the threshold {least}; the highest is {table['rating'].max()!r}. Lower it."
         )
     return rows.with_columns(rating=pl.lit(1.0))
 
 
 def keep_frequent(table: pl.DataFrame, column: str, minimum: int) -> pl.DataFrame:
-    """Gives the rows of the users (column user_id) or items (item_id) who have at least `minimum` rows, 1 or more."""
+    """Return the rows of the users (column user_id) or items (item_id) with at least `minimum` rows, 1 or more."""
     if minimum < 1:
         what = column.removesuffix("_id")
         raise ValueError(f"The fewest rows of one {what} are 1 or more, got {minimum}; 1 keeps every {what}.")
@@ -59,12 +55,11 @@ def filter_counts(
     *,
     may_be_empty: bool = False,
 ) -> pl.DataFrame:
-    """Gives the rows of users and items that are frequent enough, and of the given `users` alone (None: of all).
+    """Return the rows of users and items that are frequent enough, and of the given `users` alone (None: of all).
 
-    One pass has three steps, in this order: users with `min_user` rows; of these the given `users`; items with
-    `min_item` rows among them. The last step may leave a user with fewer rows than `min_user`; with `iterated` all steps
-    are repeated until nothing changes, which leaves the largest part of the table that meets both minimums. Nothing left is
-    an error unless it `may_be_empty`.
+    One pass keeps users with `min_user` rows; of these the given `users`; then items with `min_item` rows among them. With
+    `iterated` passes repeat until nothing changes: the largest part of the table that meets both minimums. No row left is an
+    error unless it `may_be_empty`.
     """
     listed = None if users is None else as_ids(users).tolist()
     rows, again = table, True
@@ -85,7 +80,7 @@ def filter_counts(
 
 
 def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[str]:
-    """Gives, sorted, the users who have at least `min_user` rows in every domain; nobody is an error."""
+    """Return, sorted, the users with at least `min_user` rows in every domain; nobody is an error."""
     passing = {name: set(keep_frequent(table, "user_id", min_user)["user_id"]) for name, table in tables.items()}
     both = set.intersection(*passing.values())
     if not both:
@@ -98,11 +93,10 @@ def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[
 
 
 def _mean(table: pl.DataFrame) -> float:
-    """Gives the mean rating of a table; raises where a rating is not a finite number, or there is none."""
     ratings = table["rating"].cast(pl.Float64).to_numpy()
     if not len(ratings) or not np.isfinite(ratings).all():
+        broken = int((~np.isfinite(ratings)).sum())
         raise ValueError(
-            f"{int((~np.isfinite(ratings)).sum())} of {len(ratings)} ratings are no numbers, so they have no mean: mend or "
-            "drop these rows, or give a threshold."
+            f"{broken} of {len(ratings)} ratings are no numbers, so they have no mean: mend or drop these rows."
         )
     return float(ratings.mean())

@@ -29,37 +29,31 @@ def check_sources(target: str, sources: Sequence[str]) -> None:
         )
     if repeated := sorted(name for name, count in Counter(sources).items() if count > 1):
         raise ValueError(
-            f"sources must be distinct, as each has one release; {repeated} stand more than once in {list(sources)}. Name each "
-            "once."
+            f"sources must be distinct, as each has one release; {repeated} stand more than once in {list(sources)}."
         )
 
 
 def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is_error: bool) -> Tensor:
-    """Row of each target user in a release, shape ``(users,)``, -1 for none.
+    """Row of each target user in a release of the source ``name``, shape ``(users,)``, -1 for none; errors call it ``path``.
 
-    Users of the release whom the target does not know are of no account. A release of nobody (the control that releases
-    nothing) links nobody, whatever is asked of missing users. In errors the release, of the source ``name``, is called ``path``.
+    Users of the release whom the target does not know are ignored. A release of nobody (the control that releases nothing)
+    links nobody, whatever is asked of missing users.
     """
     if release.domain != name:
         raise UserMismatchError(
-            f"{path} is the release of {release.domain!r}, not of {name!r}. Pass it as "
-            f"--data.releases.{release.domain}, or ask for the right one."
+            f"{path} is the release of {release.domain!r}, not of {name!r}. Pass it as --data.releases.{release.domain}."
         )
     return torch.from_numpy(rows_of(users, release.user_ids, path, missing_is_error=missing_is_error))
 
 
 def rows_of(users: Ids, others: Ids, what: str, *, missing_is_error: bool) -> npt.NDArray[np.int64]:
-    """Row of each user among those of a release, or of a source that is to be published, shape ``(users,)``, -1 for none.
-
-    That nobody is in both, or that somebody is missing where that is an error, is refused, unless the others are nobody at all. In
-    errors they are those of ``what``.
-    """
+    """Row of each user among those of a release or source, which errors call ``what``, shape ``(users,)``, -1 for none."""
     rows = index_of(others, users).copy()
     common, total = int((rows >= 0).sum()), len(users)
     if len(others) and not common:
         raise UserMismatchError(
-            f"{what} covers {len(others)} users, none of the target's {total}. Check that both parties name the same person by "
-            f"the same id (there: {str(others[0])!r}, target: {str(users[0])!r}), or take the domain out of --data.sources."
+            f"{what} covers {len(others)} users, none of the target's {total}. Check that both parties use the same ids (there: "
+            f"{str(others[0])!r}, target: {str(users[0])!r}), or take the domain out of --data.sources."
         )
     if len(others) and common < total and missing_is_error:
         raise UserMismatchError(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import polars as pl
 
-#: A packed file may unpack to so many times its size: what people rate packs to a fifth, and no column of ids to less than a
-#: hundredth. But to `ALWAYS` bytes however small it is, and to `UNPACKED` however large: all of it is in memory at once.
+#: A packed file may unpack to so many times its size (ratings pack to a fifth, no column of ids to a hundredth); to `ALWAYS` bytes
+#: however small it is, and to `UNPACKED` at most: all of it is in memory at once.
 MOST_TIMES = 100
 ALWAYS, UNPACKED = 2**26, 2**32
 
-#: A Parquet file may take so many times its size in memory; from `LARGE` bytes of memory on, fewer times. But it may always take
-#: `SMALL`. Ratings in the order of users have one byte a row at least, and a row takes 128.
+#: A Parquet file may take so many times its size in memory, from `LARGE` bytes on fewer times, and always `SMALL` bytes: ratings in
+#: the order of users have one byte a row at least, and a row takes 128.
 PARQUET_TIMES, LARGE_TIMES = 256, 64
 SMALL, LARGE = 2**28, 2**32
 #: What a value takes in memory while a table is read, in bytes: 125 a row of four columns were measured, for ten million rows.
@@ -29,10 +29,10 @@ BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, EOFError, gzi
 
 
 def opened(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Sequence[str] = ()) -> pl.DataFrame:
-    """The needed columns of a file, in their order there; a ValueError in words of whatever is wrong with it.
+    """Return the needed columns of a file, in their order there; a ValueError says what is wrong with it.
 
-    Text is stripped, and null where nothing is left; that of ``ids`` is kept as categories, made while the file streams by. One of
-    more than `LONGEST` bytes is refused. Where a needed column is lacking, all columns are there, by name alone.
+    Text is stripped, and null where nothing is left; that of ``ids`` becomes categories while the file streams by. A text of
+    more than `LONGEST` bytes is refused. Where a needed column is lacking, all columns are returned by name alone.
     """
     try:
         table = _parquet(path, needed) if ending == ".parquet" else _text(path, ending, packed)
@@ -58,7 +58,7 @@ def opened(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Se
 
 
 def _short(name: str) -> pl.Expr:
-    """A column as text, what is too long of it replaced before it is copied: one long text may stand in a million rows."""
+    """A column as text; what is too long is replaced before it is copied: one long text may stand in a million rows."""
     text = pl.col(name).cast(pl.String)
     return pl.when(text.str.len_bytes() > LONGEST).then(pl.lit(_TOO_LONG)).otherwise(text)
 
@@ -69,7 +69,6 @@ def header(path: Path, ending: str) -> list[str]:
 
 
 def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
-    """Its columns, unread; needed ones that are nested are refused, and such as take more memory than they may."""
     schema = pl.read_parquet_schema(path)
     for name in (name for name in schema if name in needed):
         check_type(name, schema[name], path)
@@ -118,25 +117,16 @@ def _unpacked(path: Path) -> bytes:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(
-            f"{path} unpacks to more than {most:,} bytes, which is not read: at most {MOST_TIMES} times its size, and {UNPACKED:,} "
-            "bytes. Unpack it first if it is what it should be."
+            f"{path} unpacks to more than {most:,} bytes, which is not read: at most {MOST_TIMES} times its size. Unpack it first."
         )
     return content
 
 
 def check_type(name: str, kind: pl.DataType, path: Path) -> None:
     """Refuse a column whose values are neither text, numbers nor times; one without any value is none of these."""
-    if (
-        isinstance(kind, pl.Null | pl.String | pl.Categorical | pl.Enum | pl.Boolean)
-        or kind.is_numeric()
-        or kind.is_temporal()
-    ):
-        return
-    raise ValueError(
-        f"Column {name!r} of {path} is of type {_in_words(kind)}, which is not read: ids are strings or integers, ratings "
-        "numbers, times numbers or dates. Write it as one of these."
-    )
-
-
-def _in_words(kind: pl.DataType) -> str:
-    return str(kind.base_type()) if kind.is_nested() else str(kind)
+    plain = isinstance(kind, pl.Null | pl.String | pl.Categorical | pl.Enum | pl.Boolean)
+    if not (plain or kind.is_numeric() or kind.is_temporal()):
+        raise ValueError(
+            f"Column {name!r} of {path} is of type {kind.base_type() if kind.is_nested() else kind}, which is not read: ids are "
+            "strings or integers, ratings numbers, times numbers or dates. Write it as one of these."
+        )

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pooch
 import torch
+from polars.exceptions import PanicException, PolarsError
 from pytorch_lightning.utilities import rank_zero_only
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -25,8 +26,7 @@ from scipy.sparse import csr_array
 
 import zoo.data.ratings
 from datamodules.protocol import Evaluation
-from datamodules.remarks import on_cases
-from datamodules.warned import hearing, warn_once
+from datamodules.remarks import hearing, on_cases, warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
@@ -38,32 +38,12 @@ LARGE = 1 << 26
 #: Ratings from which on each stage is told.
 MANY = 2_000_000
 #: Attributes of a datamodule that decide nothing of what is made of its files; a list of users counts by its content.
-_INDIFFERENT = frozenset(
-    {
-        "releases",
-        "release_paths",
-        "links",
-        "trusted",
-        "denoiser",
-        "batch_size",
-        "evaluation_batch_size",
-        "top_k",
-        "users",
-    }
-    | {"trainer", "summary", "made_with", "seed", "users_worked_out"}
-)
+_INDIFFERENT = {"releases", "release_paths", "links", "trusted", "denoiser", "made_with", "trainer", "summary"}
+_INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users_worked_out", "seed"}
 _TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
 _WARNED, _DIGESTS = "warned.json", "digests.json"
 #: What may go wrong with files of a cache, which is no reason to stop.
-_BROKEN = (
-    OSError,
-    KeyError,
-    ValueError,
-    RecursionError,
-    SafetensorError,
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-)
+_BROKEN = (OSError, KeyError, ValueError, RecursionError, SafetensorError, PolarsError, PanicException)
 
 
 class Prepared(NamedTuple):
@@ -138,7 +118,6 @@ class Prepared(NamedTuple):
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of what is kept, in hexadecimal."""
     return {name: _digest(folder / name).hex() for name in (_TENSORS, *_IDS, _WARNED)}
 
 
@@ -157,21 +136,20 @@ def _cases(tensors: Mapping[str, torch.Tensor], phase: str, num_items: int) -> H
 def prepared(
     files: Iterable[Path] | None, settings: Mapping[str, Any], applied: tuple[Step, ...], make: Callable[[], Prepared]
 ) -> Prepared:
-    """What ``make`` gives, or what an earlier start has kept of the same files and settings.
+    """Return what ``make`` gives, or what an earlier start has cached of the same files and settings.
 
-    It is kept where the files are large (`LARGE`), in the folder that ``ZOO_CACHE`` names, else in the user's own cache folder. Its
-    name is a digest of the files' contents, the settings, and the code that makes it. It is the target's own data, at the target:
-    a source's ratings are never kept. The folder may be deleted at any time. Where others may write to it, nothing
-    is taken from there nor kept.
+    Large files (`LARGE`) are cached in the folder ``ZOO_CACHE``, else in the user's cache folder, under a digest of the files'
+    contents, the settings, and the code. The cache holds the target's own data; a source's ratings are never cached. Where
+    others may write to it, it is not used.
 
     Args:
-        files: What is read; None: nobody knows, and nothing is kept.
+        files: What is read; None: nobody knows, and nothing is cached.
         settings: All that decides what is made of the files.
         applied: What is done to the ratings, for the records of who reads them.
         make: Prepares it.
     """
-    there, size = _there(files)
-    if size < LARGE:
+    there, reading = _large(files)
+    if not reading:
         return make()
     key = _key(there, settings)
     folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
@@ -184,7 +162,7 @@ def prepared(
     if (kept := Prepared.load(folder, applied)) is not None:
         tell(f"Prepared ratings taken from {folder}.")
         return kept
-    tell(f"{_reading(there, size)}; the next start reads what was made of it.")
+    tell(f"{reading}; the next start reads what was made of it.")
     with hearing() as warned:
         made = make()
     if _key(there, settings) == key:  # nobody has changed a file while it was read
@@ -195,22 +173,19 @@ def prepared(
 
 def tell_what_is_read(files: Iterable[Path] | None) -> None:
     """Say at a terminal which files are read, if they are large."""
-    there, size = _there(files)
-    if size >= LARGE:
-        tell(f"{_reading(there, size)}.")
+    if reading := _large(files)[1]:
+        tell(f"{reading}.")
 
 
-def _there(files: Iterable[Path] | None) -> tuple[list[Path], int]:
+def _large(files: Iterable[Path] | None) -> tuple[list[Path], str]:
+    """Files that are there, and a sentence on them if they are large."""
     there = [path for path in files or () if path.is_file()]
-    return there, sum(path.stat().st_size for path in there)
-
-
-def _reading(files: Sequence[Path], size: int) -> str:
-    return f"Reading {', '.join(path.name for path in files)} ({size / 2**20:,.0f} MiB)"
+    size = sum(path.stat().st_size for path in there)
+    return there, f"Reading {', '.join(path.name for path in there)} ({size / 2**20:,.0f} MiB)" if size >= LARGE else ""
 
 
 def _is_open_to_others(folder: Path) -> bool:
-    """Whether somebody else may have put there what lies there: it, or a link to it, is another's, or others may write to it."""
+    """Whether somebody else may have written there: it, or a link to it, is another's, or others may write to it."""
     if not hasattr(os, "getuid"):
         return False
     try:
@@ -221,11 +196,7 @@ def _is_open_to_others(folder: Path) -> bool:
 
 
 def decisive(attributes: Mapping[str, Any], kind: str, users: str, seed: int) -> dict[str, Any]:
-    """What decides what is made of a datamodule's files, and more than that, so that nothing is forgotten.
-
-    ``attributes`` are its own, as they are now, ``kind`` its class, ``users`` its word for who counts (a list counts by its
-    content), ``seed`` that of splits.
-    """
+    """Cache key: every setting that may affect the result, from a datamodule's attributes, class, word for its users and seed."""
     own = {name: plain(value) for name, value in attributes.items() if name not in _INDIFFERENT and name[0] != "_"}
     return {**own, "class": kind, "users": users, "split_seed": seed}
 

@@ -1,9 +1,9 @@
 """Settings of the protocol: who counts, what is held out, how it is ranked."""
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Literal, get_args
 
-from datamodules.times import seconds_of
 from zoo.data.metrics import Ties
 from zoo.data.ratings import Reach, Step
 
@@ -142,11 +142,8 @@ class Evaluation:
                 return Step(f"{words}, from {self.moments[0]} on")
             return Step(words, "no rating decides when held-out items begin, although shares of all rows do", "all")
         if self.split == "given":  # a list beside the ratings, which none of them moves, or half of one
-            return Step(
-                words,
-                "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells",
-                "row",
-            )
+            ship = "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells"
+            return Step(words, ship, "row")
         if self.split == "cold_start":
             return Step(words, "no rating decides whose history is hidden", "all")
         several = f"by the split {self.split} one rating may move up to {MOVED[self.split]} cells of its user"
@@ -185,7 +182,6 @@ class Evaluation:
 
 
 def _moment(given: int | str) -> int:
-    """A number, or a date in seconds since 1970."""
     if isinstance(given, int) or (given.lstrip("-").isdigit() and len(given) != len("20140701")):
         return int(given)
     if (seconds := seconds_of(given)) is None:
@@ -193,3 +189,12 @@ def _moment(given: int | str) -> int:
             f"moments holds {given!r}; a moment is a date such as 2014-07-01, or a number in the unit of the times."
         )
     return seconds
+
+
+def seconds_of(text: str) -> int | None:
+    """Return seconds since 1970 of an ISO 8601 date or time, of UTC unless it names a zone; None for any other text."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() // 1)

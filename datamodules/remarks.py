@@ -1,16 +1,24 @@
-"""Remarks: what is odd about data that are used all the same, and what was done with it."""
+"""Remarks: what is odd about data that are used all the same, what was done with it, and warnings of it, each said once."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 
 import polars as pl
+from pytorch_lightning.utilities import rank_zero_only
 
 from datamodules.protocol import Evaluation, Filters
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, as_ids, index_of
 
+logger = logging.getLogger(__name__)
+
+_listening: list[list[str]] = []
+
 
 def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | None:
-    """Gives a sentence on negative ratings of a domain, None where there are none, or where the sign is the rating."""
+    """Return a sentence on negative ratings of a domain, None where there are none, or where the sign is the rating."""
     negative = table.filter(pl.col("rating") < 0)["rating"]
     if negative.is_empty() or filters.signs:
         return None
@@ -22,7 +30,7 @@ def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | Non
 
 
 def on_list(train: Ratings, listed: Iterable[str]) -> list[str]:
-    """Gives how many of the target's users are on the list that parties agreed on, and what becomes of the others."""
+    """Return how many of the target's users are not on the agreed list, and what becomes of them; nothing where all are."""
     on = int((index_of(as_ids(listed), train.user_ids) >= 0).sum())
     if on == train.num_users:
         return []
@@ -32,7 +40,7 @@ def on_list(train: Ratings, listed: Iterable[str]) -> list[str]:
 
 
 def on_cases(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: bool) -> list[str]:
-    """Gives what makes the figures of a test say little: who is tested, on what, and against how many others; a sentence each."""
+    """Return reasons why the figures of a test are unreliable: its users, items, or number of candidates; a sentence each."""
     if not (number := len(test.users)):
         return []
     said = []
@@ -58,3 +66,27 @@ def on_cases(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: 
                 "the scores are"
             )
     return said
+
+
+def warn_once(text: str) -> None:
+    """Log a warning about data once, however often and by how many processes they are read."""
+    for heard in _listening:
+        heard.append(text)
+    _say(text)
+
+
+@contextmanager
+def hearing() -> Iterator[list[str]]:
+    """Collect the warnings given meanwhile, whether or not they were logged before."""
+    heard: list[str] = []
+    _listening.append(heard)
+    try:
+        yield heard
+    finally:
+        _listening[:] = [other for other in _listening if other is not heard]
+
+
+@cache
+def _say(text: str) -> None:
+    if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
+        logger.warning("%s", text)

@@ -1,7 +1,6 @@
-"""Splits: pure, seeded functions from a table of interactions to what is learned from and what is held out.
+"""Splits: pure, seeded functions from a table of interactions (`datamodules.tables`) to train and held-out rows.
 
-A table has the columns user_id, item_id, rating and timestamp (`datamodules.tables`). Whatever is random about a row is a
-hash of (seed, user, item), so a user's split does not change with the order of the rows or with who else is there.
+Whatever is random about a row is a hash of (seed, user, item), so a user's split depends on no other user.
 """
 
 from typing import NamedTuple
@@ -38,10 +37,7 @@ def hold_out(
     domain: str,
     shipped: tuple[pl.DataFrame | None, pl.DataFrame] | None = None,
 ) -> Split:
-    """Holds out what the settings say of the interactions of a domain, whose name is for an error.
-
-    `shipped`, which `given` needs, are validation rows, if any, and test rows that ship with the data.
-    """
+    """Hold out what the settings say of a domain's interactions; `given` needs the ``shipped`` rows, maybe without validation."""
     match evaluation.split:
         case "random1" | "random2":
             return leave_out_random(table, int(evaluation.split[-1]), seed)
@@ -66,20 +62,15 @@ def hold_out(
 
 
 def leave_out_random(table: pl.DataFrame, number: int, seed: int) -> Split:
-    """Holds out one or two random items of each user: one for the test and, of two, the other for validation.
-
-    The test is served before validation and train before both: a user with two items has a test item only, a user with one
-    has it in train. A repeated pair counts once.
-    """
+    """Hold out one random item of each user for the test and, of two, another for validation; train keeps at least one."""
     return _leave_out(_place_by_key(_distinct(table), seed, f"random{number}"), number)
 
 
 def leave_out_latest(table: pl.DataFrame, number: int) -> Split:
-    """Holds out the latest item of each user for the test and, of two, the one before it for validation.
+    """Hold out the latest item of each user for the test and, of two, the one before it for validation.
 
-    Ties in time go by row order, as does everything where no row has a time. A repeated pair counts once, at its latest
-    row, so no earlier row of the test item stays in train. Users with one or two items are as in `leave_out_random`. Times on
-    some rows only are refused.
+    Ties in time go by row order, as does everything where no row has a time; times on some rows only are refused. A repeated
+    pair counts once, at its latest row. Users with one or two items are as in `leave_out_random`.
     """
     return _leave_out(_place_by_time(table), number)
 
@@ -87,12 +78,11 @@ def leave_out_latest(table: pl.DataFrame, number: int) -> Split:
 def ratio(
     table: pl.DataFrame, shares: tuple[float, float, float] = (0.8, 0.1, 0.1), seed: int = 0, temporal: bool = False
 ) -> Split:
-    """Holds out a share of each user's items: random ones or, with `temporal`, the latest for the test, then validation.
+    """Hold out a share of each user's items: random ones or, with `temporal`, the latest for the test, then validation.
 
-    Shares are of train, validation and test. A held-out part gets its share of the user's items rounded down, but at least
-    one; train keeps at least one, and the test is served before validation. So a user can have several held-out items: each
-    is an evaluation case of its own. A repeated pair counts once, at its latest row where times matter; times on some rows
-    only are refused then.
+    Shares are of train, validation and test. A held-out part gets its share rounded down, but at least one item; train keeps at
+    least one, and the test is served before validation. Each held-out item is a case of its own. Repeated pairs and times as in
+    `leave_out_random` or, with `temporal`, `leave_out_latest`.
     """
     _check_shares(shares)
     rows = _place_by_time(table) if temporal else _place_by_key(_distinct(table), seed, "ratio")
@@ -108,21 +98,17 @@ def ratio(
 
 
 def global_time(
-    table: pl.DataFrame,
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
-    begins: tuple[int, int] | None = None,
+    table: pl.DataFrame, shares: tuple[float, float, float] = (0.8, 0.1, 0.1), begins: tuple[int, int] | None = None
 ) -> Split:
-    """Holds out what everybody did from two moments on: validation from the first of `begins`, the test from the second.
+    """Hold out what everybody did from two moments on: validation from the first of `begins`, the test from the second.
 
-    Without `begins` they are the times before which the first share of all rows lies, and the first two; rows of one time are never
-    parted, so parts may be larger or smaller than their shares. Each held-out row is a case of its own, also of a user or of an
-    item that train does not know. A repeated pair counts once, at its latest row, so that none is in two parts. Every row needs a
+    Without `begins` they follow from the shares of all rows; rows of one time stay together. Each held-out row is a case of its
+    own, also of a user or item that train does not know. A repeated pair counts once, at its latest row. Every row needs a
     time.
     """
     if missing := table["timestamp"].null_count():
         raise ValueError(
-            f"split is 'global_time', and {missing} of {table.height} rows have no timestamp, so what is before a moment is not "
-            "known: fill them in, or choose another split."
+            f"split is 'global_time', and {missing} of {table.height} rows have no timestamp: fill them in."
         )
     rows = _distinct(table.with_row_index("at").sort("timestamp", "at")).sort("at").drop("at")
     time = pl.col("timestamp")
@@ -143,10 +129,10 @@ def _check_shares(shares: tuple[float, float, float]) -> None:
 
 
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
-    """Holds out rows that ship with the data; those that a filter has dropped from the table are of no account.
+    """Hold out rows that ship with the data; those that a filter has dropped from the table do not count.
 
-    The table has all rows, the held-out ones too; a repeated pair counts once. Of the others user_id and item_id are read; no
-    row may be in both. Validation None: one random item, by the seed, of each user who has two left.
+    The table has all rows, the held-out ones too; a repeated pair counts once. No row may be in both held-out parts. Validation
+    None: one random item, by the seed, of each user who has two left.
     """
     rows = _distinct(table)
     left, tested = _apart(rows, test)
@@ -159,11 +145,10 @@ def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFra
 
 
 def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
-    """Hides the whole history of a share of the users: half of them are for validation, half for the test.
+    """Hide the whole history of a share of the users: half of them are for validation, half for the test.
 
-    One item of each hidden user, drawn at random, is the held-out row; the others are in `hidden`. The number of users
-    is the share rounded to the nearest, so who is drawn depends on the set of users (but not on the order of the rows). A
-    repeated pair counts once. The seed is that of both draws.
+    One random item of each hidden user is the held-out row; the others are in `hidden`. The number of users is the share
+    rounded to the nearest, so who is drawn depends on the set of users. A repeated pair counts once.
     """
     if not 0 < share < 1:
         raise ValueError(f"The share of cold users lies above 0 and below 1, got {share}.")
@@ -174,8 +159,7 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     half = cold // 2
     if half < 1 or cold >= len(order):
         raise ValueError(
-            f"A share of {share} of {len(order)} users is {cold}, which does not leave one for each of train, validation "
-            "and test: give another share or more users."
+            f"A share of {share} of {len(order)} users is {cold}, which does not leave one for each of train, validation and test."
         )
     in_validation, in_test = (pl.col("user_id").is_in(part) for part in (order[:half], order[half:cold]))
     first = PLACE == 0
@@ -183,20 +167,15 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
 
 
 def earlier(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
-    """Gives the rows of a source that lie before the earliest held-out row of the same user in the target.
-
-    A user of whom nothing is held out keeps all rows. Both need times; the name of the domain is for an error.
-    """
+    """Return the rows of a source, named in errors, before the same user's earliest held-out row of the target, if there is one."""
     if missing := table["timestamp"].null_count():
         raise ValueError(
-            f"earlier_sources is true, and {missing} of {table.height} rows of {domain!r} have no timestamp, so what came before a "
-            "held-out item is not known: fill them in, or leave earlier_sources out."
+            f"earlier_sources is true, and {missing} of {table.height} rows of {domain!r} have no timestamp. Leave it out."
         )
     held_out = pl.concat([target.validation, target.test])
     if not held_out.height or held_out["timestamp"].null_count():
         raise ValueError(
-            "earlier_sources is true, and the target's held-out items have no timestamps, or there are none: fill them in, or "
-            "leave earlier_sources out."
+            "earlier_sources is true, and the target's held-out items have no timestamps, or there are none."
         )
     limits = held_out.group_by("user_id").agg(limit=pl.col("timestamp").min())
     limited = table.join(limits, on="user_id", how="left", maintain_order="left")
@@ -204,27 +183,26 @@ def earlier(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
 
 
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
-    """Gives each (user, item) once, as its last row."""
     if pair_keys(table).n_unique() == table.height:
         return table  # as it is of a file that was read
     return table.unique(PAIR, keep="last", maintain_order=True)
 
 
 def _apart(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Gives the rows whose pair is not among the given ones, and those whose pair is."""
+    """Return the rows whose pair is not among the given ones, and those whose pair is."""
     left = rows.join(pairs, on=PAIR, how="anti", maintain_order="left")
     return left, rows.join(pairs, on=PAIR, how="semi", maintain_order="left")
 
 
 def _place_by_key(rows: pl.DataFrame, seed: int, phase: str) -> pl.DataFrame:
-    """Adds `place`, a random order from 0 within each user, and `size`, how many rows the user has."""
+    """Add `place`, a random order from 0 within each user, and `size`, the user's number of rows."""
     users, items = (of_each(rows[name], hash_ids) for name in PAIR)
     keyed = rows.with_columns(place=pl.Series(uniform_reals(mix(seed, phase, users, items)), dtype=pl.Float64))
     return keyed.with_columns(place=PLACE.rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_OF_USER)
 
 
 def _place_by_time(table: pl.DataFrame) -> pl.DataFrame:
-    """Adds `place`, 0 for each user's latest item and rising backwards, and `size`; a repeated pair counts at its latest."""
+    """Add `place`, 0 for each user's latest item and rising backwards, and `size`; a repeated pair counts at its latest."""
     missing = table["timestamp"].null_count()
     if 0 < missing < table.height:
         raise ValueError(
@@ -237,12 +215,12 @@ def _place_by_time(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _leave_out(rows: pl.DataFrame, number: int) -> Split:
-    """Gives each user's first row in place to the test and, of two, the second to validation, as long as one is left."""
+    """Return each user's first row in place for the test and, of two, the second for validation, as long as one is left."""
     return _split(rows, validation=(PLACE == 1) & (SIZE > 2) & (number == 2), test=FIRST)
 
 
 def _split(rows: pl.DataFrame, validation: pl.Expr, test: pl.Expr, hidden: pl.Expr | None = None) -> Split:
-    """Gives the four parts, without the columns `place` and `size`; what is held out nowhere is train."""
+    """Return the four parts, without the columns `place` and `size`; what is held out nowhere is train."""
     hidden = pl.lit(False) if hidden is None else hidden
     parts = (~(validation | test | hidden), validation, test, hidden)
     return Split(*(rows.filter(part).drop("place", "size", strict=False) for part in parts))

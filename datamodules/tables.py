@@ -1,7 +1,6 @@
-"""Interaction tables from files: what may be in them, and what they look like afterwards.
+"""Interaction tables from files: user_id and item_id (categories), rating (Float64), timestamp (Int64, null when unknown).
 
-A table has the columns user_id and item_id (strings, kept as categories: four bytes a row), rating (Float64) and timestamp
-(Int64, null when unknown). Its row order means something: it breaks ties in time, and where there are no times it is the order.
+The order of rows breaks ties in time; where there are no times it is the order.
 """
 
 import logging
@@ -11,18 +10,20 @@ from pathlib import Path
 import polars as pl
 
 from datamodules.opening import opened
-from datamodules.times import whole_times
-from datamodules.warned import warn_once
+from datamodules.protocol import seconds_of
+from datamodules.remarks import warn_once
 
 logger = logging.getLogger(__name__)
 
 _IDS: pl.DataType = pl.Categorical()
 SCHEMA = pl.Schema({"user_id": _IDS, "item_id": _IDS, "rating": pl.Float64(), "timestamp": pl.Int64()})
+_NO_RATINGS = "Name another column, or give rating_column null if every row counts as 1."
+_NO_TIMES = "Name another column, or give timestamp_column null if times do not matter."
 ENDINGS = (".csv.gz", ".csv", ".tsv", ".tsv.gz", ".inter", ".inter.gz", ".parquet")
 
 
 def with_categories(table: pl.DataFrame) -> pl.DataFrame:
-    """Gives a table with its ids as categories, whatever they are kept as."""
+    """Return a table with its ids as categories."""
     return table.with_columns(
         pl.col(name).cast(pl.String).cast(pl.Categorical())
         for name in ("user_id", "item_id")
@@ -31,13 +32,13 @@ def with_categories(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def pair_keys(table: pl.DataFrame) -> pl.Series:
-    """Gives one number for each row's (user, item), the same for the same pair in one process."""
+    """Return one number for each row's (user, item), the same for the same pair in one process."""
     user, item = (pl.col(name).to_physical().cast(pl.UInt64) for name in ("user_id", "item_id"))
     return table.select(key=user * 2**32 + item).to_series()
 
 
 def find_table(folder: str | Path, domain: str) -> Path:
-    """Gives the file of a domain: `<domain>` with the first of the known endings that is there."""
+    """Return the file of a domain: `<domain>` with the first of the known endings that is there."""
     for ending in ENDINGS:
         path = Path(folder) / f"{domain}{ending}"
         if path.is_file():
@@ -49,7 +50,7 @@ def find_table(folder: str | Path, domain: str) -> Path:
 
 
 def _meant(folder: Path, domain: str) -> str:
-    """How a sentence ends that names a folder or domain which is not there: with what is there and looks like it."""
+    """The end of a sentence about a folder or domain that is not there, with similar names that are."""
     there, ends, word = folder, ".", domain
     if not folder.is_dir():
         there, ends, word = folder.parent, " (the folder itself does not exist).", folder.name
@@ -67,15 +68,12 @@ def read_table(
     *,
     may_be_empty: bool = False,
 ) -> pl.DataFrame:
-    """Gives the interactions of one file, checked: the columns of `SCHEMA`, rows in the file's order.
+    """Read the interactions of one file, checked: the columns of `SCHEMA`, rows in the file's order.
 
-    Files are .csv, .tsv, RecBole's .inter (tabs; a header such as `user_id:token`), each plain or .gz, and .parquet.
-    A repeated (user, item) counts once: with the rating and time of its last row, at the place of its first; that its rows
-    disagree on the rating is said, with how many do, once for each file.
-
-    Columns of .inter are named without the type after the colon. `rating_column` None: every row is a rating of 1;
-    `timestamp_column` None: no times. Times are numbers, or dates as ISO 8601 writes them (`datamodules.times`). A file without
-    a row is refused unless it `may_be_empty`.
+    Files are .csv, .tsv, RecBole's .inter (tabs; a header such as `user_id:token`, read without its types), each plain or .gz,
+    and .parquet. A repeated (user, item) counts once, with the rating and time of its last row, at the place of its first; a
+    warning says how many disagree. `rating_column` None: every row is a rating of 1; `timestamp_column` None: no times. Times
+    are numbers, or ISO 8601 dates (`whole_times`). A file without a row is refused unless it `may_be_empty`.
     """
     path = Path(path)
     needed = [name for name in (user_column, item_column, rating_column, timestamp_column) if name is not None]
@@ -90,7 +88,7 @@ def read_table(
 
 
 def _merged(table: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Gives each (user, item) once, and says how many rows that takes away, and where they disagree."""
+    """Keep each (user, item) once; say how many rows that removes, and how many disagree."""
     keys = pair_keys(table)
     if keys.n_unique() == len(keys):
         return table
@@ -113,13 +111,13 @@ def _merged(table: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:
-    """Gives the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
+    """Read the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
     raw = _read(Path(path), [user_column, item_column])
     return raw.select(user_id=_ids(raw[user_column], Path(path)), item_id=_ids(raw[item_column], Path(path)))
 
 
 def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.DataFrame:
-    """Gives columns of a file, of which the first two are ids; strings are stripped, and null where nothing is left."""
+    """Read columns of a file, of which the first two are ids; strings are stripped, and null where nothing is left."""
     if not path.is_file():
         raise FileNotFoundError(
             f"No file {path} (looked for {path.resolve()}): check the path, or ZOO_DATA and data.root."
@@ -141,7 +139,6 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
 
 
 def _ids(column: pl.Series, path: Path) -> pl.Series:
-    """Gives a column of ids as categories."""
     if not (column.dtype in (pl.String, pl.Categorical, pl.Null) or column.dtype.is_integer()):
         raise ValueError(f"Ids in {path}, column {column.name!r}, are {column.dtype}; ids are strings or integers.")
     if empty := column.null_count():
@@ -150,7 +147,7 @@ def _ids(column: pl.Series, path: Path) -> pl.Series:
 
 
 def _numbers(column: pl.Series, path: Path, what: str) -> pl.Series:
-    """Gives a column as Float64, null where it was null; raises on anything else that is no finite number."""
+    """Return a column as Float64, null where it was null; other values that are no finite number are refused."""
     numbers = column.cast(pl.Float64, strict=False)
     broken = (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
     if broken.any():
@@ -162,33 +159,56 @@ def _numbers(column: pl.Series, path: Path, what: str) -> pl.Series:
 
 
 def _ratings(column: pl.Series, path: Path) -> pl.Series:
-    """Gives a column as ratings."""
     if column.dtype.is_temporal():
         raise ValueError(
-            f"Ratings in {path}, column {column.name!r}, are {column.dtype}; ratings are numbers. Name another column, or give "
-            "rating_column null if every row counts as 1."
+            f"Ratings in {path}, column {column.name!r}, are {column.dtype}; ratings are numbers. {_NO_RATINGS}"
         )
     numbers = _numbers(column, path, "rating")
     if missing := numbers.null_count():
         raise ValueError(
-            f"{missing} of {len(numbers)} rows of {path} have no {column.name!r}: drop these rows, or give "
-            "rating_column null if every row counts as 1."
+            f"{missing} of {len(numbers)} rows of {path} have no {column.name!r}: drop these rows. {_NO_RATINGS}"
         )
     return numbers
 
 
 def _times(column: pl.Series, path: Path) -> pl.Series:
-    """Gives a column as whole timestamps."""
     if column.dtype in (pl.Boolean, pl.Duration, pl.Time):
         raise ValueError(
-            f"Timestamps in {path}, column {column.name!r}, are {column.dtype}; they are numbers, or dates with or without a time "
-            "of day. Name another column, or give timestamp_column null if times do not matter."
+            f"Timestamps in {path}, column {column.name!r}, are {column.dtype}; they are numbers or dates. {_NO_TIMES}"
         )
     times, broken = whole_times(column)
     if broken.any():
         raise ValueError(
             f"{int(broken.sum())} of {len(column)} timestamps of {path}, column {column.name!r}, are no finite numbers and no "
-            f"dates such as 2014-07-01 or 2014-07-01T12:30:00Z (all of one kind), the first is {column.filter(broken)[0]!r}: drop "
-            "or mend these rows, or give timestamp_column null if times do not matter."
+            f"dates such as 2014-07-01 (all of one kind), the first is {column.filter(broken)[0]!r}. {_NO_TIMES}"
         )
     return times
+
+
+def whole_times(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return a column of numbers, or of ISO 8601 dates, as Int64, and a mask of its values that are neither.
+
+    Numbers keep their unit, and whole ones every digit; dates become seconds. In a column of dates a number counts as broken,
+    unless it is a date without hyphens (`20140701`). So does a number beyond 64 bits.
+    """
+    if column.dtype in (pl.Date, pl.Datetime):
+        return column.dt.epoch("s").cast(pl.Int64), pl.repeat(False, len(column), eager=True)
+    whole = column.cast(pl.Int64, strict=False)
+    if column.dtype.is_integer():
+        return whole, whole.is_null() & column.is_not_null()
+    if column.dtype == pl.String and whole.null_count() == column.null_count():
+        return whole, pl.repeat(False, len(column), eager=True)
+    numbers = column.cast(pl.Float64, strict=False)
+    broken = (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
+    if column.dtype == pl.String and broken.any() and (dated := _dated(column)) is not None:
+        numbers, broken = dated, dated.is_null() & column.is_not_null()
+    return numbers.cast(pl.Int64, strict=False), broken
+
+
+def _dated(column: pl.Series) -> pl.Series | None:
+    """Return a column of text in seconds, null where it is no date; None where nothing is one."""
+    distinct = column.drop_nulls().unique()
+    seconds = pl.Series([seconds_of(text) for text in distinct.to_list()], dtype=pl.Int64)
+    if seconds.null_count() == len(seconds):
+        return None
+    return column.replace_strict(distinct, seconds, default=None, return_dtype=pl.Int64)

@@ -1,18 +1,25 @@
-"""Lists that are public: users that parties agree on, and the items of a catalogue."""
+"""What parties agree on in public: users, the items of a catalogue, or columns that items are hashed to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from datamodules.opening import header, opened
-from zoo.data.ratings import Step
+from datamodules.protocol import Evaluation
+from datamodules.splits import PAIR
+from zoo.data.ratings import Step, of_each
+from zoo.data.sampling import hash_ids, mix, uniform_integers
 from zoo.runtime.run_folder import write_table
 
 #: The two words that the argument `users` knows beside a path.
 OWN, COMMON = "own", "common"
 #: Column of a list that says that nobody agreed on it: it comes of ratings, wherever it is taken.
 WORKED_OUT = "worked_out_of_ratings"
+#: A source may have so many columns at most: what `uniform_integers` tells apart.
+MOST_COLUMNS = 2**32
+#: Public and the same for everybody: nothing about the data decides which items share a column.
+_SALT = "columns of a source"
 
 _NAMED = "{} are those that the ratings themselves name"
 _KNOWN = "its {} are public knowledge, although they are read off the ratings and {} a single rating brings in shows"
@@ -55,9 +62,8 @@ def agreed_users(users: str) -> list[str] | None:
         return None
     if users == COMMON:
         raise ValueError(
-            "users is 'common', which only `fit` can work out, where all domains are at hand. A party alone passes the "
-            "list of users that the parties agreed on beforehand: --data.users FILE. The users.csv that a run saves is no such "
-            "list: it comes of all ratings, and a record says so."
+            "users is 'common', which only `fit` can work out, where all domains are at hand. Pass the list of users that the "
+            "parties agreed on: --data.users FILE. The users.csv of a run is no such list: it comes of all ratings."
         )
     return read_users(Path(users))
 
@@ -69,7 +75,7 @@ def is_worked_out(users: str) -> bool:
 
 
 def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:
-    """What a domain's users and items are, and what a guarantee rests on through it.
+    """Return the steps that say what a domain's users and items are, with the conditions of a guarantee on them.
 
     A list of users may be ``worked_out`` of all ratings, here or by an earlier run (`is_worked_out`); a ``catalogue`` lists the
     items or says how many columns they are hashed to, and ``shipped`` are lists that the data set defines.
@@ -97,3 +103,43 @@ def write_users(users: Sequence[str], path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_table(path, pl.DataFrame({"user_id": list(users), WORKED_OUT: [True] * len(users)}))
     return path
+
+
+def column_ids(number: int) -> list[str]:
+    """Names of so many columns, in order."""
+    width = len(str(number - 1))
+    return [f"column-{at:0{width}d}" for at in range(number)]
+
+
+def in_columns(table: pl.DataFrame, number: int) -> pl.DataFrame:
+    """Return the rows with a column's name for an item's, one for each (user, column): feature hashing, without signs.
+
+    An item's column is a hash of its id, so it depends on no rating, and no list of items is needed. Of a user's rows in one
+    column the last counts. Hence one rating moves one entry at most: the entry (user, column) is made of this user's rows of
+    the column's items alone, and each row is of one item.
+
+    Source: Weinberger et al., *Feature Hashing for Large Scale Multitask Learning*, ICML 2009. Departures: no random signs, and
+    items that share a column are not added up; a sum of k ratings would have k times the range.
+    """
+    at = of_each(table["item_id"], lambda items: uniform_integers(mix(_SALT, hash_ids(items)), number))
+    names = pl.Series(column_ids(number), dtype=pl.Categorical())
+    return table.with_columns(item_id=names.gather(at)).unique(PAIR, keep="last", maintain_order=True)
+
+
+def check_columns(catalogues: Mapping[str, int | Path], target: str, evaluation: Evaluation) -> None:
+    """Refuse a number of columns, by domain, where it means nothing."""
+    for name, given in catalogues.items():
+        if not isinstance(given, int):
+            continue
+        if not 1 <= given <= MOST_COLUMNS or isinstance(given, bool):
+            raise ValueError(f"catalogues.{name} is {given}; a number of columns is from 1 to 2^32. Take e.g. 8192.")
+        if name == target:
+            raise ValueError(
+                f"catalogues.{name} is a number of columns, {given}, and {name!r} is the target, which ranks items. Name a CSV "
+                "file with a column item_id, or leave it out."
+            )
+        if evaluation.hold_out_of_sources:
+            raise ValueError(
+                f"catalogues.{name} is a number of columns, {given}, and evaluation.hold_out_of_sources takes single items out. "
+                "Name a CSV file, or hold nothing out."
+            )

@@ -27,14 +27,15 @@ def entries(paths: Iterable[str], members: str = WITH_MEMBERS) -> str:
     return "\n\n".join(entry(path, members) for path in paths)
 
 
-def exported(names: Mapping[str, str], leave_out: Iterable[str] = ()) -> str:
-    """Classes by the modules that they are exported from, in the order of their names."""
-    return entries((f"{home}.{name}" for name, home in sorted(names.items()) if name not in leave_out), ALONE)
+def exported(names: Mapping[str, str]) -> str:
+    """Classes by the modules that they are exported from, in the order of their names, without the base of datamodules."""
+    homes = sorted(names.items())
+    return entries((f"{home}.{name}" for name, home in homes if name != "CrossDomainDataModule"), ALONE)
 
 
-def classes_of(package: str, leave_out: Iterable[str] = ()) -> str:
+def classes_of(package: str) -> str:
     """What a package's ``__init__`` exports."""
-    return exported(imported_names(ROOT / package / "__init__.py"), leave_out)
+    return exported(imported_names(ROOT / package / "__init__.py"))
 
 
 def parts() -> dict[Path, dict[str, str]]:
@@ -49,7 +50,10 @@ def parts() -> dict[Path, dict[str, str]]:
     )
     bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "about.Statement")
-    contracts = [f"{kind.lower()}s.{kind}Contract" for kind in ("Method", "Publisher", "Datamodule", "Callback")]
+    contracts = [
+        "methods.MethodContract",
+        *(f"contracts.{kind}Contract" for kind in ("Publisher", "Datamodule", "Callback")),
+    ]
     privacy = {
         "accounting": ("accounting.accountant.Accountant", "accounting.relation.Relation", "accounting.events"),
         "record": ("record.record.PrivacyRecord",),
@@ -65,7 +69,7 @@ def parts() -> dict[Path, dict[str, str]]:
         API / "publishers.md": {"": exported(zoo.PUBLISHERS)},
         API / "data.md": {
             "base": entry("datamodules.base.CrossDomainDataModule", WITH_MEMBERS),
-            "datamodules": classes_of("datamodules", ("CrossDomainDataModule",)),
+            "datamodules": classes_of("datamodules"),
         },
         API / "callbacks.md": {"": classes_of("callbacks")},
         API / "extending.md": {

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from datamodules.planted import planted_domains
+from datamodules.synthetic import planted_domains
 
 ROOT = Path(__file__).parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from datamodules import Evaluation, Filters
-from datamodules.columns import column_ids, in_columns
+from datamodules.users import column_ids, in_columns
 from tests.datamodules.handmade import ROWS, Held, Rows, pairs_of, table_of
 from zoo import FlippedRows
 from zoo.data.ratings import Ratings

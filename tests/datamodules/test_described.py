@@ -10,16 +10,15 @@ import polars as pl
 import pytest
 
 from datamodules import Amazon, Ciao, Evaluation, Filters
-from datamodules.amazon import AMAZON, MANY
-from datamodules.ciao import CIAO
-from datamodules.described import Described, Domain
+from datamodules.amazon import AMAZON
+from datamodules.files import DESCRIBED, Described, Domain
 from datamodules.filters import filter_counts
 from datamodules.splits import PAIR
 from datamodules.tables import read_table
 from zoo.runs.cli import ZooCLI
 
 ROOT = Path(os.environ.get("ZOO_DATA", "data"))
-FOLDERS = AMAZON | {"ciao": CIAO}
+FOLDERS, MANY, CIAO = DESCRIBED, AMAZON["amazon-many"], DESCRIBED["ciao"]
 #: The pairs whose users are numbers.
 NUMBERED = ("amazon-sport-cloth", "amazon-electronic-phone", "amazon-sport-phone", "amazon-electronic-cloth")
 RANDOM2 = Evaluation(split="random2")

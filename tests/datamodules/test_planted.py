@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from datamodules import Synthetic
-from datamodules.planted import planted_domains, planted_ids
+from datamodules.synthetic import planted_domains, planted_ids
 from zoo.data.ratings import Ratings
 
 SIZES = {"book": 150, "music": 120}

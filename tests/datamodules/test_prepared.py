@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import datamodules.prepared
-import datamodules.warned
+import datamodules.remarks
 import zoo
 from datamodules import Evaluation, Files, Filters
 from tests.zoo.test_full_disk import room_for
@@ -224,7 +224,7 @@ def test_what_was_warned_of_is_warned_of_again(folder: Path, caplog: pytest.LogC
     asked = {"evaluation": Evaluation(num_candidates=22)}
     said = []
     for _ in range(3):
-        datamodules.warned._say.cache_clear()
+        datamodules.remarks._say.cache_clear()
         caplog.clear()
         read(folder, **asked)
         said.append(sorted(record.getMessage() for record in caplog.records if record.levelname == "WARNING"))
@@ -241,7 +241,7 @@ def test_what_was_said_before_is_kept_too(folder: Path, caplog: pytest.LogCaptur
     written(folder, [*ROWS, ("u1", "i22", -2.0, 9_999)])
     read(folder)
     read(folder, seed=4)  # made anew in the same process, which does not repeat itself
-    datamodules.warned._say.cache_clear()
+    datamodules.remarks._say.cache_clear()
     caplog.clear()
     read(folder, seed=4)
     assert "1 of 72 ratings are negative" in caplog.text

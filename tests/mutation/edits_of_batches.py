@@ -124,7 +124,11 @@ BATCHES = (
             "total.index_add_(0, self.items, self.weights.double())",
             "total.index_add_(0, self.items, torch.ones_like(self.weights.double()))",
         ),
-        ("transposed values stay in their order", "            self.weights[order],\n", "            self.weights,\n"),
+        (
+            "transposed values stay in their order",
+            "self.weights[order], self.num_rows)",
+            "self.weights, self.num_rows)",
+        ),
         ("everybody is shared", "return mask[:-1]", "return mask.any().expand(len(mask) - 1)"),
     ),
     *edits_of(

@@ -124,7 +124,7 @@ DATA = (
         ("any file of the name is taken", "if (size, digest) != (published.size, published.sha256):", "if False:"),
     ),
     *edits_of(
-        "datamodules/described.py",
+        "datamodules/files.py",
         ("tests/datamodules/test_described.py",),
         ("a threshold is read where all ratings are 1", "if threshold is None or not implicit:", "if True:"),
         (
@@ -142,7 +142,7 @@ DATA = (
         ("random shares are by time", '(self.split == "ratio" and self.temporal)', 'self.split == "ratio"'),
     ),
     *edits_of(
-        "datamodules/columns.py",
+        "datamodules/users.py",
         ("tests/datamodules/test_columns.py",),
         ("an item's column depends on the other items", "hash_ids(items)", "hash_ids(sorted(items, reverse=True))"),
         ("the first of what shares a column counts", 'keep="last"', 'keep="first"'),
@@ -207,7 +207,7 @@ DATA = (
         ("the first users' lists are everybody's", "part = distinct[start :", "part = distinct[:"),
     ),
     *edits_of(
-        "datamodules/planted.py",
+        "datamodules/synthetic.py",
         ("tests/datamodules/test_planted.py",),
         ("strangers share their tastes", "taste[shared:] = own[shared:]", "taste[shared:] = taste[shared:]"),
     ),
@@ -248,7 +248,7 @@ DATA = (
         ("what is kept is of any seed", '"split_seed": seed', '"split_seed": 0'),
         ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
         ("what is kept is believed", "!= _digests(folder)", "== {}"),
-        ("a source reads large files in silence", "if size >= LARGE:", "if False:"),
+        ("a source reads large files in silence", "if reading := _large(files)[1]:", "if reading := '':"),
         ("a file that changed is kept", "if _key(there, settings) == key:", "if True:"),
         ("others may write there", "& 0o022", "& 0o000"),
         ("another's folder is taken", "!= {os.getuid()}", "== set()"),

@@ -132,8 +132,8 @@ DATAMODULES = (
         ),
         (
             "common users are of the first source",
-            "for name in (self.target, *self.sources)}\n        except",
-            "for name in (self.target, *self.sources[:1])}\n        except",
+            "for name in self._domains}",
+            "for name in self._domains[:2]}",
         ),
         (
             "common users pass any minimum",
@@ -221,7 +221,7 @@ DATAMODULES = (
         ),
         ("ratings are those of training", "rated = len(test.seen.items)", "rated = train.num_ratings"),
         ("a kept phase is the other", 'for phase in ("validation", "test")))', 'for phase in ("test", "test")))'),
-        ("another batch size is another preparation", '        "batch_size",\n', ""),
+        ("another batch size is another preparation", '{"batch_size", "evaluation', '{"evaluation'),
     ),
     *edits_of(
         "datamodules/remarks.py",

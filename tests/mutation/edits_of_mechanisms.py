@@ -19,7 +19,7 @@ MECHANISMS = (
     ),
     *edits_of(
         f"{ROWS}/vectors.py",
-        (f"{OF_ROWS}/test_vectors.py", f"{OF_AUDITS}/test_vectors.py"),
+        (f"{OF_ROWS}/test_vectors.py", f"{OF_AUDITS}/test_rows.py"),
         ("layers do not compose", "math.sqrt(num_layers) * l2_sensitivity", "l2_sensitivity"),
         ("releases do not compose", "gauss_mu(epsilon, delta) / math.sqrt(num_releases)", "gauss_mu(epsilon, delta)"),
         (
@@ -33,7 +33,7 @@ MECHANISMS = (
     ),
     *edits_of(
         f"{ROWS}/bridge.py",
-        (f"{OF_ROWS}/test_bridge.py", f"{OF_AUDITS}/test_bridge.py"),
+        (f"{OF_ROWS}/test_bridge.py", f"{OF_AUDITS}/test_rows.py"),
         (
             "the counts are not paid for",
             "for share in (1 - counts_share, counts_share)",
@@ -330,6 +330,6 @@ MECHANISMS = (
         (f"{OF_AUDITS}/test_training.py",),
         ("a user is replaced by nobody", "opposite = -1.0 if", "opposite = 0.0 if"),
         ("the gradients are shorter than the clip", "_BEYOND = 3.0", "_BEYOND = 0.3"),
-        ("gradients of a step are those of the last", "partial(losses, way=float(way))", "partial(losses, way=1.0)"),
+        ("gradients of a step are those of the last", "step(float(way) * length", "step(length"),
     ),
 )

@@ -4,7 +4,7 @@ from tests.mutation.edit import edits_of
 
 PROCESSES = (
     *edits_of(
-        "zoo/data/random_states.py",
+        "zoo/data/training.py",
         ("tests/zoo/data/test_random_states.py",),
         ("every process draws the same", "    if rank:\n", "    if not rank:\n"),
         ("a process goes on with another's numbers", "states[rank if rank < len(states) else 0]", "states[0]"),

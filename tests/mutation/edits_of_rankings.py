@@ -72,8 +72,8 @@ RANKINGS = (
             'kinds = {"sampled": sampled or full, "full": full}',
         ),
         ("level is above", '"level": equal.int()}', '"level": higher.int()}'),
-        ("a mean error is a sum", "return self.error / self.norm", "return self.error"),
-        ("signs count batches", "self.cases += len(scores)", "self.cases += 1"),
+        ("a mean error is a sum", "return self.part / self.whole", "return self.part"),
+        ("signs count batches", "self.whole += len(scores)", "self.whole += 1"),
     ),
     *edits_of(
         "zoo/data/best_items.py",
@@ -102,7 +102,7 @@ RANKINGS = (
             "return -(-len(self.order) // self.batch_size)",
             "return len(self.order) // self.batch_size",
         ),
-        ("a case has the ratings of the first", "self.ratings[index]\n", "self.ratings[: len(index)]\n"),
+        ("a case has the ratings of the first", "*seen, self.ratings[index])", "*seen, self.ratings[: len(index)])"),
         ("candidates are of the first cases", "self.candidates[index].long()", "self.candidates[: len(index)].long()"),
         (
             "what a user has is looked up by case",

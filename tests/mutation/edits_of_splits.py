@@ -205,7 +205,7 @@ SPLITS = (
         ("a catalogue is read off the ratings", "    if catalogue is not None:\n", "    if catalogue is None:\n"),
     ),
     *edits_of(
-        "datamodules/columns.py",
+        "datamodules/users.py",
         ("tests/datamodules/test_columns.py",),
         ("the last column stays empty", "hash_ids(items)), number)", "hash_ids(items)), max(number - 1, 1))"),
     ),
@@ -219,10 +219,14 @@ SPLITS = (
         ),
     ),
     *edits_of(
-        "datamodules/times.py",
+        "datamodules/protocol.py",
         ("tests/datamodules/test_tables.py",),
         ("dates are local", "when if when.tzinfo else when.replace(tzinfo=UTC)", "when"),
-        ("dates are milliseconds", 'column.dt.epoch("s")', 'column.dt.epoch("ms")'),
         ("a zone is passed over", "when if when.tzinfo else when.replace(tzinfo=UTC)", "when.replace(tzinfo=UTC)"),
+    ),
+    *edits_of(
+        "datamodules/tables.py",
+        ("tests/datamodules/test_tables.py",),
+        ("dates are milliseconds", 'column.dt.epoch("s")', 'column.dt.epoch("ms")'),
     ),
 )

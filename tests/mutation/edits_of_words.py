@@ -40,11 +40,19 @@ WORDS: tuple[Edit, ...] = (
         ("figures that are not validated are awaited", "if not watching:", "if watching:"),
     ),
     *edits_of(
-        f"{COMMANDS}/data/by_hand.py",
+        f"{COMMANDS}/data/by_hand.csv",
         (f"{OF_COMMANDS}/data/test_fetch.py",),
         ("another's repository is named", "fengzhu1/GA-DTCDR", "fengzhu1/GA-DTCDS"),
         ("a licence is forgotten", "GPL-3.0; cite Zhu", "Cite Zhu"),
-        ("another pair's repository is named", "DiMarzioBian/ABXI", "DiMarzioBian/ABXY"),
+        (
+            "another pair's repository is named",
+            'kitchen,"https://github.com/DiMarzioBian/ABXI',
+            'kitchen,"https://github.com/DiMarzioBian/ABXY',
+        ),
+    ),
+    *edits_of(
+        f"{COMMANDS}/data/by_hand.py",
+        (f"{OF_COMMANDS}/data/test_fetch.py",),
         ("tables go into another folder", "$ZOO_DATA/{name}, or", "$ZOO_DATA, or"),
     ),
     *edits_of(

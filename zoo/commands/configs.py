@@ -52,9 +52,7 @@ def main(arguments: Sequence[str]) -> None:
         if options.command == "list":
             width = max(map(len, builtin_configs.names()), default=0)
             for name in builtin_configs.names():
-                print(
-                    f"{name:<{width}}  {head_of(builtin_configs.folder() / f'{name}{builtin_configs.ENDING}')}".rstrip()
-                )
+                print(f"{name:<{width}}  {head_of(name)}".rstrip())
         elif options.command == "show":
             print("\n".join(shown(existing(options.config))))
         else:
@@ -102,7 +100,7 @@ def classes_in(value: Any) -> Iterator[str]:  # noqa: ANN401  what YAML holds
     while left:
         key, part = left.pop()
         if isinstance(part, str):
-            yield from _as_class(key, part)
+            yield from [part] if part and _names_a_class(key, part) else []
         elif (key, id(part)) not in looked_at:
             looked_at.add((key, id(part)))
             if isinstance(part, dict):
@@ -111,12 +109,10 @@ def classes_in(value: Any) -> Iterator[str]:  # noqa: ANN401  what YAML holds
                 left += [(key, item) for item in part]
 
 
-def _as_class(key: str, value: str) -> Iterator[str]:
-    if value:
-        module, _, last = value.rpartition(".")
-        dotted = module and all(part.isidentifier() for part in value.split("."))
-        if key in ("class_path", "model", "data", "publisher") or (dotted and last[:1].isupper()):
-            yield value
+def _names_a_class(key: str, value: str) -> bool:
+    parts = value.split(".")
+    dotted = len(parts) > 1 and all(part.isidentifier() for part in parts)
+    return key in ("class_path", "model", "data", "publisher") or (dotted and parts[-1][:1].isupper())
 
 
 def origin(name: str) -> str:

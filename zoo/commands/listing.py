@@ -39,8 +39,7 @@ def listing(kinds: Collection[str] = KINDS) -> str:
     }
     if "configs" in kinds:
         sections["configs (--config NAME; python -m zoo configs show NAME)"] = {
-            name: head_of(builtin_configs.folder() / f"{name}{builtin_configs.ENDING}")
-            for name in builtin_configs.names()
+            name: head_of(name) for name in builtin_configs.names()
         }
     lines = []
     for title, said in sections.items():
@@ -57,9 +56,10 @@ def first_line(file: Path, name: str) -> str:
     return ""
 
 
-def head_of(config: Path) -> str:
-    """The comment in a config's first line."""
-    head = config.read_text(encoding="utf-8").split("\n", 1)[0]
+def head_of(config: str) -> str:
+    """The comment in the first line of a config that comes with the code."""
+    file = builtin_configs.folder() / f"{config}{builtin_configs.ENDING}"
+    head = file.read_text(encoding="utf-8").split("\n", 1)[0]
     return head.lstrip("# ") if head.startswith("#") else ""
 
 
@@ -81,5 +81,4 @@ def _line(plugin: plugins.Plugin) -> str:
 
 
 def _shown(text: str) -> str:
-    """As a terminal can only show it: a plugin's words are somebody else's."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class UserBatch:
-    """Users ``(batch,)`` whose whole rows are learned from, and how much there is to read, which no device is asked for.
+    """Users ``(batch,)`` whose whole rows are learned from, and counts that spare a wait for the device.
 
-    It iterates over its users alone: a trainer looks at all that a batch gives for how many are in it.
+    It iterates over its users alone: a trainer counts a batch by all that it yields.
     """
 
     users: Tensor

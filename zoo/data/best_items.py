@@ -16,23 +16,16 @@ _GROUP = 16  # items of which the highest is looked at first
 
 
 class Recommendations(NamedTuple):
-    """Best unseen items of a batch of users, best first.
+    """Best unseen items of a batch of users, best first."""
 
-    Attributes:
-        users: Shape ``(batch,)``.
-        items: Shape ``(batch, k)``; -1 where a user has fewer unseen items than that.
-        scores: Logits, shape ``(batch, k)``.
-    """
-
-    users: Tensor
-    items: Tensor
-    scores: Tensor
+    users: Tensor  # (batch,)
+    items: Tensor  # (batch, k); -1 where a user has fewer unseen items
+    scores: Tensor  # logits, (batch, k)
 
 
 def best_unseen(scores: Tensor, batch: PredictBatch, k: int) -> Recommendations:
     """The ``k`` best items that each user has not seen, by scores (batch, num_items); NaN is worse than every score."""
-    items, best = _best(scores, batch, k)
-    return Recommendations(batch.users, items, best)
+    return Recommendations(batch.users, *_best(scores, batch, k))
 
 
 def best_listed(scores: Tensor, batch: RankingBatch, k: int) -> Tensor:
@@ -41,11 +34,9 @@ def best_listed(scores: Tensor, batch: RankingBatch, k: int) -> Tensor:
 
 
 def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int) -> tuple[Tensor, Tensor]:
-    """Items and scores, best first, (batch, at most k); the order of equal scores is nobody's business.
-
-    Seen items are put last in the scores themselves, and back again: a copy of all of them would take longer than the rest.
-    """
-    own = scores if _may_be_written(scores) else scores.clone()
+    """Items and scores, best first, (batch, at most k); seen items are put last in the scores themselves, and back again."""
+    frozen = scores.requires_grad or (scores.is_inference() and not torch.is_inference_mode_enabled())
+    own = scores if scores.is_contiguous() and not frozen else scores.clone()  # torch lets the others be written to
     seen = batch.seen_rows, batch.seen_items
     before = own[seen]
     try:
@@ -56,18 +47,11 @@ def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int) -> tuple[T
     return items.masked_fill(values == -torch.inf, -1), values
 
 
-def _may_be_written(scores: Tensor) -> bool:
-    """Whether each score has a place of its own, and torch lets it be written to."""
-    inference = scores.is_inference() and not torch.is_inference_mode_enabled()
-    return scores.is_contiguous() and not (scores.requires_grad or inference)
-
-
 def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` highest scores of each row and their columns, NaN being minus infinity.
 
-    Whatever is among the highest ``k`` of a row lies in one of the ``k`` groups of columns with the highest maxima, or is as high
-    as something that does. Finding those takes one pass of comparisons, where `torch.topk` on a processor looks at each
-    number by itself.
+    The highest ``k`` of a row lie in the ``k`` groups of columns with the highest maxima, or tie with some that do. Finding
+    those takes one pass of comparisons, where `torch.topk` on a CPU looks at each number by itself.
     """
     width = scores.shape[1] // _GROUP
     if scores.device.type != "cpu" or width < 4 * k:

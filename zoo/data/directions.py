@@ -25,10 +25,10 @@ class Directions(NamedTuple):
 def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> Directions:
     """The leading directions of the rows (users, items) of one domain, in memory that is linear in ratings, users and items.
 
-    Rows are divided by the items' counts to the power of ``item_damping``, scaled to unit length and centred; their places
-    along the leading singular vectors are then scaled to unit length and centred again, in turn, and at last to a length of 1
-    at most. The decoder is the least-squares map from places to rows of unit length. Deterministic: signs are those that make
-    the largest number of each singular vector positive.
+    Rows are divided by the items' counts to the power of ``item_damping``, scaled to unit length and centred. Their projections
+    on the leading singular vectors are scaled to unit length and centred again, in turn, and at last to a length of 1 at most.
+    The decoder is the least-squares map from projections to rows of unit length. Deterministic: the largest number of each
+    singular vector is positive.
     """
     num_users, num_items = rows.shape
     has = np.diff(rows.indptr) > 0
@@ -47,11 +47,7 @@ def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> 
 
 
 def check_form(num_directions: int, item_damping: float) -> None:
-    """Refuse a number of directions or a damping that `directions_of` has no answer to.
-
-    Raises:
-        ValueError: What is wrong, with its value and what is allowed.
-    """
+    """Refuse a number of directions or a damping that `directions_of` cannot use."""
     if num_directions < 1 or not 0 <= item_damping <= 2:
         raise ValueError(
             f"num_directions must be at least 1 and item_damping lie in [0, 2]; got {num_directions} and {item_damping}."
@@ -59,14 +55,13 @@ def check_form(num_directions: int, item_damping: float) -> None:
 
 
 def _unit(rows: csr_array) -> csr_array:
-    """Rows of unit length; empty ones stay."""
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
     values = rows.data / np.repeat(np.maximum(lengths, 1e-300), np.diff(rows.indptr))
     return csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _leading(rows: csr_array, count: int) -> Floats:
-    """Places of centred rows along their leading right singular vectors, (users, directions), or fewer where there are fewer."""
+    """Projections of centred rows on their leading right singular vectors, (users, directions), or fewer where there are fewer."""
     mean: Floats = np.asarray(rows.mean(axis=0)).ravel()
     smaller = min(rows.shape)
     if count >= smaller - 1 or rows.shape[0] * rows.shape[1] <= 2**16:
@@ -88,7 +83,6 @@ def _leading(rows: csr_array, count: int) -> Floats:
 
 
 def _balanced(places: Floats) -> Floats:
-    """Places of nearly unit length whose mean is nearly zero, none longer than 1."""
     for _ in range(_ROUNDS):
         places = places / np.maximum(np.linalg.norm(places, axis=1, keepdims=True), 1e-12)
         places = places - places.mean(axis=0)

@@ -16,15 +16,14 @@ Made = TypeVar("Made")
 class EvaluationBatches(Generic[Made]):
     """Evaluation batches of ``size`` cases, shared among processes without padding: no case counts twice.
 
-    ``make`` makes a batch of case indices (batch,). More processes than cases are refused (`ValueError`): one without a case would
-    leave the evaluation out, and the others wait for it.
+    ``make`` makes a batch of case indices (batch,). More processes than cases are refused.
     """
 
     def __init__(self, size: int, batch_size: int, make: Callable[[Tensor], Made], share: Share) -> None:
         if size < share.world_size:
             raise ValueError(
                 f"{share.world_size} processes cannot share {size} cases, of which each needs one. Set trainer.devices to {size} "
-                "or less, or hold more out."
+                "or less."
             )
         self.make, self.batch_size = make, batch_size
         self.order = torch.arange(size)[share.rank :: share.world_size]
@@ -51,9 +50,8 @@ class HeldOutCases(NamedTuple):
         users, positives = self.users[index], self.items[index]
         rows, items = entries(self.seen, users)
         other = items != positives[rows]
-        return RankingBatch(
-            users, positives, self.candidates[index].long(), rows[other], items[other], self.ratings[index]
-        )
+        seen = rows[other], items[other]
+        return RankingBatch(users, positives, self.candidates[index].long(), *seen, self.ratings[index])
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,9 +10,8 @@ from torch.nn import functional as F
 def rows_at(table: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` of a table (rows, width), any of them any number of times, shape ``(*index.shape, width)``.
 
-    The same numbers as `torch.nn.functional.embedding`. On a CPU the gradient is added up by `torch.Tensor.index_add_`, in the
-    order of the index, two to three times as fast as an embedding's; elsewhere by the embedding's kernel, which sorts first
-    and so repeats exactly.
+    As `torch.nn.functional.embedding`. On a CPU `torch.Tensor.index_add_` sums the gradient, two to three times as fast;
+    elsewhere the embedding's kernel sorts first and so repeats exactly.
     """
     if table.device.type != "cpu":
         return F.embedding(index, table)
@@ -22,8 +21,7 @@ def rows_at(table: Tensor, index: Tensor) -> Tensor:
 def linear_at(table: Tensor, index: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A linear map, weight (outputs, width), of the rows ``index`` of a table (rows, width), shape ``(*index.shape, outputs)``.
 
-    Where no fewer rows are asked for than there are, all are mapped and looked up then, each once instead of as often as it
-    is asked for. The numbers are the same but for rounding.
+    Where the index is longer than the table, all rows are mapped once and then looked up.
     """
     if len(table) > index.numel():
         return F.linear(rows_at(table, index), weight, bias)
@@ -38,17 +36,16 @@ class Table(nn.Embedding):
         return rows_at(self.weight, input)
 
 
-#: Entries in the order of the rows that they read: the sum that each is in (entries,), with which entry the row begins (rows,), and
-#: the weights (entries,).
+#: Entries by the rows that they read: the sum of each (entries,), the first entry of each row (rows,), the weights (entries,).
 ByRow = tuple[Tensor, Tensor, Tensor]
 
 
 def sums_of_rows(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor, by_row: ByRow | None = None) -> Tensor:
     """Weighted sums of the rows ``index`` (entries,) of a table (rows, width), shape ``(sums, width)``.
 
-    The same numbers as `torch.nn.functional.embedding_bag` in its mode ``sum``: ``offsets`` (sums,) say with which entry each sum
-    begins, ``weights`` (entries,) are no parameters. On a CPU the gradient of the table is a sum of that kind as well, over the
-    entries in the order of the rows that they read: ``by_row`` where the caller has them so, else they are sorted.
+    As `torch.nn.functional.embedding_bag` in its mode ``sum``: ``offsets`` (sums,) are the first entry of each sum, ``weights``
+    (entries,) are no parameters. On a CPU the gradient of the table is such a sum as well, over the entries in the order of the
+    rows that they read: ``by_row`` where the caller has it, else they are sorted.
     """
     if table.device.type == "cpu" and table.requires_grad and not weights.requires_grad:
         sums: Tensor = _SumsOfRows.apply(table, index, offsets, weights, *(by_row or ()))  # type: ignore[no-untyped-call]
@@ -61,12 +58,10 @@ class _SumsOfRows(torch.autograd.Function):
 
     @staticmethod
     def forward(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor, *by_row: Tensor) -> Tensor:
-        """The sums."""
         return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ANN401  torch's context
-        """Keep what the gradient is worked out from."""
         table, *entries = inputs
         ctx.sorted, ctx.num_rows = len(entries) > 3, len(table)
         ctx.save_for_backward(*entries[-3:])

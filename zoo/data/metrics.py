@@ -27,9 +27,8 @@ Counts = tuple[Tensor, Tensor]  # candidates above the positive of each case, an
 def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """How many other candidates beat the positive, ``#{j: o_cj > s_c}``, and how many tie with it, ``#{j: o_cj = s_c}``.
 
-    Scores are counted and never sorted: two comparisons of each score, where a sort takes a logarithm of the candidates more
-    and would break ties in some order that nobody chose. A failing model must not win: a NaN score of the positive counts as
-    minus infinity, one of another candidate as higher than all.
+    Scores are counted and never sorted, so ties are not broken. A failing model must not win: a NaN score of the positive
+    counts as minus infinity, one of another candidate as higher than all.
 
     Args:
         positive: Score ``s`` of the held-out item, shape ``(cases,)``; higher is better.
@@ -54,11 +53,7 @@ def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -
 
 
 def _counts(target: Tensor, others: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
-    """How many others are at most the target (cases, 1), and how many equal it, (cases,) each.
-
-    Comparisons are written into ``found``, as floating-point numbers, whose sums are exact up to 2^24 and ten times as fast as
-    those of booleans.
-    """
+    """Others at most the target (cases, 1), and equal to it; float sums are exact up to 2^24 and faster than those of booleans."""
     kind = torch.float64 if others.shape[1] > 1 << 24 else torch.float32
     not_higher = torch.le(others, target, out=found).sum(1, dtype=kind).long()
     return not_higher, torch.eq(others, target, out=found).sum(1, dtype=kind).long()
@@ -74,9 +69,9 @@ def _summed_discounts(ranks: int) -> Tensor:
 def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties = "expected") -> Tensor:
     """Hit rate, NDCG and MRR of each case at each cut-off.
 
-    With ``a`` candidates above the positive and ``b`` level with it, the ranks ``a + 1 .. a + b + 1`` are equally
-    likely under random tie-breaking; ``expected`` is the mean over them, exactly. ``pessimistic`` takes the last of
-    them. MRR counts zero beyond the cut-off.
+    With ``a`` candidates above the positive and ``b`` level with it, the ranks ``a + 1 .. a + b + 1`` are equally likely under
+    random tie-breaking; ``expected`` is the exact mean over them, ``pessimistic`` takes the last. MRR counts zero beyond the
+    cut-off.
 
     Args:
         higher: Candidates that score higher, shape ``(cases,)``.
@@ -107,8 +102,8 @@ def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties 
 class RankingMetrics(Metric):
     """HR@K, NDCG@K and MRR@K of one positive among its candidates, averaged over held-out cases.
 
-    States are sums and a count, so several processes give the figure of one. Candidates are scored by their logits:
-    a float32 sigmoid saturates near 17 and makes ties that the model did not mean.
+    States are sums and a count, so several processes give the figure of one. Candidates are scored by their logits: a float32
+    sigmoid saturates near 17 and makes ties.
 
     Args:
         ks: Cut-offs.
@@ -132,9 +127,9 @@ class RankingMetrics(Metric):
             raise ValueError(f"ties must be 'expected' or 'pessimistic', got {ties!r}.")
         self.ks = tuple(ks)
         self.ties: Ties = ties
-        zeros = torch.zeros(len(self.ks), len(METRICS), dtype=torch.float64)
-        self.add_state("sums", zeros, dist_reduce_fx="sum")
-        self.add_state("pessimistic_sums", zeros.clone(), dist_reduce_fx="sum")
+        for name in ("sums", "pessimistic_sums"):
+            zeros = torch.zeros(len(self.ks), len(METRICS), dtype=torch.float64)
+            self.add_state(name, zeros, dist_reduce_fx="sum")
         self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, higher: Tensor, equal: Tensor) -> None:
@@ -150,11 +145,7 @@ class RankingMetrics(Metric):
         return {f"{name}@{k}": values[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
 
     def compute(self) -> dict[str, Tensor]:
-        """Means over the cases so far; NaN when there was no case.
-
-        Returns:
-            ``hit_rate@5``, ``ndcg@5``, ... and, with every tie decided against the model, ``pessimistic/hit_rate@5``, ...
-        """
+        """Means over the cases so far, NaN without a case: ``hit_rate@5``, ...; ``pessimistic/hit_rate@5``, ... lose every tie."""
         return self._named("", self.sums) | self._named("pessimistic/", self.pessimistic_sums)
 
     def _named(self, prefix: str, sums: Tensor) -> dict[str, Tensor]:
@@ -216,56 +207,54 @@ class ListMetrics(Metric):
         }
 
 
-class SignAccuracy(Metric):
+class _Ratio(Metric):
+    """A sum over another one; NaN before there is any."""
+
+    full_state_update = False
+    part: Tensor
+    whole: Tensor
+
+    def __init__(self, kind: torch.dtype) -> None:
+        super().__init__()
+        for name in ("part", "whole"):
+            self.add_state(name, torch.zeros((), dtype=kind), dist_reduce_fx="sum")
+
+    def compute(self) -> Tensor:
+        return self.part / self.whole
+
+
+class SignAccuracy(_Ratio):
     """Share of signs that are predicted rightly; a score of 0, or NaN, counts as wrong.
 
     Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1 (Acc).
     """
 
-    full_state_update = False
     higher_is_better = True
-    right: Tensor
-    cases: Tensor
 
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("right", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-        self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+        super().__init__(torch.long)
 
     def update(self, scores: Tensor, signs: Tensor) -> None:
-        """Add scores (cases,) and the signs +1 or -1 (cases,) that they were to have."""
-        self.right += (scores.sign() * signs > 0).sum()
-        self.cases += len(scores)
-
-    def compute(self) -> Tensor:
-        """The share so far; NaN when there was no case."""
-        return self.right / self.cases
+        """Add scores (cases,) and the true signs (cases,), +1 or -1."""
+        self.part += (scores.sign() * signs > 0).sum()
+        self.whole += len(scores)
 
 
-class AverageRelativeError(Metric):
+class AverageRelativeError(_Ratio):
     """Squared Frobenius distance from a known matrix over its own squared norm.
 
     Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1 (ARE): squared, whatever its name says.
     """
 
-    full_state_update = False
     higher_is_better = False
-    error: Tensor
-    norm: Tensor
 
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("error", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("norm", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        super().__init__(torch.float64)
 
     def update(self, found: Tensor, truth: Tensor) -> None:
         """Add some rows of what was found and of the truth, each of shape ``(rows, columns)``."""
-        self.error += (found.double() - truth.double()).square().sum()
-        self.norm += truth.double().square().sum()
-
-    def compute(self) -> Tensor:
-        """The error so far; NaN when there was no row."""
-        return self.error / self.norm
+        self.part += (found.double() - truth.double()).square().sum()
+        self.whole += truth.double().square().sum()
 
 
 def listed_items(batch: RankingBatch) -> Tensor:
@@ -279,10 +268,7 @@ def sampled_counts(scores: Tensor, batch: RankingBatch) -> Counts:
 
 
 def full_counts(scores: Tensor, batch: RankingBatch) -> Counts:
-    """Items above and level with the positive, among all that the user has not seen, by scores (cases, num_items).
-
-    All items are counted, then those taken off that do not compete, by their index: there is no mask of cases x items.
-    """
+    """Items above and level with the positive among all unseen ones, by scores (cases, num_items), without a mask of that size."""
     positives = scores.gather(1, batch.positives[:, None]).squeeze(1)
     counts = rank_counts(positives, scores)
     # The positive is not among the seen, and against itself it would always tie.
@@ -340,18 +326,14 @@ class PhaseRanking(nn.Module):
         return found
 
     def compute(self) -> dict[str, Tensor]:
-        """The means so far, by the same names, and a fresh start; pessimistic ones only where ties matter.
-
-        They are over all processes, so each of these decides and logs the same.
-        """
+        """The means so far over all processes, by the same names, and a fresh start; pessimistic ones only where ties matter."""
         figures: dict[str, Tensor] = {}
         for kind in self.metrics:
             metric = self._metric(kind)
             values = metric.compute()
             chosen = {name: value for name, value in values.items() if not name.startswith("pessimistic/")}
-            if any(
-                abs(float(value - values[f"pessimistic/{name}"])) > TIES_TOLERANCE for name, value in chosen.items()
-            ):
+            gaps = (abs(float(value - values[f"pessimistic/{name}"])) for name, value in chosen.items())
+            if any(gap > TIES_TOLERANCE for gap in gaps):
                 chosen = values
             figures |= {f"{kind}/{name}": value for name, value in chosen.items()}
             metric.reset()

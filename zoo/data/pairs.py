@@ -13,10 +13,9 @@ Ids: TypeAlias = npt.NDArray[np.str_]
 
 
 def contains(keys: Integers, wanted: Integers) -> Booleans:
-    """Says which wanted numbers, of any shape, are among the keys (num_keys,), which rise; the result has that shape too."""
+    """Return which wanted numbers, of any shape, are among rising keys (num_keys,); the result has that shape too."""
     if not len(keys):
         return np.zeros(wanted.shape, dtype=bool)
-    # Binary search, keys[searchsorted(keys, wanted)] == wanted: a dense (users, items) mask would not fit into memory,
-    # and a set would be asked one pair at a time.
+    # Binary search: a dense (users, items) mask would not fit into memory, and a set would be asked one pair at a time.
     found: Booleans = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
     return found

@@ -22,7 +22,7 @@ ROOM = 2**30
 
 
 def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
-    """Gives ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are one id, an empty one is refused."""
+    """Return ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are one id, an empty one is refused."""
     if isinstance(ids, pl.Series) and ids.dtype != pl.Object:
         ids = ids.cast(pl.String) if ids.dtype in (pl.Categorical, pl.Enum) else ids
         lengths = ids.drop_nulls().str.len_chars().to_numpy() if ids.dtype == pl.String else np.zeros(0)
@@ -49,11 +49,7 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
 
 
 def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
-    """Refuse ids of which one is so long that an array of them, as wide as the longest, takes more than they are worth.
-
-    Such an array takes four bytes a character. It may take `ROOM` bytes, or sixteen times as many as the ids have characters;
-    ``lengths`` are those of the ids that are strings.
-    """
+    """Refuse ids whose array, four bytes a character and as wide as the longest, exceeds `ROOM` and 16 times their characters."""
     longest, characters = int(lengths.max(initial=0)), int(lengths.sum())
     if (size := 4 * longest * count) > max(ROOM, 16 * characters):
         raise ValueError(
@@ -63,10 +59,7 @@ def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
 
 
 def of_each(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
-    """Gives what a function makes of ids (num_distinct,), for every row of a column of ids (num_rows,): asked once for each id.
-
-    As `as_ids`, it refuses an empty id and one that is lacking, and a column of what are no ids.
-    """
+    """Apply a function to the distinct ids of a column; its results for every row (num_rows,). Refuses what `as_ids` refuses."""
     if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or column.dtype.is_integer()):
         raise TypeError(f"Ids are strings or integers, not {column.dtype}: 12.0 and 12 would be two people.")
     column = column.cast(pl.String).cast(pl.Categorical()) if column.dtype != pl.Categorical else column
@@ -75,7 +68,7 @@ def of_each(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> n
 
 
 def _spread(column: pl.Series, distinct: pl.Series, found: npt.NDArray[Value]) -> npt.NDArray[Value]:
-    """Gives what was found for each distinct category, for every row (num_rows,) of categories; -1 where a row has none."""
+    """Return the value of each distinct category for every row (num_rows,) of categories; -1 where a row has none."""
     codes = distinct.to_physical().to_numpy()
     by_code = np.full(int(codes.max(initial=0)) + 2, -1).astype(found.dtype)
     by_code[codes] = found
@@ -84,10 +77,7 @@ def _spread(column: pl.Series, distinct: pl.Series, found: npt.NDArray[Value]) -
 
 
 def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) -> Integers:
-    """Gives where each wanted id (num_wanted,) lies among known ones, which are distinct (num_known,); -1: not among them.
-
-    Neither an empty id nor one that is lacking is among any, of whatever type the column is.
-    """
+    """Return the position of each wanted id (num_wanted,) among distinct known ones (num_known,); -1 where it is missing."""
     if isinstance(wanted, pl.Series) and wanted.dtype == pl.Categorical:
         distinct = wanted.drop_nulls().unique()
         return _spread(wanted, distinct, index_of(known, distinct.cast(pl.String)))
@@ -98,14 +88,13 @@ def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) ->
 
 
 def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, Ids]:
-    """Gives the index of each id of a table's column among the given ids, or all its own sorted, and these ids."""
+    """Return the index of each id of a table's column among the given ids, or all its own sorted, and these ids."""
     ids = as_ids(column.unique().cast(pl.String).sort() if given is None else given)
     at = index_of(ids, column)
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
     if len(outside):
         raise ValueError(
-            f"{len(outside)} of {len(at)} rows have a {column.name} outside the {len(ids)} given ones, the "
-            f"first is {outside[0]!r}: filter the table to the given ids first."
+            f"{len(outside)} of {len(at)} rows have a {column.name} outside the {len(ids)} given ones, the first is {outside[0]!r}."
         )
     return at, ids
 
@@ -149,20 +138,19 @@ class Ratings:
     applied: tuple[Step, ...] = ()  # thresholds, filters and splits so far, in order
 
     def __post_init__(self) -> None:
-        """Brings the parts to the form that the fields say, or refuses them."""
+        """Bring the parts to the form that the fields say, or refuse them."""
         if not isinstance(self.matrix, csr_array | csr_matrix):
             raise TypeError(f"Ratings take a scipy csr_array, not {type(self.matrix).__name__}: call .tocsr() on it.")
         users, items = as_ids(self.user_ids), as_ids(self.item_ids)
         if self.matrix.shape != (len(users), len(items)):
-            raise ValueError(
-                f"A matrix of {self.matrix.shape[0]} x {self.matrix.shape[1]} does not fit {len(users)} user ids and "
-                f"{len(items)} item ids: give one id per row and per column."
-            )
+            shape = " x ".join(map(str, self.matrix.shape))
+            raise ValueError(f"A matrix of {shape} does not fit {len(users)} user ids and {len(items)} item ids.")
         for what, ids, part in (("user", users, "row"), ("item", items, "column")):
             names, counts = np.unique(ids, return_counts=True)
             if len(repeated := names[counts > 1]):
+                first = str(repeated[0])
                 raise ValueError(
-                    f"{len(repeated)} {what} ids are repeated, the first is {str(repeated[0])!r}: each id names one {part}."
+                    f"{len(repeated)} {what} ids are repeated, the first is {first!r}: each id names one {part}."
                 )
         with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below, in words
             parts = (self.matrix.data.astype(np.float32), self.matrix.indices.copy(), self.matrix.indptr.copy())
@@ -172,12 +160,8 @@ class Ratings:
         if repeats := int(((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)).sum()):
             raise ValueError(f"{repeats} (user, item) pairs are stored twice: merge them before making Ratings.")
         if broken := int((~np.isfinite(matrix.data)).sum()):
-            raise ValueError(
-                f"{broken} ratings are NaN or infinite; a rating is a finite number: drop or mend these rows."
-            )
-        mended = {"matrix": matrix, "user_ids": users, "item_ids": items, "applied": tuple(self.applied)}
-        for name, value in mended.items():
-            object.__setattr__(self, name, value)
+            raise ValueError(f"{broken} ratings are NaN or infinite; a rating is a finite number: drop these rows.")
+        vars(self).update(matrix=matrix, user_ids=users, item_ids=items, applied=tuple(self.applied))
 
     @classmethod
     def from_table(
@@ -187,13 +171,11 @@ class Ratings:
         item_ids: npt.ArrayLike | None = None,
         applied: tuple[Step, ...] = (),
     ) -> "Ratings":
-        """Gives the matrix of a table with the columns user_id, item_id and rating, one row per (user, item).
+        """Return the matrix of a table with the columns user_id, item_id and rating, one row per (user, item).
 
-        The ids are the rows and columns of the matrix, in order; None: those of the table, sorted. A row outside the given
-        ids is refused.
+        The ids are its rows and columns, in order; None: those of the table, sorted. A row outside them is refused.
         """
-        missing = [name for name in ("user_id", "item_id", "rating") if name not in table.columns]
-        if missing:
+        if missing := [name for name in ("user_id", "item_id", "rating") if name not in table.columns]:
             raise ValueError(f"The table lacks the columns {missing}; it has {table.columns}.")
         users, row_ids = _located(table["user_id"], user_ids)
         items, column_ids = _located(table["item_id"], item_ids)
@@ -231,19 +213,18 @@ class Ratings:
         return users * self.num_items + items
 
     def pairs(self) -> tuple[Integers, Integers]:
-        """Gives row and column of every rating, by row and then column: (num_ratings,) each."""
+        """Return row and column of every rating, by row and then column: (num_ratings,) each."""
         users = np.repeat(np.arange(self.num_users, dtype=np.int64), np.diff(self.matrix.indptr))
         return users, self.matrix.indices.astype(np.int64)
 
     def compressed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Gives row pointers (num_users + 1,), columns (num_ratings,) and values (num_ratings,) as tensors."""
-        starts, columns = (
-            torch.from_numpy(part.astype(np.int64)) for part in (self.matrix.indptr, self.matrix.indices)
-        )
-        return starts, columns, torch.from_numpy(self.matrix.data)
+        """Return row pointers (num_users + 1,), columns (num_ratings,) and values (num_ratings,) as tensors."""
+        parts = self.matrix.indptr.astype(np.int64), self.matrix.indices.astype(np.int64), self.matrix.data
+        starts, columns, values = map(torch.from_numpy, parts)
+        return starts, columns, values
 
     def transpose(self) -> "Ratings":
-        """Gives the item x user matrix."""
+        """Return the item x user matrix."""
         return Ratings(csr_array(self.matrix.T.tocsr()), self.item_ids, self.user_ids, self.applied)
 
     def with_users(self, ids: Sequence[str]) -> "Ratings":
@@ -256,10 +237,10 @@ class Ratings:
         )
 
     def digest(self, values: bool = True) -> str:
-        """Gives the SHA-256 of ids and matrix, in hexadecimal; `applied` is no part of it.
+        """Return the SHA-256 of ids and matrix, in hexadecimal; `applied` is no part of it.
 
-        Without `values` of ids and rated pairs alone, where what they were rated is secret: a digest is no protection, who
-        knows all ratings but one tries both.
+        Without `values` it is of ids and rated pairs alone, where the values are secret. A digest is no protection: an
+        adversary who knows all ratings but one tries both.
         """
         state = hashlib.sha256(f"ratings {self.num_users} {self.num_items} {self.num_ratings}\n".encode())
         for ids in (self.user_ids, self.item_ids):

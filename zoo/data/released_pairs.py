@@ -24,10 +24,9 @@ def observed_rows(rows: ReadableRows) -> SparseRows:
 
 
 class ReleasedPairs(nn.Module):
-    """The observed pairs of a release, drawn from at random, each with items that its user has not.
+    """The observed pairs of a release, drawn at random by torch, each with items that its user has not.
 
-    A user is a row of the release, who need not be one of the target's. The draws are torch's own, so a resumed run repeats
-    them. A release of nobody has no pairs, and gives empty batches.
+    A user is a row of the release, linked to the target or not. A release of nobody gives empty batches.
     """
 
     users: Tensor  # row of each pair, (pairs,)

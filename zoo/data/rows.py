@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.lookup import sums_of_rows
+from zoo.data.ratings import Ratings
 
 
 class Bags(NamedTuple):
@@ -30,7 +31,7 @@ class Bags(NamedTuple):
     def times(self, table: Tensor, by_column: Bags | None = None) -> Tensor:
         """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there.
 
-        ``by_column`` are the same entries column by column, where they are at hand: the gradient of the table is summed by them.
+        ``by_column`` are the same entries column by column, where they are at hand, to sum the gradient of the table.
         """
         by_row = by_column and (by_column.items, by_column.offsets, by_column.weights.to(table.dtype))
         return sums_of_rows(table, self.items, self.offsets, self.weights.to(table.dtype), by_row)
@@ -39,17 +40,6 @@ class Bags(NamedTuple):
         """The same rows as a dense matrix, shape ``(batch, width)``."""
         dense = self.weights.new_zeros(len(self.offsets), width)
         return dense.index_put_((self.rows, self.items), self.weights, accumulate=True)
-
-
-class Compressed(Protocol):
-    """What :class:`SparseRows` is made from; ``zoo.data.ratings.Ratings`` is one."""
-
-    @property
-    def num_items(self) -> int:
-        """Number of columns."""
-
-    def compressed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row pointers, columns and values."""
 
 
 class SparseRows(nn.Module):
@@ -66,7 +56,7 @@ class SparseRows(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     @classmethod
-    def of(cls, ratings: Compressed) -> SparseRows:
+    def of(cls, ratings: Ratings) -> SparseRows:
         """The rows of a rating matrix."""
         return cls(*ratings.compressed(), ratings.num_items)
 
@@ -88,12 +78,8 @@ class SparseRows(nn.Module):
         order = self.items.argsort(stable=True)
         counts = torch.bincount(self.items, minlength=self.width)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparseRows(
-            starts,
-            torch.repeat_interleave(self.counts(), output_size=len(self.items))[order],
-            self.weights[order],
-            self.num_rows,
-        )
+        rows = torch.repeat_interleave(self.counts(), output_size=len(self.items))
+        return SparseRows(starts, rows[order], self.weights[order], self.num_rows)
 
     def all_bags(self) -> Bags:
         """All rows, as they lie here."""
@@ -102,11 +88,9 @@ class SparseRows(nn.Module):
     def bags(self, index: Tensor, entries: int | None = None) -> Bags:
         """Rows ``index`` (batch,), in any order and as often as wanted.
 
-        Whoever knows how many ``entries`` they have together says so: else a device is waited for until it has added them up. A
-        number that is wrong is refused by torch: by a `RuntimeError` on a CPU, by the device's own assertion elsewhere.
-
-        Entry ``e`` of the batch, of its row ``r``, is entry ``starts[index[r]] + (e - offsets[r])`` of the matrix. Every batch
-        of every method is read so: a loop over rows in Python would cost more than the networks.
+        ``entries``, their number of entries together, spares a wait for the device. Torch refuses a wrong number: by a
+        `RuntimeError` on a CPU, by the device's own assertion elsewhere. Entry ``e`` of the batch, of its row ``r``, is entry
+        ``starts[index[r]] + (e - offsets[r])`` of the matrix.
         """
         begin = self.starts[index]  # (batch,)
         lengths = self.counts_of(index)
@@ -192,22 +176,18 @@ class LinkedRows(nn.Module):
     def read_for_each(self) -> Tensor:
         """Entries of sparse rows that are read for each target user, the first row's for who has none, shape ``(users,)``."""
         assert isinstance(self.rows, SparseRows)
-        return self.rows.counts_of(self._read(self.links)) if self.has_rows else torch.zeros_like(self.links)
-
-    @staticmethod
-    def _read(links: Tensor) -> Tensor:
-        return links.clamp(min=0)
+        return self.rows.counts_of(self.links.clamp(min=0)) if self.has_rows else torch.zeros_like(self.links)
 
     def dense(self, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``.
 
-        ``entries`` are those that are read for them together, as :meth:`read_for_each` counts, where they are known.
+        ``entries`` is their number together, as :meth:`read_for_each` counts, where it is known.
         """
         links = self.links[users]
         present = links >= 0
         if not self.has_rows:
             return torch.zeros(len(users), self.rows.width, device=links.device), present
-        read = self._read(links)
+        read = links.clamp(min=0)
         rows = self.rows.dense(read, entries) if isinstance(self.rows, SparseRows) else self.rows.dense(read)
         return rows * present[:, None], present
 

@@ -1,7 +1,6 @@
-"""Seeded randomness by counter: what is drawn for a user depends on the seed and on that user, on nothing else.
+"""Seeded randomness by counter: a user's draws depend on the seed and on that user alone, not on others or on the order of rows.
 
-A generator with a state ties every draw to the order of the calls, so that adding a user or shuffling a table changes
-everybody's split. Here each number is a hash of (seed, phase, user, counter), computed for whole arrays at once.
+Each number is a hash of (seed, phase, user, counter), computed for whole arrays at once.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ _ROUNDS = 5  # of rejection sampling, each with twice the draws of the one befor
 
 
 def _finalise(z: Keys) -> Keys:
-    """Gives the output function of splitmix64 (Steele, Lea and Flood 2014, figure 12); overwrites `z`."""
+    """Apply the output function of splitmix64 (Steele, Lea and Flood 2014, figure 12); overwrites `z`."""
     z ^= z >> np.uint64(30)
     z *= np.uint64(0xBF58476D1CE4E5B9)
     z ^= z >> np.uint64(27)
@@ -28,7 +27,6 @@ def _finalise(z: Keys) -> Keys:
 
 
 def _as_keys(part: object) -> Keys:
-    """Gives one part of a key as uint64, of the part's shape."""
     if isinstance(part, str):
         return hash_ids([part]).reshape(())
     if isinstance(part, int) and not isinstance(part, bool):
@@ -40,10 +38,9 @@ def _as_keys(part: object) -> Keys:
 
 
 def mix(*parts: object) -> Keys:
-    """Gives one well mixed 64-bit key per combination of the parts, broadcast against each other.
+    """Return one well mixed 64-bit key per combination of the parts, broadcast against each other; (1,) of numbers alone.
 
-    Parts are integers, strings or integer arrays, in an order that matters: `mix(seed, "test", user_keys)`. A key of numbers
-    alone has shape (1,).
+    Parts are integers, strings or integer arrays, in an order that matters: `mix(seed, "test", user_keys)`.
     """
     state = np.zeros(1, dtype=np.uint64)
     for part in parts:
@@ -53,10 +50,7 @@ def mix(*parts: object) -> Keys:
 
 
 def hash_ids(ids: npt.ArrayLike) -> Keys:
-    """Gives one 64-bit key per id (num_ids,), the same on every machine and in every table.
-
-    Ids are strings, as a numpy string array or anything that makes one; the array's width is of no account.
-    """
+    """Return one 64-bit key per id (num_ids,), strings of any width, the same on every machine and in every table."""
     names = np.asarray(ids)
     if names.size == 0:
         return np.zeros(0, dtype=np.uint64)
@@ -78,10 +72,7 @@ def hash_ids(ids: npt.ArrayLike) -> Keys:
 
 
 def uniform_integers(keys: Keys, high: int) -> Integers:
-    """Gives integers in [0, high), high at most 2^32, one per key, uniform to within 2^-32 of each probability's own size.
-
-    The upper half of the 128-bit product key x high, which needs no rejection and hence no further draw.
-    """
+    """Return integers in [0, high), high at most 2^32, one per key, uniform to within 2^-32 of each probability's own size."""
     if not 1 <= high <= 1 << 32:
         raise ValueError(f"Uniform integers need a bound from 1 to 2^32, got {high}.")
     bound, half = np.uint64(high), np.uint64(32)
@@ -90,7 +81,7 @@ def uniform_integers(keys: Keys, high: int) -> Integers:
 
 
 def uniform_reals(keys: Keys) -> Floats:
-    """Gives reals in the open interval (0, 1), one per key, from its upper 52 bits (53 would round the last to 1)."""
+    """Return reals in the open interval (0, 1), one per key, from its upper 52 bits (53 would round the last to 1)."""
     return ((keys >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
@@ -101,23 +92,18 @@ class _Pool:
         self.size = int(num_items) if isinstance(num_items, int | np.integer) else len(num_items)
         if self.size < 0 or self.size >= 1 << 32:
             raise ValueError(f"A pool holds 0 to 2^32 - 1 items, got {self.size}.")
-        self.items: Integers = (
-            np.arange(self.size) if np.ndim(num_items) == 0 else np.asarray(num_items, dtype=np.int64)
-        )
+        self.items: Integers = np.arange(self.size) if np.ndim(num_items) == 0 else np.asarray(num_items, np.int64)
         if np.any(np.diff(self.items, prepend=-1) <= 0):
             raise ValueError("A pool of items is a rising array of item numbers: give np.unique(items).")
         self.weights = weights  # chance of each place in a first draw (size,), with sum 1; None: all alike
         if weights is not None:
             if weights.shape != (self.size,) or not (np.isfinite(weights).all() and (weights > 0).all()):
-                raise ValueError(
-                    f"Weights are {self.size} finite numbers above 0, one per item of the pool: leave items of "
-                    "weight 0 out of the pool."
-                )
+                raise ValueError(f"Weights are {self.size} finite numbers above 0, one per item of the pool.")
             self.weights = weights / max(float(weights.sum()), 1e-300)
             self.cumulative: Floats = np.cumsum(self.weights)
 
     def draw(self, keys: Keys) -> Integers:
-        """Gives one place per key, with replacement."""
+        """Draw one place per key, with replacement."""
         if self.weights is None:
             return uniform_integers(keys, self.size)
         # Inverse transform: the first place whose cumulative weight is above the uniform number.
@@ -126,13 +112,12 @@ class _Pool:
         return within
 
     def taken(self, excluded: tuple[npt.ArrayLike, npt.ArrayLike], num_users: int) -> Integers:
-        """Gives what the users may not get, one rising number user * size + place each."""
+        """Return the places that the users may not get, one rising number user * size + place each."""
         indptr, indices = (np.asarray(part, dtype=np.int64) for part in excluded)
         rising = indptr.shape == (num_users + 1,) and not np.any(np.diff(indptr) < 0)
         if not rising or indptr[0] != 0 or indptr[-1] != len(indices):
             raise ValueError(
-                f"Excluded items need an indptr of {num_users + 1} rising numbers from 0 to {len(indices)} for "
-                f"{num_users} users, got {len(indptr)} numbers: give (indptr, indices) of a CSR matrix of these users."
+                f"Excluded items need an indptr of {num_users + 1} rising numbers from 0 to {len(indices)} for {num_users} users."
             )
         users = np.repeat(np.arange(num_users), np.diff(indptr))
         if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(users) == 0))):
@@ -155,7 +140,7 @@ class _Sample:
     places: Integers  # places that a user has got (users, width) in the order drawn, -1 after the last
 
     def reject(self, users: Integers) -> Integers:
-        """Rejection sampling: accepts the first new and allowed draws; gives the users who still want some.
+        """Accept the first new and allowed draws (rejection sampling); return the users who still want some.
 
         The draws have numbers, so a second round begins with those of the first and goes twice as far.
         """
@@ -168,14 +153,12 @@ class _Sample:
         return users
 
     def _accept(self, users: Integers, draws: int) -> None:
-        """Accepts among the first draws of some users; work arrays are (users, draws).
+        """Accept among the first draws of some users; work arrays are (users, draws).
 
-        Draw t is accepted where its place is not taken and none of the draws before t, as long as t is below the limit and
-        fewer than wanted are accepted before it.
+        A draw is accepted where its place is neither taken nor drawn before, while it is below the limit and more are wanted.
         """
         drawn = self.pool.draw(mix(self.states[users, None], "draw", np.arange(draws)))
-        # Sorted by place, a repeat stands right after its first draw, and binary search stays in the cache. One sort of
-        # the numbers place * 2^bits + draw takes a third of the time of an argsort of the places.
+        # Sorted by place, a repeat follows its first draw. Sorting place * 2^bits + draw is three times as fast as an argsort.
         bits = max(draws - 1, 1).bit_length()
         ordered = np.sort(drawn << bits | np.arange(draws), axis=1)
         draw, place = ordered & ((1 << bits) - 1), ordered >> bits
@@ -189,12 +172,12 @@ class _Sample:
         self.places[users[rows], rank[rows, columns] - 1] = drawn[rows, columns]
 
     def race(self, users: Integers) -> None:
-        """Exponential race: gives each user what is still wanted, in the order in which the places arrive.
+        """Give each user what is still wanted, in the order in which the places arrive: an exponential race.
 
-        Place i arrives at ``-log(U_i) / w_i``, an exponential time of rate w_i. The order of arrival is that of draws
-        without replacement with chances proportional to w (Efraimidis and Spirakis 2006, algorithm A, in logarithms).
-        Such draws remember nothing but what is taken, so it is exact to go on after rejection with fresh numbers. What is
-        taken or got already never arrives. Work arrays are (users, size), which is why rejection comes first.
+        Place i arrives at ``-log(U_i) / w_i``, an exponential time of rate w_i. The order of arrival is that of draws without
+        replacement with chances proportional to w (Efraimidis and Spirakis 2006, algorithm A, in logarithms). Such draws are
+        memoryless, so it is exact to continue after rejection with fresh numbers. Places taken or got never arrive. Work arrays
+        are (users, size).
         """
         for part in _parts(users, self.pool.size):
             times = -np.log(uniform_reals(mix(self.states[part, None], "complete", np.arange(self.pool.size))))
@@ -219,20 +202,20 @@ def distinct_items(
     phase: str | int,
     weights: Floats | None = None,
 ) -> Integers:
-    """Gives random items for each user: without replacement and outside the user's excluded items.
+    """Draw random items for each user: without replacement and outside the user's excluded items.
 
-    Each user has an endless sequence of draws, of which the first new and allowed ones are accepted (rejection sampling);
-    where too few would be, an exponential race gives the rest. The result for a user therefore depends on the seed, the
-    phase, the user's key and excluded items, and the pool: not on other users.
+    Of each user's endless sequence of draws the first new and allowed ones are accepted (rejection sampling); where too few
+    would be, an exponential race gives the rest. The result depends on the seed, the phase, the user's key and excluded items,
+    and the pool: not on other users.
 
     Args:
-        user_keys: one key per user (users,), such as `hash_ids` gives.
-        count: how many items, one number or one per user (users,).
-        num_items: the items 0 to `num_items` - 1, or the allowed items as a rising array: the pool.
+        user_keys: One key per user (users,), such as `hash_ids` gives.
+        count: Number of items, one for all or one per user (users,).
+        num_items: The items 0 to `num_items` - 1, or the allowed items as a rising array: the pool.
         excluded: (indptr (users + 1,), indices) as in a CSR matrix of these users; items rise within a user.
-        seed: the run's seed.
-        phase: what the draw is for; another phase gives independent items.
-        weights: above 0, chance of each item of the pool in the first draw, up to a factor; None: all alike.
+        seed: The run's seed.
+        phase: What the draw is for; another phase gives independent items.
+        weights: Above 0, chance of each item of the pool in the first draw, up to a factor; None: all alike.
 
     Returns:
         Items (users, max count) in the order drawn; -1 after the last where fewer are wanted or available.
@@ -262,11 +245,11 @@ def distinct_items(
 
 
 def _first_draws(counts: Integers) -> Integers:
-    """Gives how many draws are usually enough: an eighth more than wanted, for repeats and excluded items."""
+    """Return how many draws are usually enough: an eighth more than wanted, for repeats and excluded items."""
     return counts + counts // 8 + 4
 
 
 def _parts(users: Integers, columns: int) -> list[Integers]:
-    """Gives the users in parts whose work arrays, with so many columns, stay small."""
+    """Split the users into parts whose work arrays, with so many columns, stay small."""
     size = max(_CELLS // max(columns, 1), 1)
     return [users[start : start + size] for start in range(0, len(users), size)]

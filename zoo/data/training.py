@@ -1,4 +1,4 @@
-"""Training batches: a plain resumable iterable of vectorised batches, with negative sampling."""
+"""What a resumed training repeats: vectorised batches with negative sampling, and the random states of every process."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -50,18 +50,23 @@ def seeded(*parts: int, device: torch.device = CPU) -> Generator:
 
 
 class Batches(Generic[Made]):
-    """Training batches that depend on (seed, epoch, batch, rank) alone, so that a run can go on inside an epoch.
+    """Training batches that depend on (seed, epoch, batch, rank) alone, so that a run can resume inside an epoch.
 
-    It is no ``DataLoader`` and has neither ``sampler`` nor ``dataset``: Lightning would shard it a second time, and
-    cannot resume one inside an epoch. Every process gets equally many batches; the shuffled order is padded with its
-    own beginning where it does not divide.
+    It is no ``DataLoader``: Lightning would shard it a second time, and cannot resume one inside an epoch. Every process gets
+    equally many batches; the shuffled order is padded with its own beginning where it does not divide. Indices are on the
+    ``device``, where all is drawn and made; the order is the same on all.
 
-    There are ``size`` examples, ``batch_size`` in a batch of one process. What is random in a batch is drawn for many of them at
-    once: ``draw`` makes what belongs to example indices (examples,), row by row, of a generator, and ``make`` a batch of its
-    indices (batch,), rows and counts. The seed is that of order and draws; each epoch has its own order where ``shuffle`` says so.
-    Indices are on the ``device``, where all is drawn and made, so that no step waits for the processor; the order is the same on
-    all. What examples count, ``counts`` (examples, kinds), stays with the processor, which adds it up for each batch: so a step
-    knows how much it is about to read, and waits for no device either.
+    Args:
+        size: Number of examples.
+        batch_size: Examples in a batch of one process.
+        make: Makes a batch of its example indices (batch,), the rows drawn for them, and counts.
+        seed: Of order and draws.
+        epoch: Returns the epoch.
+        share: The part of this process.
+        shuffle: Whether each epoch has an order of its own.
+        draw: Draws what is random of example indices (examples,), row by row, for many batches at once.
+        device: Where indices are.
+        counts: What examples count, (examples, kinds), added up on the CPU for each batch, so that no step waits for the device.
     """
 
     def __init__(
@@ -104,7 +109,6 @@ class Batches(Generic[Made]):
                     yield self.make(*part)
 
     def _counted(self, index: Tensor) -> Sequence[Sequence[int]]:
-        """What examples (examples,) count, added up for each batch of them."""
         batches = max(-(-len(index) // self.batch_size), 1)  # of nobody there is one, as `torch.split` gives one
         if self.counts is None:
             return [()] * batches
@@ -161,7 +165,7 @@ class TrainingExamples:
 
     @cached_property
     def _unseen(self) -> UnseenItems:
-        """Made when a form first draws negatives: whoever reads whole rows does without."""
+        """Made when a form first draws negatives."""
         pairs = torch.from_numpy(self._train.pair_keys).to(self.users.device)
         return UnseenItems(pairs, self._train.num_users, self._train.num_items)
 
@@ -203,8 +207,8 @@ class TrainingExamples:
         """
         if self.full_users:
             raise ValueError(
-                f"{self.full_users} users have rated every one of the {self.num_items} items, so they have no negative "
-                "item to sample. Use a method that reads whole rows, or filter these users out."
+                f"{self.full_users} users have rated every one of the {self.num_items} items, so they have no negative item. Use a "
+                "method that reads whole rows."
             )
         users = self.users[index].repeat_interleave(self.num_negatives if count is None else count)
         return self._unseen.draw(users, generator).reshape(len(index), -1)
@@ -219,7 +223,6 @@ class Learner(Protocol):
 
 
 def _entries(sources: Mapping[str, LinkedRows]) -> dict[str, Integers]:
-    """Entries that are read for each user of those releases whose rows are sparse."""
     sparse = {name: linked for name, linked in sources.items() if isinstance(linked.rows, SparseRows)}
     return {name: linked.read_for_each().cpu().numpy() for name, linked in sparse.items()}
 
@@ -243,3 +246,40 @@ def training_batches(
     elif method.batches == "once":
         batch_size, shuffle = size, False
     return Batches(size, batch_size, make, seed, epoch, share, shuffle, draw, device, counts)
+
+
+RandomState = list[Tensor]
+"""Torch's own state of one process, and where it computes on a GPU that of the GPU's."""
+
+
+def random_states(device: torch.device) -> list[RandomState]:
+    """The state of every process, in order of rank. It asks every process, so every process has to call it."""
+    own = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device.type == "cuda" else [])]
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [own]
+    states: list[RandomState] = [[] for _ in range(distributed.get_world_size())]
+    distributed.all_gather_object(states, own)
+    return states
+
+
+def kept_states(kept: Sequence[RandomState] | RandomState) -> list[RandomState]:
+    """What `random_states` gave, out of a checkpoint: before version 0.3 it held that of the first process, in no list."""
+    first, *others = kept
+    return [[first, *others]] if isinstance(first, Tensor) else [first, *others]
+
+
+def part_streams(rank: int) -> None:
+    """Give every process but the first its own stream, by its rank: with one seed all would draw the same."""
+    if rank:
+        torch.manual_seed(seeded(int(torch.randint(1 << 62, ())), rank).initial_seed())
+
+
+def go_on_from(states: Sequence[RandomState], rank: int, device: torch.device) -> None:
+    """Continue as the process of this rank would have; one that there was none of gets a stream of its own."""
+    own = states[rank if rank < len(states) else 0]
+    torch.set_rng_state(own[0].cpu())
+    if len(own) > 1 and device.type == "cuda":
+        torch.cuda.set_rng_state(own[1].cpu())
+    if rank >= len(states):
+        part_streams(rank)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor, nn
 
-_BITS_PER_PAIR = (
-    32  # of the bitmap, where there is no bit for each cell: then 3 % of other cells share a bit with a pair
-)
+_BITS_PER_PAIR = 32  # of the bitmap, where cells have no bit of their own: 3 % of other cells share a bit with a pair
 _EVERY_CELL = 1 << 28  # cells up to which each has a bit of its own: 32 MiB
 _GOLDEN = -0x61C8864680B583EB  # 2^64 over the golden ratio, odd, as a signed number
 
@@ -15,14 +13,14 @@ _GOLDEN = -0x61C8864680B583EB  # 2^64 over the golden ratio, odd, as a signed nu
 class UnseenItems(nn.Module):
     """Draws items that users have not, uniformly: rejection sampling.
 
-    A user with n of the I items is drawn for I / (I - n) times on average: little more than once in sparse data. Each draw is
-    tested by one bit. Where there are few cells every cell has its own; where there are many, a pair has that of its hash, of
-    32 bits for each pair, and what hits one is looked for among all pairs, so memory is linear in the pairs.
+    A user with n of the I items is drawn for I / (I - n) times on average. Each draw is tested by one bit. Where there are few
+    cells every cell has its own; else a pair has that of its hash, of 32 bits for each pair, and what hits one is looked for
+    among all pairs, so memory is linear in the pairs.
 
     Args:
         pairs: ``user * num_items + item`` of what users have, rising, shape ``(pairs,)``.
-        num_users: How many there are.
-        num_items: How many there are.
+        num_users: Number of users.
+        num_items: Number of items.
         every_cell: Cells up to which each has a bit of its own.
     """
 
@@ -37,9 +35,8 @@ class UnseenItems(nn.Module):
         self.log_bits = max(cells if self.exact else _BITS_PER_PAIR * len(pairs), 8).bit_length()
         num_bytes = cells // 8 + 1 if self.exact else 1 << (self.log_bits - 3)
         bitmap = torch.zeros(num_bytes, dtype=torch.uint8, device=pairs.device)
-        bits = (
-            self._bits(pairs) if self.exact else torch.unique(self._bits(pairs))
-        )  # a sum of different bits is their union
+        bits = self._bits(pairs)
+        bits = bits if self.exact else torch.unique(bits)  # a sum of different bits is their union
         bitmap.index_add_(0, bits >> 3, (1 << (bits & 7)).to(torch.uint8))
         self.register_buffer("pairs", pairs, persistent=False)
         self.register_buffer("bitmap", bitmap, persistent=False)

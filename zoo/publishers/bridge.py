@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zoo.data.ratings import Ratings, index_of
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.audits.bridge import bridge_audit
+from zoo.privacy.audits.rows import bridge_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Plain

@@ -61,12 +61,10 @@ def offer_imports(parser: argparse.ArgumentParser) -> None:
 
 
 def _in_few_words(message: str, parser: argparse.ArgumentParser, commands: Iterable[str]) -> str:
-    """What a parser cannot read, in two lines at most."""
     if (choice := _CHOICE.fullmatch(message)) is not None:
         known = re.findall(r"'([^']+)'", choice["known"]) or choice["known"].split(", ")
-        said = "there is no" if choice["of"] == BELOW else f"{choice['of']}: there is no"
-        what = "command " if choice["of"] == BELOW else ""
-        return f"{said} {what}{choice['word']!r}.{nearest(choice['word'], known)}\nThere are {', '.join(known)}."
+        said = "there is no command" if choice["of"] == BELOW else f"{choice['of']}: there is no"
+        return f"{said} {choice['word']!r}.{nearest(choice['word'], known)}\nThere are {', '.join(known)}."
     if (unknown := _UNKNOWN.fullmatch(message)) is not None:
         words = unknown["words"]
         options = [option for action in parser._actions for option in action.option_strings]

@@ -34,7 +34,7 @@ def found(path: Path) -> Path:
 
 
 def missing(path: Path) -> str:
-    """What is said of a config that is neither a file nor among those that come with the code, with the nearest of both."""
+    """The message about a config that is neither a file nor among those that come with the code, with similar names."""
     listed = "Names: python -m zoo configs list"
     if path.is_dir():
         name = re.sub(rf"^{CONFIGS}/?", "", path.as_posix())
@@ -47,10 +47,10 @@ def missing(path: Path) -> str:
 
 
 def with_configs_found(arguments: list[str]) -> list[str]:
-    """Arguments of a command, in which ``--config`` names files that are there.
+    """Arguments of a command, in which ``--config`` names files that are there; settings as YAML in one line pass.
 
     Raises:
-        FileNotFoundError: There is no file and no config of that name. What holds settings itself, as YAML in one line, passes.
+        FileNotFoundError: There is no file and no config of that name.
     """
     made, option = [], False
     for argument in arguments:
@@ -64,7 +64,6 @@ def with_configs_found(arguments: list[str]) -> list[str]:
 
 
 def _file(given: str) -> str:
-    """A config's file, by what was given for it."""
     path = found(Path(given))
     if path.is_dir() or not (path.exists() or re.search(r"[{:\n]", given)):
         raise FileNotFoundError(missing(path))

@@ -25,7 +25,7 @@ HOMES = {
 
 
 def _in_file_of_their_own(package: str) -> dict[str, str]:
-    """A class that has a file in a package; ``base.py`` has that of all of them."""
+    """Classes with a file of their own in a package; ``base.py`` has their base."""
     return {name: home for name, home in HOMES.items() if home.startswith(package) and not home.endswith(".base")}
 
 

@@ -1,7 +1,7 @@
-"""Imported for its effect: the zoo's packages are found beside one another, and what lies where one stands is found last.
+"""Imported for its effect: the zoo's packages come before the current folder on the import path.
 
-There may be a folder ``callbacks``, ``datamodules`` or ``zoo`` there, which Python would take for the package where it looks there
-first, or where ours is found by a finder alone, as in an editable installation.
+A folder ``callbacks``, ``datamodules`` or ``zoo`` there would else be imported in their place, also where ours are found by a
+finder alone, as in an editable installation.
 """
 
 import importlib

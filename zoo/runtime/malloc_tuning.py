@@ -1,7 +1,7 @@
-"""Freed memory: kept for the next step of training in the place of being given back to the system after each.
+"""Keep freed memory for the next training step instead of returning it to the system.
 
-glibc gives memory back as soon as a few MiB at the end of its heap are free. A step of training frees its activations at its
-end, and the next asks for as much: each page is then zeroed and mapped anew, in a step of wide towers ten thousands of them.
+glibc returns memory as soon as a few MiB at the end of its heap are free. A step frees its activations and the next asks for as
+many: each page is then zeroed and mapped anew, tens of thousands of them in a step of wide towers.
 """
 
 import ctypes
@@ -11,16 +11,14 @@ from functools import cache
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 _KEPT = 1 << 30  # bytes free at the heap's end that this process keeps
 _AT_ONCE = 64 << 20  # bytes that the heap grows by, at least
-_APART = (
-    32 << 20
-)  # from so many bytes on a block is mapped by itself, and given back; the most that glibc comes to by itself
+_APART = 32 << 20  # from so many bytes on a block is mapped by itself, and given back: glibc's own maximum
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Have this process keep up to 1 GiB of what it frees, where its allocator is glibc's; False where it is another, or refuses.
+    """Have this process keep up to 1 GiB of what it frees; False where its allocator is not glibc's, or refuses.
 
-    Memory at its peak stays what it is, but for what the heap's holes take.
+    Peak memory stays what it is, but for the heap's holes.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

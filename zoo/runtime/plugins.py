@@ -1,4 +1,4 @@
-"""Plugins: what installed packages bring to the zoo by their entry points, known by name before anything of them is imported."""
+"""Plugins: classes that installed packages bring by their entry points, known by name before they are imported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Plugin:
 
     @classmethod
     def of(cls, point: EntryPoint) -> Plugin:
-        """As its package has written it down; an empty attribute where that is not ``module:Class``."""
+        """Read an entry point; an empty attribute where it is not ``module:Class``."""
         module, _, attribute = point.value.partition(":")
         package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "a package without a name"
         return cls(point.name, module.strip(), attribute.strip(), package)
@@ -54,7 +54,7 @@ class Plugin:
         except Exception as error:  # whatever the package's own code raises
             raise PluginError(
                 f"{self.name} of the installed package {self.package} cannot be imported ({type(error).__name__}: {error}). "
-                "Mend or uninstall that package; everything else works without it."
+                "Mend or uninstall that package."
             ) from error
         if not isinstance(made, type):
             raise PluginError(
@@ -92,7 +92,7 @@ def packages() -> set[str]:
 
 
 def import_named(words: Iterable[str], taken: Iterable[str] = ()) -> list[PluginError]:
-    """Import the plugins that words name, so that their short names are known; gives what is wrong with those that cannot be.
+    """Import the plugins that words name, so that their short names are known; return the errors of those that cannot be imported.
 
     Args:
         words: What a command was given; of texts that are paths of YAML files, the words in them as well.
@@ -100,12 +100,11 @@ def import_named(words: Iterable[str], taken: Iterable[str] = ()) -> list[Plugin
     """
     asked = set(_words_in(words)) - set(taken)
     failed = []
-    for kind in GROUPS:
-        for name in sorted(asked & brought(kind).keys()):
-            try:
-                brought(kind)[name].load()
-            except PluginError as error:
-                failed.append(error)
+    for plugin in (brought(kind)[name] for kind in GROUPS for name in sorted(asked & brought(kind).keys())):
+        try:
+            plugin.load()
+        except PluginError as error:
+            failed.append(error)
     return failed
 
 

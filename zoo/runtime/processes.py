@@ -11,33 +11,25 @@ from pathlib import Path
 def machine() -> str:
     """A word for this machine since it was started, and for the space in which it numbers processes (a container has its own).
 
-    Empty where the system does not say (it is not Linux): nothing is known of any process then.
+    Empty where the system is not Linux: nothing is known of any process then.
     """
     try:
-        boot, space = (
-            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"),
-            os.readlink("/proc/self/ns/pid"),
-        )
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        space = os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
     return hashlib.sha256(f"{platform.node()} {boot} {space}".encode()).hexdigest()[:8]
 
 
 def cores() -> int:
-    """Cores that this process may use: a job of a cluster often has few of its machine's.
-
-    What SLURM says of a task's CPUs counts beside what the system says: not every cluster binds its tasks to them.
-    """
+    """Cores that this process may use, by the system and by SLURM: not every cluster binds its tasks to their CPUs."""
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("SLURM_CPUS_PER_TASK", "")
     return min(mine, int(asked)) if asked.isdecimal() and int(asked) else mine
 
 
 def has_ended(of: str, number: int) -> bool:
-    """Whether a process is known to have ended; False where it lives, and where it is of another machine.
-
-    A new process may have its number: then the old one is not known to have ended.
-    """
+    """Whether a process is known to have ended; False where it lives, is of another machine, or a new one has its number."""
     if not of or of != machine():
         return False
     try:
@@ -45,5 +37,5 @@ def has_ended(of: str, number: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:  # somebody else's, and it lives
-        return False
+        pass
     return False

@@ -72,8 +72,8 @@ def folder_of_run(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, with
 def whole(path: Path) -> Iterator[Path]:
     """A temporary name beside a path, to write to; it takes the path's place once everything is written, or goes.
 
-    The name is this process's own, so that two that write the same file do not write into one another's. What processes of this
-    machine that were killed have left of the same file goes first.
+    The name is this process's own, so two that write the same file do not meet. Files that killed processes of this machine
+    left of it go first.
     """
     temporary = _beside(path)
     try:
@@ -89,8 +89,8 @@ def whole(path: Path) -> Iterator[Path]:
 def whole_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
     """A temporary folder beside a path, to write files into; it takes the path's place once all are written, or goes.
 
-    Until then it is its owner's alone; then everybody may read it, unless it is private. A folder that is there already is refused
-    (`OSError`) unless it is empty. What killed processes have left of the same folder goes first.
+    Until then it is its owner's alone; then everybody may read it, unless it is private. An `OSError` refuses a folder that is
+    there already and not empty. Folders that killed processes left of it go first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
@@ -120,9 +120,10 @@ def saying_where(path: Path) -> Iterator[None]:
 
 
 def write_together(folder: Path, files: Mapping[str, str], last: str) -> None:
-    """Write texts into a folder, all or none: what stands there stays until all of them are on the disk.
+    """Write texts into a folder, all or none: the old ones stay until all of them are on the disk.
 
-    Whoever is killed while they take their places leaves no file ``last``, by which a reader knows that the others belong together.
+    A process that is killed while they take their places leaves no file ``last``, by which a reader knows that the others are
+    whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -151,7 +152,7 @@ def write_json(path: Path, value: object) -> None:
 def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
     """What `torch.save` wrote, tensors and plain values alone; a ValueError where that is damaged or something else.
 
-    Refused is also an archive that unpacks to more than its size: torch packs nothing, and would unpack a thousandfold unasked.
+    An archive that unpacks to more than its size is refused: torch compresses nothing.
     """
     import torch
 
@@ -250,12 +251,8 @@ def refusal(error: BaseException) -> str:
 def visible(text: str) -> str:
     r"""The text as a terminal or a page can only show it, never obey it: ``\x1b`` in the place of an escape character.
 
-    So are written control characters, line breaks, marks that turn the direction of text and characters that have no shape.
-    What rich or HTML take for markup stays; it is escaped where either prints it.
+    The same for control characters, line breaks, marks of text direction and characters without a shape. Markup of rich or HTML
+    stays; it is escaped where either prints it.
     """
-    return "".join(character if _has_shape(character) else repr(character)[1:-1] for character in text)
-
-
-def _has_shape(character: str) -> bool:
-    category = unicodedata.category(character)
-    return category[0] != "C" and category not in ("Zl", "Zp")
+    shapeless = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in shapeless else c for c in text)

@@ -14,21 +14,19 @@ def count_of(count: int, what: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A question after the known names that look like a word, with a space before it; nothing where none does.
+    """A question about the known names that look like a word, with a space before it; empty where none does.
 
-    A name is also known by its last part (``epsilon`` by ``publisher.epsilon``, ``quickstart`` by ``pricdr/quickstart``), and by
-    its initials (``learning_rate`` by ``lr``).
+    A name is also known by its last part (``epsilon`` by ``publisher.epsilon``), and by its initials (``learning_rate`` by
+    ``lr``).
     """
     likeness = {name: _likeness(word.lower(), name.lower()) for name in known}
     best = max(likeness.values(), default=0.0)
-    found = sorted(
-        (name for name, like in likeness.items() if like >= max(LEAST, best - 0.1)), key=lambda name: -likeness[name]
-    )
+    alike = [name for name, like in likeness.items() if like >= max(LEAST, best - 0.1)]
+    found = sorted(alike, key=lambda name: -likeness[name])
     return f" Did you mean {' or '.join(found[:3])}?" if found else ""
 
 
 def _likeness(word: str, name: str) -> float:
-    """From 0 to 1."""
     last, own = (re.split(r"[./]", text.lstrip("-"))[-1] for text in (name, word))
     by_initials = OF_INITIALS if _initials(own) == last or _initials(last) == own else 0.0
     alike = SequenceMatcher(None, word, name).ratio()
@@ -36,6 +34,5 @@ def _likeness(word: str, name: str) -> float:
 
 
 def _initials(text: str) -> str:
-    """Of a word of several parts."""
     parts = [part for part in text.split("_") if part]
     return "".join(part[0] for part in parts) if len(parts) > 1 else "-"

@@ -56,7 +56,7 @@ class Trained:
 
 
 class SaveInside(Callback):
-    """Saves checkpoints inside an epoch, as somebody who interrupts the run then would."""
+    """Saves checkpoints inside an epoch, as an interrupted run would."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.batches = folder, 0
@@ -66,21 +66,6 @@ class SaveInside(Callback):
         self.batches += 1
         if self.batches in (INSIDE, AT_THE_END):
             trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
-
-
-@dataclass(frozen=True)
-class Tiny:
-    """Makes a method, and tiny data with a release for one that reads any; each release is published once."""
-
-    method: Callable[[], Recommender]
-    released: Callable[[frozenset[str], str], Path]
-
-    def __call__(self, release: str = "right", **settings: Any) -> tuple[Recommender, CrossDomainDataModule]:  # noqa: ANN401
-        """The method, from the same seed each time, and data with settings, with the "right" release or a "wrong" one."""
-        path = self.released(self.method().reads, release)
-        seed_everything(5)
-        method = self.method()
-        return method, data_for(method, path, **settings)
 
 
 class MethodContract:
@@ -122,8 +107,15 @@ class MethodContract:
     @pytest.fixture(scope="class")
     @classmethod
     def make(cls, new_method: Callable[[], Recommender], released: Callable[[frozenset[str], str], Path]) -> Make:
-        """Makes the method, and tiny data."""
-        return Tiny(new_method, released)
+        """Makes the method, from the same seed each time, and tiny data with settings and the "right" or a "wrong" release."""
+
+        def tiny(release: str = "right", **settings: Any) -> tuple[Recommender, CrossDomainDataModule]:  # noqa: ANN401
+            path = released(new_method().reads, release)
+            seed_everything(5)
+            method = new_method()
+            return method, data_for(method, path, **settings)
+
+        return tiny
 
     @pytest.fixture(scope="class")
     @classmethod

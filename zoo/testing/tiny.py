@@ -17,18 +17,13 @@ from zoo.data.ratings import Ratings, Step
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
 
+_SIZE: dict[str, Any] = {"num_users": 40, "num_items": 30, "seed": 1}
 #: Settings of `datamodules.Synthetic`: a source "book" and a target, three batches an epoch of users.
-SYNTHETIC: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
+SYNTHETIC = _SIZE | {"ratings_per_user": 8, "batch_size": 16}
 #: So many make three batches an epoch of pairs.
 PAIRS = 90
 #: Settings of `datamodules.LowRank`, for methods of signs, with a validation set.
-SIGNS: dict[str, Any] = {
-    "num_users": 40,
-    "num_items": 30,
-    "observed": 0.3,
-    "seed": 1,
-    "evaluation": Evaluation(split="random2"),
-}
+SIGNS = _SIZE | {"observed": 0.3, "evaluation": Evaluation(split="random2")}
 
 
 def ratings(users: int = 9, items: int = 7, density: float = 0.5, seed: int = 0) -> Ratings:

@@ -17,7 +17,7 @@ from zoo import BridgePublisher, Publisher, Ratings, Release
 from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import index_of
 from zoo.privacy.accounting.events import NonPrivateEvent
-from zoo.privacy.audits.bridge import bridge_audit
+from zoo.privacy.audits.rows import bridge_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.bridge import BridgePlan

@@ -12,7 +12,7 @@ from encrypted_bridge.ckks import Ckks
 from encrypted_bridge.parameters import DEGREE, MODULUS, PLACES_SCALE, ROWS_SCALE, SCALE, SHORTER
 from encrypted_bridge.protocol import _steps, decrypted_map, encrypted_map, encrypted_places, through_encryption
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.bridge import bridge_audit
+from zoo.privacy.audits.rows import bridge_audit
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.bounds import clip_rows

@@ -14,11 +14,10 @@ from rich.table import Column, Table
 
 from datamodules import CrossDomainDataModule
 from datamodules.filters import binarise, filter_counts
-from datamodules.remarks import on_negative
+from datamodules.remarks import on_negative, warn_once
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.tables import with_categories
 from datamodules.users import COMMON, agreed_users, read_catalogue
-from datamodules.warned import warn_once
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.trainer import quietly
 from zoo.runtime.run_folder import visible, whole
@@ -80,7 +79,6 @@ def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -
 
 
 def _counts(table: pl.DataFrame) -> dict[str, Any]:
-    """Users, items, ratings, density, and how much of the ratings the tenth of the items that are rated most has."""
     users, items = (table[column].n_unique() for column in PAIR)
     each = np.sort(table["item_id"].value_counts()["count"].to_numpy())[::-1]
     head = int(each[: -(-len(each) // 10)].sum())

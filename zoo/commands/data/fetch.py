@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +47,7 @@ class DataSet(BaseModel):
 
 
 #: What may be fetched by name. Of others no address with a known content is recorded: `zoo.commands.data.by_hand`.
-KNOWN: dict[str, DataSet] = {
-    "ml-100k": DataSet(
-        licence="MovieLens 100K, GroupLens: research use; not to be redistributed or used commercially without permission. "
-        "Cite Harper and Konstan, ACM TiiS 2015.",
-        files={
-            "ml-100k.zip": Published(
-                urls=["https://files.grouplens.org/datasets/movielens/ml-100k.zip"],
-                sha256="50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-                size=4_924_029,
-                tables={
-                    "ratings.csv.gz": Member(member="ml-100k/u.data", separator="\t"),
-                    "u1_test.csv.gz": Member(member="ml-100k/u1.test", separator="\t"),
-                },
-            )
-        },
-    )
-}
+KNOWN: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("known.yaml").read_text(encoding="utf-8"))
 
 
 def registered(name: str, registry: Path | None = None) -> DataSet:
@@ -73,15 +56,13 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
     Raises:
         ValueError: It is one to be got by hand, and the message says where; or there is none, and it names the nearest.
     """
-    own: Mapping[str, Any] = {} if registry is None else yaml.safe_load(registry.read_text(encoding="utf-8"))
-    if name in own:
-        return DataSet.model_validate(own[name])
-    if name in KNOWN:
-        return KNOWN[name]
+    known = KNOWN if registry is None else KNOWN | yaml.safe_load(registry.read_text(encoding="utf-8"))
+    if name in known:
+        return DataSet.model_validate(known[name])
     if name in BY_HAND:
         raise ValueError(f"{said_of(name)} A file of your own is fetched with --registry.")
     raise ValueError(
-        f"There is no data set {name!r}.{nearest(name, [*own, *KNOWN, *BY_HAND])} Fetched are {', '.join(sorted({*own, *KNOWN}))}; "
+        f"There is no data set {name!r}.{nearest(name, [*known, *BY_HAND])} Fetched are {', '.join(sorted(known))}; "
         f"it is said where to get {', '.join(BY_HAND)} by hand. A file of your own is fetched with --registry."
     )
 
@@ -112,25 +93,21 @@ def fetch(data: DataSet, folder: Path, offline: Path | None = None) -> None:
 
 
 def _found(name: str, published: Published, offline: Path | None) -> Path | None:
-    """The file in the offline folder, if it is there; another one of its name is refused."""
     path = None if offline is None else offline / name
-    if path is None or not path.is_file():
-        return None
-    _check(path, name, published, str(path))
-    return path
+    return _checked(path, name, published, str(path)) if path is not None and path.is_file() else None
 
 
-def _check(path: Path, name: str, published: Published, whence: str) -> None:
+def _checked(path: Path, name: str, published: Published, whence: str) -> Path:
     size, digest = path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()
     if (size, digest) != (published.size, published.sha256):
         raise ValueError(
             f"{whence} is not the {name} that is known: it has {size:,} bytes and SHA-256 {digest}, and should have "
             f"{published.size:,} and {published.sha256}. It was changed or cut short; nothing was written."
         )
+    return path
 
 
 def _downloaded(name: str, published: Published, scratch: Path) -> Path:
-    """The file from the first host that gives it."""
     import pooch
     import requests
 
@@ -142,8 +119,7 @@ def _downloaded(name: str, published: Published, scratch: Path) -> Path:
         except (requests.exceptions.RequestException, OSError) as error:
             failed.append(f"{url} ({type(error).__name__})")
             continue
-        _check(path, name, published, url)
-        return path
+        return _checked(path, name, published, url)
     raise OSError(
         f"No host gives {name}: {'; '.join(failed)}. If it is gone, get the file elsewhere ({published.size:,} bytes, SHA-256 "
         f"{published.sha256}), put it into a folder and say --offline FOLDER."
@@ -151,7 +127,6 @@ def _downloaded(name: str, published: Published, scratch: Path) -> Path:
 
 
 def _unpack(archive: Path, table: Member, path: Path) -> None:
-    """Write a member of an archive as a table with a header, the same bytes each time."""
     with zipfile.ZipFile(archive) as packed:
         rows = packed.read(table.member).decode().replace(table.separator, ",")
     with saying_where(path):

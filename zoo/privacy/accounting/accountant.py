@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from zoo.privacy.accounting.events import (
+    SINGLE_EVENTS,
     ComposedEvent,
     GaussianEvent,
     GaussianProjectionEvent,
     LaplaceEvent,
     NonPrivateEvent,
-    NoOpEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
     PureEvent,
@@ -27,17 +27,6 @@ from zoo.privacy.accounting.relation import Relation
 ACCOUNTANT = "zoo.privacy.accounting/2"
 """Name and version of the accountant, for records. The version rises when an epsilon it gives changes."""
 
-_KNOWN = (
-    NoOpEvent,
-    NonPrivateEvent,
-    GaussianEvent,
-    GaussianProjectionEvent,
-    PoissonSampledGaussianEvent,
-    RandomisedResponseEvent,
-    LaplaceEvent,
-    PureEvent,
-)
-
 
 class UnsupportedEventError(ValueError):
     """An event that the accountant cannot account for."""
@@ -46,18 +35,16 @@ class UnsupportedEventError(ValueError):
 class Accountant:
     """Adds up events on the same data and says what they cost together.
 
-    Exact for Gaussian releases (``mu^2`` adds up, also when each is chosen after seeing the ones before; Dong, Roth &
-    Su, JRSS B 2022, Corollary 2) and for one release through a Gaussian matrix besides them. Several such releases are
-    bounded from above for any dependence of their matrices, a shared one included, as long as the data and what is
-    released of them depend on none (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`). So each may be chosen after
-    seeing the ones before if its matrix is drawn after them; a matrix that is public already is not for the accountant to
-    see, but for `zoo.privacy.record.shared_projection`, which knows the seeds.
+    Exact for Gaussian releases (``mu^2`` adds up, also when each is chosen after seeing the ones before; Dong, Roth & Su, JRSS
+    B 2022, Corollary 2) and for one release through a Gaussian matrix besides them. Several of those are bounded from above for
+    any dependence of their matrices, as long as the data and what is released of them depend on none
+    (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`): each may be chosen after seeing the ones before if its matrix is
+    drawn after them. Events through a public matrix are for `zoo.privacy.record.shared_projection`, which knows the seeds.
 
     Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 they, and steps on a Poisson
-    sample, are composed by their privacy loss distributions (`zoo.privacy.accounting.losses`) where that gives less than
-    adding up does: the epsilons without delta, and that of the Gaussian releases with every sampled step taken for one on
-    all users, which hides less. Losses beside releases through a Gaussian matrix have half of delta each, since one
-    distribution cannot hold both.
+    sample, are composed by their privacy loss distributions (`zoo.privacy.accounting.losses`) where that gives less than the
+    sum of the epsilons without delta and of the Gaussian releases with every sampled step counted as one on all users. Losses
+    beside releases through a Gaussian matrix have half of delta each, since one distribution cannot hold both.
 
     Args:
         relation: Neighbouring relation that the events' sensitivities were measured under; None leaves it unchecked, and
@@ -81,8 +68,8 @@ class Accountant:
     def compose(self, event: PrivacyEvent, count: int = 1) -> Self:
         """Add an event, ``count`` times with fresh noise.
 
-        `UnsupportedEventError` if it, or an event inside it, is unknown or means nothing under the relation; then nothing of it
-        is added.
+        Raises:
+            UnsupportedEventError: It, or an event inside it, is unknown or means nothing under the relation; none of it is added.
         """
         if type(count) is not int or count < 1:
             raise ValueError(f"count must be an integer of at least 1, got {count!r}.")
@@ -97,8 +84,8 @@ class Accountant:
     def mu(self) -> float:
         """The mu of one Gaussian release that equals all events together; infinite after a non-private one.
 
-        `UnsupportedEventError` after a release that no single mu describes: through a Gaussian matrix, on a sample, or
-        without Gaussian noise.
+        Raises:
+            UnsupportedEventError: No single mu describes an event.
         """
         if not self._private:
             return math.inf
@@ -112,10 +99,7 @@ class Accountant:
         return math.sqrt(self._square)
 
     def epsilon(self, delta: float) -> float:
-        """Epsilon of all events together at a delta in [0, 1), rounded up: 0.0 for nothing.
-
-        Infinite after a non-private event, and at delta 0 after a Gaussian one.
-        """
+        """Epsilon of all events together at a delta in [0, 1), rounded up; at delta 0 infinite after a Gaussian one."""
         if not 0 <= delta < 1:
             raise ValueError(f"delta must lie in [0, 1), got {delta!r}. Choose it, e.g., 1e-5.")
         if not self._private:
@@ -130,12 +114,7 @@ class Accountant:
         return min(added, self._epsilon_of_losses(delta))
 
     def delta(self, epsilon: float) -> float:
-        """Delta of all events together at an epsilon of at least 0, rounded up: the same curve as `epsilon`, read the other way.
-
-        At epsilon 0 it is the total variation distance of what neighbours release: who sees the release answers a
-        yes-or-no question that tells them apart, with even odds beforehand, rightly with probability (1 + delta(0))/2 at
-        most (`best_guess`). 1.0 after a non-private event.
-        """
+        """Delta of all events together at an epsilon of at least 0, rounded up: the curve of `epsilon`, read the other way."""
         check_curve(epsilon, "mu", 0.0)
         if not self._private:
             return 1.0
@@ -146,7 +125,7 @@ class Accountant:
 
     @property
     def best_guess(self) -> float:
-        """How often a yes-or-no fact with even odds can be guessed at most by whoever sees all releases, rounded up."""
+        """How often a yes-or-no fact with even odds can be guessed from all releases at most, rounded up: (1 + delta(0))/2."""
         return (1 + self.delta(0.0)) / 2
 
     def _delta_added_up(self, epsilon: float) -> float:
@@ -235,10 +214,9 @@ class Accountant:
         # Exact types: a subclass may mean something else, and an unknown meaning must not be billed as a known one.
         kind = type(single)
         where = kind.__name__ if single is whole else f"{kind.__name__} inside {type(whole).__name__}"
-        if kind not in _KNOWN:
+        if kind not in SINGLE_EVENTS:
             raise UnsupportedEventError(
-                f"{where} is not known to this accountant, which must not guess what it costs. "
-                "Upgrade cdr-zoo if the release is newer."
+                f"{where} is not known to this accountant. Upgrade cdr-zoo if the release is newer."
             )
         if self.relation is not None and self.relation not in kind.relations:
             raise UnsupportedEventError(

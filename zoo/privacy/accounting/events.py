@@ -1,8 +1,8 @@
 """Privacy events: frozen descriptions of what a mechanism did, which an accountant reads.
 
-A noise multiplier is over the sensitivity under the relation at hand, so most events mean the same under every relation.
-The meaning of an event never changes, because releases written long ago are accounted for anew whenever they are read.
-A new mechanism gets a new class; an existing class may gain optional fields whose default means what it meant before.
+A noise multiplier is over the sensitivity under the relation at hand, so most events mean the same under every relation. The
+meaning of an event never changes, because old releases are accounted for whenever they are read. A new mechanism gets a
+new class; an existing class may gain optional fields whose default means what it meant before.
 """
 
 from collections.abc import Mapping
@@ -54,11 +54,10 @@ class GaussianEvent(PrivacyEvent):
 class GaussianProjectionEvent(PrivacyEvent):
     """One release of ``M x + w N``, where M and N have independent standard normal entries and M is public.
 
-    What a change of x moves is itself random: its squared norm is that of the change times a chi-square variable with
-    ``dim`` degrees of freedom. Requires that the data do not depend on M: M is drawn when they are settled, or else what changes
-    may be a direction that M stretches. Within one release M may be shared with other events, for the accountant assumes nothing
-    of how the matrices of several events depend on each other. Once M is public, data may have changed with it at hand, and
-    another event through the same M costs more than is counted here: `zoo.privacy.record.shared_projection` refuses it.
+    The squared norm of what a change of x moves is random: that of the change times a chi-square variable with ``dim`` degrees
+    of freedom. The data must not depend on M: M is drawn when they are settled. Within one release other events may share M,
+    because the accountant assumes nothing about the dependence of matrices. Another event through the same M after it is public
+    costs more than is counted here: `zoo.privacy.record.shared_projection` refuses it.
     """
 
     noise_multiplier: float  # w divided by the L2 sensitivity of x, before projection; dimensionless
@@ -75,10 +74,9 @@ class GaussianProjectionEvent(PrivacyEvent):
 class PoissonSampledGaussianEvent(PrivacyEvent):
     """One step of DP-SGD: a sum over users, each in it independently with probability ``rate``, with Gaussian noise.
 
-    Who was in the sum stays secret. Means something for whole users alone: of a zeroed-out user nothing is in the sum,
-    a replaced one may move it by twice the clip norm. The accountant counts that, so the event is the same under both: its
-    noise multiplier is the standard deviation of the noise over the L2 norm that one user's part of the sum is clipped to,
-    not over the sensitivity, which is twice that under ``replace_one_user``; dimensionless.
+    The sample stays secret. The event is for whole users alone: a zeroed-out user adds nothing to the sum, a replaced one moves
+    it by up to twice the clip norm. The accountant counts that, so the event is the same under both relations: its noise
+    multiplier is the standard deviation of the noise over the L2 norm that one user's part is clipped to; dimensionless.
     """
 
     relations: ClassVar[frozenset[Relation]] = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
@@ -96,8 +94,8 @@ class PoissonSampledGaussianEvent(PrivacyEvent):
 class RandomisedResponseEvent(PrivacyEvent):
     """One bit, reported wrongly with a known probability whatever it is; the change at hand moves this bit alone.
 
-    A change that moves k bits is this event k times, so a whole user, of as many bits as there are items, is that many events:
-    a record that claims more is refused (`zoo.privacy.record.claims`). Costs ``ln((1 - p)/p)`` with no delta, and that is tight.
+    A change that moves k bits is this event k times, so a whole user is as many events as there are items: a record that claims
+    more is refused (`zoo.privacy.record.claims`). Costs ``ln((1 - p)/p)`` with no delta, and that is tight.
     """
 
     flip_probability: float  # of a wrong report; more than 0, less than 1/2
@@ -105,17 +103,14 @@ class RandomisedResponseEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.flip_probability < 0.5:
             raise EventError(
-                f"flip_probability must lie in [{_SMALLEST}, 0.5), got {self.flip_probability!r}. A report without "
-                "flips is a NonPrivateEvent, one that ignores the bit a NoOpEvent."
+                f"flip_probability must lie in [{_SMALLEST}, 0.5), got {self.flip_probability!r}. For 0 use NonPrivateEvent, "
+                "for 0.5 NoOpEvent."
             )
 
 
 @dataclass(frozen=True)
 class LaplaceEvent(PrivacyEvent):
-    """One release of a vector with independent Laplace noise on every coordinate.
-
-    Costs the inverse of the multiplier, with no delta. The scale is the standard deviation over the square root of 2.
-    """
+    """One release of a vector with independent Laplace noise on every coordinate; costs 1 / multiplier, with no delta."""
 
     noise_multiplier: float  # scale of the noise over the L1 sensitivity; dimensionless
 
@@ -132,8 +127,7 @@ class PureEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.epsilon <= _LARGEST:
             raise EventError(
-                f"epsilon must lie in [{_SMALLEST}, {_LARGEST}], got {self.epsilon!r}. "
-                "A release that costs everything is a NonPrivateEvent, one that costs nothing a NoOpEvent."
+                f"epsilon must lie in [{_SMALLEST}, {_LARGEST}], got {self.epsilon!r}. For 0 use NoOpEvent."
             )
 
 
@@ -164,20 +158,19 @@ class ComposedEvent(PrivacyEvent):
                 raise TypeError(f"events must be PrivacyEvents, got {type(event).__name__}.")
 
 
+#: Events that happen by themselves, and what they are composed to.
+SINGLE_EVENTS: tuple[type[PrivacyEvent], ...] = (
+    NoOpEvent,
+    NonPrivateEvent,
+    GaussianEvent,
+    GaussianProjectionEvent,
+    PoissonSampledGaussianEvent,
+    RandomisedResponseEvent,
+    LaplaceEvent,
+    PureEvent,
+)
 _EVENTS: dict[str, type[PrivacyEvent]] = {
-    kind.__name__: kind
-    for kind in (
-        NoOpEvent,
-        NonPrivateEvent,
-        GaussianEvent,
-        GaussianProjectionEvent,
-        PoissonSampledGaussianEvent,
-        RandomisedResponseEvent,
-        LaplaceEvent,
-        PureEvent,
-        SelfComposedEvent,
-        ComposedEvent,
-    )
+    kind.__name__: kind for kind in (*SINGLE_EVENTS, SelfComposedEvent, ComposedEvent)
 }
 
 
@@ -192,7 +185,8 @@ def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
 def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
     """The event that `event_to_dict` wrote, ``depth`` deep in others. The values may come from another party: all is checked.
 
-    An `EventError` says which class or field is unknown, which field is missing or of another type, or which value out of range.
+    Raises:
+        EventError: A class or field is unknown, a field is missing or of another type, or a value is out of range.
     """
     if depth > _MAX_DEPTH:
         raise EventError(f"Events may be nested at most {_MAX_DEPTH} deep.")
@@ -202,11 +196,10 @@ def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
     kind = _EVENTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise EventError(
-            f"Unknown event {str(name)[:80]!r}; this version knows {sorted(_EVENTS)}. "
-            "Upgrade cdr-zoo if the release is newer."
+            f"Unknown event {str(name)[:80]!r}; known are {sorted(_EVENTS)}. Upgrade cdr-zoo if the release is newer."
         )
     expected = {field.name for field in fields(kind)}
-    given = {key for key in values if key != "type"}
+    given = values.keys() - {"type"}
     if given != expected:
         raise EventError(f"{name} must have exactly the fields {sorted(expected)}, got {sorted(map(str, given))}.")
     try:
@@ -220,8 +213,7 @@ def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
 def _check_multiplier(value: float) -> None:
     if not _SMALLEST <= value <= _LARGEST:
         raise EventError(
-            f"noise_multiplier must lie in [{_SMALLEST}, {_LARGEST}], got {value!r}. "
-            "A release without noise is a NonPrivateEvent, one without data a NoOpEvent."
+            f"noise_multiplier must lie in [{_SMALLEST}, {_LARGEST}], got {value!r}. Without noise use NonPrivateEvent."
         )
 
 

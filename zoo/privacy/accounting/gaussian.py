@@ -1,9 +1,8 @@
 """Calibration: how much Gaussian noise a guarantee needs, and what guarantee a noise gives.
 
-Everything in this room is a pure function of public numbers. The guarantee is (epsilon, delta)-differential privacy;
-which change it hides (the neighbouring relation) is decided by the sensitivity that the caller measures under that
-relation. All results are rounded to the safe side: a calibrated noise is never too small, a reported epsilon never too
-low. An argument that is out of range raises ValueError, which says what to pass instead.
+Pure functions of public numbers. The guarantee is (epsilon, delta)-differential privacy; the sensitivity decides which change
+it hides (the neighbouring relation). All results are rounded to the safe side: a calibrated noise is never too small, a
+reported epsilon never too low. An argument out of range raises a ValueError.
 """
 
 import math
@@ -16,9 +15,8 @@ from scipy.special import erfcx, ndtr
 
 Floats = npt.NDArray[np.float64]
 
-# Margins over the rounding errors of the curves. The one of what is calibrated is the larger, so that accounting for a
-# calibrated mechanism never gives more than was asked for. That of delta is on the curve itself: where epsilon is small
-# beside delta, no margin on epsilon would make up for a delta that is a little too low.
+# Margins over the rounding errors of the curves. That of a calibration is the larger, so that accounting for a calibrated
+# mechanism never exceeds what was asked for. At a small epsilon no margin on it makes up for a delta that is too low.
 CALIBRATION_MARGIN = 1e-10
 EPSILON_MARGIN = 1e-12
 DELTA_MARGIN = 1e-12
@@ -30,22 +28,14 @@ _ROUNDED = 2.0**-51  # relative; more than the errors of the two arguments of th
 _NARROW = 0.5  # mu below which the curve is an integral, so that no digits cancel
 
 
-def _unit_nodes(count: int) -> tuple[Floats, Floats]:
-    """Gauss-Legendre points and weights for means over [0, 1], each of shape ``(count,)``."""
-    points, weights = np.polynomial.legendre.leggauss(count)
-    return (points + 1) / 2, weights / 2
-
-
-_GAUSS = _unit_nodes(12)
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)  # for integrals over [-1, 1], each of shape (12,)
 
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is no positive finite number."""
     if not (epsilon >= SMALLEST and math.isfinite(epsilon)):
         raise ValueError(
-            f"epsilon must be a positive finite number, got {epsilon!r}. Choose how much may be lost, e.g. 1.0, and no less "
-            f"than {SMALLEST:g}; "
-            "to release without privacy use a publisher that says so."
+            f"epsilon must be a positive finite number, got {epsilon!r}. Choose e.g. 1.0, and at least {SMALLEST:g}."
         )
 
 
@@ -53,8 +43,8 @@ def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1)."""
     if not SMALLEST <= delta < 1:
         raise ValueError(
-            f"delta must lie strictly between 0 and 1, got {delta!r}. "
-            f"Choose it well below one over the number of users, e.g. 1e-5, and no less than {SMALLEST:g}."
+            f"delta must lie strictly between 0 and 1, got {delta!r}. Choose it well below one over the number of users, "
+            f"e.g. 1e-5, and at least {SMALLEST:g}."
         )
 
 
@@ -62,8 +52,7 @@ def check_sensitivity(sensitivity: float) -> None:
     """Refuse a sensitivity that is no positive finite number."""
     if not (sensitivity > 0 and math.isfinite(sensitivity)):
         raise ValueError(
-            f"sensitivity must be a positive finite number, got {sensitivity!r}. "
-            "Clip or clamp the data, and pass the bound that this gives."
+            f"sensitivity must be a positive finite number, got {sensitivity!r}. Pass what the data are clipped to."
         )
 
 
@@ -76,10 +65,7 @@ def check_curve(epsilon: float, name: str, shift: float) -> None:
 
 
 def gauss_delta(epsilon: float, mu: float) -> float:
-    """Delta of one Gaussian release at an epsilon of at least 0, rounded up; see `gauss_curve`.
-
-    Mu is the L2 sensitivity divided by the standard deviation of the noise; dimensionless.
-    """
+    """Delta of one Gaussian release, mu being L2 sensitivity over noise deviation, at an epsilon of at least 0, rounded up."""
     check_curve(epsilon, "mu", mu)
     return float(gauss_curve(epsilon, np.array([float(mu)]))[0])
 
@@ -87,11 +73,11 @@ def gauss_delta(epsilon: float, mu: float) -> float:
 def gauss_curve(epsilon: float, mu: Floats) -> Floats:
     """``Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)`` for many mu, shape ``(n,)``, rounded up.
 
-    The delta of a Gaussian release (Balle & Wang, ICML 2018, Theorem 8). By no more than 1e-11 of itself too much up to
-    an epsilon of 1e4.
+    The delta of a Gaussian release (Balle & Wang, ICML 2018, Theorem 8), at most 1e-11 of itself too large up to an epsilon of
+    1e4.
     """
-    # With w and v = w + mu for the arguments turned round, e^epsilon phi(v) = phi(w), so with Mills' ratio R = (1 - Phi)/phi the
-    # curve is phi(w) (R(w) - R(v)): nothing overflows. Both are taken lower by their rounding, as for a smaller epsilon.
+    # For w = epsilon/mu - mu/2 and v = w + mu, e^epsilon phi(v) = phi(w), so with Mills' ratio R = (1 - Phi)/phi the curve is
+    # phi(w) (R(w) - R(v)): nothing overflows. Both are taken lower by their rounding, as for a smaller epsilon.
     with np.errstate(all="ignore"):
         centre = epsilon / mu
         w = centre - _ROUNDED * (centre + mu / 2) - mu / 2
@@ -104,24 +90,21 @@ def gauss_curve(epsilon: float, mu: Floats) -> Floats:
 
 def _mills(x: Floats) -> Floats:
     """``(1 - Phi(x))/phi(x)``, which falls, without cancellation."""
-    result: Floats = math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
-    return result
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
 def _mean_slope(w: Floats, mu: Floats) -> Floats:
     """``(R(w) - R(w + mu))/mu`` for small mu, as the mean of ``-R'(t) = 1 - t R(t)`` between the two; shape ``(n,)``."""
-    points, weights = _GAUSS
-    t = w[:, None] + mu[:, None] * points
-    slopes: Floats = (1 - t * _mills(t)) @ weights
+    t = w[:, None] + mu[:, None] * (_POINTS + 1) / 2
+    slopes: Floats = (1 - t * _mills(t)) @ (_WEIGHTS / 2)
     return slopes
 
 
 @lru_cache(maxsize=256, typed=True)  # a release is accounted for whenever it is read
 def gauss_epsilon(delta: float, mu: float) -> float:
-    """Epsilon of one Gaussian release at a given delta in (0, 1), rounded up.
+    """Epsilon of one Gaussian release at a delta in (0, 1), rounded up: the inverse of `gauss_delta`.
 
-    The inverse of `gauss_delta` in epsilon; 0 if the release hides the change entirely at this delta. A mu beyond 1e100
-    counts as infinite.
+    A mu beyond 1e100 counts as infinite.
     """
     check_delta(delta)
     check_curve(0.0, "mu", mu)
@@ -134,10 +117,9 @@ def gauss_epsilon(delta: float, mu: float) -> float:
 
 @lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is made, and again for each plan
 def gauss_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose Gaussian release is (epsilon, delta)-private, rounded down.
+    """The largest mu whose Gaussian release is (epsilon, delta)-private, rounded down, at every epsilon.
 
-    The noise to add has standard deviation ``L2 sensitivity / mu``. Valid at every epsilon, unlike the classical
-    formula (Balle & Wang, ICML 2018, Section 3).
+    The noise to add has standard deviation ``L2 sensitivity / mu`` (Balle & Wang, ICML 2018, Section 3).
     """
     check_epsilon(epsilon)
     check_delta(delta)

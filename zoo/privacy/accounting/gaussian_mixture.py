@@ -1,8 +1,4 @@
-"""Releases through a public matrix: the noise for each calibration of the matrix, and what random matrices cost.
-
-Given a Gaussian matrix, a release through it is a Gaussian release whose mu depends on the matrix; before the matrix is
-drawn, it is a mixture of such releases.
-"""
+"""Releases through a public matrix: the noise for each calibration of the matrix, and what random matrices cost."""
 
 import math
 from collections.abc import Mapping
@@ -41,22 +37,21 @@ def check_dim(dim: int) -> None:
 def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
     """Delta of Gaussian releases of which some have a random, public sensitivity, bounded from above.
 
-    A release through a public Gaussian matrix of ``dim`` rows is, given the matrix, a Gaussian release with
-    ``mu^2 = s^2 Q``, where Q follows the chi-square law with ``dim`` degrees of freedom: the law of the squared norm of
-    what the matrix makes of a fixed change of norm 1. Given all matrices, releases compose to ``mu^2 + sum s_k^2 Q_k``,
-    and delta is the mean of the Gaussian curve over the Q. Tails left out of the integral count as lost entirely.
+    A release through a public Gaussian matrix of ``dim`` rows is, given the matrix, a Gaussian release with ``mu^2 = s^2 Q``,
+    where Q follows the chi-square law with ``dim`` degrees of freedom. Given all matrices, releases compose to ``mu^2 + sum
+    s_k^2 Q_k``, and delta is the mean of the Gaussian curve over the Q. Tails left out of the integral count as lost entirely.
 
-    With one projection this is exact. With several, nothing is assumed of how the matrices depend on each other (one
-    matrix may be used twice): the curve is replaced by a convex function above it, and the mean of a convex function of
-    a sum is largest when all summands rise together (Dhaene et al., Insurance: Mathematics and Economics 2002). In
-    x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave after, so its tangent there is that
-    convex function's second branch. At epsilon 0 the curve is concave throughout, so that the one at the mean of x bounds its
-    mean, and with it delta at every epsilon. Adding up Renyi divergences would need independent matrices. All of it is for
-    changes that depend on no matrix: of one that is known, somebody may look for the change that it stretches most.
+    With one projection this is exact. With several, nothing is assumed about the dependence of the matrices: the curve is
+    replaced by a convex function above it, whose mean over a sum is largest when all summands rise together (Dhaene et al.,
+    Insurance: Mathematics and Economics 2002). In x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave
+    after, so its tangent there is the second branch. At epsilon 0 the curve is concave throughout, so its value at the mean of
+    x bounds delta at every epsilon. All of it is for changes that depend on no matrix.
 
-    Mu is that of all releases with a fixed sensitivity together; ``projections`` are ``{dim: sum of s^2}``, over those of each
-    width, where s is the L2 norm of the change before projection, divided by the standard deviation of the noise added to the
-    product; ``coupled`` says whether there is more than one.
+    Args:
+        epsilon: At least 0.
+        mu: Of all releases with a fixed sensitivity together.
+        projections: ``{dim: sum of s^2}``, s being the L2 norm of the change before projection over the noise deviation.
+        coupled: Whether there is more than one projection.
     """
     nodes, weights = _normal_nodes()
     # All Q rise together with one standard normal z: the mean over all of them is one integral over z.
@@ -129,18 +124,15 @@ def max_w(largest_norm: float, epsilon: float, delta: float, sensitivity: float 
     """Standard deviation of the noise for a matrix whose columns have at most the given L2 norm, rounded up."""
     check_sensitivity(sensitivity)
     if not (largest_norm > 0 and math.isfinite(largest_norm)):
-        raise ValueError(
-            f"largest_norm must be a positive finite number, got {largest_norm!r}. "
-            "Pass the largest column norm of the matrix that will be used."
-        )
+        raise ValueError(f"largest_norm must be a positive finite number, got {largest_norm!r}: that of a column.")
     return largest_norm * sensitivity / gauss_mu(epsilon, delta)
 
 
 def paper_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """The w that PriCDR's Algorithm 1 takes from its source; far larger than its epsilon needs.
+    """The w of PriCDR's Algorithm 1, ``sqrt(32 dim ln(2/delta)) / epsilon * ln(4 dim/delta)`` times the sensitivity.
 
-    ``sqrt(32 dim ln(2/delta)) / epsilon * ln(4 dim/delta)`` (Blocki et al., FOCS 2012; Chen et al., WWW 2022,
-    Algorithm 1), times the sensitivity. What it really guarantees is `mix_epsilon` of ``sensitivity / w``.
+    Far larger than its epsilon needs: it guarantees `mix_epsilon` of ``sensitivity / w`` (Blocki et al., FOCS 2012; Chen et
+    al., WWW 2022).
     """
     check_dim(dim)
     check_epsilon(epsilon)
@@ -153,8 +145,8 @@ def _check_mixture_delta(delta: float) -> None:
     check_delta(delta)
     if delta < _SMALLEST_DELTA:
         raise ValueError(
-            f"delta must be at least {_SMALLEST_DELTA} for a Gaussian matrix, got {delta!r}: "
-            "smaller values are below the integral's precision. Rescale the columns (calibration 'unit') instead."
+            f"delta must be at least {_SMALLEST_DELTA} for a Gaussian matrix, the integral's precision; got {delta!r}. "
+            "Use calibration 'unit'."
         )
 
 

@@ -1,7 +1,6 @@
 """Privacy loss distributions: what randomised response, Laplace noise and sampled steps cost together, rounded up.
 
-They are composed numerically by `dp_accounting` (Doroshenko et al., PoPETs 2022). Its own accountant is not used: it
-composes a repeated randomised response once.
+`dp_accounting` composes them (Doroshenko et al., PoPETs 2022); its own accountant composes a repeated randomised response once.
 """
 
 import math
@@ -74,7 +73,6 @@ class Losses:
 
 
 def _range(square: float) -> float:
-    """Of the losses of one Gaussian release that are kept apart, given mu^2."""
     return square + 20 * math.sqrt(square)
 
 
@@ -103,7 +101,6 @@ def loss_delta(losses: Losses, epsilon: float) -> float:
 
 @lru_cache(maxsize=4)  # a curve asks for many deltas of one distribution
 def _composed(losses: Losses) -> Any:  # noqa: ANN401  dp_accounting has no types
-    """The distribution of all losses together."""
     with np.errstate(over="ignore"):  # e to the power of a gap between very large losses: its inverse is 0
         repeated = (_repeated(single, int(count)) for single, count in _distributions(losses))
         return reduce(lambda composed, other: composed.compose(other), repeated)
@@ -138,7 +135,6 @@ def _distributions(losses: Losses) -> Iterator[tuple[Any, float]]:
 
 @lru_cache(maxsize=8)  # a training asks what so many of its steps cost, and so many more
 def _sampled_distribution(sigma: float, rate: float, relation: Any, interval: float) -> Any:  # noqa: ANN401  as above
-    """Of a Gaussian sum over a Poisson sample; sigma is the noise over the clip norm."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     return pld.from_gaussian_mechanism(

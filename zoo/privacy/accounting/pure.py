@@ -1,7 +1,6 @@
 """Pure epsilon: how often randomised response lies, how wide Laplace noise is, and what repetitions cost together.
 
-Rounded to the safe side as in `zoo.privacy.accounting.gaussian`: a probability of a false report is never too small, a
-reported epsilon never too low.
+Rounded to the safe side: a probability of a false report is never too small, a reported epsilon never too low.
 """
 
 import math
@@ -18,28 +17,25 @@ _LARGEST_COUNT = 100_000  # beyond, repeated_epsilon adds up; its sum has a term
 def flip_probability(epsilon: float) -> float:
     """How often randomised response must lie about one bit: ``1/(1 + e^epsilon)``, rounded up to a multiple of 2^-53.
 
-    Protects one bit: the two neighbours differ in it. Its report is epsilon-private with no delta, and tightly so; of
-    all mechanisms that are, and of all that are (epsilon, delta)-private up to a mass delta, the report can be turned
-    into any other (Kairouz, Oh & Viswanath, ICML 2015). Beyond an epsilon of 36.7 the result stays at 2^-53.
+    Protects one bit: the two neighbours differ in it. Its report is epsilon-private with no delta, and tightly so (Kairouz, Oh &
+    Viswanath, ICML 2015). Beyond an epsilon of 36.7 the result stays at 2^-53.
     """
     check_epsilon(epsilon)
     small = math.exp(-epsilon * (1 - CALIBRATION_MARGIN))
     units = max(1, math.ceil(small / (1 + small) * (1 + 2.0**-51) / _UNIT))
     if units * _UNIT >= 0.5:
         raise ValueError(
-            f"epsilon must be at least about 1e-15, got {epsilon!r}: a report would say nothing of its bit. "
-            "To release nothing, leave the release out."
+            f"epsilon must be at least about 1e-15, got {epsilon!r}: a report would say nothing of its bit."
         )
     return units * _UNIT
 
 
 def flips_epsilon(p1: float, p2: float) -> float:
-    """Epsilon of a bit that is flipped with probability ``p1`` if set and ``p2`` if not, rounded up; no delta.
+    """Epsilon of a bit that is flipped with probability ``p1`` if set and ``p2`` if not, both in [0, 1], rounded up; no delta.
 
-    The largest of all four log-ratios: either report, either way round. The one-sided condition of *One-Bit Matrix
-    Completion with Differential Privacy*, Theorem 1, misses two of them: at ``p1 = 0, p2 = 1/2`` it gives ln 2, and the
-    report "unset" has probability 0 from a set bit. Infinite if one of the reports can come from one bit alone; 0 if the
-    report does not depend on the bit. Both probabilities lie in [0, 1].
+    The largest of all four log-ratios: either report, either way round. *One-Bit Matrix Completion with Differential Privacy*,
+    Theorem 1, misses two of them: at ``p1 = 0, p2 = 1/2`` it gives ln 2, and the report "unset" has probability 0 from a set
+    bit. Infinite if a report can come from one bit alone; 0 if the report does not depend on the bit.
     """
     for name, value in (("p1", p1), ("p2", p2)):
         if not 0 <= value <= 1:
@@ -62,25 +58,21 @@ def _log_ratio(first: float, second: float, difference: float) -> float:
 def ternary_keep(epsilon: float) -> float:
     """How often randomised response over three symbols may tell the truth: ``e^epsilon/(e^epsilon + 2)``, rounded down.
 
-    Protects one cell that holds one of three symbols, such as a sign or no rating at all: the neighbours differ in it in
-    any way. Each of the two other symbols is reported with half of what is left. Epsilon-private with no delta.
+    Protects one cell that holds one of three symbols, such as a sign or no rating: the neighbours differ in it in any way. The
+    two other symbols are reported equally often. Epsilon-private with no delta.
     """
     check_epsilon(epsilon)
     keep = 1 / (1 + 2 * math.exp(-epsilon * (1 - CALIBRATION_MARGIN)))
     keep = math.floor(keep * (1 - 2.0**-51) / _UNIT) * _UNIT
     if 3 * keep <= 1:
         raise ValueError(
-            f"epsilon must be at least about 1e-14, got {epsilon!r}: a report would say nothing of its cell. "
-            "To release nothing, leave the release out."
+            f"epsilon must be at least about 1e-14, got {epsilon!r}: a report would say nothing of its cell."
         )
     return keep
 
 
 def laplace_scale(epsilon: float, l1_sensitivity: float) -> float:
-    """Scale of the Laplace noise that makes a vector epsilon-private: ``l1_sensitivity / epsilon``, rounded up.
-
-    The sensitivity is how far one change under the relation at hand moves the vector, in the L1 norm.
-    """
+    """Scale of the Laplace noise that makes a vector epsilon-private, ``l1_sensitivity / epsilon``, rounded up."""
     check_epsilon(epsilon)
     check_sensitivity(l1_sensitivity)
     return l1_sensitivity / epsilon * (1 + CALIBRATION_MARGIN)
@@ -89,9 +81,9 @@ def laplace_scale(epsilon: float, l1_sensitivity: float) -> float:
 def repeated_epsilon(epsilon: float, count: int, delta: float = 0.0) -> float:
     """Epsilon of ``count`` mechanisms that cost epsilon each with no delta, rounded up.
 
-    At delta 0 their sum. Else the exact cost of ``count`` flipped bits, which no other such mechanisms exceed (Kairouz,
-    Oh & Viswanath, ICML 2015, Theorem 3.3): delta is the largest ``P(A) - e^epsilon Q(A)``, and the best events A are
-    "at most j bits were flipped". For very many the sum.
+    At delta 0, and for very many, their sum. Else the exact cost of ``count`` flipped bits, which no other such mechanisms exceed
+    (Kairouz, Oh & Viswanath, ICML 2015, Theorem 3.3): delta is the largest ``P(A) - e^epsilon Q(A)``, and the best events A are
+    "at most j bits were flipped".
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be at least 0, got {epsilon!r}.")

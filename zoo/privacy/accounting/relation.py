@@ -17,8 +17,7 @@ class Unit(StrEnum):
 class Relation(StrEnum):
     """Which two data sets are neighbours: those whose releases the guarantee keeps alike.
 
-    Not every change is equally large: replacing a user has twice the sensitivity of zeroing one out, so an epsilon
-    means nothing without its relation.
+    An epsilon means nothing without it: replacing a user has twice the sensitivity of zeroing one out.
     """
 
     CHANGE_ONE_RATING = "change_one_rating"

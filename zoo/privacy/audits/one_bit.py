@@ -1,7 +1,4 @@
-"""Worst pairs of one-bit matrix completion, one sign flipped, most often of a matrix of one entry.
-
-Of a matrix of one entry the completion has a closed form, so each run is a whole completion.
-"""
+"""Worst pairs of one-bit matrix completion, one sign flipped, mostly of one entry, whose completion has a closed form."""
 
 import math
 from collections.abc import Callable
@@ -40,8 +37,8 @@ _RADIUS, _RIDGE, _STEPS, _STEP_SIZE = 2.0, 1.0, 3, 0.5
 def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """Audits of noise on signs, objective, gradients and output, and of the published scales that do not hold.
 
-    The claim is epsilon; of the probit objective more, by what its curvature costs, of published scales no more than 4.
-    Gaussian noise alone has a delta.
+    The claim is epsilon; the probit objective claims more, by its curvature, and published scales at most 4. Only Gaussian noise
+    has a delta.
     """
     logistic, probit = Logistic(), Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
@@ -68,10 +65,7 @@ def flips_audit(name: str, plan: randomised_response.SignResponsePlan) -> Audit:
 
 
 def ternary_audit(name: str, plan: randomised_response.TernaryResponsePlan, *, presence: bool) -> Audit:
-    """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
-
-    With `presence` the cell is not rated on one of the data sets; else its sign differs.
-    """
+    """Audit of a cell that reports one of three symbols, by its report: not rated on one side (`presence`), or of another sign."""
 
     def reported(sign: float, runs: int, noise: NoiseSource) -> Floats:
         # Each row is a run: a rating that stays, the cell that differs, and one that nobody has rated.
@@ -98,10 +92,7 @@ def bits_audit(name: str, plan: OneBitPlan) -> Audit:
 
 
 def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
-    """Audit of the probit objective of one entry: the score is the minimiser, by bisection.
-
-    The plan is that of `plan_objective` for this link, with entries bounded by 1 and no ridge.
-    """
+    """Audit of the probit objective of one entry in [-1, 1], without ridge: the score is the minimiser, by bisection."""
 
     def minimiser(signs: Floats, noise: NoiseSource) -> Floats:
         linear = mechanisms.objective_noise(len(signs), plan, noise)
@@ -117,9 +108,9 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
 
 
 def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
-    """Audit of noisy gradients at one entry, of all steps from the same matrix: the score is the likelihood ratio's logarithm.
+    """Audit of noisy gradients at one entry, of all steps from the same matrix, beyond the clamp, by the log-likelihood ratio.
 
-    Gradients go beyond the clamp. With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
+    With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
     """
     bound = plan.clip or 0.0
 
@@ -139,10 +130,7 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
 
 
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
-    """Audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
-
-    Its steps are plain ones of its own (`completed`); what a run's solver does is audited by `ends_audit`.
-    """
+    """Audit of noise on the end of plain projected gradient steps (`completed`): three by three, six ratings, the corner flips."""
     link = Logistic()
     plan = mechanisms.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
     observed, flipped = _SIGNS != 0, _SIGNS.copy()
@@ -154,8 +142,7 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
 def ends_audit(name: str, plan: OneBitPlan, negative: Floats, positive: Floats) -> Audit:
     """Audit of noise on the ends of two solvers, of the same shape, whose signs differ at one entry; the plan is of `plan_output`.
 
-    The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
-    other entries and of the projection.
+    The score is the noisy matrix along what moved, which is less than the proved sensitivity.
     """
     moved = positive - negative
 
@@ -203,10 +190,7 @@ def published_bits_audit(name: str, scale: PublishedScale) -> Audit:
 
 
 def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit:
-    """Audit of the published noise on a completed square matrix of so many rows.
-
-    The score is the logarithm of the likelihood ratio, up to a factor.
-    """
+    """Audit of the published noise on a completed square matrix of ``size`` rows: the score is the log-likelihood ratio."""
     positive, negative = cross_solutions(size, 1.0)
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
@@ -219,18 +203,9 @@ def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit
 def _audit(
     name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
 ) -> Audit:
-    """Audit of what a plan claims: with Laplace noise and flips no delta and no mu."""
-    return Audit(
-        name,
-        plan.epsilon,
-        plan.delta,
-        worlds,
-        mu=plan.mu,
-        attained=attained,
-        residuals=residuals,
-        sigma=None if residuals is None else plan.scale,
-        relation=plan.relation,
-    )
+    sigma = None if residuals is None else plan.scale
+    claim = name, plan.epsilon, plan.delta, worlds
+    return Audit(*claim, mu=plan.mu, attained=attained, residuals=residuals, sigma=sigma, relation=plan.relation)
 
 
 def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
@@ -240,7 +215,6 @@ def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
 
 
 def _sign_worlds(scored: _Scored) -> Worlds:
-    """Runs that are one sign each, -1 or +1."""
     return worlds_of(lambda sign, runs, noise: scored(np.full(runs, sign), noise), -1.0, 1.0)
 
 
@@ -258,7 +232,7 @@ def _completed(bits: Floats) -> Floats:
 def _tail_ratio(link: Link, alpha: float, scale: float) -> float:
     """How much more often +1 than -1 puts the only entry at its bound alpha, as a log-ratio; Laplace noise in the objective.
 
-    Noise N must make up for the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
+    Noise N must make up for the slope that is left: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
     """
     above, below = (float(slope) for slope in link.slopes(alpha))
     return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))

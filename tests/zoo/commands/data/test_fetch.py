@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datamodules import Douban, Restaurant, ciao
+from datamodules import Douban, Restaurant
 from datamodules.amazon import AMAZON
+from datamodules.files import DESCRIBED
 from zoo.commands.data.by_hand import BY_HAND
 from zoo.commands.data.command import main
 from zoo.commands.data.fetch import KNOWN, registered
@@ -36,6 +37,7 @@ def archive() -> bytes:
 
 
 ARCHIVE = archive()
+CIAO = DESCRIBED["ciao"]["cat01"].source
 TABLE = b"user_id,item_id,rating,timestamp\n1,2,3,4\n5,6,3,8\n"
 
 
@@ -107,7 +109,7 @@ def test_an_unknown_data_set_names_the_nearest() -> None:
         ValueError, match=r"There is no data set 'ml100k'\. Did you mean ml-100k\? Fetched are ml-100k; it is said"
     ):
         registered("ml100k")
-    (movielens,) = KNOWN["ml-100k"].files.values()
+    (movielens,) = registered("ml-100k").files.values()
     assert (movielens.size, len(movielens.sha256)) == (4_924_029, 64)
 
 
@@ -132,7 +134,7 @@ def test_every_data_set_that_a_datamodule_reads_is_fetched_or_said_where_to_get(
         ("douban", "/GA-DTCDR (", Douban.where_to_get_it),
         ("douban-book-music", "/PriCDR (", Douban.where_to_get_it),
         ("rc", "https://archive.ics.uci.edu (dataset 232", Restaurant.where_to_get_it),
-        ("ciao", re.sub(r", .*", " (", ciao.SOURCE), f"{ciao.SOURCE} ("),
+        ("ciao", re.sub(r", .*", " (", CIAO), f"{CIAO} ("),
     ],
 )
 def test_what_is_got_by_hand_comes_from_where_its_datamodule_says(name: str, here: str, said: str) -> None:

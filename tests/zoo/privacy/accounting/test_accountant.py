@@ -7,13 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.zoo.privacy.accounting.renyi import mix_rdp, rdp_to_epsilon
-from zoo.privacy.accounting.accountant import (
-    ACCOUNTANT,
-    Accountant,
-    UnsupportedEventError,
-    epsilon_of,
-    mu_of,
-)
+from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant, UnsupportedEventError, epsilon_of, mu_of
 from zoo.privacy.accounting.events import (
     ComposedEvent,
     GaussianEvent,
@@ -26,7 +20,7 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon, mix_w
 from zoo.privacy.accounting.relation import Relation, Unit
 
@@ -56,7 +50,7 @@ def test_a_non_private_step_costs_everything() -> None:
 
 
 def test_an_unknown_event_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedEventError, match=r"^UnheardOfEvent is not known.*must not guess"):
+    with pytest.raises(UnsupportedEventError, match=r"^UnheardOfEvent is not known.*Upgrade cdr-zoo"):
         Accountant().compose(UnheardOfEvent())
     with pytest.raises(UnsupportedEventError, match="UnheardOfEvent inside SelfComposedEvent"):
         epsilon_of([GaussianEvent(1.0), SelfComposedEvent(UnheardOfEvent(), 3)], 1e-5)
@@ -85,35 +79,12 @@ def test_every_relation_protects_a_unit() -> None:
     assert [relation.unit for relation in Relation] == [Unit.RATING, Unit.RATING_VALUE, Unit.USER, Unit.USER]
 
 
-def test_one_gaussian() -> None:
-    assert epsilon_of([GaussianEvent(1.0)], 1e-5) == pytest.approx(4.377178, rel=1e-6)
-
-
-@given(first=multipliers, second=multipliers)
-def test_gaussians_compose_by_their_squares(first: float, second: float) -> None:
-    ledger = [GaussianEvent(first), GaussianEvent(second)]
-    assert mu_of(ledger) == pytest.approx(sqrt(first**-2 + second**-2), rel=1e-12)
-    assert epsilon_of(ledger, 1e-5) == pytest.approx(gauss_epsilon(1e-5, sqrt(first**-2 + second**-2)), rel=1e-9)
-
-
-@given(z=multipliers, n=st.integers(1, 50))
-def test_grouping_does_not_change_the_bill(z: float, n: int) -> None:
-    grouped = Accountant().compose(SelfComposedEvent(GaussianEvent(z), n)).epsilon(1e-5)
-    stepped = Accountant().compose(GaussianEvent(z), n).epsilon(1e-5)
-    listed = epsilon_of([GaussianEvent(z)] * n, 1e-5)
-    assert grouped == pytest.approx(stepped, rel=1e-12)
-    assert grouped == pytest.approx(listed, rel=1e-9)
-
-
 @settings(max_examples=20)
 @given(z=st.floats(20, 200), n=st.integers(2, 5), dim=st.integers(1, 400))
 def test_grouping_does_not_change_the_bill_of_projections(z: float, n: int, dim: int) -> None:
     event = GaussianProjectionEvent(z, dim)
     grouped = epsilon_of([SelfComposedEvent(event, n)], 1e-5)
     assert grouped == pytest.approx(epsilon_of([event] * n, 1e-5), rel=1e-9)
-    assert grouped == pytest.approx(
-        epsilon_of([ComposedEvent((event, SelfComposedEvent(event, n - 1)))], 1e-5), rel=1e-9
-    )
 
 
 def test_one_projection_is_exact() -> None:
@@ -155,20 +126,6 @@ def test_several_projections_cost_less_than_by_renyi_divergences(dim: int, s: fl
     ours = epsilon_of([SelfComposedEvent(GaussianProjectionEvent(1 / s, dim), 2)], 1e-5)
     assert ours <= rdp_to_epsilon(coupled, 1e-5)
     assert coupled(4.0) > 2 * mix_rdp(4.0, s, dim)  # the sum would assume independent matrices
-
-
-def test_projections_of_two_widths_against_a_coupled_and_an_independent_pair() -> None:
-    # 4e6 losses; the bound must not be beaten by more than 5 standard errors (6e-7 for a fresh seed; this one is fixed).
-    generator = np.random.default_rng(5)
-    delta = 1e-2
-    epsilon = epsilon_of([GaussianProjectionEvent(10.0, 10), GaussianProjectionEvent(8.0, 15)], delta)
-    shared = generator.chisquare(10, 1_000_000)
-    extra = generator.chisquare(5, 1_000_000)
-    for second in (shared + extra, generator.chisquare(15, 1_000_000)):  # 15 rows that contain the 10, or fresh ones
-        mu = np.sqrt(shared / 100 + second / 64)
-        loss = mu * mu / 2 + mu * generator.standard_normal(len(mu))
-        gains = -np.expm1(np.minimum(epsilon - loss, 0))
-        assert gains.mean() < delta + 5 * gains.std() / sqrt(len(gains))
 
 
 @given(epsilon=st.floats(0.05, 20), dim=st.integers(1, 1000))

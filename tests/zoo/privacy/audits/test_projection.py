@@ -20,9 +20,12 @@ from zoo.privacy.audits.projection import (
     canary_audit,
     canary_audits,
     canary_sizes,
+    full_lift_audit,
+    missing_lift_audit,
     projection_audit,
     projection_audits,
     random_projection_audit,
+    sparse_lift_audit,
 )
 from zoo.privacy.audits.rows import row_worlds, same_rows
 from zoo.privacy.audits.two_world import COORDINATES, Audit, Result, run_audit, two_world
@@ -167,6 +170,42 @@ def test_a_random_matrix_is_audited_where_there_is_one() -> None:
         random_projection_audit("unit", plan())
 
 
+# The published forms.
+
+
+def paper_plan(epsilon: float, dim: int) -> ProjectionPlan:
+    return plan_projection(epsilon=epsilon, delta=1e-5, dim=dim, calibration="paper")
+
+
+@pytest.mark.parametrize("dim", [1, 400])
+def test_no_w_saves_a_lift_that_misses_directions(dim: int) -> None:
+    # w is proportional to 1/epsilon: from a few hundred to millions of times the ratings.
+    for epsilon in (0.01, 2.0):
+        for audit in (
+            missing_lift_audit(epsilon, paper_plan(epsilon, dim)),
+            sparse_lift_audit(epsilon, paper_plan(epsilon, dim)),
+        ):
+            assert audited(audit, 2, 4000).verdict == "violation"
+
+
+def test_half_of_the_sparse_components_lie_on_a_line() -> None:
+    # Exactly one of two entries is not zero with probability 1/2; 20 000 components, within 6 standard errors.
+    scores0, scores1 = sparse_lift_audit(1.0, paper_plan(1.0, 400)).worlds(20_000, NoiseSource.seeded(3))
+    assert scores0.sum() == 0
+    assert abs(scores1.mean() - 0.5) < 6 * 0.5 / np.sqrt(20_000)
+
+
+def test_a_dense_matrix_leaves_no_line() -> None:
+    assert not sparse_lift_audit(1.0, paper_plan(1.0, 400), density=1.0).worlds(1000, NoiseSource.seeded(4))[1].any()
+
+
+def test_a_full_lift_with_too_small_a_w_is_caught() -> None:
+    # A w of a fiftieth is far below what the epsilon of the whole w needs.
+    sound = paper_plan(200.0, 4)
+    broken = replace(sound, w=sound.w / 50)
+    assert audited(full_lift_audit(broken), 5).verdict == "violation"
+
+
 # The publishers, end to end: ratings in, the tensors of a release out.
 
 
@@ -218,12 +257,7 @@ def canary_plan(
 ) -> ProjectionPlan:
     largest = float(GaussianMatrix(dim, items, 0).column_norms().max()) if calibration == "max" else None
     return plan_projection(
-        epsilon=epsilon,
-        delta=1e-5,
-        dim=dim,
-        calibration=calibration,
-        rating_range=rating_range,
-        largest_norm=largest,
+        epsilon=epsilon, delta=1e-5, dim=dim, calibration=calibration, rating_range=rating_range, largest_norm=largest
     )
 
 

@@ -1,0 +1,242 @@
+"""What every publisher, datamodule and callback must do, for the tests of whoever writes one."""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import Callback
+
+import zoo
+from datamodules import CrossDomainDataModule, Synthetic
+from zoo import Release
+from zoo.data.ratings import Ratings
+from zoo.methods.base import Recommender
+from zoo.privacy.accounting.accountant import Accountant
+from zoo.privacy.accounting.events import ComposedEvent
+from zoo.publishers.base import Publisher
+from zoo.testing.tiny import SYNTHETIC, attached, data_for, publisher_for, rated, ratings, trainer
+
+
+class PublisherContract:
+    """Tests of a publisher: subclass it in a test module, and say how the publisher is made.
+
+    ```python
+    class TestMine(PublisherContract):
+        def make(self) -> Publisher:
+            return Mine(epsilon=4.0)
+    ```
+    """
+
+    def make(self) -> Publisher:
+        """The publisher, as it is used: with noise that nobody can repeat, if it draws any."""
+        raise NotImplementedError(f"{type(self).__name__} must say how its publisher is made: def make(self).")
+
+    @pytest.fixture
+    def publisher(self) -> Publisher:
+        """The publisher that is tested."""
+        return self.make()
+
+    @pytest.fixture
+    def source(self) -> Ratings:
+        """Ratings of the source: 9 users, 7 items."""
+        return ratings()
+
+    def test_a_release_survives_its_file(self, publisher: Publisher, source: Ratings, tmp_path: Path) -> None:
+        """What is read is what was written, and all checks of a reader pass."""
+        release = publisher.publish(source, "book")
+        loaded = Release.load(release.save(tmp_path / "book"))
+        assert loaded.digest == release.digest
+        assert loaded.record == release.record
+        assert loaded.ledger == release.ledger
+        assert all(torch.equal(loaded.tensors[name], release.tensors[name]) for name in release.tensors)
+
+    def test_the_plan_is_what_is_spent(self, publisher: Publisher, source: Ratings) -> None:
+        """Beforehand, from public sizes alone."""
+        planned = Accountant().compose(ComposedEvent(tuple(publisher.plan(source.num_users, source.num_items))))
+        spent = Accountant().compose(ComposedEvent(publisher.publish(source, "book").ledger))
+        assert planned.epsilon(1e-5) == spent.epsilon(1e-5)
+
+    def test_what_is_forecast_is_what_the_release_says(self, publisher: Publisher, source: Ratings) -> None:
+        """But for what was done to the ratings before, what is drawn for a release, and what a wrapper notes of its own."""
+        record = publisher.publish(source, "book").record
+        forecast, again = (publisher.forecast(source.num_users, source.num_items) for _ in range(2))
+        noted = {key: value for key, value in record.public_inputs.items() if key in forecast.public_inputs}
+        noted |= {key: value for key, value in forecast.public_inputs.items() if again.public_inputs[key] != value}
+        before = set(record.assumptions) - set(forecast.assumptions)
+        assert all("split random2" in text for text in before)
+        assert replace(record, assumptions=forecast.assumptions, public_inputs=noted) == forecast
+
+    def test_no_noise_is_used_twice(self, publisher: Publisher, source: Ratings) -> None:
+        """Whatever a publisher keeps, and whatever the global seed: where something is claimed, releases differ."""
+        made = []
+        for again in (publisher, publisher, copy.deepcopy(publisher)):
+            torch.manual_seed(1)
+            made.append(again.publish(source, "book"))
+        if any(release.record.claims for release in made):
+            assert all(release.record.claims for release in made)
+            assert len({release.digest for release in made}) == len(made)
+
+    def test_no_epsilon_without_a_guarantee(self, publisher: Publisher, source: Ratings) -> None:
+        """A record claims with an epsilon, or does not and has none."""
+        record = publisher.publish(source, "book").record
+        assert record.claims == (record.epsilon is not None)
+        if not record.claims:
+            assert "epsilon" not in str(record)
+            assert record.summary().startswith("none (")
+
+    def test_the_record_says_what_was_done_before(self, publisher: Publisher, source: Ratings) -> None:
+        """To the ratings, by its datamodule."""
+        assert any("split random2" in text for text in publisher.publish(source, "book").record.assumptions)
+
+    def test_the_data_are_left_as_they_were(self, publisher: Publisher, source: Ratings) -> None:
+        """Publishing writes into nothing that it is given."""
+        before = source.digest()
+        publisher.publish(source, "book")
+        assert source.digest() == before
+
+
+class DatamoduleContract:
+    """Tests of a datamodule: subclass it in a test module, and say how the datamodule is made.
+
+    ```python
+    class TestMine(DatamoduleContract):
+        def make(self, **settings: Any) -> CrossDomainDataModule:
+            return Mine(root=SOME_FOLDER, **settings)
+    ```
+    """
+
+    def make(self, **settings: Any) -> CrossDomainDataModule:  # noqa: ANN401  of the datamodule
+        """The datamodule with settings; the tests pass ``releases`` for one that has sources."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must say how its datamodule is made: def make(self, **settings)."
+        )
+
+    @pytest.fixture
+    def data(self, tmp_path: Path) -> CrossDomainDataModule:
+        """The datamodule set up, with a plaintext release of each source."""
+        party = self.make()
+        releases = {
+            source: zoo.Plaintext().publish(party.source(source), source).save(tmp_path / source)
+            for source in party.sources
+        }
+        made = attached(self.make(**({"releases": releases} if releases else {})))
+        made.setup("fit")
+        return made
+
+    def test_sizes_are_plain_and_right(self, data: CrossDomainDataModule) -> None:
+        """A method is built from them."""
+        assert json.loads(json.dumps(data.sizes)) == data.sizes
+        assert (data.sizes["num_users"], data.sizes["num_items"]) == (data.train.num_users, data.train.num_items)
+
+    def test_summary_is_plain(self, data: CrossDomainDataModule) -> None:
+        """It becomes ``data.json`` of a run."""
+        assert json.loads(json.dumps(data.summary)) == data.summary
+        assert data.summary["users_without_test_item"] == data.train.num_users - len(set(data.test.users.tolist()))
+
+    def test_what_is_held_out_is_not_learned_from(self, data: CrossDomainDataModule) -> None:
+        """Neither the held-out items nor those that they are ranked among, which are no item twice."""
+        for cases in (data.validation, data.test):
+            users, items = cases.users.numpy(), cases.items.numpy()
+            assert not rated(data.train, users, items).any()
+            listed = cases.candidates.numpy()
+            assert not (listed == items[:, None]).any()
+            rows = np.broadcast_to(users[:, None], listed.shape)
+            assert not rated(data.train, rows, listed).any()
+            assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in listed)
+
+    def test_setup_twice_changes_nothing(self, data: CrossDomainDataModule) -> None:
+        """Lightning calls it before every stage."""
+        before, digests = data.train, data.digests
+        data.setup("test")
+        assert data.train is before
+        assert data.digests == digests
+
+    def test_links_name_the_same_person(self, data: CrossDomainDataModule) -> None:
+        """A row of a release is a user's by their own id."""
+        assert data.releases.keys() == set(data.sources)
+        for name, release in data.releases.items():
+            links = data.links[name].numpy()
+            linked = links >= 0
+            assert (linked == np.isin(data.train.user_ids, release.user_ids)).all()
+            assert (release.user_ids[links[linked]] == data.train.user_ids[linked]).all()
+
+    def test_batches_cover_the_training_ratings(self, data: CrossDomainDataModule) -> None:
+        """Every user with a rating, and every rating, once an epoch."""
+        users = torch.cat([batch.users for batch in data.train_dataloader()])
+        assert sorted(users.tolist()) == sorted(set(data.train.pairs()[0].tolist()))
+        assert data.trainer is not None
+        data.trainer.lightning_module.batches = "pairs"  # type: ignore[assignment]  # of the one in `attached`
+        pairs: list[Any] = list(data.train_dataloader())
+        positives = sum(int(batch.labels.sum()) for batch in pairs)
+        assert positives == data.train.num_ratings
+
+    def test_lists_that_ship_are_whole_and_said(self, data: CrossDomainDataModule) -> None:
+        """Lists of users and items are public or are read off the ratings, which is a condition."""
+        for domain in (data.target, *data.sources):
+            shipped, table = data.public_ids(domain), data.read(domain)
+            named = [step for step in data.steps(domain) if "that the ratings themselves name" in step.words]
+            assert len(named) == (2 if shipped is None else 0)
+            assert all(step.condition for step in named)
+            for ids, column in zip(shipped or (), ("user_id", "item_id"), strict=shipped is not None):
+                assert set(table[column]) <= set(ids)
+                assert ids.to_list() == sorted(set(ids))
+
+    def test_an_unknown_domain_is_refused(self, data: CrossDomainDataModule) -> None:
+        """With its name."""
+        with pytest.raises(ValueError, match="'film' is no source of this experiment"):
+            data.source("film")
+
+
+class CallbackContract:
+    """Tests of a callback: subclass it in a test module, and say how the callback is made, and of which method it is.
+
+    ```python
+    class TestMine(CallbackContract):
+        def make(self) -> Callback:
+            return Mine()
+    ```
+    """
+
+    def make(self) -> Callback:
+        """The callback."""
+        raise NotImplementedError(f"{type(self).__name__} must say how its callback is made: def make(self).")
+
+    def method(self) -> Recommender:
+        """The method that is trained with it."""
+        return zoo.BPR(num_factors=4)
+
+    def trained(self, folder: Path, **settings: Any) -> Trainer:  # noqa: ANN401  of a fit
+        """The trainer after two epochs with the callback."""
+        method = self.method()
+        release = publisher_for(method.reads).publish(Synthetic(**SYNTHETIC).source("book"), "book")
+        data = data_for(method, release.save(folder / "book"))
+        run = trainer(folder, self.make(), epochs=2)
+        run.fit(method, datamodule=data, **settings)
+        return run
+
+    @pytest.fixture
+    def run(self, tmp_path: Path) -> Trainer:
+        """The trainer after two epochs with the callback."""
+        return self.trained(tmp_path)
+
+    def test_a_training_ends_with_it(self, run: Trainer) -> None:
+        """With finite figures, after all of its epochs or fewer."""
+        assert 0 < run.current_epoch <= 2
+        assert 0 <= float(run.callback_metrics["val/ndcg@10"]) <= 1
+
+    def test_a_checkpoint_with_it_is_tensors_and_plain_values(self, run: Trainer, tmp_path: Path) -> None:
+        """Whatever it keeps is read without running code, and its settings are those it is made with."""
+        kept = torch.load(tmp_path / "last.ckpt", weights_only=True)
+        assert isinstance(kept["callbacks"], Mapping)
+
+    def test_a_training_goes_on_with_it(self, run: Trainer, tmp_path: Path) -> None:
+        """From a checkpoint, whose state it takes up."""
+        resumed = self.trained(tmp_path / "resumed", ckpt_path=tmp_path / "last.ckpt", weights_only=True)
+        assert resumed.current_epoch == run.current_epoch
