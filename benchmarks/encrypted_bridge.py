@@ -23,8 +23,8 @@ import numpy as np
 from generated import generated
 
 from zoo.privacy.encryption.bridge import decrypted_map, encrypted_map, encrypted_places
+from zoo.privacy.mechanisms.bridge import Bridge, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.bridge import noisy_map, plan_bridge
 
 ITEMS, EACH, DIRECTIONS = 400, 20, 6
 CONFIG = Path(__file__).parent.parent / "configs" / "bridge" / "cold_start.yaml"
@@ -43,7 +43,7 @@ def sizes(users: int) -> str:
     ratings = generated(users, ITEMS, EACH)
     places = np.random.default_rng(1).normal(size=(users, DIRECTIONS))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
-    plan = plan_bridge(epsilon=2.0, delta=min(1e-5, 0.1 / users), kept_items=ITEMS)
+    plan = Bridge.calibrate(epsilon=2.0, delta=min(1e-5, 0.1 / users), kept_items=ITEMS)
     given, at_target = timed(lambda: encrypted_places(places))
     known = np.arange(users)
     made, at_source = timed(

@@ -52,7 +52,6 @@ ENCRYPTION = (
             "        path.unlink(missing_ok=True)\n        content",
         ),
         ("any keys decrypt any map", "if made_with != tensor_digest(keys.public_key):", "if made_with is None:"),
-        ("a map without noise is decrypted", "    check_noise(release.record, tensors)  # which nobody could see before\n", ""),
     ),
     *edits_of(
         "zoo/release/layouts.py",
@@ -77,12 +76,6 @@ ENCRYPTION = (
             "known = index_of(source.user_ids, given.user_ids)",
             "known = np.arange(given.num_users)",
         ),
-        ("nobody says what rests on the target", "conditions=(FOLLOWS, ENCRYPTION_HARD)", "conditions=(ENCRYPTION_HARD,)"),
-    ),
-    *edits_of(
-        "zoo/privacy/record/requirements.py",
-        OF_PUBLISHER,
-        ("a record may leave out what encryption rests on", "conditions=(texts.FOLLOWS, texts.ENCRYPTION_HARD)", "conditions=()"),
     ),
     *edits_of(
         "zoo/release/layouts.py",

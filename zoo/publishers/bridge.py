@@ -14,35 +14,19 @@ import torch
 from torch import Tensor
 
 from zoo.data.ratings import Ratings, index_of
-from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.encryption.parameters import check_room
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.mechanisms.bridge import Bridge, noisy_map
+from zoo.privacy.mechanisms.encrypted_bridge import EncryptedBridge
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain
-from zoo.privacy.record.texts import (
-    BINARY,
-    BRIDGE,
-    ENCRYPTED_BRIDGE,
-    ENCRYPTION_HARD,
-    EVALUATED,
-    FOLLOWS,
-    JOINT,
-    PROJECTIONS_GIVEN,
-    SETS_OPEN,
-    SETS_PUBLIC,
-    SEVERAL_NOISY,
-    TARGET_ENCRYPTED,
-    TARGET_SIDE,
-    WHOLE_NUMBERS,
-    rows_of_bridge,
-)
-from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
-from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher, Stamped
 from zoo.publishers.projections import ProjectionPublisher
 from zoo.release.decryption import PUBLIC_KEY
 from zoo.release.files import tensor_digest
-from zoo.release.layouts import ENCRYPTED_MAP, ENCRYPTED_PLACES
+from zoo.release.layouts import ENCRYPTED_MAP, ENCRYPTED_PLACES, Kind
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 
@@ -120,7 +104,7 @@ class BridgePublisher(Publisher):
         self.trusted = None if trusted is None else Path(trusted)
         self._given: Release | None = None
         self._plan = partial(
-            plan_bridge,
+            Bridge.calibrate,
             epsilon=epsilon,
             relation=self.relation,
             clip=clip,
@@ -134,7 +118,7 @@ class BridgePublisher(Publisher):
         if self.received is not None:
             return self
         made = copy.copy(self)
-        made._given = self.projections.publish(target, "target")
+        made._given = Stamped(self.projections).publish(target, "target")
         return made
 
     @cached_property
@@ -155,53 +139,27 @@ class BridgePublisher(Publisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Two Gaussian releases, one after the other; only 0/1 ratings."""
-        plan = self._plan(delta=sizes.delta(self.delta))
         given = self._projected()
-        inputs: dict[str, Plain] = {
-            "num_directions": self.projections.num_directions,
-            "item_damping": self.projections.item_damping,
-        }
+        encrypted = given is not None and given.kind == ENCRYPTED_PLACES
+        plan = self._plan(
+            delta=sizes.delta(self.delta),
+            num_directions=self.projections.num_directions if given is None else given.width,
+            num_users=sizes.num_users,
+            num_items=sizes.num_items,
+        )
+        notes: dict[str, Plain] = {"item_damping": self.projections.item_damping}
         if given is not None:
             made = "at one place with the source's ratings (research)" if self.received is None else "by the target"
-            inputs = {
-                "num_directions": given.width,
-                "item_damping": _damping(given),
-                "projections": f"made {made}, under a record of their own: {given.record.summary()}",
-            }
-        inputs |= {
-            "row_clip": plan.clip,
-            "sigma": plan.noise_std,
-            "counts_share": plan.counts_share,
-            "counts_scale": plan.counts_std,
-            "kept_items": min(plan.kept_items or sizes.num_items, sizes.num_items),
-            "num_users": sizes.num_users,
-            "num_items": sizes.num_items,
-        }
-        several = () if plan.relation.unit is Unit.USER else (SEVERAL_NOISY,)
-        assumptions = (BINARY, SETS_PUBLIC, rows_of_bridge(plan.clip), PROJECTIONS_GIVEN)
-        planned = partial(PlannedRelease.of_plan, plan=plan, noise_seed=self.noise_seed, sizes=sizes, compositions=2)
-        if given is None or given.kind != ENCRYPTED_PLACES:
-            return planned(
-                BRIDGE,
-                tensors=partial(self._tensors, plan),
-                kind="map",
-                public_inputs=inputs,
-                assumptions=assumptions,
-                not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_SIDE, *several),
-            )
-        check_room(plan, int(inputs["kept_items"]), given.width, given.num_users)
-        made_with = {PUBLIC_KEY: tensor_digest(given.tensors["public_key"]), "encrypted places": given.digest}
-        return planned(
-            ENCRYPTED_BRIDGE,
-            tensors=partial(self._tensors, plan),
-            kind=ENCRYPTED_MAP,
-            public_inputs=inputs | made_with,
-            conditions=(FOLLOWS, ENCRYPTION_HARD),
-            assumptions=(*assumptions, WHOLE_NUMBERS),
-            not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_ENCRYPTED, *several),
-        )
+            stated = f"made {made}, under a record of their own: {given.record.summary()}"
+            notes = {"item_damping": _damping(given), "projections": stated}
+        kind: Kind = "map"
+        if given is not None and encrypted:
+            plan, kind = EncryptedBridge(**vars(plan)), ENCRYPTED_MAP
+            check_room(plan, min(plan.kept_items or sizes.num_items, sizes.num_items), given.width, given.num_users)
+            notes |= {PUBLIC_KEY: tensor_digest(given.tensors["public_key"]), "encrypted places": given.digest}
+        return PlannedRelease.of(plan, self.noise_seed, sizes, partial(self._tensors, plan), kind=kind, notes=notes)
 
-    def _tensors(self, plan: BridgePlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
+    def _tensors(self, plan: Bridge, source: Ratings, domain: str) -> Mapping[str, Tensor]:
         given = self._projected()
         if given is None:
             raise ValueError(
@@ -224,10 +182,10 @@ class BridgePublisher(Publisher):
         plan = self._plan(delta=1e-5 if self.delta is None else self.delta)
         given = self._projected()
         if given is None or given.kind != ENCRYPTED_PLACES:
-            return [bridge_audit(BRIDGE, plan)]
+            return [bridge_audit(plan.name, plan)]
         from zoo.privacy.encryption.bridge import through_encryption
 
-        return [bridge_audit(ENCRYPTED_BRIDGE, plan, through_encryption)]
+        return [bridge_audit(EncryptedBridge.name, plan, through_encryption)]
 
 
 def _damping(given: Release) -> float:
@@ -241,7 +199,7 @@ def _damping(given: Release) -> float:
     return stated
 
 
-def _encrypted_map(given: Release, source: Ratings, plan: BridgePlan, noise: NoiseSource) -> Mapping[str, Tensor]:
+def _encrypted_map(given: Release, source: Ratings, plan: Bridge, noise: NoiseSource) -> Mapping[str, Tensor]:
     """The tensors of an encrypted map, of places that are given encrypted."""
     from zoo.privacy.encryption.bridge import encrypted_map
 

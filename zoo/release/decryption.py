@@ -13,10 +13,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from zoo.privacy.encryption.parameters import DEGREE, MODULUS
-from zoo.privacy.record.requirements import stated_number
+from zoo.privacy.mechanisms.encrypted_bridge import EncryptedBridge
 from zoo.release.files import ReleaseError, tensor_digest
 from zoo.release.layouts import ENCRYPTED_MAP
-from zoo.release.plausible import check_noise
 from zoo.release.release import Release
 from zoo.runtime.run_folder import saying_where
 
@@ -125,8 +124,11 @@ def decrypted(release: Release, keys: KeyPair) -> Release:
     from zoo.privacy.encryption.bridge import decrypted_map
 
     bodies, masks = (release.tensors[name].numpy() for name in ("bodies", "masks"))
-    sigma = stated_number(release.record, "sigma")
-    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), sigma))
+    mechanism = release.record.mechanism
+    if not isinstance(mechanism, EncryptedBridge):
+        raise ReleaseError(f"The record is of {mechanism.name}, and an encrypted map is of {EncryptedBridge.name}.")
+    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), mechanism.noise_std))
     tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
-    check_noise(release.record, tensors)  # which nobody could see before
-    return replace(release, kind="map", tensors=tensors)
+    made = replace(release, kind="map", tensors=tensors)
+    made.check_noise()  # which nobody could see before
+    return made

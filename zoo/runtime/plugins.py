@@ -18,6 +18,7 @@ GROUPS = {
     "publishers": "zoo.publishers",
     "datamodules": "zoo.datamodules",
     "callbacks": "zoo.callbacks",
+    "mechanisms": "zoo.mechanisms",
 }
 
 

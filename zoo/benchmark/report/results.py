@@ -41,7 +41,6 @@ REPORTED = (
     "peak_memory",
     "release_bytes",
 )
-RECORDED = ("guarantee", "conditions", "unit", "relation", "epsilon", "delta", "reason")
 
 
 class ResultsError(ValueError):
@@ -68,7 +67,7 @@ class Run:
     seed: int
     folder: Path
     report: dict[str, Any]  # what ``metrics.json`` says
-    records: dict[str, dict[str, Any]]  # privacy record of each release, by source
+    records: dict[str, PrivacyRecord]  # privacy record of each release, by source
     cell_seconds: float  # the whole cell, search included
     tuned: int  # trials of a hyperparameter search
     versions: dict[str, str]
@@ -102,7 +101,7 @@ class Run:
     @cached_property
     def spent(self) -> tuple[float, float]:
         """Epsilon and delta of all its releases together, each of which must have a guarantee."""
-        return spent_together([PrivacyRecord.from_dict(record) for record in self.records.values()])
+        return spent_together([*self.records.values()])
 
     @cached_property
     def cases(self) -> pl.DataFrame:
@@ -180,9 +179,9 @@ class Line:
         Releases of one row that protect different things are refused.
         """
         records = [record for run in self.runs for record in run.records.values()]
-        if not records or any(record["guarantee"] == "none" for record in records):
+        if not records or not all(record.claims for record in records):
             return None
-        kinds = {(record["unit"], record["relation"]) for record in records}
+        kinds = {(str(record.unit), str(record.relation)) for record in records}
         if len(kinds) > 1:
             raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
         unit, relation = kinds.pop()
@@ -197,7 +196,9 @@ class Line:
     def conditions(self) -> tuple[str, ...]:
         """What must be true for the epsilon to be that of the sources' own files; of a proved one nothing."""
         return tuple(
-            dict.fromkeys(text for run in self.runs for record in run.records.values() for text in record["conditions"])
+            dict.fromkeys(
+                text for run in self.runs for record in run.records.values() for text in record.sentences("conditions")
+            )
         )
 
     @property
@@ -210,7 +211,7 @@ class Line:
     @property
     def reasons(self) -> list[str]:
         """Why releases guarantee nothing."""
-        return sorted({str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]})
+        return sorted({r.reason for run in self.runs for r in run.records.values() if r.reason})
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,14 +305,13 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
     return benchmark, lines
 
 
-def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, PrivacyRecord]]:
     """What a run found and its privacy records; a KeyError where either lacks something, and a ValueError where it is no JSON."""
     report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
-    for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
-        for key in keys:
-            part[key]  # what is missing is said now, not halfway through the report
-    return report, {source: PrivacyRecord.from_dict(record).to_dict() for source, record in records.items()}
+    for key in REPORTED:
+        report[key]  # what is missing is said now, not halfway through the report
+    return report, {source: PrivacyRecord.from_dict(record) for source, record in records.items()}
 
 
 def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:

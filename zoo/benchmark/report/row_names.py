@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from zoo.benchmark.report.results import Run
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.exports import PUBLISHERS
 
 #: Settings that a name may hold; where more differ, the folder tells rows apart.
@@ -47,9 +48,9 @@ def _published(publisher: Any) -> Release:  # noqa: ANN401  plain settings
     return Release(shown, "control" if is_control else "", "", asked)
 
 
-def _recorded(record: Mapping[str, Any]) -> str:
-    epsilon = record["epsilon"]
-    return str(record["mechanism"]) if epsilon is None else f"{record['mechanism']} eps {epsilon:g}"
+def _recorded(record: PrivacyRecord) -> str:
+    name, epsilon = record.mechanism.name, record.epsilon
+    return name if epsilon is None else f"{name} eps {epsilon:g}"
 
 
 def of_class(settings: Any) -> str:  # noqa: ANN401  plain settings

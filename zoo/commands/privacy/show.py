@@ -11,13 +11,13 @@ from zoo.commands.privacy.several import basis, several_ratings
 from zoo.privacy.accounting.accountant import guess_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
+from zoo.privacy.mechanisms.claimed import ClaimedMechanism
+from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
-from zoo.privacy.record.requirements import MECHANISMS
-from zoo.privacy.record.shared_projection import SEED
-from zoo.privacy.record.texts import NOT_AUDITED
+from zoo.privacy.record.shared_projection import seed_of
+from zoo.privacy.record.words import CLAIMED_BY
 from zoo.release.about import About
 from zoo.release.layouts import ENCRYPTED_MAP, Kind
-from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
 from zoo.release.release import Release
 from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import count_of
@@ -42,7 +42,9 @@ CHECKED = (
 )
 UNSIGNED = "nobody: it may come from anybody"
 RECOMPUTED = "epsilon was computed anew from the ledger, and the record does not state less"
-COMPARED = "every other number that the ledger determines is that number, and the record says what all of its mechanism must say"
+COMPARED = (
+    "every other number and code of the record follows from the parameters of its mechanism, and so does the ledger"
+)
 PLAUSIBLE = (
     f"the rows can have the noise that is claimed, as far as rows show it; of honest ones fewer than one in {FALSE_ALARM**-1:.0e} "
     "releases are refused"
@@ -60,7 +62,7 @@ UNSEEN_ENCRYPTED = (
 )
 UNKNOWN = "whatever this mechanism says of its sensitivity, its noise and its tensors: it is none of those that are known here"
 UNSEEN = (
-    "that every condition is listed: one that was taken out leaves no trace",
+    "that every step before the release is listed: one that was taken out leaves no trace",
     "that nothing else was released of these ratings: privacy total adds up what is at hand",
     "what is said in words: assumptions, what is not protected, public knowledge, and by who published it",
 )
@@ -85,7 +87,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         ("folder", str(path)),
         ("domain", release.domain),
         ("kind", f"{release.kind}, {count_of(release.num_users, 'user')}, width {release.width:,}"),
-        ("mechanism", record.mechanism),
+        ("mechanism", record.mechanism.name),
         ("SHA-256", release.digest),
         ("signed by", UNSIGNED if key is None else f"the key {key}; whose that is, the party itself has to say"),
     ]
@@ -93,15 +95,15 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
     if record.claims:
         made.append(Part("What is guaranteed", rows=[*guaranteed(record).items()]))
         if record.conditions:
-            made.append(Part("On condition that", [UNDER, *record.conditions]))
+            made.append(Part("On condition that", [UNDER, *record.sentences("conditions")]))
         if record.unit is Unit.RATING:
             made.append(Part("Several ratings of one person", *_several(release)))
     made += [
         Part("Checked here, on this machine", checked(record, release.kind)),
         *([Part("Not checked, as no file can show it", unchecked(record, release.kind))] if record.claims else []),
         Part(_whose_word(record), _proved(record)),
-        Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
-        Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
+        Part("Assumed of the data", record.sentences("assumptions") or ["nothing"]),
+        Part("Not protected", record.sentences("not_protected") or ["nothing is protected"]),
         Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
         Part("Ledger", [str(event_to_dict(event)) for event in release.ledger]),
         Part("Arithmetic", [FLOATING_POINT]),
@@ -121,8 +123,8 @@ def checked(record: PrivacyRecord, kind: Kind = "rows") -> list[str]:
     """What `Release.load` has looked at."""
     if not record.claims:
         return [*CHECKED]
-    ours = [COMPARED] if record.mechanism in MECHANISMS else []
-    seen = record.mechanism in LOOKED_AT and kind != ENCRYPTED_MAP
+    ours = [] if isinstance(record.mechanism, ClaimedMechanism) else [COMPARED]
+    seen = record.mechanism.checks_noise and kind != ENCRYPTED_MAP
     return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if seen else [])]
 
 
@@ -130,10 +132,10 @@ def unchecked(record: PrivacyRecord, kind: Kind = "rows") -> list[str]:
     """What a guarantee rests on that no file of a release can show; nothing where there is none."""
     if not record.claims:
         return []
-    ours = UNSEEN_ROWS if record.mechanism in LOOKED_AT else UNSEEN_WEIGHTS
+    ours = UNSEEN_ROWS if record.mechanism.checks_noise else UNSEEN_WEIGHTS
     ours = UNSEEN_ENCRYPTED if kind == ENCRYPTED_MAP else ours
-    seed = [UNSEEN_SEED] if SEED in record.public_inputs else []
-    return [ours if record.mechanism in MECHANISMS else UNKNOWN, *seed, *UNSEEN]
+    seed = [] if seed_of(record) is None else [UNSEEN_SEED]
+    return [UNKNOWN if isinstance(record.mechanism, ClaimedMechanism) else ours, *seed, *UNSEEN]
 
 
 def in_short(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
@@ -183,7 +185,7 @@ def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
 def _whose_word(record: PrivacyRecord) -> str:
     if not record.claims:
         return "Proved"
-    if NOT_AUDITED in record.standing:
+    if any(code.startswith(CLAIMED_BY) for code in record.conditions):
         return "Claimed by the source party, not audited here"
     under = ", under the conditions above and" if record.conditions else ","
     return f"Proved{under} if the source party ran the published code as it is"

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.two_world import Audit, Floats, worlds_of
+from zoo.privacy.mechanisms.bridge import Bridge, NoisyMap, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.bridge import BridgePlan, NoisyMap, noisy_map, plan_bridge
 
 _LONGER = 2  # squared length of a user's row, in those allowed
 _WAY = np.array([3.0, 4.0]) / 5  # of the projection, of length 1
@@ -17,11 +18,11 @@ _BEYOND = 2.0  # length of the projection that is handed in, in those allowed
 _AT_ONCE = 2**13
 
 
-Mapped = Callable[[csr_array, Floats, BridgePlan, NoiseSource], NoisyMap]
+Mapped = Callable[[csr_array, Floats, Bridge, NoiseSource], NoisyMap]
 """Rows (users, items) and projections (users, directions) in, the published map out."""
 
 
-def bridge_audit(name: str, plan: BridgePlan, mapped: Mapped = noisy_map) -> Audit:
+def bridge_audit(name: str, plan: Bridge, mapped: Mapped = noisy_map) -> Audit:
     """Audit of a map and its counts, in two worlds that are as far apart as one change lets them be.
 
     Every user is a run, with items of its own, for noise is drawn item by item; all items are kept, so that runs do not meet. The
@@ -32,10 +33,14 @@ def bridge_audit(name: str, plan: BridgePlan, mapped: Mapped = noisy_map) -> Aud
     items = math.ceil(_LONGER * plan.clip**2) if plan.relation.unit is Unit.USER else 1
     row0, row1, attained = np.zeros(items), np.ones(items), None
     if plan.relation is Relation.REPLACE_ONE_USER:
-        row0, row1, attained = np.repeat([0.0, 1.0], items), np.repeat([1.0, 0.0], items), plan.mu / math.sqrt(2)
+        row0, row1, attained = (
+            np.repeat([0.0, 1.0], items),
+            np.repeat([1.0, 0.0], items),
+            (plan.mu or 0.0) / math.sqrt(2),
+        )
     length = min(1.0, plan.clip / math.sqrt(items))
     moved = (row1 - row0) * length
-    whole = BridgePlan(**{**vars(plan), "kept_items": None})
+    whole = replace(plan, kept_items=None)
 
     def made(row: Floats, count: int, noise: NoiseSource) -> tuple[Floats, Floats]:
         found = np.flatnonzero(row)
@@ -73,13 +78,13 @@ def bridge_audit(name: str, plan: BridgePlan, mapped: Mapped = noisy_map) -> Aud
 def bridge_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """Audits of maps under every relation that they protect."""
     return [
-        bridge_audit("BridgePublisher", plan_bridge(epsilon=epsilon, delta=delta)),
+        bridge_audit("BridgePublisher", Bridge.calibrate(epsilon=epsilon, delta=delta)),
         bridge_audit(
             "BridgePublisher, replace one user",
-            plan_bridge(epsilon=epsilon, delta=delta, relation=Relation.REPLACE_ONE_USER),
+            Bridge.calibrate(epsilon=epsilon, delta=delta, relation=Relation.REPLACE_ONE_USER),
         ),
         bridge_audit(
             "BridgePublisher, one rating",
-            plan_bridge(epsilon=epsilon, delta=delta, relation=Relation.CHANGE_ONE_RATING, clip=3.0),
+            Bridge.calibrate(epsilon=epsilon, delta=delta, relation=Relation.CHANGE_ONE_RATING, clip=3.0),
         ),
     ]

@@ -18,7 +18,7 @@ from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, changed, projection_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
+from zoo.privacy.mechanisms.projection import JLT
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 
 ONES = 100
@@ -49,7 +49,7 @@ def greedy_items(matrix: PublicMatrix, ones: int) -> list[int]:
     return taken
 
 
-def known_mu(plan: ProjectionPlan, matrix: PublicMatrix, items: Sequence[int]) -> float:
+def known_mu(plan: JLT, matrix: PublicMatrix, items: Sequence[int]) -> float:
     """Mu of changing what a plan protects at these items to somebody who knew M before: ``|M c| / w``, exact.
 
     For users c is a row that is as long as their clip allows (twice that where they are replaced) and equal at the items; for
@@ -58,17 +58,17 @@ def known_mu(plan: ProjectionPlan, matrix: PublicMatrix, items: Sequence[int]) -
     return float(np.linalg.norm(changed(plan, items, matrix.num_items) @ matrix.transposed())) / plan.w
 
 
-def known_epsilon(plan: ProjectionPlan, matrix: PublicMatrix, items: Sequence[int]) -> float:
+def known_epsilon(plan: JLT, matrix: PublicMatrix, items: Sequence[int]) -> float:
     """Epsilon at the plan's delta that `known_mu` means."""
     return gauss_epsilon(plan.delta, known_mu(plan, matrix, items))
 
 
-def likely_mu(plan: ProjectionPlan) -> float:
+def likely_mu(plan: JLT) -> float:
     """Mu that a change which does not depend on M exceeds with probability 1e-6 over M, whose stretch is chi-square."""
     return plan.sensitivity / plan.w * math.sqrt(2 * float(gammainccinv(plan.dim / 2, _UNLIKELY)))
 
 
-def greedy_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, items: Sequence[int]) -> Audit:
+def greedy_audit(name: str, plan: JLT, matrix: PublicMatrix, items: Sequence[int]) -> Audit:
     """Audit of a claim over matrices by one of them, and a row of ones at ``items``.
 
     The claim is the plan's epsilon and, since an epsilon much above 5 is never refuted by runs alone, `likely_mu`. It passes
@@ -89,7 +89,7 @@ def greedy_audits(
     The last is the claim of a release for users whose matrix has a constant seed, as those of cdr-zoo 0.2.0: it does not hold.
     Its epsilon is 8 whatever is asked for, where few runs see it.
     """
-    planned = partial(plan_projection, epsilon=epsilon, delta=delta, dim=dim, calibration="gaussian")
+    planned = partial(JLT.calibrate, epsilon=epsilon, delta=delta, dim=dim, calibration="gaussian")
     known, drawn = GaussianMatrix(dim, num_items, 0), GaussianMatrix(dim, num_items, 1)
     items = greedy_items(known, min(ONES, num_items // 2))
     audits = [greedy_audit("JLT gaussian, greedy for another matrix", planned(), drawn, items)]

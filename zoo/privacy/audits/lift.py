@@ -14,12 +14,12 @@ from scipy.sparse import csr_array
 
 from zoo.privacy.audits.rows import Score
 from zoo.privacy.audits.two_world import Audit, Floats, Worlds, worlds_of
+from zoo.privacy.mechanisms.projection import JLT
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
-from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release
 
-_Release = Callable[[Floats, ProjectionPlan, NoiseSource], Floats]
+_Release = Callable[[Floats, JLT, NoiseSource], Floats]
 
 _WIDTH = 400  # the paper's n', which its w is for
 _LARGEST_CLAIM = 4.0  # a bound of 40 000 runs ends at about 7
@@ -32,12 +32,12 @@ def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     is asked for, no more than 4, and must be caught.
     """
     claim = min(epsilon, _LARGEST_CLAIM)
-    plan = plan_projection(epsilon=claim, delta=delta, dim=_WIDTH, calibration="paper")
-    weak = plan_projection(epsilon=200 * epsilon, delta=delta, dim=4, calibration="paper")
+    plan = JLT.calibrate(epsilon=claim, delta=delta, dim=_WIDTH, calibration="paper")
+    weak = JLT.calibrate(epsilon=200 * epsilon, delta=delta, dim=4, calibration="paper")
     return [full_lift_audit(weak), missing_lift_audit(claim, plan), sparse_lift_audit(claim, plan)]
 
 
-def full_lift_audit(plan: ProjectionPlan) -> Audit:
+def full_lift_audit(plan: JLT) -> Audit:
     """Audit of the lift with as many items as users, which holds; a run has the width of the plan.
 
     Two users and two items; one rating differs. The score is the logarithm of the likelihood ratio of all components.
@@ -55,7 +55,7 @@ def full_lift_audit(plan: ProjectionPlan) -> Audit:
     return Audit("published JLT, items >= users", plan.epsilon, plan.delta, worlds, relation=plan.relation)
 
 
-def missing_lift_audit(epsilon: float, plan: ProjectionPlan) -> Audit:
+def missing_lift_audit(epsilon: float, plan: JLT) -> Audit:
     """Audit of the lift with fewer items than users, which holds for no w: the row space of the ratings shows.
 
     One item, rated by the first of three users or by the first two. The score is how near a component lies to the row
@@ -72,7 +72,7 @@ def missing_lift_audit(epsilon: float, plan: ProjectionPlan) -> Audit:
     return Audit("published JLT, items < users", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
 
 
-def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5) -> Audit:
+def sparse_lift_audit(epsilon: float, plan: JLT, density: float = 0.5) -> Audit:
     """Audit of the sparse-aware lift, which holds for no w: few non-zeros leave a component on one of few lines.
 
     Two items and two users, each user with an item of their own; then one has both. A component of one non-zero lies on a
@@ -90,19 +90,19 @@ def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5
         nearest = np.abs(components @ lines.T).max(axis=1)
         return np.asarray(((length > 0) & (nearest >= length * (1 - 1e-12))).astype(np.float64))
 
-    def release(lifted: Floats, wide: ProjectionPlan, noise: NoiseSource) -> Floats:
+    def release(lifted: Floats, wide: JLT, noise: NoiseSource) -> Floats:
         return sparse_lifted_release(lifted, wide, density, noise)
 
     worlds = _component_worlds(pair, replace(plan, dim=1), release, score)
     return Audit("published SJLT", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
 
 
-def _lifted(rows: list[list[int]], plan: ProjectionPlan, *, centre: bool = True) -> Floats:
+def _lifted(rows: list[list[int]], plan: JLT, *, centre: bool = True) -> Floats:
     """R1 of ratings ``(users, items)``, shape ``(items, users)``."""
     return lifted_ratings(csr_array(np.array(rows, dtype=np.float64)), plan, centre=centre)
 
 
-def _component_worlds(pair: list[Floats], plan: ProjectionPlan, release: _Release, score: Score) -> Worlds:
+def _component_worlds(pair: list[Floats], plan: JLT, release: _Release, score: Score) -> Worlds:
     """Runs of ``plan.dim`` components each; the score takes components ``(runs * dim, users)``."""
 
     def scores(lifted: Floats, runs: int, noise: NoiseSource) -> Floats:

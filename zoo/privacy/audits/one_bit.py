@@ -12,9 +12,10 @@ from scipy.special import logit
 
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit, Residuals, Worlds, worlds_of
-from zoo.privacy.one_bit import mechanisms, randomised_response
-from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
-from zoo.privacy.one_bit.plan import Floats, OneBitPlan
+from zoo.privacy.mechanisms import one_bit, sign_response
+from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.mechanisms.one_bit import GradientSteps, OneBit
+from zoo.privacy.one_bit.link_functions import Floats, Link, Logistic, Probit
 from zoo.privacy.one_bit.published import (
     PublishedScale,
     cross_solutions,
@@ -45,29 +46,29 @@ def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """
     logistic, probit = Logistic(), Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
-    ternary, claim = randomised_response.plan_ternary(epsilon), min(epsilon, _LARGEST_CLAIM)
+    ternary, claim = sign_response.plan_ternary(epsilon), min(epsilon, _LARGEST_CLAIM)
     return [
-        flips_audit("InP", randomised_response.plan_input(epsilon)),
+        flips_audit("InP", sign_response.plan_input(epsilon)),
         ternary_audit("InP, three symbols", ternary, presence=False),
         ternary_audit("InP, three symbols, presence", ternary, presence=True),
-        bits_audit("ObjP Laplace", mechanisms.plan_objective(logistic, epsilon)),
-        bits_audit("ObjP Gaussian", mechanisms.plan_objective(logistic, epsilon, noise="gaussian", delta=delta)),
-        probit_audit("ObjP probit", mechanisms.plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
-        gradient_audit("GraP Laplace, 2 steps", mechanisms.plan_gradient(epsilon, steps=2, noise="laplace")),
-        gradient_audit("GraP Gaussian, 100 steps", mechanisms.plan_gradient(epsilon, steps=100, delta=delta)),
+        bits_audit("ObjP Laplace", one_bit.plan_objective(logistic, epsilon)),
+        bits_audit("ObjP Gaussian", one_bit.plan_objective(logistic, epsilon, noise="gaussian", delta=delta)),
+        probit_audit("ObjP probit", one_bit.plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
+        gradient_audit("GraP Laplace, 2 steps", one_bit.plan_gradient(epsilon, steps=2, noise="laplace")),
+        gradient_audit("GraP Gaussian, 100 steps", one_bit.plan_gradient(epsilon, steps=100, delta=delta)),
         output_audit("OutP Gaussian", epsilon, delta),
         published_bits_audit("published ObjP", published_objective(logistic, claim, _ALPHA)),
         *(published_output_audit(f"published OutP, d = {d}", published_output(claim, 1.0), d) for d in (2, 10)),
     ]
 
 
-def flips_audit(name: str, plan: randomised_response.SignResponsePlan) -> Audit:
+def flips_audit(name: str, plan: sign_response.SignResponse) -> Audit:
     """Audit of a flipped sign: the score is the report. The claim is attained."""
-    worlds = _sign_worlds(lambda signs, noise: randomised_response.flipped_signs(signs, plan.p1, plan.p2, noise))
+    worlds = _sign_worlds(lambda signs, noise: sign_response.flipped_signs(signs, plan.p1, plan.p2, noise))
     return _audit(name, plan, worlds, attained=plan.epsilon)
 
 
-def ternary_audit(name: str, plan: randomised_response.TernaryResponsePlan, *, presence: bool) -> Audit:
+def ternary_audit(name: str, plan: sign_response.TernaryResponse, *, presence: bool) -> Audit:
     """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
 
     With `presence` the cell is not rated on one of the data sets; else its sign differs.
@@ -78,33 +79,33 @@ def ternary_audit(name: str, plan: randomised_response.TernaryResponsePlan, *, p
         signs, reports = np.repeat([1.0, sign], runs), np.zeros((runs, 3))
         rated = np.flatnonzero(signs)
         cells = rated % runs, rated // runs
-        rows, columns, symbols = randomised_response.ternary_signs(*cells, signs[rated], reports.shape, plan, noise)
+        rows, columns, symbols = sign_response.ternary_signs(*cells, signs[rated], reports.shape, plan, noise)
         reports[rows, columns] = symbols
         return reports[:, 1]
 
     return _audit(name, plan, worlds_of(reported, 0.0 if presence else -1.0, 1.0), attained=plan.epsilon)
 
 
-def bits_audit(name: str, plan: OneBitPlan) -> Audit:
+def bits_audit(name: str, plan: OneBit) -> Audit:
     """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
-    worlds = _sign_worlds(lambda signs, noise: _completed(mechanisms.noisy_bits(signs, plan, noise)))
+    worlds = _sign_worlds(lambda signs, noise: _completed(one_bit.noisy_bits(signs, plan, noise)))
     if plan.noise == "laplace":
-        return _audit(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.scale))
+        return _audit(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.noise_std))
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return mechanisms.noisy_bits(np.ones(count), plan, noise) - 1
+        return one_bit.noisy_bits(np.ones(count), plan, noise) - 1
 
     return _audit(name, plan, worlds, residuals=residuals)
 
 
-def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
+def probit_audit(name: str, plan: OneBit, link: Probit) -> Audit:
     """Audit of the probit objective of one entry: the score is the minimiser, by bisection.
 
     The plan is that of `plan_objective` for this link, with entries bounded by 1 and no ridge.
     """
 
     def minimiser(signs: Floats, noise: NoiseSource) -> Floats:
-        linear = mechanisms.objective_noise(len(signs), plan, noise)
+        linear = one_bit.objective_noise(len(signs), plan, noise)
         low, high = np.full(len(signs), -_PROBIT_ALPHA), np.full(len(signs), _PROBIT_ALPHA)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -113,10 +114,10 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
             low, high = np.where(falls, middle, low), np.where(falls, high, middle)
         return np.asarray((low + high) / 2)
 
-    return _audit(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.scale))
+    return _audit(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.noise_std))
 
 
-def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
+def gradient_audit(name: str, plan: GradientSteps) -> Audit:
     """Audit of noisy gradients at one entry, of all steps from the same matrix: the score is the likelihood ratio's logarithm.
 
     Gradients go beyond the clamp. With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
@@ -126,12 +127,12 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
     def summed(signs: Floats, noise: NoiseSource) -> Floats:
         total = np.zeros(len(signs))
         for _ in range(plan.compositions):
-            seen = mechanisms.noisy_gradient(-3 * bound * signs, plan, noise)
+            seen = one_bit.noisy_gradient(-3 * bound * signs, plan, noise)
             total -= seen if plan.noise == "gaussian" else np.clip(seen, -bound, bound)  # up to a factor
         return total
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return mechanisms.noisy_gradient(np.full(count, bound), plan, noise) - bound
+        return one_bit.noisy_gradient(np.full(count, bound), plan, noise) - bound
 
     if plan.noise == "laplace":
         return _audit(name, plan, _sign_worlds(summed), attained=plan.epsilon)
@@ -144,14 +145,14 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
     Its steps are plain ones of its own (`completed`); what a run's solver does is audited by `ends_audit`.
     """
     link = Logistic()
-    plan = mechanisms.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
+    plan = one_bit.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
     observed, flipped = _SIGNS != 0, _SIGNS.copy()
     flipped[0, 0] = -1
     ends = (completed(signs, observed, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS))
     return ends_audit(name, plan, *ends)
 
 
-def ends_audit(name: str, plan: OneBitPlan, negative: Floats, positive: Floats) -> Audit:
+def ends_audit(name: str, plan: OneBit, negative: Floats, positive: Floats) -> Audit:
     """Audit of noise on the ends of two solvers, of the same shape, whose signs differ at one entry; the plan is of `plan_output`.
 
     The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
@@ -160,13 +161,13 @@ def ends_audit(name: str, plan: OneBitPlan, negative: Floats, positive: Floats) 
     moved = positive - negative
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
-        return np.asarray(np.einsum("rij,ij->r", mechanisms.noisy_output(copies, plan, noise), moved))
+        return np.asarray(np.einsum("rij,ij->r", one_bit.noisy_output(copies, plan, noise), moved))
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return mechanisms.noisy_output(np.tile(positive, (-(-count // moved.size), 1, 1)), plan, noise) - positive
+        return one_bit.noisy_output(np.tile(positive, (-(-count // moved.size), 1, 1)), plan, noise) - positive
 
     worlds = _matrix_worlds(negative, positive, score)
-    return _audit(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.scale, residuals=residuals)
+    return _audit(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.noise_std, residuals=residuals)
 
 
 def completed(
@@ -217,7 +218,7 @@ def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit
 
 
 def _audit(
-    name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
+    name: str, plan: Mechanism, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
 ) -> Audit:
     """Audit of what a plan claims: with Laplace noise and flips no delta and no mu."""
     return Audit(
@@ -228,7 +229,7 @@ def _audit(
         mu=plan.mu,
         attained=attained,
         residuals=residuals,
-        sigma=None if residuals is None else plan.scale,
+        sigma=None if residuals is None else plan.noise_std,
         relation=plan.relation,
     )
 

@@ -14,8 +14,8 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.rows import CHUNK, row_residuals, row_worlds
 from zoo.privacy.audits.two_world import COORDINATES, Audit, Floats
+from zoo.privacy.mechanisms.projection import JLT, bounded_rows, release_chunks, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
@@ -44,7 +44,7 @@ def projection_audits(
     """
     gaussian, sparse = GaussianMatrix(dim, num_items, 0), SparseMatrix(dim, num_items, 0, unit=False)
     largest = float(gaussian.column_norms().max())
-    bounded = partial(plan_projection, epsilon=epsilon, delta=delta, dim=dim)
+    bounded = partial(JLT.calibrate, epsilon=epsilon, delta=delta, dim=dim)
     unit, most = bounded(), bounded(calibration="max", largest_norm=largest)
     longest, longest_sparse = longest_column(gaussian), longest_column(sparse)
     audits = [
@@ -52,7 +52,7 @@ def projection_audits(
         projection_audit("SJLT unit", unit, SparseMatrix(dim, num_items, 0), items=longest_sparse),
         projection_audit("JLT max", most, gaussian, items=longest),
     ]
-    planned, small = partial(plan_projection, delta=delta, dim=_DIM), GaussianMatrix(_DIM, _ITEMS, 0)
+    planned, small = partial(JLT.calibrate, delta=delta, dim=_DIM), GaussianMatrix(_DIM, _ITEMS, 0)
     plans = {
         "JLT gaussian": planned(epsilon=epsilon, calibration="gaussian"),
         "JLT paper": planned(epsilon=200 * epsilon, calibration="paper"),
@@ -73,8 +73,8 @@ def longest_column(matrix: PublicMatrix) -> tuple[int]:
 
 def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit]:
     """One-run audits of the projection with noise at the width that PriCDR publishes, 400, for one rating."""
-    unit = plan_projection(epsilon=epsilon, delta=delta, dim=FULL_WIDTH)
-    gaussian = plan_projection(epsilon=epsilon, delta=delta, dim=FULL_WIDTH, calibration="gaussian")
+    unit = JLT.calibrate(epsilon=epsilon, delta=delta, dim=FULL_WIDTH)
+    gaussian = JLT.calibrate(epsilon=epsilon, delta=delta, dim=FULL_WIDTH, calibration="gaussian")
     return [
         canary_audit("JLT unit, one run", unit, GaussianMatrix(FULL_WIDTH, _CANARY_ITEMS, 0, unit=True)),
         canary_audit("SJLT unit, one run", unit, SparseMatrix(FULL_WIDTH, _CANARY_ITEMS, 0)),
@@ -82,7 +82,7 @@ def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit
     ]
 
 
-def worst_rows(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> tuple[Floats, Floats]:
+def worst_rows(plan: JLT, items: Sequence[int], num_items: int) -> tuple[Floats, Floats]:
     """Two rows ``(items,)`` that differ by more than the plan's relation allows, before its clipping or clamping.
 
     The rating of the first of ``items`` changes; for users those of all of them.
@@ -95,7 +95,7 @@ def worst_rows(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> tu
     return (-row1 if plan.relation is Relation.REPLACE_ONE_USER else row0), row1
 
 
-def _admitted(plan: ProjectionPlan, row: Floats) -> Floats:
+def _admitted(plan: JLT, row: Floats) -> Floats:
     """A row ``(items,)`` as the plan admits it; computed apart from the mechanism, whose bounds are what is audited."""
     if plan.clip is not None:
         length = float(np.linalg.norm(row))
@@ -103,13 +103,13 @@ def _admitted(plan: ProjectionPlan, row: Floats) -> Floats:
     return np.clip(row, 0.0, plan.rating_range)
 
 
-def changed(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> Floats:
+def changed(plan: JLT, items: Sequence[int], num_items: int) -> Floats:
     """What `worst_rows` differ by once they are bounded, ``(items,)``; of the length that the plan allows."""
     row0, row1 = worst_rows(plan, items, num_items)
     return _admitted(plan, row1) - _admitted(plan, row0)
 
 
-def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, items: Sequence[int] = _FIRST) -> Audit:
+def projection_audit(name: str, plan: JLT, matrix: PublicMatrix, *, items: Sequence[int] = _FIRST) -> Audit:
     """Audit of a projection with noise, the public matrix fixed.
 
     Given the matrix the release is Gaussian, and its event says with which mu: its own for the calibrations ``unit`` and
@@ -142,7 +142,7 @@ def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, i
     )
 
 
-def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
+def random_projection_audit(name: str, plan: JLT) -> Audit:
     """Audit of what a projection through a Gaussian matrix claims over matrices: the plan's epsilon.
 
     Every user has items of their own, whose columns are independent, so one release gives many runs, each with a matrix
@@ -190,7 +190,7 @@ def canary_sizes(dim: int) -> tuple[int, int]:
     return min(_CANARIES, max(_FEWEST_CANARIES, many)), min(_CANARY_ITEMS, max(_FEWEST_ITEMS, many))
 
 
-def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries: int = _CANARIES) -> OneRunAudit:
+def canary_audit(name: str, plan: JLT, matrix: PublicMatrix, canaries: int = _CANARIES) -> OneRunAudit:
     """One-run audit of a projection with noise, by one release of as many users as there are canaries.
 
     One cell in each user's row is set to 0 or to the largest rating by a fair coin, among other ratings. A coin is
@@ -212,7 +212,7 @@ def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries
     return OneRunAudit(name, plan.epsilon, plan.delta, canaries, guesses, release, plan.noise_std, plan.relation)
 
 
-def _released(canaries: int, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> tuple[Floats, ...]:
+def _released(canaries: int, plan: JLT, matrix: PublicMatrix, noise: NoiseSource) -> tuple[Floats, ...]:
     """Tosses and publishes once; scores and coins ``(canaries,)``, and coordinates of the noise, enough for a scale test.
 
     With b the canary's coin, a user's row times ``sqrt(dim)``, less the product of the row without it, is ``b range M_i + w N``.

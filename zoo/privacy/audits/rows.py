@@ -14,16 +14,9 @@ from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.two_world import Audit, Floats, Residuals, Worlds, worlds_of
+from zoo.privacy.mechanisms.flipped_rows import FlippedRows, flipped_rows
+from zoo.privacy.mechanisms.noisy_rows import NoisyRows, noisy_rows, noisy_rows_above
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.row_noise import (
-    NoisePlan,
-    RandomisedResponsePlan,
-    flipped_rows,
-    noisy_rows,
-    noisy_rows_above,
-    plan_noise,
-    plan_randomised_response,
-)
 
 Mechanism = Callable[[csr_array, NoiseSource], Floats]
 """Rows ``(users, items)`` and noise in, the published rows ``(users, width)`` out, user by user independent."""
@@ -64,7 +57,7 @@ def row_residuals(mechanism: Mechanism, row: npt.ArrayLike, clean: npt.ArrayLike
     return lambda count, noise: mechanism(same_rows(row, -(-count // len(expected))), noise) - expected
 
 
-def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
+def noisy_rows_audit(name: str, plan: NoisyRows) -> Audit:
     """Audit of Gaussian noise on rows; of the cells above a threshold, if the plan has one.
 
     For one rating the score is the noisy value of its cell, for one user the sum over the cells that differ. A cell
@@ -78,7 +71,7 @@ def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
         row0, row1 = np.zeros(2 * _USER_ITEMS), np.repeat([1.0, 0.0], _USER_ITEMS)
         clean = row1 * min(1.0, plan.clip / math.sqrt(_USER_ITEMS))
         if plan.relation is Relation.REPLACE_ONE_USER:
-            row0, attained = 1.0 - row1, plan.mu / math.sqrt(2)
+            row0, attained = 1.0 - row1, 1 / (plan.noise_multiplier * math.sqrt(2))
 
     def noisy(rows: csr_array, noise: NoiseSource) -> Floats:
         if plan.threshold is None:
@@ -96,7 +89,7 @@ def noisy_rows_audit(name: str, plan: NoisePlan) -> Audit:
     return replace(audit, residuals=row_residuals(noisy, row1, row1 if clean is None else clean), sigma=plan.noise_std)
 
 
-def flipped_rows_audit(name: str, plan: RandomisedResponsePlan) -> Audit:
+def flipped_rows_audit(name: str, plan: FlippedRows) -> Audit:
     """Audit of flipped cells: whether one cell is reported, and kept. The claim has no delta and is attained."""
 
     def flipped(rows: csr_array, noise: NoiseSource) -> Floats:
@@ -108,13 +101,13 @@ def flipped_rows_audit(name: str, plan: RandomisedResponsePlan) -> Audit:
 
 def row_noise_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """Audits of noisy and flipped rows, whole and sparse, for ratings and users."""
-    planned = partial(plan_noise, epsilon=epsilon, delta=delta)
+    planned = partial(NoisyRows.calibrate, epsilon=epsilon, delta=delta)
     noisy = {"NoisyRows": planned(), "NoisyRows above a threshold": planned(threshold=0.5)}
     for relation in (relation for relation in Relation if relation.unit is Unit.USER):
         noisy[f"NoisyRows, {relation.value.replace('_', ' ')}"] = planned(relation=relation, clip=1.0)
     audits = [noisy_rows_audit(name, plan) for name, plan in noisy.items()]
     for name, keep in {"FlippedRows": 1.0, "FlippedRows, half kept": 0.5}.items():
-        plan = plan_randomised_response(epsilon=epsilon, num_users=1, num_items=_ITEMS, keep=keep)
+        plan = FlippedRows.calibrate(epsilon=epsilon, num_users=1, num_items=_ITEMS, keep=keep)
         audits.append(flipped_rows_audit(name, plan))
     return audits
 

@@ -4,15 +4,15 @@ import numpy as np
 
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit, Floats, worlds_of
+from zoo.privacy.mechanisms.vectors import UserVectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.vectors import VectorsPlan, noisy_vectors, plan_vectors
 
 _WIDTH = 3
 _BEYOND = 3.0  # length of a vector in clips
 _AT_ONCE = 2**18
 
 
-def vectors_audit(name: str, plan: VectorsPlan) -> Audit:
+def vectors_audit(name: str, plan: UserVectors) -> Audit:
     """Audit of Gaussian noise on clipped vectors, in two worlds that are as far apart as clipping lets them be.
 
     Every user is a run, for noise is drawn user by user. Vectors are longer than the clip; a mechanism that clips all layers
@@ -51,12 +51,16 @@ def vectors_audit(name: str, plan: VectorsPlan) -> Audit:
 def vector_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """Audits of vectors of one layer and of several, under both relations."""
     return [
-        vectors_audit("EmbeddingPublisher", plan_vectors(epsilon=epsilon, delta=delta, clip=0.5, num_layers=1)),
         vectors_audit(
-            "EmbeddingPublisher, 3 layers", plan_vectors(epsilon=epsilon, delta=delta, clip=0.5, num_layers=3)
+            "EmbeddingPublisher", UserVectors.calibrate(epsilon=epsilon, delta=delta, clip=0.5, num_layers=1)
+        ),
+        vectors_audit(
+            "EmbeddingPublisher, 3 layers", UserVectors.calibrate(epsilon=epsilon, delta=delta, clip=0.5, num_layers=3)
         ),
         vectors_audit(
             "EmbeddingPublisher, zero out one user",
-            plan_vectors(epsilon=epsilon, delta=delta, clip=0.5, num_layers=2, relation=Relation.ZERO_OUT_ONE_USER),
+            UserVectors.calibrate(
+                epsilon=epsilon, delta=delta, clip=0.5, num_layers=2, relation=Relation.ZERO_OUT_ONE_USER
+            ),
         ),
     ]

@@ -47,9 +47,9 @@ from zoo.privacy.encryption.parameters import (
     num_blocks,
     users_at_once,
 )
+from zoo.privacy.mechanisms.bridge import LONGEST, Bridge, NoisyMap, chosen_items
+from zoo.privacy.mechanisms.vectors import clip_vectors
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
-from zoo.privacy.rows.bridge import LONGEST, BridgePlan, NoisyMap, chosen_items
-from zoo.privacy.rows.vectors import clip_vectors
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -99,7 +99,7 @@ def encrypted_map(
     places: Integers,
     public_key: Integers,
     directions: int,
-    plan: BridgePlan,
+    plan: Bridge,
     noise: NoiseSource,
     known: Integers,
 ) -> EncryptedMap:
@@ -188,7 +188,7 @@ def decrypted_map(bodies: Integers, masks: Integers, secret: Integers, sigma: fl
     return round_to_lattice(made / SCALE, sigma).astype(np.float32)
 
 
-def through_encryption(rows: csr_array, places: Floats, plan: BridgePlan, noise: NoiseSource) -> NoisyMap:
+def through_encryption(rows: csr_array, places: Floats, plan: Bridge, noise: NoiseSource) -> NoisyMap:
     """Both parties' parts one after the other, under new keys: in the place of `zoo.privacy.rows.bridge.noisy_map`."""
     given = encrypted_places(places)
     known = np.arange(rows.shape[0])

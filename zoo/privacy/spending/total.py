@@ -73,7 +73,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     domains = tuple(_domain_total(group, delta) for group in groups.values())
     conditions: dict[str, tuple[str, ...]] = {}
     for account in counted:
-        for condition in account.record.conditions:
+        for condition in account.record.sentences("conditions"):
             conditions[condition] = (*conditions.get(condition, ()), account.name)
     delta, reason = _common_delta(counted, delta)
     if not counted or delta is None:

@@ -5,22 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import zoo.privacy.rows.bridge as rows_of_bridge
+import zoo.privacy.mechanisms.bridge as rows_of_bridge
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import run_audit
+from zoo.privacy.mechanisms.bridge import Bridge
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.bridge import BridgePlan, plan_bridge
 
 # What holds is audited in `test_catalogue`. Of other seeds fewer than one in a thousand fails to see a slip; these are fixed.
 BETA, RUNS = 1e-4, 4000
 
 
-def planned(relation: Relation = Relation.ZERO_OUT_ONE_USER, **settings: float) -> BridgePlan:
-    return plan_bridge(epsilon=8.0, delta=1e-5, relation=relation, **settings)  # type: ignore[arg-type]
+def planned(relation: Relation = Relation.ZERO_OUT_ONE_USER, **settings: float) -> Bridge:
+    return Bridge.calibrate(epsilon=8.0, delta=1e-5, relation=relation, **settings)  # type: ignore[arg-type]
 
 
-def violates(plan: BridgePlan, seed: int) -> bool:
+def violates(plan: Bridge, seed: int) -> bool:
     return run_audit(bridge_audit("slip", plan), RUNS, beta=BETA, noise=NoiseSource.seeded(seed)).verdict == "violation"
 
 

@@ -5,14 +5,14 @@ import pytest
 
 from zoo.privacy.audits.lift import full_lift_audit, missing_lift_audit, sparse_lift_audit
 from zoo.privacy.audits.two_world import run_audit
+from zoo.privacy.mechanisms.projection import JLT
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 
 BETA = 1e-4  # a fresh seed fails a sound claim with at most this probability; the seeds here are fixed
 
 
-def plan(epsilon: float, dim: int) -> ProjectionPlan:
-    return plan_projection(epsilon=epsilon, delta=1e-5, dim=dim, calibration="paper")
+def plan(epsilon: float, dim: int) -> JLT:
+    return JLT.calibrate(epsilon=epsilon, delta=1e-5, dim=dim, calibration="paper")
 
 
 @pytest.mark.parametrize("dim", [1, 400])

@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+import zoo.privacy.one_bit.randomised_response as randomised_response
 
 import zoo.privacy.audits.one_bit as audits
-import zoo.privacy.one_bit.mechanisms as mechanisms
-import zoo.privacy.one_bit.randomised_response as randomised_response
+import zoo.privacy.mechanisms.one_bit as mechanisms
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_bit import (
     bits_audit,
@@ -19,11 +19,11 @@ from zoo.privacy.audits.one_bit import (
     ternary_audit,
 )
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
+from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.mechanisms.one_bit import plan_gradient, plan_objective
+from zoo.privacy.mechanisms.sign_response import flipped_signs, plan_input, plan_ternary, plan_uneven_input
 from zoo.privacy.one_bit.link_functions import Logistic, Probit
-from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective
-from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
-from zoo.privacy.one_bit.randomised_response import flipped_signs, plan_input, plan_ternary, plan_uneven_input
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 
 Floats = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ def audited(audit: Audit, seed: int) -> Result:
     return run_audit(audit, beta=BETA, noise=NoiseSource.seeded(seed))
 
 
-def louder(plan: OneBitPlan, factor: float) -> OneBitPlan:
+def louder(plan: Mechanism, factor: float) -> Mechanism:
     return replace(plan, scale=plan.scale * factor)
 
 
@@ -104,7 +104,7 @@ def test_too_little_noise_is_caught(audit: Audit) -> None:
 
 
 def test_noise_before_the_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unclamped(gradient: Floats, plan: OneBitPlan, noise: NoiseSource) -> Floats:
+    def unclamped(gradient: Floats, plan: Mechanism, noise: NoiseSource) -> Floats:
         return gradient + laplace_noise(noise, plan.scale, gradient.shape)
 
     audit = gradient_audit("unclamped", GRADIENT)
@@ -122,7 +122,7 @@ def test_steps_that_are_not_counted_are_caught() -> None:
 def test_gaussian_noise_on_the_output_for_one_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = mechanisms.plan_output
 
-    def for_one_entry(*arguments: object, **settings: object) -> OneBitPlan:
+    def for_one_entry(*arguments: object, **settings: object) -> Mechanism:
         plan = honest(*arguments, **settings)  # type: ignore[arg-type]
         return louder(plan, 0.25)
 

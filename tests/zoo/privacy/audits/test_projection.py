@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.stats import norm
 
 import zoo.privacy.audits.projection as audit_projection
-import zoo.privacy.rows.projection as projection_module
+import zoo.privacy.mechanisms.projection as projection_module
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
@@ -26,8 +26,9 @@ from zoo.privacy.audits.projection import (
 )
 from zoo.privacy.audits.rows import row_worlds, same_rows
 from zoo.privacy.audits.two_world import COORDINATES, Audit, Result, run_audit, two_world
+from zoo.privacy.mechanisms.projection import JLT as Projection
+from zoo.privacy.mechanisms.projection import Calibration, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_rows
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 from zoo.publishers.base import PublicSizes, Publisher
@@ -43,12 +44,12 @@ def audited(audit: Audit, seed: int, runs: int = 40_000) -> Result:
     return run_audit(audit, runs, BETA, NoiseSource.seeded(seed))
 
 
-def plan(calibration: Calibration = "unit", epsilon: float = 2.0) -> ProjectionPlan:
-    return plan_projection(epsilon=epsilon, delta=1e-5, dim=16, calibration=calibration)
+def plan(calibration: Calibration = "unit", epsilon: float = 2.0) -> Projection:
+    return Projection.calibrate(epsilon=epsilon, delta=1e-5, dim=16, calibration=calibration)
 
 
-def user_plan(relation: Relation) -> ProjectionPlan:
-    return plan_projection(epsilon=2.0, delta=1e-5, dim=16, calibration="gaussian", relation=relation, clip=2.0)
+def user_plan(relation: Relation) -> Projection:
+    return Projection.calibrate(epsilon=2.0, delta=1e-5, dim=16, calibration="gaussian", relation=relation, clip=2.0)
 
 
 GAUSSIAN = GaussianMatrix(16, 40, 0)
@@ -215,9 +216,9 @@ def test_what_a_publisher_hands_over_keeps_its_claim(settings: dict[str, Any], r
 
 def canary_plan(
     calibration: Calibration, epsilon: float, dim: int, items: int, rating_range: float = 1.0
-) -> ProjectionPlan:
+) -> Projection:
     largest = float(GaussianMatrix(dim, items, 0).column_norms().max()) if calibration == "max" else None
-    return plan_projection(
+    return Projection.calibrate(
         epsilon=epsilon,
         delta=1e-5,
         dim=dim,
@@ -227,9 +228,7 @@ def canary_plan(
     )
 
 
-def guessed(
-    settings: ProjectionPlan, matrix: PublicMatrix, canaries: int, seed: int, beta: float = 1e-3
-) -> OneRunResult:
+def guessed(settings: JLT, matrix: PublicMatrix, canaries: int, seed: int, beta: float = 1e-3) -> OneRunResult:
     return run_once(canary_audit("canaries", settings, matrix, canaries), beta, NoiseSource.seeded(seed))
 
 
@@ -284,7 +283,7 @@ def test_ratings_that_are_not_bounded_are_caught(monkeypatch: pytest.MonkeyPatch
 def test_an_audit_of_other_users_rows_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = projection_module.release_chunks
 
-    def turned(rows: csr_array, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> Iterator[Floats]:
+    def turned(rows: csr_array, plan: Projection, matrix: PublicMatrix, noise: NoiseSource) -> Iterator[Floats]:
         return (chunk[::-1] for chunk in honest(rows, plan, matrix, noise))
 
     monkeypatch.setattr(audit_projection, "release_chunks", turned)
@@ -320,7 +319,7 @@ def test_the_catalogue_has_what_is_published_at_full_width() -> None:
 
 
 def test_plans_for_users_and_no_canaries_are_refused() -> None:
-    users = plan_projection(
+    users = Projection.calibrate(
         epsilon=1.0, delta=1e-5, dim=8, calibration="gaussian", relation=Relation.ZERO_OUT_ONE_USER, clip=1.0
     )
     matrix = GaussianMatrix(8, 10, 0, unit=True)

@@ -4,16 +4,17 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 import pytest
+import zoo.privacy.rows.row_noise as row_noise
 
 import zoo.privacy.audits.rows as audit_rows
-import zoo.privacy.rows.row_noise as row_noise
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit, same_rows
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
+from zoo.privacy.mechanisms.flipped_rows import FlippedRows as Flips
+from zoo.privacy.mechanisms.noisy_rows import NoisyRows as Noisy
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.row_noise import NoisePlan, RandomisedResponsePlan, plan_noise, plan_randomised_response
 from zoo.publishers.base import Publisher
 from zoo.publishers.rows import FlippedRows, NoisyRows
 
@@ -25,12 +26,12 @@ def audited(audit: Audit, seed: int) -> Result:
     return run_audit(audit, beta=BETA, noise=NoiseSource.seeded(seed))
 
 
-def noisy(threshold: float | None = None) -> NoisePlan:
-    return plan_noise(epsilon=2.0, delta=1e-5, threshold=threshold)
+def noisy(threshold: float | None = None) -> Noisy:
+    return Noisy.calibrate(epsilon=2.0, delta=1e-5, threshold=threshold)
 
 
-def flips(epsilon: float = 2.0, keep: float = 1.0) -> RandomisedResponsePlan:
-    return plan_randomised_response(epsilon=epsilon, num_users=1, num_items=6, keep=keep)
+def flips(epsilon: float = 2.0, keep: float = 1.0) -> Flips:
+    return Flips.calibrate(epsilon=epsilon, num_users=1, num_items=6, keep=keep)
 
 
 def test_same_rows_are_the_same() -> None:
@@ -61,7 +62,7 @@ def test_ones_that_are_kept_too_often_are_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_rows_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     for relation in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER):
-        plan = plan_noise(epsilon=2.0, delta=1e-5, relation=relation, clip=1.0)
+        plan = Noisy.calibrate(epsilon=2.0, delta=1e-5, relation=relation, clip=1.0)
         audit = noisy_rows_audit("unclipped", plan)
         assert audited(audit, 3).verdict == "pass"
         with monkeypatch.context() as patch:
@@ -83,7 +84,7 @@ def test_an_audit_of_another_cell_is_blind(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_threshold_is_for_ratings() -> None:
-    plan = plan_noise(epsilon=2.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=1.0, threshold=1.0)
+    plan = Noisy.calibrate(epsilon=2.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=1.0, threshold=1.0)
     with pytest.raises(ValueError, match="without a threshold"):
         noisy_rows_audit("users", plan)
 

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 import zoo.privacy.rows.vectors as rows_of_vectors
+
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.audits.vectors import vector_audits, vectors_audit
+from zoo.privacy.mechanisms.vectors import UserVectors
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.vectors import VectorsPlan, plan_vectors
 
 BETA = 1e-4  # a fresh seed fails a sound mechanism with at most this probability; the seeds here are fixed
 
 
-def planned(num_layers: int = 2) -> VectorsPlan:
-    return plan_vectors(epsilon=2.0, delta=1e-5, clip=0.5, num_layers=num_layers)
+def planned(num_layers: int = 2) -> UserVectors:
+    return UserVectors.calibrate(epsilon=2.0, delta=1e-5, clip=0.5, num_layers=num_layers)
 
 
 @pytest.mark.parametrize("index", range(3))
