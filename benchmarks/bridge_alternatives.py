@@ -24,9 +24,9 @@ from zoo.data.directions import directions_of
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import index_of
 from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.mechanisms.bridge import Bridge, chosen_items
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.bounds import clip_rows
-from zoo.privacy.rows.bridge import chosen_items, plan_bridge
 
 Floats = npt.NDArray[np.float64]
 
@@ -127,7 +127,7 @@ def released(
     whose length is 1. With 0 it is exact, and guarantees nothing.
     """
     mu = gauss_mu(epsilon, DELTA)
-    plan = plan_bridge(epsilon=epsilon, delta=DELTA, kept_items=400)
+    plan = Bridge.calibrate(epsilon=epsilon, delta=DELTA, kept_items=400)
     plan = replace(plan, **{name: getattr(plan, name) / np.sqrt(1 - of_gram) for name in ("noise_std", "counts_std")})
     mean, decoder, projections = places_of(task, directions, weight)
     counts, items, rows = chosen_items(task.source, plan, noise)

@@ -18,7 +18,6 @@ from safetensors import safe_open
 from torch import Tensor
 
 from zoo.methods.federated.updates import ClientUpdates
-from zoo.privacy.record.texts import ROUNDS
 from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.runtime.run_folder import folder_of_run, visible, write_table
 
@@ -156,7 +155,7 @@ def released(
     """What a release brings from its domain to whom: the tensors of its files, and whose they are; a row to each of clients."""
     events = Counter(type(event).__name__ for event in release.ledger)
     said = {
-        "mechanism": release.record.mechanism,
+        "mechanism": release.record.mechanism.name,
         "event": ", ".join(name if count == 1 else f"{count} x {name}" for name, count in events.items()) or "none",
         "privacy": release.record.summary(),
     }
@@ -218,7 +217,11 @@ def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, nu
 def private_round(domain: str, rounds: PrivateRounds, parts: Mapping[str, Tensor], claim: str) -> list[Crossing]:
     """The last private round, by public numbers: as many clients as are expected, who get and send all that is learned."""
     clients, server = f"clients of {domain}", f"server of {domain}"
-    noisy = {"mechanism": ROUNDS, "event": type(rounds.plan.step_event).__name__, "privacy": f"{claim}, of all rounds"}
+    noisy = {
+        "mechanism": "DP-FedAvg",
+        "event": type(rounds.plan.step_event).__name__,
+        "privacy": f"{claim}, of all rounds",
+    }
     clipped = {
         "mechanism": f"clipped to {rounds.plan.clip:g}",
         "event": "NonPrivateEvent",

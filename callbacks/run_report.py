@@ -24,7 +24,6 @@ from callbacks.references import Figures, curve, in_words, references
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training import share_of
 from zoo.privacy.accounting.events import event_to_dict
-from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 from zoo.runtime.suggestions import count_of
@@ -176,7 +175,7 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     """What protects whom in a run: the record of each release, and of the training under the method's name."""
     found = {name: release.record for name, release in data.releases.items()}
     own = method.privacy_record()
-    return found if own is None else found | {type(method).__name__: claimed(type(method), own)}
+    return found if own is None else found | {type(method).__name__: own.claimed_by(type(method))}
 
 
 def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401  any datamodule
@@ -266,4 +265,4 @@ def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
         return "-", "-", "-", "none"
     assert record.epsilon is not None
     assert record.delta is not None
-    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), record.word
+    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), record.guarantee.value

@@ -111,7 +111,7 @@ def privacy_of(found: dict[str, PrivacyRecord]) -> dict[str, dict[str, Any]]:
     """What each record promises, as plain values; epsilon and delta are None where nothing is promised."""
     return {
         name: {
-            "mechanism": record.mechanism,
+            "mechanism": record.mechanism.name,
             "guarantee": str(record.guarantee),
             "unit": str(record.unit),
             "epsilon": record.epsilon,

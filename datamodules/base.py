@@ -204,8 +204,7 @@ class CrossDomainDataModule(Given, LightningDataModule):
         if (module := type(self).__module__).startswith("datamodules."):
             return ()
         path = f"{module}.{type(self).__qualname__}"
-        reads = f"{path} reads rows as they lie in the file and lists users and items by none of them, not audited here"
-        return (Step(f"read by {path}", reads, "values"),)
+        return (Step(f"read by {path}", f"read_by:{path}", "values"),)
 
     def common_users(self) -> list[str]:
         """Users who pass the threshold and the minimum count of every domain; needs all domains at hand."""

@@ -43,8 +43,7 @@ class Filters:
         if max(least_user, least_item) == 1:
             return self._counted, Step(counted)
         reach: Reach = "all" if least_item > 1 else "row"
-        decides = "no rating decides who or what reaches a minimum count, although one that does takes others with it"
-        return self._counted, Step(counted, decides, reach)
+        return self._counted, Step(counted, "counts_decide", reach)
 
     @property
     def _counted(self) -> Step:
@@ -54,7 +53,7 @@ class Filters:
         what = "+1, the others as -1" if self.signs else "1"
         if self.threshold == "mean":
             words = f"ratings >= the mean of all ratings, worked out from them and taken as public, count as {what}"
-            return Step(words, "the threshold is public, although it is the mean of all ratings", "values")
+            return Step(words, "threshold_from_ratings", "values")
         return Step(f"ratings >= {self.threshold:g} count as {what}")
 
 
@@ -140,14 +139,12 @@ class Evaluation:
         if self.split == "global_time":
             if self.moments is not None:  # a row is held out by its own time alone
                 return Step(f"{words}, from {self.moments[0]} on")
-            return Step(words, "no rating decides when held-out items begin, although shares of all rows do", "all")
+            return Step(words, "times_from_rows", "all")
         if self.split == "given":  # a list beside the ratings, which none of them moves, or half of one
-            ship = "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells"
-            return Step(words, ship, "row")
+            return Step(words, "validation_given", "row")
         if self.split == "cold_start":
-            return Step(words, "no rating decides whose history is hidden", "all")
-        several = f"by the split {self.split} one rating may move up to {MOVED[self.split]} cells of its user"
-        return Step(words, f"no rating decides what else is held out, although {several}", "row")
+            return Step(words, "cold_start_drawn", "all")
+        return Step(words, f"held_out_by_split:{self.split}:{MOVED[self.split]}", "row")
 
     @property
     def source_step(self) -> Step:

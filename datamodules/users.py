@@ -22,7 +22,6 @@ MOST_COLUMNS = 2**32
 _SALT = "columns of a source"
 
 _NAMED = "{} are those that the ratings themselves name"
-_KNOWN = "its {} are public knowledge, although they are read off the ratings and {} a single rating brings in shows"
 
 
 def read_users(path: Path) -> list[str]:
@@ -82,20 +81,20 @@ def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, sh
     """
     if users == COMMON or worked_out:
         words = "users cut to those in common, worked out from all domains' ratings (research only)"
-        whose = Step(words, "the users in common are public knowledge, although they are worked out from all ratings")
+        whose = Step(words, "users_in_common")
     elif users != OWN:
         whose = Step("users are a list agreed on beforehand, rated anything or not")
     elif shipped:
         whose = Step("users are those that the data set defines, rated anything or not")
     else:
-        whose = Step(_NAMED.format("users"), _KNOWN.format("users", "one whom"))
+        whose = Step(_NAMED.format("users"), "users_from_ratings")
     if isinstance(catalogue, int):
         return whose, Step(f"items are hashed to {catalogue} columns, a number and a hash that are public")
     if catalogue is not None:
         return whose, Step("items are a catalogue, rated or not")
     if shipped:
         return whose, Step("items are those that the data set defines, rated or not")
-    return whose, Step(_NAMED.format("items"), _KNOWN.format("items", "one that"))
+    return whose, Step(_NAMED.format("items"), "items_from_ratings")
 
 
 def write_users(users: Sequence[str], path: Path) -> Path:

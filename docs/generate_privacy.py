@@ -26,14 +26,14 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import max_w, mix_epsilon, mix_w, paper_w
 from zoo.privacy.accounting.pure import flip_probability
+from zoo.privacy.mechanisms.one_bit import plan_gradient, plan_objective, plan_output
+from zoo.privacy.mechanisms.sign_response import plan_input, plan_ternary
+from zoo.privacy.mechanisms.vectors import UserVectors
 from zoo.privacy.one_bit.link_functions import Logistic
-from zoo.privacy.one_bit.mechanisms import plan_gradient, plan_objective, plan_output
-from zoo.privacy.one_bit.randomised_response import plan_input, plan_ternary
 from zoo.privacy.one_bit.stability import usual_step
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import GaussianMatrix
-from zoo.privacy.rows.vectors import plan_vectors
 from zoo.privacy.training.dp_sgd import plan_training
 
 DOCS = Path(__file__).parent
@@ -177,7 +177,10 @@ def vectors_table() -> str:
     titles = ("epsilon", *(f"sigma / 2C, L = {layers}" for layers in LAYERS), "30 releases with the paper's sigma")
     rows = []
     for epsilon in (1, 4, 8, 16):
-        noise = [plan_vectors(epsilon=epsilon, delta=DELTA, clip=0.5, num_layers=layers).noise_std for layers in LAYERS]
+        noise = [
+            UserVectors.calibrate(epsilon=epsilon, delta=DELTA, clip=0.5, num_layers=layers).noise_std
+            for layers in LAYERS
+        ]
         classical = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
         rows.append((f"{epsilon}", *map(digits, noise), rounded_up(gauss_epsilon(DELTA, math.sqrt(30) / classical))))
     return table(titles, rows, left=0)

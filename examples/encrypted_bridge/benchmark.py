@@ -25,8 +25,8 @@ from scipy.sparse import csr_array
 from encrypted_bridge.decryption import decrypt
 from encrypted_bridge.protocol import decrypted_map, encrypted_map, encrypted_places
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
+from zoo.privacy.mechanisms.bridge import Bridge, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.bridge import noisy_map, plan_bridge
 
 ROOT = Path(__file__).parents[2]
 ITEMS, EACH, DIRECTIONS = 400, 20, 6
@@ -50,7 +50,7 @@ def sizes(users: int) -> str:
     rows.data[:] = 1
     places = rng.normal(size=(users, DIRECTIONS))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
-    plan = plan_bridge(epsilon=2.0, delta=min(1e-5, 0.1 / users), kept_items=ITEMS)
+    plan = Bridge.calibrate(epsilon=2.0, delta=min(1e-5, 0.1 / users), kept_items=ITEMS)
     given, at_target = timed(lambda: encrypted_places(places))
     known = np.arange(users)
     made, at_source = timed(

@@ -71,7 +71,7 @@ def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path:
     (at_end,) = (json.loads(path.read_text())["OneBitMC"] for path in tmp_path.rglob("privacy.json"))
     at_start = halt.seen["OneBitMC"]
     assert (at_start["guarantee"], at_start["epsilon"]) == ("none", None)
-    assert at_start["reason"] == "the matrix is not complete"
+    assert at_start["reasons"] == ["the matrix is not complete"]
     (report,) = (json.loads(path.read_text()) for path in tmp_path.rglob("metrics.json"))
     if stop:
         assert at_end == at_start

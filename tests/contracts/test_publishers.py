@@ -162,8 +162,7 @@ def test_a_forecast_differs_in_the_projection_alone_which_is_drawn_for_each_rele
     forecast = publisher.forecast(9, 7)
     seeds = {planned.public_inputs["projection_seed"] for planned in (record, forecast, publisher.forecast(9, 7))}
     assert len(seeds) == 3
-    inputs = {**record.public_inputs, "projection_seed": forecast.public_inputs["projection_seed"]}
-    assert replace(record, public_inputs=inputs) == forecast
+    assert replace(record, mechanism=replace(record.mechanism, seed=forecast.mechanism.seed)) == forecast
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
 from datamodules.protocol import SplitName
 from tests.datamodules.handmade import ROWS, Held, Rows, table_of
 from zoo import JLT, SJLT, FlippedRows, NoisyRows, Thinned
-from zoo.data.ratings import Ratings, conditions
+from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import RandomisedResponseEvent
 from zoo.privacy.record.record import Guarantee
+from zoo.privacy.record.steps import conditions_of
+from zoo.privacy.record.words import sentence
 
 #: Cells that one rating may move where items are held out; of `given`, where validation rows ship.
 MOST: dict[SplitName, int] = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3, "given": 1}
@@ -167,10 +169,10 @@ def test_one_user_moves_one_row_unless_it_is_said(
         held = Held({"a": table}, shipped, evaluation=evaluation, filters=filters, **lists)
         sources.append(held.source("a"))
     one, other = sources
-    if not conditions(one.applied, "user"):
+    if not conditions_of(one.applied, "user"):
         assert len(set((one.matrix - other.matrix).nonzero()[0])) <= 1
     by_shares = evaluation.split == "global_time" and evaluation.hold_out_of_sources
-    assert bool(conditions(one.applied, "user")) == (filters.min_item_ratings > 1 or by_shares)
+    assert bool(conditions_of(one.applied, "user")) == (filters.min_item_ratings > 1 or by_shares)
 
 
 NOTHING: dict[str, tuple[Filters, list[str], list[str]]] = {
@@ -233,7 +235,7 @@ class Elsewhere(Held):
 def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, lists: dict[str, Any]) -> None:
     data = Elsewhere({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
     words = f"{__name__}.Elsewhere reads rows as they lie in the file and lists users and items by none of them"
-    assert conditions(data.steps("a"), unit) == (f"{words}, not audited here",)
+    assert [sentence(code) for code in conditions_of(data.steps("a"), unit)] == [f"{words}, not audited here"]
     record = FlippedRows(1.0).publish(data.source("a"), "a").record
-    assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions(data.steps("a"), "rating"))
+    assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions_of(data.steps("a"), "rating"))
     assert not any("Elsewhere" in str(step) for step in Files("own", "b", ["a"], **lists).steps("a"))

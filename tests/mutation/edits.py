@@ -18,6 +18,7 @@ from tests.mutation.edits_of_methods import METHODS
 from tests.mutation.edits_of_others import OTHERS
 from tests.mutation.edits_of_processes import PROCESSES
 from tests.mutation.edits_of_rankings import RANKINGS
+from tests.mutation.edits_of_records import RECORDS
 from tests.mutation.edits_of_runs import RUNS
 from tests.mutation.edits_of_splits import SPLITS
 from tests.mutation.edits_of_transfer import TRANSFER
@@ -26,6 +27,7 @@ from tests.mutation.edits_of_words import WORDS
 EDITS: tuple[Edit, ...] = (
     *GUARANTEES,
     *MECHANISMS,
+    *RECORDS,
     *ENCRYPTION,
     *METHODS,
     *BLOCKS,

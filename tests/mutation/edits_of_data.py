@@ -96,7 +96,6 @@ DATA = (
     *edits_of(
         "datamodules/protocol.py",
         ("tests/datamodules/test_sources.py",),
-        ("a drawn validation is said to be given", '"validation rows ship with the domain, although', '"" and "'),
         ("held-out shares move fewer cells", '"ratio": 3', '"ratio": 2'),
     ),
     *edits_of(

@@ -127,12 +127,6 @@ PRIVATE_ROUNDS = (
         ("seeded rounds are forgotten", "not rounds.private and", "rounds.private and"),
     ),
     *edits_of(
-        "zoo/privacy/record/requirements.py",
-        ("tests/zoo/privacy/record/test_claims.py",),
-        ("a rate may be any", 'inputs={**due.inputs, "rate": sampled.rate},', "inputs=due.inputs,"),
-        ("a trusted server is not said", "texts.SAMPLE_SECRET, texts.TRUSTED_SERVER,", "texts.SAMPLE_SECRET,"),
-    ),
-    *edits_of(
         "zoo/methods/federated/base.py",
         (OF_PRIVATE_FEDGNN,),
         ("the count of rounds is not kept", '["spent"] = self.private_gradient.state_dict()', '["spent"] = None'),
@@ -155,11 +149,6 @@ PRIVATE_ROUNDS = (
         "zoo/methods/fedgcdr.py",
         (OF_PRIVATE_FEDGNN,),
         ("noise moves what is held", "{} if self.tuning else self.shared()", "self.shared()"),
-    ),
-    *edits_of(
-        "zoo/release/plausible.py",
-        ("tests/zoo/release/test_plausible.py",),
-        ("rows pass under a record of rounds", " or record.mechanism == ROUNDS:", ":"),
     ),
     *edits_of(
         "zoo/publishers/embeddings.py",

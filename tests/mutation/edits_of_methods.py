@@ -370,14 +370,4 @@ METHODS = (
         ),
         ("the value is that of the step before", "share, self.value = found", "share, _ = found"),
     ),
-    *edits_of(
-        f"{ONE_BIT_MC}/perturbation.py",
-        (f"{OF_ONE_BIT_MC}/test_perturbation_records.py",),
-        ("a proof for what was not computed", "if plan.exact_minimiser:", "if not plan.exact_minimiser:"),
-        (
-            "one is promised what all are not",
-            "NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED_BY_SIGNS",
-            "NOT_PROTECTED_BY_SIGNS",
-        ),
-    ),
 )

@@ -150,7 +150,6 @@ RUNS = (
         ("noise for a column of length 1", "min(size, bound / longest)", "min(size, bound)"),
         ("the first of several releases speaks for all", "len(ledger) == 1 and", "len(ledger) >= 1 and"),
         ("a large projection is looked into", "matrix.fits and", "matrix.fits or"),
-        ("columns of another length", 'inputs["calibration"] == "unit"', 'inputs["calibration"] == "max"'),
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
         (
             "a guess about several ratings is that about one",

@@ -102,30 +102,20 @@ def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, 
 Reach = Literal["row", "all", "values"]
 """How far a rating is felt through a step: in its user's row, in others' rows or in who is listed; or already by its value."""
 
-#: Through which steps a unit of privacy is felt beyond what a publisher bounds.
-_FELT: dict[str, frozenset[Reach]] = {
-    "rating": frozenset({"row", "all", "values"}),
-    "user": frozenset({"all", "values"}),  # a publisher bounds a user's row, whatever happens inside it
-    "rating-value": frozenset({"values"}),  # who rated what is public
-}
-
 
 @dataclass(frozen=True)
 class Step:
     """Something that was done to ratings on the way from a party's file to here: a filter, a list, a split."""
 
     words: str  # what was done
-    condition: str = ""  # what must be true for one rating of the file to be one cell here at most; empty: it is so
+    condition: str = (
+        ""  # code of what must be true for one rating of the file to be one cell here at most; empty: it is so
+    )
     reach: Reach = "all"  # where else the rating is felt if the condition is not true
 
     def __str__(self) -> str:
         """What was done."""
         return self.words
-
-
-def conditions(applied: Iterable[Step], unit: str) -> tuple[str, ...]:
-    """What a guarantee about a party's own file rests on after such steps, for a unit such as ``rating`` or ``user``."""
-    return tuple(step.condition for step in applied if step.condition and step.reach in _FELT[unit])
 
 
 @dataclass(frozen=True, eq=False)

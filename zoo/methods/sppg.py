@@ -11,17 +11,18 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from zoo.data.batches import Batch, UserBatch
-from zoo.data.ratings import Ratings, Step, conditions
+from zoo.data.ratings import Ratings, Step
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import ItemSum, padded
 from zoo.nn.towers import relu_layers
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.record.record import Plain, PrivacyRecord
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
@@ -340,7 +341,7 @@ class SPPG(Recommender):
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """The record that a release would carry, from public settings alone; ``applied`` is done to the ratings before."""
         inputs = self._public_inputs(num_items)
-        return self.privacy.record(num_users, applied, inputs, conditions=conditions(applied, Unit.USER))
+        return self.privacy.record(num_users, applied, inputs)
 
     def release(self, source: Ratings, domain: str) -> Release:
         """The generator, and never the critic, as it is after the steps taken so far; a RuntimeError if there was none.
@@ -350,8 +351,7 @@ class SPPG(Recommender):
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
         inputs = self._public_inputs(source.num_items)
-        applied, rests_on = source.applied, conditions(source.applied, Unit.USER)
-        record, ledger = self.privacy.released(source.num_users, applied, inputs, self.private_gradient, rests_on)
+        record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:

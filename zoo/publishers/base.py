@@ -5,22 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 from torch import Tensor
 
-from zoo.data.ratings import Ratings, Step, conditions
+from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.base import Mechanism, Plain
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.texts import done_before
-from zoo.privacy.rows.plan import RowsPlan
+from zoo.privacy.record.steps import Done, conditions_of, done
 from zoo.release.release import Release
 from zoo.runtime.run_folder import Given
 
@@ -48,13 +47,18 @@ class PublicSizes:
         return delta_for(self.num_users, asked)
 
     @property
+    def steps(self) -> tuple[Done, ...]:
+        """What was done to the ratings before, for a record."""
+        return done(self.applied)
+
+    @property
     def done_before(self) -> tuple[str, ...]:
-        """What was done to the ratings before, for a record's assumptions."""
-        return done_before(self.applied)
+        """The same in words, for the assumptions of a mechanism of another package."""
+        return tuple(f"done to the data before: {step.words}" for step in self.steps)
 
     def conditions(self, relation: Relation) -> tuple[str, ...]:
-        """What a guarantee about the file that the source holds rests on, through what was done to it before."""
-        return conditions(self.applied, relation.unit)
+        """What a guarantee about the file that the source holds assumes of these steps, as codes."""
+        return conditions_of(self.steps, relation.unit)
 
 
 @dataclass(frozen=True)
@@ -69,43 +73,31 @@ class PlannedRelease:
         object.__setattr__(self, "make", _once(self.make))
 
     @classmethod
-    def of_plan(
+    def of(
         cls,
-        mechanism: str,
-        plan: RowsPlan,
+        mechanism: Mechanism,
         noise_seed: int | None,
         sizes: PublicSizes,
         tensors: Tensors,
         *,
-        assumptions: Sequence[str],
-        conditions: Sequence[str] = (),
-        withdrawn: str | None = None,
         kind: str = "rows",
-        **facts: Any,  # noqa: ANN401  checked by the record
+        notes: Mapping[str, Plain] | None = None,
+        withdrawn: str | None = None,
     ) -> PlannedRelease:
-        """One release of noisy rows: its claims are those of the plan, ``facts`` further fields of the record.
+        """Plan one release by a mechanism: its record and its ledger follow from it.
 
-        What was done to the ratings before joins the assumptions, and is a condition where one rating could move more by it;
-        ``conditions`` are those of the mechanism itself. ``withdrawn`` is why the claims do not hold here, if they do not.
+        Args:
+            mechanism: Settled from public settings and sizes.
+            noise_seed: Null: noise from the operating system.
+            sizes: Of the ratings, and what was done to them before.
+            tensors: Makes the tensors of the release.
+            kind: Of the release.
+            notes: Further public inputs, from which nothing follows.
+            withdrawn: Code or text: why the guarantee does not hold here, if it does not.
         """
-        record = PrivacyRecord.proved_unless_seeded(
-            mechanism,
-            NoiseSource.of(noise_seed),
-            plan.relation,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            mu=plan.mu,
-            requested_epsilon=plan.requested_epsilon,
-            sensitivity=plan.sensitivity,
-            sensitivity_norm=plan.sensitivity_norm,
-            clip=plan.clip,
-            noise_scale=plan.noise_std,
-            conditions=(*conditions, *sizes.conditions(plan.relation)),
-            assumptions=(*assumptions, *sizes.done_before),
-            **facts,
-        )
+        record = PrivacyRecord.of(mechanism, NoiseSource.of(noise_seed), sizes.steps, notes)
         record = record if withdrawn is None else record.without_guarantee(withdrawn)
-        return cls.of_tensors(record, plan.event, sizes, tensors, kind)
+        return cls.of_tensors(record, mechanism.event, sizes, tensors, kind)
 
     @classmethod
     def of_tensors(
@@ -155,14 +147,6 @@ class Publisher(Given, ABC):
     joins_users: ClassVar[bool] = False  # whether it joins its users with those of the target, by their ids
     seed_of_cell: ClassVar[bool] = False  # whether a benchmark repeats its draw, `seed`, with each of its own seeds
 
-    def __init_subclass__(cls, **settings: Any) -> None:  # noqa: ANN401  Python's own
-        """See to it that what a class claims that is none of ours says whose word it is."""
-        super().__init_subclass__(**settings)
-        if not cls.__module__.startswith("zoo."):
-            cls.prepare = _claimed_plan(cls.prepare)  # type: ignore[assignment,method-assign]
-            cls.publish = _claimed_release(cls.publish)  # type: ignore[assignment,method-assign]
-            cls.forecast = _claimed_record(cls.forecast)  # type: ignore[method-assign]
-
     @abstractmethod
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The next release of ratings of these sizes; opens no data. What is drawn once for each release is drawn here."""
@@ -191,34 +175,28 @@ class Publisher(Given, ABC):
         return []
 
 
-def _claimed_plan(
-    prepare: Callable[[Any, PublicSizes], PlannedRelease],
-) -> Callable[[Any, PublicSizes], PlannedRelease]:
-    @wraps(prepare)
-    def stamped(self: Publisher, sizes: PublicSizes) -> PlannedRelease:
-        planned = prepare(self, sizes)
+@dataclass(frozen=True)
+class Stamped:
+    """A publisher of any package, whose records say whose word they are where its class is none of this package.
 
-        def make(source: Ratings, domain: str) -> Release:
-            release = planned.make(source, domain)
-            return replace(release, record=claimed(type(self), release.record))
+    Whoever asks a publisher for a release, a plan or a forecast asks this.
+    """
 
-        return replace(planned, record=claimed(type(self), planned.record), make=make)
+    of: Publisher
 
-    return stamped
+    def prepare(self, sizes: PublicSizes) -> PlannedRelease:
+        """As `Publisher.prepare`."""
+        planned = self.of.prepare(sizes)
+        return replace(planned, record=planned.record.claimed_by(type(self.of)), make=partial(self._made, planned.make))
 
+    def publish(self, source: Ratings, domain: str) -> Release:
+        """As `Publisher.publish`."""
+        return self._made(self.of.publish, source, domain)
 
-def _claimed_release(publish: Callable[[Any, Ratings, str], Release]) -> Callable[[Any, Ratings, str], Release]:
-    @wraps(publish)
-    def stamped(self: Publisher, source: Ratings, domain: str) -> Release:
-        release = publish(self, source, domain)
-        return replace(release, record=claimed(type(self), release.record))
+    def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        """As `Publisher.forecast`."""
+        return self.of.forecast(num_users, num_items, applied).claimed_by(type(self.of))
 
-    return stamped
-
-
-def _claimed_record(forecast: Callable[..., PrivacyRecord]) -> Callable[..., PrivacyRecord]:
-    @wraps(forecast)
-    def stamped(self: Publisher, *sizes: Any, **named: Any) -> PrivacyRecord:  # noqa: ANN401  those of `forecast`
-        return claimed(type(self), forecast(self, *sizes, **named))
-
-    return stamped
+    def _made(self, make: Make, source: Ratings, domain: str) -> Release:
+        release = make(source, domain)
+        return replace(release, record=release.record.claimed_by(type(self.of)))

@@ -14,25 +14,13 @@ import torch
 from torch import Tensor
 
 from zoo.data.ratings import Ratings, index_of
-from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.audits.rows import bridge_audit
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.mechanisms.bridge import Bridge, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain
-from zoo.privacy.record.texts import (
-    BINARY,
-    BRIDGE,
-    EVALUATED,
-    JOINT,
-    PROJECTIONS_GIVEN,
-    SETS_OPEN,
-    SETS_PUBLIC,
-    SEVERAL_NOISY,
-    TARGET_SIDE,
-    rows_of_bridge,
-)
-from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
-from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
+from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher, Stamped
 from zoo.publishers.projections import ProjectionPublisher
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
@@ -106,7 +94,7 @@ class BridgePublisher(Publisher):
         self.trusted = None if trusted is None else Path(trusted)
         self._given: Release | None = None
         self._plan = partial(
-            plan_bridge,
+            Bridge.calibrate,
             epsilon=epsilon,
             relation=self.relation,
             clip=clip,
@@ -120,7 +108,7 @@ class BridgePublisher(Publisher):
         if self.received is not None:
             return self
         made = copy.copy(self)
-        made._given = self.projections.publish(target, "target")
+        made._given = Stamped(self.projections).publish(target, "target")
         return made
 
     @cached_property
@@ -139,48 +127,32 @@ class BridgePublisher(Publisher):
             )
         return given
 
-    def plan_for(self, sizes: PublicSizes) -> BridgePlan:
+    def plan_for(self, sizes: PublicSizes) -> Bridge:
         """Return the noise of the map and the counts, for ratings of these sizes."""
-        return self._plan(delta=sizes.delta(self.delta))
+        given = self.given()
+        return self._plan(
+            delta=sizes.delta(self.delta),
+            num_directions=self.projections.num_directions if given is None else given.width,
+            num_users=sizes.num_users,
+            num_items=sizes.num_items,
+        )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Two Gaussian releases, one after the other; only 0/1 ratings."""
-        plan, given = self.plan_for(sizes), self.given()
-        inputs: dict[str, Plain] = {
-            "num_directions": self.projections.num_directions,
-            "item_damping": self.projections.item_damping,
-        }
-        if given is not None:
-            made = "at one place with the source's ratings (research)" if self.received is None else "by the target"
-            inputs = {
-                "num_directions": given.width,
-                "item_damping": _damping(given),
-                "projections": f"made {made}, under a record of their own: {given.record.summary()}",
-            }
-        inputs |= {
-            "row_clip": plan.clip,
-            "sigma": plan.noise_std,
-            "counts_share": plan.counts_share,
-            "counts_scale": plan.counts_std,
-            "kept_items": min(plan.kept_items or sizes.num_items, sizes.num_items),
-            "num_users": sizes.num_users,
-            "num_items": sizes.num_items,
-        }
-        several = () if plan.relation.unit is Unit.USER else (SEVERAL_NOISY,)
-        return PlannedRelease.of_plan(
-            BRIDGE,
-            plan,
-            self.noise_seed,
-            sizes,
-            partial(self.tensors, plan),
-            kind="map",
-            compositions=2,
-            public_inputs=inputs,
-            assumptions=(BINARY, SETS_PUBLIC, rows_of_bridge(plan.clip), PROJECTIONS_GIVEN),
-            not_protected=(SETS_OPEN, EVALUATED, JOINT, TARGET_SIDE, *several),
+        plan = self.plan_for(sizes)
+        return PlannedRelease.of(
+            plan, self.noise_seed, sizes, partial(self.tensors, plan), kind="map", notes=self.notes(self.given())
         )
 
-    def tensors(self, plan: BridgePlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
+    def notes(self, given: Release | None) -> dict[str, Plain]:
+        """Return the public inputs of a record from which nothing follows: where the projections come from."""
+        if given is None:
+            return {"item_damping": self.projections.item_damping}
+        made = "at one place with the source's ratings (research)" if self.received is None else "by the target"
+        stated = f"made {made}, under a record of their own: {given.record.summary()}"
+        return {"item_damping": _damping(given), "projections": stated}
+
+    def tensors(self, plan: Bridge, source: Ratings, domain: str) -> Mapping[str, Tensor]:
         """Return the tensors of a release of the source's ratings."""
         given = self.given()
         if given is None:
@@ -196,13 +168,14 @@ class BridgePublisher(Publisher):
         made = self.mapped(given, source, plan, NoiseSource.of(self.noise_seed))
         return {name: torch.from_numpy(part) for name, part in made._asdict().items()}
 
-    def mapped(self, given: Release, source: Ratings, plan: BridgePlan, noise: NoiseSource) -> NamedTuple:
+    def mapped(self, given: Release, source: Ratings, plan: Bridge, noise: NoiseSource) -> NamedTuple:
         """Return the arrays of the release by name: the map of the given projections, with its noise."""
         return noisy_map(source.matrix, _of_users(given, source), plan, noise)
 
     def audits(self) -> list[Audit]:
         """The worst user, or rating, in two worlds."""
-        return [bridge_audit(BRIDGE, self._plan(delta=1e-5 if self.delta is None else self.delta))]
+        plan = self._plan(delta=1e-5 if self.delta is None else self.delta)
+        return [bridge_audit(plan.name, plan)]
 
 
 def _damping(given: Release) -> float:

@@ -17,8 +17,9 @@ from zoo.data.sampling import distinct_items, hash_ids, mix, uniform_reals
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record
-from zoo.publishers.base import Make, PlannedRelease, PublicSizes, Publisher
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
+from zoo.publishers.base import Make, PlannedRelease, PublicSizes, Publisher, Stamped
 from zoo.release.layouts import compressed
 from zoo.release.release import Release
 
@@ -40,7 +41,7 @@ class Nothing(Publisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """No user, width 1, and nothing spent."""
-        record = unprotected_record("Nothing", NOTHING, sizes.done_before)
+        record = unprotected_record("Nothing", NOTHING, sizes.steps)
         return PlannedRelease(record, (NoOpEvent(),), partial(self._nobody, record))
 
     def _nobody(self, record: PrivacyRecord, source: Ratings, domain: str) -> Release:
@@ -77,7 +78,7 @@ class Noise(Publisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """That of ``of`` without its guarantee: the mean number of items is read from the data."""
-        planned = self.of.prepare(sizes)
+        planned = Stamped(self.of).prepare(sizes)
         events = (NonPrivateEvent(),)
 
         def make(source: Ratings, domain: str) -> Release:
@@ -111,7 +112,7 @@ class Wrapper(Publisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """That of ``of``, made otherwise."""
-        planned = self.of.prepare(sizes)
+        planned = Stamped(self.of).prepare(sizes)
         return replace(planned, make=partial(self.remake, planned.make))
 
     @abstractmethod
@@ -134,7 +135,7 @@ def _of_known(control: Control, target: Ratings) -> Control:
 
 def noted(release: Release, **inputs: Plain) -> PrivacyRecord:
     """The record of a release, with further public inputs."""
-    return replace(release.record, public_inputs={**release.record.public_inputs, **inputs})
+    return replace(release.record, notes={**release.record.notes, **inputs})
 
 
 class Shuffled(Wrapper):

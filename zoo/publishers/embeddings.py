@@ -12,21 +12,12 @@ from torch import Tensor
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.rows import vectors_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.audits.vectors import vectors_audit
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.mechanisms.vectors import UserVectors, check_releases, clip_vectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.claimed import claimed
-from zoo.privacy.record.record import Plain, unprotected_record
-from zoo.privacy.record.texts import (
-    CHOSEN_BLIND,
-    EMBEDDINGS,
-    NOT_PROTECTED_BY_VECTORS,
-    OTHERS_GIVEN,
-    SHARED_BY,
-    layers_clipped,
-    one_of,
-)
-from zoo.privacy.rows.vectors import VectorsPlan, check_releases, clip_vectors, noisy_vectors, plan_vectors
+from zoo.privacy.record.record import unprotected_record
 from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.publishers.trained import SourceRatings, TrainedPublisher, check_has_ratings
 
@@ -126,52 +117,38 @@ class EmbeddingPublisher(TrainedPublisher):
         else:
             self._plan(1e-5 if delta is None else delta)  # refuse bad settings now, before data are opened
 
-    def _plan(self, delta: float) -> VectorsPlan:
+    def _plan(self, delta: float, num_users: int = 1) -> UserVectors:
         assert self.epsilon is not None
-        layers = _embedder(self.network).vector_shape[0]
-        return plan_vectors(
+        layers, width = _embedder(self.network).vector_shape
+        return UserVectors.calibrate(
             epsilon=self.epsilon,
             delta=delta,
             clip=self.clip,
             num_layers=layers,
             num_releases=self.num_releases,
             relation=self.relation,
+            width=width,
+            num_users=num_users,
         )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """One Gaussian release of all users' vectors, or one that costs everything."""
-        layers, width = _embedder(self.network).vector_shape
-        inputs: dict[str, Plain] = {
-            "network": type(self.network).__name__,
-            "max_epochs": self.max_epochs,
-            "num_users": sizes.num_users,
-            "num_layers": layers,
-            "width": width,
-        }
+        notes: dict[str, Plain] = {"network": type(self.network).__name__, "max_epochs": self.max_epochs}
         if self.epsilon is None:
-            record = unprotected_record(EMBEDDINGS, BARE, sizes.done_before, public_inputs=inputs)
+            layers, width = _embedder(self.network).vector_shape
+            inputs = notes | {"num_users": sizes.num_users, "num_layers": layers, "width": width}
+            record = unprotected_record(UserVectors.name, BARE, sizes.steps, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
-        plan = self._plan(sizes.delta(self.delta))
-        shared = self.num_releases > 1
-        planned = PlannedRelease.of_plan(
-            EMBEDDINGS,
-            plan,
-            self.noise_seed,
-            sizes,
-            partial(self._noisy, plan),
-            kind="embeddings",
-            public_inputs=inputs | ({SHARED_BY: self.num_releases} if shared else {}),
-            conditions=(OTHERS_GIVEN,),
-            assumptions=(layers_clipped(plan.clip), CHOSEN_BLIND, *((one_of(self.num_releases),) if shared else ())),
-            not_protected=NOT_PROTECTED_BY_VECTORS,
-        )
+        plan = self._plan(sizes.delta(self.delta), sizes.num_users)
+        tensors = partial(self._noisy, plan)
+        planned = PlannedRelease.of(plan, self.noise_seed, sizes, tensors, kind="embeddings", notes=notes)
         return _claimed_by(type(self.network), planned)
 
     def _bare(self, source: Ratings, domain: str) -> Mapping[str, Tensor]:
         vectors = self.learn(source, domain)[1].double().numpy()
         return {"vectors": torch.from_numpy(clip_vectors(vectors, self.clip)).float()}
 
-    def _noisy(self, plan: VectorsPlan, source: Ratings, domain: str) -> Mapping[str, Tensor]:
+    def _noisy(self, plan: UserVectors, source: Ratings, domain: str) -> Mapping[str, Tensor]:
         vectors = self.learn(source, domain)[1].numpy()
         return {"vectors": torch.from_numpy(noisy_vectors(vectors, plan, NoiseSource.of(self.noise_seed)))}
 
@@ -198,7 +175,7 @@ class EmbeddingPublisher(TrainedPublisher):
         """One user's vectors in two worlds; none where nothing is claimed."""
         if self.epsilon is None:
             return []
-        return [vectors_audit(EMBEDDINGS, self._plan(1e-5 if self.delta is None else self.delta))]
+        return [vectors_audit(UserVectors.name, self._plan(1e-5 if self.delta is None else self.delta))]
 
 
 def _embedder(network: object) -> EmbedsUsers:
@@ -222,7 +199,7 @@ def _check_bare(clip: float | None, delta: float | None, noise_seed: int | None,
 
 def _claimed_by(network: type, planned: PlannedRelease) -> PlannedRelease:
     """The same release, on the word of whoever wrote the network, if that is none of ours."""
-    record = claimed(network, planned.record)
+    record = planned.record.claimed_by(network)
     return replace(
         planned,
         record=record,

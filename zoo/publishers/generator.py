@@ -9,7 +9,6 @@ from pytorch_lightning import Callback, LightningModule
 from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.record.claimed import claimed
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.publishers.trained import SourceRatings, TrainedPublisher, check_has_ratings
@@ -71,7 +70,7 @@ class GeneratorPublisher(TrainedPublisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The whole training; a callback such as `PrivacyBudget` may allow fewer steps, so the record is made after it."""
         network = _releasable(self.network)
-        record = claimed(type(network), network.forecast(sizes.num_users, sizes.num_items, sizes.applied))
+        record = network.forecast(sizes.num_users, sizes.num_items, sizes.applied).claimed_by(type(network))
         return PlannedRelease(record, tuple(network.events(sizes.num_users)), self.publish)
 
     def publish(self, source: Ratings, domain: str) -> Release:
@@ -85,7 +84,7 @@ class GeneratorPublisher(TrainedPublisher):
                 "or its end would tell of them: leave out callbacks that stop it early; PrivacyBudget may."
             )
         release = network.release(source, domain)
-        return replace(release, record=claimed(type(network), release.record))
+        return replace(release, record=release.record.claimed_by(type(network)))
 
     def audits(self) -> Sequence[Audit]:
         """Those of the network."""

@@ -15,7 +15,7 @@ class Plaintext(Publisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """The ratings, compressed by row; everything is spent."""
-        record = unprotected_record("Plaintext", "the ratings are handed over as they are", sizes.done_before)
+        record = unprotected_record("Plaintext", "the ratings are handed over as they are", sizes.steps)
         return PlannedRelease.of_tensors(
             record, NonPrivateEvent(), sizes, lambda source, _: compressed(source.matrix), "ratings"
         )

@@ -4,7 +4,7 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,22 +24,10 @@ from zoo.privacy.audits.projection import (
     random_projection_audit,
 )
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.projection import JLT as Projection
+from zoo.privacy.mechanisms.projection import OF_EVERY_PROJECTION, Calibration, release_chunks, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain, unprotected_record, warn_once
-from zoo.privacy.record.shared_projection import OF_EVERY_PROJECTION
-from zoo.privacy.record.texts import (
-    EVALUATED,
-    ITEM_MEANS,
-    KNOWN_BEFORE,
-    NOT_CHOSEN,
-    SETS_OPEN,
-    SETS_PUBLIC,
-    SEVERAL_AT_RANDOM,
-    SEVERAL_PROJECTED,
-    clipped_before,
-    ratings_within,
-)
-from zoo.privacy.rows.projection import Calibration, ProjectionPlan, plan_projection, release_chunks, release_rows
+from zoo.privacy.record.record import unprotected_record, warn_once
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.svd_lift import Floats, lifted_ratings
 from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
@@ -75,7 +63,7 @@ class Projected(Publisher):
             gives, or says `guarantee: none` and warns once: JLT's with fewer items than users, and SJLT's always.
     """
 
-    mechanism: ClassVar[str]  # its name in the record
+    mechanism: ClassVar[type[Projection]]
 
     def __init__(
         self,
@@ -99,7 +87,7 @@ class Projected(Publisher):
         self.calibration, self.centre, self.seed = calibration, centre, seed
         self.noise_seed, self.paper_faithful = noise_seed, paper_faithful
         self._plan = partial(
-            plan_projection,
+            self.mechanism.calibrate,
             epsilon=epsilon,
             dim=num_components,
             calibration="paper" if paper_faithful else calibration,
@@ -119,7 +107,7 @@ class Projected(Publisher):
         """Why the form that the paper prints has no guarantee at this size; None where it has one."""
 
     @abstractmethod
-    def lifted_rows(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+    def lifted_rows(self, lifted: Floats, plan: Projection, noise: NoiseSource) -> Floats:
         """The form that the paper prints, from the lifted ratings ``(items, users)``; shape ``(users, dim)``."""
 
     def drawn_matrix(self, num_items: int) -> PublicMatrix:
@@ -128,12 +116,19 @@ class Projected(Publisher):
             return self.matrix(num_items, self.seed or 0)
         return self.matrix(num_items, secrets.randbits(63))
 
-    def projection(self, sizes: PublicSizes, matrix: PublicMatrix) -> ProjectionPlan:
-        """How much noise goes with M, and what it proves; from public settings alone."""
+    def projection(self, sizes: PublicSizes, matrix: PublicMatrix) -> Projection:
+        """The mechanism with M: how much noise there is, and what it proves; from public settings alone."""
         delta = sizes.delta(self.delta)
+        public: dict[str, Any] = {
+            "num_users": sizes.num_users,
+            "num_items": sizes.num_items,
+            "seed": None if self.paper_faithful else matrix.seed,
+            "centred": self.centre,
+            **matrix.settings,
+        }
         if self.calibration != "max":
-            return self._plan(delta=delta)
-        return self._plan(delta=delta, largest_norm=float(matrix.column_norms().max()))
+            return self._plan(delta=delta, **public)
+        return self._plan(delta=delta, largest_norm=float(matrix.column_norms().max()), **public)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """One Gaussian release of all users' rows, lazy if they are many; without protection where the paper's form has none."""
@@ -141,59 +136,23 @@ class Projected(Publisher):
         plan = self.projection(sizes, matrix)
         weakness = self.lift_weakness(sizes.num_users, sizes.num_items) if self.paper_faithful else None
         tensors = partial(self._tensors, plan, matrix, weakness)
-        inputs = self._inputs(plan, matrix, sizes)
         if weakness is not None:
             label = NoiseSource.of(self.noise_seed).label
             record = unprotected_record(
-                self.mechanism, weakness, sizes.done_before, noise_source=label, public_inputs=inputs
+                plan.name, weakness, sizes.steps, noise_source=label, public_inputs=plan.public_inputs
             )
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, tensors)
-        group = SEVERAL_AT_RANDOM if plan.mu is None else SEVERAL_PROJECTED
         known = self.seed is not None and not self._holds_for_every_matrix
-        return PlannedRelease.of_plan(
-            self.mechanism,
-            plan,
-            self.noise_seed,
-            sizes,
-            tensors,
-            public_inputs=inputs,
-            assumptions=self._assumptions(plan),
-            not_protected=(SETS_OPEN, ITEM_MEANS, *(() if plan.relation.unit is Unit.USER else (group,)), EVALUATED),
-            withdrawn=KNOWN_BEFORE if known else None,
-        )
+        withdrawn = "projection_known_before" if known else None
+        return PlannedRelease.of(plan, self.noise_seed, sizes, tensors, withdrawn=withdrawn)
 
     @property
     def _holds_for_every_matrix(self) -> bool:
         """Whether the guarantee is that of each M, not a mean over them; a secret M cannot have been known."""
         return self.calibration in OF_EVERY_PROJECTION or self.paper_faithful
 
-    def _inputs(self, plan: ProjectionPlan, matrix: PublicMatrix, sizes: PublicSizes) -> dict[str, Plain]:
-        """Public settings and sizes for the record."""
-        secret: dict[str, Plain] = {"form": "as the paper prints it: singular values lifted, M secret"}
-        return {
-            "num_components": plan.dim,
-            "calibration": plan.calibration,
-            **(secret if self.paper_faithful else {"projection_seed": matrix.seed}),
-            "w": plan.w,
-            **({} if plan.largest_norm is None else {"largest_norm": plan.largest_norm}),
-            f"centred {'before the lift' if self.paper_faithful else 'after the noise'}": self.centre,
-            "num_users": sizes.num_users,
-            "num_items": sizes.num_items,
-            **matrix.settings,
-        }
-
-    def _assumptions(self, plan: ProjectionPlan) -> tuple[str, ...]:
-        if plan.clip is None:
-            assert plan.rating_range is not None  # it goes with clip
-            bound = ratings_within(plan.rating_range)
-        else:
-            bound = clipped_before("projection", plan.clip)
-        if self._holds_for_every_matrix:
-            return bound, SETS_PUBLIC
-        return bound, SETS_PUBLIC, NOT_CHOSEN
-
     def _tensors(
-        self, plan: ProjectionPlan, matrix: PublicMatrix, weakness: str | None, source: Ratings, domain: str
+        self, plan: Projection, matrix: PublicMatrix, weakness: str | None, source: Ratings, domain: str
     ) -> Mapping[str, Tensor]:
         _check_ratings(plan, source, domain)
         noise = NoiseSource.of(self.noise_seed)
@@ -207,7 +166,7 @@ class Projected(Publisher):
             if self.centre:
                 rows -= rows.mean(axis=0)
         if weakness is not None:
-            text = f"{self.mechanism} with paper_faithful protects nobody here: {weakness}. The record says so."
+            text = f"{plan.name} with paper_faithful protects nobody here: {weakness}. The record says so."
             warn_once(text, 4)  # the line that publishes
         return {"rows": torch.from_numpy(rows.astype(np.float32))}
 
@@ -224,7 +183,7 @@ class Projected(Publisher):
         sizes = PublicSizes(_AUDITED_USERS, audited_items(self.num_components))
         matrix = self.drawn_matrix(sizes.num_items)
         plan = self.projection(sizes, matrix)
-        name = f"{self.mechanism} {plan.calibration}"
+        name = f"{plan.name} {plan.calibration}"
         made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix, items=longest_column(matrix))]
         if plan.mu is None:
             # Known to an attacker, who chooses the row before the release's is drawn.
@@ -241,7 +200,7 @@ class Projected(Publisher):
         return made
 
 
-def _check_ratings(plan: ProjectionPlan, source: Ratings, domain: str) -> None:
+def _check_ratings(plan: Projection, source: Ratings, domain: str) -> None:
     """Refuse ratings that would be clamped, for their owner would not know; clipping of rows is asked for."""
     data = source.matrix.data
     if plan.rating_range is None or not len(data):

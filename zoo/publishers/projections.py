@@ -12,23 +12,21 @@ from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.rows import vectors_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.audits.vectors import vectors_audit
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.mechanisms.bridge import LONGEST
+from zoo.privacy.mechanisms.vectors import UserPositions, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import Plain, unprotected_record
-from zoo.privacy.record.texts import (
-    CHOSEN_BLIND,
-    NOT_PROTECTED_BY_VECTORS,
-    OTHERS_GIVEN,
-    PROJECTIONS,
-    layers_clipped,
-)
-from zoo.privacy.rows.bridge import LONGEST
-from zoo.privacy.rows.vectors import VectorsPlan, noisy_vectors, plan_vectors
+from zoo.privacy.record.record import unprotected_record
 from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 
 #: Why there is no guarantee where no noise is asked for.
 BARE = "the users' places are handed over without noise"
+ENCRYPTED = (
+    "the users' places are encrypted, which is no differential privacy: whoever has the secret key reads them all, and nobody "
+    "else as long as ring learning with errors is hard"
+)
 
 
 class ProjectionPublisher(Publisher):
@@ -81,9 +79,18 @@ class ProjectionPublisher(Publisher):
         if epsilon is not None:
             self._plan(1e-5 if delta is None else delta)  # refuse bad settings now, before data are opened
 
-    def _plan(self, delta: float) -> VectorsPlan:
+    def _plan(self, delta: float, sizes: PublicSizes = PublicSizes(1, 1)) -> UserPositions:  # noqa: B008  frozen
         assert self.epsilon is not None
-        return plan_vectors(epsilon=self.epsilon, delta=delta, clip=LONGEST, num_layers=1, relation=self.relation)
+        return UserPositions.calibrate(
+            epsilon=self.epsilon,
+            delta=delta,
+            clip=LONGEST,
+            num_layers=1,
+            relation=self.relation,
+            width=self.num_directions,
+            num_users=sizes.num_users,
+            num_items=sizes.num_items,
+        )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """One Gaussian release of all users' places, or one that costs everything."""
@@ -95,27 +102,19 @@ class ProjectionPublisher(Publisher):
             "num_layers": 1,
         }
         if self.epsilon is None:
-            record = unprotected_record(PROJECTIONS, BARE, sizes.done_before, public_inputs=inputs)
+            record = unprotected_record(UserPositions.name, BARE, sizes.steps, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
-        plan = self._plan(sizes.delta(self.delta))
-        return PlannedRelease.of_plan(
-            PROJECTIONS,
-            plan,
-            self.noise_seed,
-            sizes,
-            partial(self._noisy, plan),
-            kind="embeddings",
-            public_inputs=inputs,
-            conditions=(OTHERS_GIVEN,),
-            assumptions=(layers_clipped(plan.clip), CHOSEN_BLIND),
-            not_protected=NOT_PROTECTED_BY_VECTORS,
+        plan = self._plan(sizes.delta(self.delta), sizes)
+        notes: dict[str, Plain] = {"item_damping": self.item_damping}
+        return PlannedRelease.of(
+            plan, self.noise_seed, sizes, partial(self._noisy, plan), kind="embeddings", notes=notes
         )
 
     def _bare(self, source: Ratings, _: str) -> Mapping[str, Tensor]:
         places = directions_of(source.matrix, self.num_directions, self.item_damping).projections
         return {"vectors": torch.from_numpy(places).float()[:, None, :]}
 
-    def _noisy(self, plan: VectorsPlan, source: Ratings, _: str) -> Mapping[str, Tensor]:
+    def _noisy(self, plan: UserPositions, source: Ratings, _: str) -> Mapping[str, Tensor]:
         places = directions_of(source.matrix, self.num_directions, self.item_damping).projections
         return {"vectors": torch.from_numpy(noisy_vectors(places[:, None, :], plan, NoiseSource.of(self.noise_seed)))}
 
@@ -123,4 +122,4 @@ class ProjectionPublisher(Publisher):
         """One user's place in two worlds; none where nothing is claimed."""
         if self.epsilon is None:
             return []
-        return [vectors_audit(PROJECTIONS, self._plan(1e-5 if self.delta is None else self.delta))]
+        return [vectors_audit(UserPositions.name, self._plan(1e-5 if self.delta is None else self.delta))]

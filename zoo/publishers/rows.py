@@ -14,27 +14,9 @@ from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.record.record import Plain
-from zoo.privacy.record.texts import (
-    BINARY,
-    EVALUATED,
-    FLIPPED_ROWS,
-    NOISY_ROWS,
-    SETS_OPEN,
-    SETS_PUBLIC,
-    SEVERAL_FLIPPED,
-    SEVERAL_NOISY,
-    clipped_before,
-)
-from zoo.privacy.rows.plan import RowsPlan
-from zoo.privacy.rows.row_noise import (
-    flipped_rows,
-    noisy_rows,
-    noisy_rows_above,
-    plan_noise,
-    plan_randomised_response,
-)
+from zoo.privacy.mechanisms import flipped_rows, noisy_rows
+from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.randomness.noise import NoiseSource
 from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 from zoo.release.layouts import compressed
 
@@ -80,37 +62,38 @@ class NoisyRows(Publisher):
     ) -> None:
         self.epsilon, self.delta, self.threshold = epsilon, delta, threshold
         self.relation, self.clip, self.noise_seed = Relation(relation), clip, noise_seed
-        self._plan = partial(plan_noise, epsilon=epsilon, relation=self.relation, clip=clip)
+        self._plan = partial(noisy_rows.NoisyRows.calibrate, epsilon=epsilon, relation=self.relation, clip=clip)
         # Refuse bad settings now, before data are opened.
         self._plan(delta=1e-5 if delta is None else delta, threshold=threshold)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """One Gaussian release of all users' rows; only 0/1 ratings, and whole only those that fit into memory."""
         _check_sizes(sizes)
-        plan = self._plan(delta=sizes.delta(self.delta), threshold=self.threshold)
+        plan = self._plan(
+            delta=sizes.delta(self.delta),
+            threshold=self.threshold,
+            num_users=sizes.num_users,
+            num_items=sizes.num_items,
+        )
         if self.threshold is None and sizes.num_users * sizes.num_items > _LARGEST:
             raise ValueError(
                 f"All values of {sizes.num_users} users and {sizes.num_items} items would take "
                 f"{sizes.num_users * sizes.num_items / 2**28:.0f} GiB. Set threshold, e.g. 2.0, so that only the larger ones "
                 "are released."
             )
-        kept = {} if plan.threshold is None else {"threshold": plan.threshold}
-        clipped = () if plan.clip is None else (clipped_before("the noise", plan.clip),)
 
         def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
-            make = noisy_rows if small or plan.threshold is None else noisy_rows_above
-            return make(matrix, plan, noise)
+            dense = small or plan.threshold is None
+            return (noisy_rows.noisy_rows if dense else noisy_rows.noisy_rows_above)(matrix, plan, noise)
 
-        drawn = {"sigma": plan.noise_std, "grid": lattice_spacing(plan.noise_std), **kept}
-        several = () if plan.relation.unit is Unit.USER else (SEVERAL_NOISY,)
-        return _planned(NOISY_ROWS, plan, self.noise_seed, sizes, rows, drawn, clipped, several)
+        return _planned(plan, self.noise_seed, sizes, rows)
 
     def audits(self) -> list[Audit]:
         """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
         whole = self.threshold is None or self.relation.unit is Unit.USER
         threshold = None if whole else min(self.threshold or 0.0, _AUDITED_THRESHOLD)
         plan = self._plan(delta=1e-5 if self.delta is None else self.delta, threshold=threshold)
-        return [noisy_rows_audit(NOISY_ROWS, plan)]
+        return [noisy_rows_audit(plan.name, plan)]
 
 
 class FlippedRows(Publisher):
@@ -135,7 +118,7 @@ class FlippedRows(Publisher):
 
     def __init__(self, epsilon: float, keep: float | None = None, noise_seed: int | None = None) -> None:
         self.epsilon, self.keep, self.noise_seed = epsilon, keep, noise_seed
-        self._plan = partial(plan_randomised_response, epsilon=epsilon)
+        self._plan = partial(flipped_rows.FlippedRows.calibrate, epsilon=epsilon)
         self._plan(num_users=1, num_items=1, keep=keep)  # refuse bad settings before data are opened
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
@@ -144,17 +127,15 @@ class FlippedRows(Publisher):
         plan = self._plan(num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep)
 
         def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
-            reported = flipped_rows(matrix, plan, noise)
+            reported = flipped_rows.flipped_rows(matrix, plan, noise)
             return reported.toarray() if small else reported
 
-        facts = {"flip_probability": plan.flip_probability, "keep": plan.keep}
-        drawn: dict[str, Plain] = {**facts, "draws": "exact, from integers"}
-        return _planned(FLIPPED_ROWS, plan, self.noise_seed, sizes, rows, drawn, (), (SEVERAL_FLIPPED,))
+        return _planned(plan, self.noise_seed, sizes, rows)
 
     def audits(self) -> list[Audit]:
         """One rating in two worlds, with at least half of the reported ones kept."""
         keep = max(self.keep or 1.0, _AUDITED_KEEP)
-        return [flipped_rows_audit(FLIPPED_ROWS, self._plan(num_users=1, num_items=1, keep=keep))]
+        return [flipped_rows_audit("FlippedRows", self._plan(num_users=1, num_items=1, keep=keep))]
 
 
 def _check_sizes(sizes: PublicSizes) -> None:
@@ -166,19 +147,12 @@ def _check_sizes(sizes: PublicSizes) -> None:
 
 
 def _planned(
-    mechanism: str,
-    plan: RowsPlan,
+    mechanism: Mechanism,
     noise_seed: int | None,
     sizes: PublicSizes,
     rows: Callable[[csr_array, NoiseSource, bool], Rows],
-    drawn: Mapping[str, Plain],
-    bounds: tuple[str, ...],
-    several: tuple[str, ...],
 ) -> PlannedRelease:
-    """A release of 0/1 rows: how they were drawn and bounded, and what several ratings of one user cost.
-
-    Whoever denoises them has to know ``drawn``; ``rows`` is told whether they may be dense.
-    """
+    """A release of 0/1 rows; ``rows`` is told whether they may be dense."""
 
     def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
         if not source.binary:
@@ -191,13 +165,4 @@ def _planned(
         made = rows(source.matrix, NoiseSource.of(noise_seed), small)
         return compressed(made) if isinstance(made, csr_array) else {"rows": torch.from_numpy(made)}
 
-    return PlannedRelease.of_plan(
-        mechanism,
-        plan,
-        noise_seed,
-        sizes,
-        tensors,
-        public_inputs={"mechanism": mechanism, **drawn, "num_users": sizes.num_users, "num_items": sizes.num_items},
-        assumptions=(BINARY, SETS_PUBLIC, *bounds),
-        not_protected=(SETS_OPEN, EVALUATED, *several),
-    )
+    return PlannedRelease.of(mechanism, noise_seed, sizes, tensors)

@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
+from zoo.privacy.mechanisms import projection
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import ProjectionPlan
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix, check_density
 from zoo.privacy.rows.svd_lift import Floats, sparse_lifted_release
@@ -38,7 +38,7 @@ class SJLT(Projected):
         settings: The others of `Projected`.
     """
 
-    mechanism = "SJLT"
+    mechanism = projection.SJLT
 
     def __init__(
         self,
@@ -70,6 +70,6 @@ class SJLT(Projected):
         """The printed form has no guarantee at any size."""
         return "no noise is added, and a published component lies in a subspace that moves when a rating moves"
 
-    def lifted_rows(self, lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+    def lifted_rows(self, lifted: Floats, plan: projection.JLT, noise: NoiseSource) -> Floats:
         """`sparse_lifted_release`."""
         return sparse_lifted_release(lifted, plan, self.density, noise)

@@ -18,6 +18,8 @@ from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.generator import GeneratedRows
 from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
+from zoo.privacy.mechanisms.base import MechanismError
+from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM, refuse_unlikely
 from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError
 from zoo.privacy.record.selection import chosen_among
 from zoo.release.about import About
@@ -38,7 +40,6 @@ from zoo.release.files import (
 )
 from zoo.release.layouts import Compressed, Layout, UnknownKindError, layout_of
 from zoo.release.lazy_rows import LazyRows
-from zoo.release.plausible import check_noise
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
 from zoo.runtime.run_folder import whole_folder
 
@@ -91,8 +92,7 @@ class Release:
     @property
     def source_users(self) -> int:
         """Users of the source: as many as the record says, and at least those with a row."""
-        stated = self.record.public_inputs.get("num_users")
-        return max(self.num_users, stated if type(stated) is int else 0)
+        return max(self.num_users, self.record.mechanism.num_users)
 
     @property
     def sparse(self) -> bool:
@@ -196,6 +196,20 @@ class Release:
             self.tensors.written(path)
         return path
 
+    def check_noise(self, false_alarm: float = FALSE_ALARM) -> None:
+        """Refuse tensors that cannot have the noise of the record's mechanism; a record without a guarantee claims none.
+
+        `ReleaseError` says which statistic of them is so unlikely.
+        """
+        if not self.record.claims:
+            return
+        try:
+            refuse_unlikely(
+                self.record.mechanism, {name: tensor.numpy() for name, tensor in self.tensors.items()}, false_alarm
+            )
+        except MechanismError as error:
+            raise ReleaseError(str(error)) from error
+
     @classmethod
     def load(cls, path: Path | str, trusted: TrustedKeys | None = None) -> Release:
         """Read a release and check all of it. In memory there are never more than its tensors and one file besides.
@@ -210,12 +224,12 @@ class Release:
         tensors = read_tensors(path, manifest)
         try:
             about = About.from_dict(manifest["about"]) if "about" in manifest else None
-            record = PrivacyRecord.from_dict(manifest["record"])
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
+            record = PrivacyRecord.from_dict(manifest["record"], ledger)
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)
             release = cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger, about)
             object.__setattr__(release, "as_written", {name: manifest[name] for name in ("record", "ledger")})
-            check_noise(record, tensors)
+            release.check_noise()
             return release
         except (UnderstatedPrivacyError, UnknownKindError) as error:
             raise type(error)(f"{path}: {error}") from error

@@ -185,7 +185,9 @@ def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
             "learned from them without noise, and who has the weights may find out about them."
         )
     elif own.not_protected:
-        said.append(f"Not covered by the guarantee of the training: {visible('; '.join(own.not_protected))}.")
+        said.append(
+            f"Not covered by the guarantee of the training: {visible('; '.join(own.sentences('not_protected')))}."
+        )
     if maps := [visible(name) for name, source in manifest["sizes"]["sources"].items() if source["kind"] == "map"]:
         said.append(
             f"**People are placed by their own rows of {' and '.join(maps)}, as they are and under no epsilon**, where these lay "

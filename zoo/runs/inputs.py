@@ -17,7 +17,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from datamodules import CrossDomainDataModule
 from datamodules.users import COMMON, OWN, write_users
 from zoo.data.ratings import Ratings
-from zoo.publishers.base import Publisher
+from zoo.publishers.base import Publisher, Stamped
 from zoo.release.release import Release
 from zoo.runtime.run_folder import differing, folder_of_run, load_tensors, plain, write_json
 
@@ -194,7 +194,7 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
             if not publisher.control:  # which may be of nobody, or say of itself that it is of others
                 data.check_source_users(name, source)
         for name in names:
-            releases[name] = publisher.for_target(data.train).publish(sources.pop(name), name)
+            releases[name] = Stamped(publisher.for_target(data.train)).publish(sources.pop(name), name)
             data.link_users(name, releases[name], f"The release of {name!r} just made")
     return releases
 

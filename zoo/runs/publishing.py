@@ -12,7 +12,7 @@ from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account
-from zoo.publishers.base import PublicSizes, Publisher
+from zoo.publishers.base import PublicSizes, Publisher, Stamped
 from zoo.release.about import About, Statement
 from zoo.release.release import Release
 from zoo.release.signature import SigningKey
@@ -100,9 +100,9 @@ def publish_release(
     )
     data = "" if budget is None else ratings.digest()
     if budget is not None:
-        planned = publisher.prepare(PublicSizes.of(ratings))
+        planned = Stamped(publisher).prepare(PublicSizes.of(ratings))
         budget.after(Account("the release", name, ratings.num_users, planned.record, planned.events), data)
-    release = replace(publisher.publish(ratings, name), about=about)
+    release = replace(Stamped(publisher).publish(ratings, name), about=about)
     if budget is None:
         release.save(out, key)
         return release
@@ -128,6 +128,8 @@ def spent_in_words(budget: Budget) -> str:
     for domain, epsilon in budget.spent_by_domain().items():
         whose = "all domains together" if cap.relation.unit is Unit.USER else repr(visible(domain))
         said.append(f"Spent by {whose}: {rounded_up(epsilon)}.")
-    if conditions := dict.fromkeys(text for spent in budget.spent for text in spent.account.record.conditions):
+    if conditions := dict.fromkeys(
+        text for spent in budget.spent for text in spent.account.record.sentences("conditions")
+    ):
         said.append(f"That holds if {'; and if '.join(conditions)}.")
     return " ".join(said)

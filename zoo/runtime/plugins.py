@@ -19,6 +19,7 @@ GROUPS = {
     "datamodules": "zoo.datamodules",
     "callbacks": "zoo.callbacks",
     "release kinds": "zoo.release_kinds",
+    "mechanisms": "zoo.mechanisms",
 }
 
 

@@ -13,9 +13,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from encrypted_bridge.kinds import EncryptedMap
+from encrypted_bridge.mechanism import PUBLIC_KEY, EncryptedBridge
 from encrypted_bridge.parameters import DEGREE, MODULUS
 from encrypted_bridge.protocol import decrypted_map
-from encrypted_bridge.record import PUBLIC_KEY, check_decrypted, noise_std
 from zoo.release.files import ReleaseError, tensor_digest
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
@@ -122,10 +122,14 @@ def decrypted(release: Release, keys: KeyPair) -> Release:
             "source was given."
         )
     bodies, masks = (release.tensors[name].numpy() for name in ("bodies", "masks"))
-    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), noise_std(release.record)))
+    mechanism = release.record.mechanism
+    if not isinstance(mechanism, EncryptedBridge):
+        raise ReleaseError(f"The record is of {mechanism.name}, and an encrypted map is of {EncryptedBridge.name}.")
+    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), mechanism.noise_std))
     tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
-    check_decrypted(release.record, tensors)  # which nobody could see before
-    return replace(release, kind="map", tensors=tensors)
+    made = replace(release, kind="map", tensors=tensors)
+    made.check_noise()  # which nobody could see before
+    return made
 
 
 def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted: Path | str | None = None) -> Release:

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from encrypted_bridge.mechanism import EncryptedBridge
 from encrypted_bridge.parameters import DEGREE, MODULUS, MOST_DIRECTIONS, num_blocks
-from encrypted_bridge.record import check_map
 from zoo.data.rows import DenseRows
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.record import PrivacyRecord, RecordError
 from zoo.release.files import ReleaseError
 from zoo.release.layouts import Layout, Map
 
@@ -95,8 +95,11 @@ class EncryptedMap(Encrypted):
         self._expect_hidden(masks=masks)
 
     def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:
-        """Refuse another record than that of such a map, and one of another shape."""
-        check_map(record, ledger, tuple(self.tensors["bodies"].shape))
+        """Refuse a claim of another mechanism."""
+        if record.claims and not isinstance(record.mechanism, EncryptedBridge):
+            raise RecordError(
+                f"The record is of {record.mechanism.name}. An encrypted map is made by {EncryptedBridge.name!r}."
+            )
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """The same map, whoever is asked for."""

@@ -3,7 +3,7 @@
 import math
 
 from zoo.privacy.accounting.relation import Unit
-from zoo.privacy.rows.bridge import BridgePlan
+from zoo.privacy.mechanisms.bridge import Bridge
 
 DEGREE = 4096
 """Coefficients of a polynomial. With 60 bits of modulus: 109 leave 128 bits of security (Albrecht et al., *Homomorphic Encryption
@@ -57,7 +57,7 @@ def error_of_zero(numbers: int) -> float:
     return math.sqrt(numbers) * ERROR * (2 * DEGREE + 1) / SCALE
 
 
-def check_room(plan: BridgePlan, kept: int, directions: int, num_users: int) -> None:
+def check_room(plan: Bridge, kept: int, directions: int, num_users: int) -> None:
     """Refuse sizes whose errors do not fit beside places of length `SHORTER`, or whose sums do not fit into the modulus.
 
     The sensitivity of the plan stays what it is: it covers a user's own part, whose place is shorter by so much; twice the norm

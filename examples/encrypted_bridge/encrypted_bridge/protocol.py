@@ -47,9 +47,9 @@ from encrypted_bridge.parameters import (
     num_blocks,
     users_at_once,
 )
+from zoo.privacy.mechanisms.bridge import LONGEST, Bridge, NoisyMap, chosen_items
+from zoo.privacy.mechanisms.vectors import clip_vectors
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
-from zoo.privacy.rows.bridge import LONGEST, BridgePlan, NoisyMap, chosen_items
-from zoo.privacy.rows.vectors import clip_vectors
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -99,14 +99,14 @@ def encrypted_map(
     places: Integers,
     public_key: Integers,
     directions: int,
-    plan: BridgePlan,
+    plan: Bridge,
     noise: NoiseSource,
     known: Integers,
 ) -> EncryptedMap:
     """The counts, and the map under encryption, of 0/1 rows (users, items), noised as a plan says.
 
     ``known`` (encrypted users,) is which row is that of each user among the encrypted ones, -1 for none. The counts are those
-    of `zoo.privacy.rows.bridge.noisy_map`, with the same draws, and so is the noise of the map, rounded to whole numbers.
+    of `zoo.privacy.mechanisms.bridge.noisy_map`, with the same draws, and so is the noise of the map, rounded to whole numbers.
 
     Raises:
         ValueError: Errors of the encryption do not fit beside the noise, or the numbers are no ciphertexts.
@@ -188,8 +188,8 @@ def decrypted_map(bodies: Integers, masks: Integers, secret: Integers, sigma: fl
     return round_to_lattice(made / SCALE, sigma).astype(np.float32)
 
 
-def through_encryption(rows: csr_array, places: Floats, plan: BridgePlan, noise: NoiseSource) -> NoisyMap:
-    """Both parties' parts one after the other, under new keys: in the place of `zoo.privacy.rows.bridge.noisy_map`."""
+def through_encryption(rows: csr_array, places: Floats, plan: Bridge, noise: NoiseSource) -> NoisyMap:
+    """Both parties' parts one after the other, under new keys: in the place of `zoo.privacy.mechanisms.bridge.noisy_map`."""
     given = encrypted_places(places)
     known = np.arange(rows.shape[0])
     made = encrypted_map(rows, given.places, given.public_key, places.shape[1], plan, noise, known)

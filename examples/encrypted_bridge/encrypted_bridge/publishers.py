@@ -1,6 +1,7 @@
 """Publishers of an encrypted bridge: the target's encrypted projections, and the source's map of them."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -10,18 +11,19 @@ from torch import Tensor
 
 from encrypted_bridge.decryption import KeyPair, check_new
 from encrypted_bridge.kinds import EncryptedMap, EncryptedPlaces
+from encrypted_bridge.mechanism import PUBLIC_KEY, EncryptedBridge, places_record
 from encrypted_bridge.parameters import check_directions, check_room
 from encrypted_bridge.protocol import encrypted_map, encrypted_places, through_encryption
-from encrypted_bridge.record import MECHANISM, map_record, places_record
 from zoo import BridgePublisher, Publisher, Ratings, Release
 from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import index_of
 from zoo.privacy.accounting.events import NonPrivateEvent
-from zoo.privacy.audits.rows import bridge_audit
+from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.bridge import Bridge
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.bridge import BridgePlan
 from zoo.publishers.base import PlannedRelease, PublicSizes
+from zoo.release.files import tensor_digest
 
 
 class EncryptedProjectionPublisher(Publisher):
@@ -53,7 +55,7 @@ class EncryptedProjectionPublisher(Publisher):
             "num_items": sizes.num_items,
             "num_layers": 1,
         }
-        record = places_record(inputs, sizes.done_before)
+        record = places_record(inputs, sizes.steps)
         return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._tensors, EncryptedPlaces.kind)
 
     def _tensors(self, target: Ratings, _: str) -> Mapping[str, Tensor]:
@@ -113,13 +115,15 @@ class EncryptedBridgePublisher(BridgePublisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan the releases of the plain map, and refuse sizes whose encryption errors do not fit beside the noise."""
-        planned, plan, places = super().prepare(sizes), self.plan_for(sizes), self.given()
+        plain, places = self.plan_for(sizes), self.given()
         assert places is not None
-        check_room(plan, int(planned.record.public_inputs["kept_items"]), places.width, places.num_users)
-        record, tensors = map_record(planned.record, places), partial(self.tensors, plan)
-        return PlannedRelease.of_tensors(record, planned.events[0], sizes, tensors, EncryptedMap.kind)
+        plan = EncryptedBridge(**{entry.name: getattr(plain, entry.name) for entry in fields(plain)})
+        check_room(plan, int(plan.public_inputs["kept_items"]), places.width, places.num_users)
+        made_with = {PUBLIC_KEY: tensor_digest(places.tensors[PUBLIC_KEY]), "encrypted places": places.digest}
+        notes, tensors = self.notes(places) | made_with, partial(self.tensors, plan)
+        return PlannedRelease.of(plan, self.noise_seed, sizes, tensors, kind=EncryptedMap.kind, notes=notes)
 
-    def mapped(self, given: Release, source: Ratings, plan: BridgePlan, noise: NoiseSource) -> NamedTuple:
+    def mapped(self, given: Release, source: Ratings, plan: Bridge, noise: NoiseSource) -> NamedTuple:
         """Return the arrays of the encrypted map."""
         places, public_key = (given.tensors[name].numpy() for name in ("places", "public_key"))
         known = index_of(source.user_ids, given.user_ids)
@@ -128,4 +132,4 @@ class EncryptedBridgePublisher(BridgePublisher):
     def audits(self) -> list[Audit]:
         """Return the audit of the plain map, through the encryption, which takes long."""
         plan = self.plan_for(PublicSizes(num_users=1, num_items=1))
-        return [bridge_audit(MECHANISM, plan, through_encryption)]
+        return [bridge_audit(EncryptedBridge.name, plan, through_encryption)]

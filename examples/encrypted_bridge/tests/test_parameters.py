@@ -21,7 +21,7 @@ from encrypted_bridge.parameters import (
     users_at_once,
 )
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.rows.bridge import plan_bridge
+from zoo.privacy.mechanisms.bridge import Bridge
 
 
 def test_the_modulus_is_a_prime_that_polynomials_are_transformed_by() -> None:
@@ -56,7 +56,7 @@ def test_the_error_of_a_fresh_zero_is_bounded_by_the_largest_product() -> None:
 )
 def test_errors_fit_beside_the_sensitivity_of_the_map_that_is_shipped(relation: Relation) -> None:
     """What neighbours may differ by, and what leaving the error out moves twice, together: no more than without encryption."""
-    plan = plan_bridge(epsilon=2.0, delta=1e-5, relation=relation, clip=1.0)
+    plan = Bridge.calibrate(epsilon=2.0, delta=1e-5, relation=relation, clip=1.0)
     check_room(plan, 400, 6, 10**6)
     row = plan.sensitivity + (2 * 20 / ROWS_SCALE if relation is Relation.CHANGE_ONE_RATING else 0)
     place = SHORTER + math.sqrt(6) * ERROR / PLACES_SCALE
@@ -101,7 +101,7 @@ def test_cutting_rows_off_moves_neighbours_by_what_is_allowed() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(settings: dict[str, float], kept: int, users: int, message: str) -> None:
-    plan = plan_bridge(epsilon=2.0, delta=1e-8, **settings)  # type: ignore[arg-type]
+    plan = Bridge.calibrate(epsilon=2.0, delta=1e-8, **settings)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         check_room(plan, kept, 6, users)
 
@@ -109,14 +109,14 @@ def test_what_does_not_fit_is_refused(settings: dict[str, float], kept: int, use
 def test_the_error_of_fresh_zeros_counts_twice() -> None:
     """It is left out on both of two neighbouring inputs: one and a half of it do not fit, two and a half would."""
     error, left = error_of_zero(2400), 1 - longest_place(6)
-    check_room(plan_bridge(epsilon=2.0, delta=1e-8, clip=2.5 * error / left), 400, 6, 1000)
+    check_room(Bridge.calibrate(epsilon=2.0, delta=1e-8, clip=2.5 * error / left), 400, 6, 1000)
     with pytest.raises(ValueError, match="do not fit"):
-        check_room(plan_bridge(epsilon=2.0, delta=1e-8, clip=1.5 * error / left), 400, 6, 1000)
+        check_room(Bridge.calibrate(epsilon=2.0, delta=1e-8, clip=1.5 * error / left), 400, 6, 1000)
 
 
 def test_of_one_rating_what_cutting_rows_off_moves_them_counts_too() -> None:
     user, rating = (
-        plan_bridge(epsilon=2.0, delta=1e-8, relation=relation)
+        Bridge.calibrate(epsilon=2.0, delta=1e-8, relation=relation)
         for relation in (Relation.ZERO_OUT_ONE_USER, Relation.CHANGE_ONE_RATING)
     )
     check_room(user, 20_000, 6, 1000)

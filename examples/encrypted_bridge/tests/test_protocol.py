@@ -12,11 +12,11 @@ from encrypted_bridge.ckks import Ckks
 from encrypted_bridge.parameters import DEGREE, MODULUS, PLACES_SCALE, ROWS_SCALE, SCALE, SHORTER
 from encrypted_bridge.protocol import _steps, decrypted_map, encrypted_map, encrypted_places, through_encryption
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.rows import bridge_audit
+from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import run_audit
+from zoo.privacy.mechanisms.bridge import Bridge, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.bounds import clip_rows
-from zoo.privacy.rows.bridge import BridgePlan, noisy_map, plan_bridge
 from zoo.testing.tiny import ratings
 
 FINE = 2.0**-14  # a sigma whose lattice is finer than any error
@@ -31,7 +31,7 @@ def places(users: int = 9, directions: int = 2) -> np.ndarray:
 @pytest.mark.parametrize("relation", [Relation.ZERO_OUT_ONE_USER, Relation.CHANGE_ONE_RATING])
 def test_the_map_is_that_of_the_plain_publisher_with_the_same_noise(relation: Relation) -> None:
     """Places are a thousandth shorter, errors come to less than 10^-4 a user, and each number is rounded to its lattice."""
-    plan = plan_bridge(epsilon=4.0, delta=1e-5, relation=relation, clip=1.5, kept_items=5)
+    plan = Bridge.calibrate(epsilon=4.0, delta=1e-5, relation=relation, clip=1.5, kept_items=5)
     plain = noisy_map(ratings().matrix, places(), plan, NoiseSource.seeded(5))
     made = through_encryption(ratings().matrix, places(), plan, NoiseSource.seeded(5))
     assert (made.items == plain.items).all()
@@ -44,7 +44,7 @@ def test_the_map_is_that_of_the_plain_publisher_with_the_same_noise(relation: Re
 @pytest.mark.parametrize("directions", [1, 3, 1000])
 def test_sums_of_whole_numbers_are_exact_but_for_bounded_errors(directions: int) -> None:
     """1,000 directions leave room for four users in a ciphertext, so there are three of them; of two users nothing is known."""
-    plan = plan_bridge(epsilon=1e9, delta=1e-5, clip=1.5)
+    plan = Bridge.calibrate(epsilon=1e9, delta=1e-5, clip=1.5)
     sent, known = places(9, directions), np.array([3, -1, 0, 8, 1, -1, 2, 7, 4])
     given = encrypted_places(sent)
     noise = NoiseSource.seeded(1)
@@ -60,7 +60,7 @@ def test_sums_of_whole_numbers_are_exact_but_for_bounded_errors(directions: int)
 
 
 def test_the_target_clips_its_places_which_the_source_cannot() -> None:
-    plan = plan_bridge(epsilon=1e9, delta=1e-5)
+    plan = Bridge.calibrate(epsilon=1e9, delta=1e-5)
     long = through_encryption(ratings().matrix, 50 * places(), plan, NoiseSource.seeded(1))
     clipped = noisy_map(ratings().matrix, 50 * places(), plan, NoiseSource.seeded(1))
     assert np.abs(long.map - clipped.map).max() <= 9 * 1.2e-3
@@ -69,7 +69,7 @@ def test_the_target_clips_its_places_which_the_source_cannot() -> None:
 def test_every_number_that_leaves_has_noise_of_its_own_and_nothing_else_leaves() -> None:
     """Deviations of 9,600 numbers of nobody: within 6 % but for less than 1 in 10^15 seeds; this one is fixed. No two directions of
     an item, and no two items, have the same noise: correlations of 200 pairs are below .45 but for 1 in 10^10 of them."""
-    plan = plan_bridge(epsilon=2.0, delta=1e-5)
+    plan = Bridge.calibrate(epsilon=2.0, delta=1e-5)
     given = encrypted_places(places(3, 48))
     nobody = csr_array((3, 200))
     made = encrypted_map(nobody, given.places, given.public_key, 48, plan, NoiseSource.seeded(1), np.arange(3))
@@ -95,7 +95,7 @@ def test_what_noise_has_below_the_lattice_is_drawn_anew() -> None:
 
 
 def test_nothing_that_leaves_is_the_same_twice_for_the_same_rows_and_noise() -> None:
-    plan = plan_bridge(epsilon=4.0, delta=1e-5)
+    plan = Bridge.calibrate(epsilon=4.0, delta=1e-5)
     given = encrypted_places(places())
     first, second = (
         encrypted_map(ratings().matrix, given.places, given.public_key, 2, plan, NoiseSource.seeded(2), np.arange(9))
@@ -131,7 +131,7 @@ def test_without_a_fresh_zero_the_target_reads_rows_off_the_mask_and_with_it_doe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However much noise the numbers have: it is on the first half of the ciphertext alone."""
-    plan = plan_bridge(epsilon=0.1, delta=1e-5)
+    plan = Bridge.calibrate(epsilon=0.1, delta=1e-5)
     given = encrypted_places(places())
     (item,) = [2]
 
@@ -153,18 +153,18 @@ def test_without_a_fresh_zero_the_target_reads_rows_off_the_mask_and_with_it_doe
 BETA, RUNS = 1e-3, 200
 
 
-def verdict(plan: BridgePlan, seed: int) -> str:
+def verdict(plan: Bridge, seed: int) -> str:
     audit = bridge_audit("encrypted", plan, through_encryption)
     return run_audit(audit, RUNS, beta=BETA, noise=NoiseSource.seeded(seed)).verdict
 
 
 @pytest.mark.slow
 def test_an_audit_through_the_encryption_passes_what_is_sound() -> None:
-    assert verdict(plan_bridge(epsilon=8.0, delta=1e-5), 1) == "pass"
+    assert verdict(Bridge.calibrate(epsilon=8.0, delta=1e-5), 1) == "pass"
 
 
 def test_noise_that_is_left_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_bridge(epsilon=8.0, delta=1e-5)
+    plan = Bridge.calibrate(epsilon=8.0, delta=1e-5)
     silent = replace(plan, noise_std=plan.noise_std / 1000)
     real = encryption.encrypted_map
 
@@ -179,12 +179,12 @@ def test_noise_that_is_left_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 def test_places_longer_than_the_protocol_allows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the source cannot see: a target that does not clip breaks the guarantee, as every record says."""
     monkeypatch.setattr(encryption, "clip_vectors", lambda vectors, _: 4 * vectors)
-    assert verdict(plan_bridge(epsilon=8.0, delta=1e-5), 3) == "violation"
+    assert verdict(Bridge.calibrate(epsilon=8.0, delta=1e-5), 3) == "violation"
 
 
 def test_numbers_that_do_not_fit_are_refused_before_noise_is_drawn() -> None:
     given, noise = encrypted_places(places()), NoiseSource.seeded(1)
-    plan = plan_bridge(epsilon=4.0, delta=1e-5, clip=1e-5)
+    plan = Bridge.calibrate(epsilon=4.0, delta=1e-5, clip=1e-5)
     with pytest.raises(ValueError, match="Errors of the encryption do not fit"):
         encrypted_map(ratings().matrix, given.places, given.public_key, 2, plan, noise, np.arange(9))
     assert noise.place == 0

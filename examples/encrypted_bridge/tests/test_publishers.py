@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from encrypted_bridge.record import ENCRYPTION_HARD, FOLLOWS, TARGET_ENCRYPTED
+from zoo.privacy.record.texts import TARGET_SIDE
 
 from encrypted_bridge.decryption import KeyPair, SecretKeyError, decrypt, decrypted
 from encrypted_bridge.parameters import DEGREE, MODULUS
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
-from encrypted_bridge.record import ENCRYPTION_HARD, FOLLOWS, TARGET_ENCRYPTED, WHOLE_NUMBERS
 from zoo import BridgePublisher, Partial, Plaintext, ProjectionPublisher, Ratings, Release, Shuffled
 from zoo.commands.privacy.show import UNKNOWN, unchecked
 from zoo.privacy.randomness.noise import lattice_spacing
 from zoo.privacy.record.record import Guarantee, RecordError, UnderstatedPrivacyError
-from zoo.privacy.record.texts import TARGET_SIDE
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError
 from zoo.testing.tiny import ratings
 
@@ -101,10 +101,10 @@ def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path)
 @pytest.mark.parametrize(
     ("field", "text"),
     [
-        ("conditions", FOLLOWS),
-        ("conditions", ENCRYPTION_HARD),
-        ("assumptions", WHOLE_NUMBERS),
-        ("not_protected", TARGET_ENCRYPTED),
+        ("conditions", "target_follows"),
+        ("conditions", "encryption_hard"),
+        ("assumptions", "whole_numbers"),
+        ("not_protected", "target_encrypted"),
     ],
 )
 def test_a_record_that_leaves_any_of_it_out_is_refused(handed_over: Path, field: str, text: str) -> None:
@@ -295,9 +295,9 @@ def test_an_encrypted_map_that_is_none_is_refused(
 def test_a_header_that_claims_another_shape_than_its_record_is_refused(handed_over: Path, tmp_path: Path) -> None:
     folder = bridge(handed_over).publish(ratings(), "book").save(tmp_path / "encrypted")
     manifest = json.loads((folder / MANIFEST).read_text())
-    manifest["record"]["public_inputs"]["num_directions"] = 5
+    manifest["record"]["parameters"]["num_directions"] = 5
     (folder / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(ReleaseError, match=r"of a map of 7 items and 5 directions, and the map has the shape \(7, 2\)"):
+    with pytest.raises(ReleaseError, match=r"another map than one of shape \(7, 2\)"):
         Release.load(folder)
 
 

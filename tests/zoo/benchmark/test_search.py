@@ -216,7 +216,7 @@ def test_releases_without_a_guarantee_claim_nothing_together(made: Made, place: 
     record = json.loads((searched.folder / "privacy.json").read_text())["book"]
     assert record["guarantee"] == "none"
     assert record["epsilon"] is None
-    assert record["reason"] == "seeded noise"
+    assert record["reasons"] == ["seeded noise"]
 
 
 # Seeds, and what has no release or no validation.

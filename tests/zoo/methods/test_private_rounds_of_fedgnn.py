@@ -116,7 +116,7 @@ def test_rounds_end_with_the_plan_noise_every_row_and_tell_nothing() -> None:
     assert method.fetched is None
     record = method.privacy_record()
     assert record is not None
-    assert (record.mechanism, record.guarantee, record.compositions) == ("DP-FedAvg", Guarantee.PROVED, 6)
+    assert (record.mechanism.name, record.guarantee, record.compositions) == ("DP-FedAvg", Guarantee.PROVED, 6)
     assert record.epsilon is not None
     assert 7.9 < record.epsilon <= 8.0
     assert record == method.forecast(USERS, ITEMS, method.data.train.applied)

@@ -119,8 +119,8 @@ def test_the_draw_is_fair() -> None:
 def test_the_record_is_that_of_the_whole_release_and_names_the_share(publisher: Publisher) -> None:
     whole, part = publisher.publish(ratings(), "book"), Partial(publisher, 0.5).publish(ratings(), "book")
     assert part.record.public_inputs["share of the users"] == 0.5
-    inputs = {key: value for key, value in part.record.public_inputs.items() if key != "share of the users"}
-    assert replace(part.record, public_inputs=inputs) == whole.record
+    notes = {key: value for key, value in part.record.notes.items() if key != "share of the users"}
+    assert replace(part.record, notes=notes) == whole.record
     assert part.ledger == whole.ledger
     assert Partial(publisher, 0.5).plan(20, 7) == publisher.plan(20, 7)
 

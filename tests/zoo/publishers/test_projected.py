@@ -118,7 +118,7 @@ def test_a_mean_over_projections_is_no_guarantee_for_one_that_was_known(settings
     assert both.reason == f"seeded noise; {record.reason}"
     drawn = made(settings).publish(binary(), "book").record
     assert drawn.guarantee is not Guarantee.NONE
-    assert "the data were not chosen after seeing the projection" in drawn.assumptions
+    assert "the data were not chosen after seeing the projection" in drawn.sentences("assumptions")
 
 
 @pytest.mark.parametrize("settings", EACH_M.values(), ids=EACH_M)
@@ -162,7 +162,7 @@ def test_controls_and_choice_take_large_releases(large: None, tmp_path: Path) ->
 def test_one_run_of_the_publishers_own_width_is_audited(publisher: JLT | SJLT) -> None:
     # A fresh seed fails a sound release with probability 1e-3; this one is fixed.
     (audit,) = (audit for audit in publisher.audits() if isinstance(audit, OneRunAudit))
-    assert audit.name == f"{publisher.mechanism} {publisher.calibration}, one run"
+    assert audit.name == f"{publisher.mechanism.name} {publisher.calibration}, one run"
     plan = publisher.projection(PublicSizes(1000, 600), publisher.drawn_matrix(600))
     assert (audit.epsilon, audit.delta, audit.sigma, audit.canaries) == (2.0, 1e-5, plan.noise_std, 1500)
     assert run_once(audit, noise=NoiseSource.seeded(1)).verdict == "pass"

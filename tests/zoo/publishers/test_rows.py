@@ -20,7 +20,6 @@ from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import UnderstatedPrivacyError
-from zoo.privacy.record.texts import SETS_PUBLIC
 from zoo.publishers import rows as module
 
 
@@ -87,12 +86,12 @@ def test_a_release_of_noisy_rows_is_proved() -> None:
     record, sigma = release.record, 1 / gauss_mu(2.0, 1e-5)
     assert record.summary() == "rating, eps 2.00, delta 1e-05, proved"
     assert (record.sensitivity, record.sensitivity_norm, record.clip) == (1.0, "L2", None)
-    inputs = {"mechanism": "NoisyRows", "sigma": sigma, "grid": lattice_spacing(sigma), "num_users": 9, "num_items": 7}
+    inputs = {"sigma": sigma, "grid": lattice_spacing(sigma), "num_users": 9, "num_items": 7}
     assert {**inputs, "threshold": record.public_inputs["threshold"]} == record.public_inputs
     assert record.public_inputs["threshold"] == pytest.approx(sigma, abs=lattice_spacing(sigma))
     assert release.ledger == (GaussianEvent(sigma),)
-    assert any("k of them cost sqrt(k) times mu" in text for text in record.not_protected)
-    assert SETS_PUBLIC in record.assumptions
+    assert "several_ratings_sqrt" in record.not_protected
+    assert "public_sets" in record.assumptions
     assert NoisyRows(epsilon=2.0, threshold=1.0).publish(binary(), "book").digest != release.digest
     assert "threshold" not in NoisyRows(epsilon=2.0).publish(binary(), "book").record.public_inputs
 
@@ -104,7 +103,6 @@ def test_a_release_of_flipped_rows_is_proved_without_delta() -> None:
     assert "epsilon        4.00 at delta 0" in str(record)
     assert (record.sensitivity, record.sensitivity_norm, record.mu) == (1.0, "L1", None)
     assert record.public_inputs == {
-        "mechanism": "FlippedRows",
         "flip_probability": p,
         "keep": 1.0,
         "draws": "exact, from integers",
@@ -112,13 +110,13 @@ def test_a_release_of_flipped_rows_is_proved_without_delta() -> None:
         "num_items": 7,
     }
     assert release.ledger == (RandomisedResponseEvent(p),)
-    assert any("k of them cost k times as much" in text for text in record.not_protected)
+    assert "several_ratings_linear" in record.not_protected
 
 
 def test_users_are_protected_by_clipping() -> None:
     record = NoisyRows(epsilon=8.0, relation="replace_one_user", clip=1.0).publish(binary(), "book").record
     assert (record.unit, record.clip, record.sensitivity) == ("user", 1.0, 2.0)
-    assert "rows are clipped to an L2 norm of 1 before the noise" in record.assumptions
+    assert "rows are clipped to an L2 norm of 1 before the noise" in record.sentences("assumptions")
     assert not any("several ratings" in text for text in record.not_protected)
 
 
@@ -154,8 +152,10 @@ def test_the_forecast_is_the_record_of_the_release(publisher: FlippedRows) -> No
     record = publisher.publish(binary(), "book").record
     assert record == publisher.forecast(9, 7, binary().applied)
     silent = publisher.forecast(9, 7)
-    assert set(record.assumptions) - set(silent.assumptions) == {"done to the data before: split random2"}
-    assert replace(record, assumptions=silent.assumptions) == silent
+    assert set(record.sentences("assumptions")) - set(silent.sentences("assumptions")) == {
+        "done to the data before: split random2"
+    }
+    assert replace(record, steps=()) == silent
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ from zoo import (
     Shuffled,
 )
 from zoo.methods.target_data import ReleaseMismatchError
-from zoo.privacy.rows.row_noise import half_way
+from zoo.privacy.mechanisms.claimed import ClaimedMechanism
+from zoo.privacy.mechanisms.noisy_rows import half_way
 from zoo.release.files import ReleaseError
 from zoo.runs.cli import ZooCLI
 from zoo.testing.tiny import attached as attach
@@ -178,10 +179,8 @@ def test_only_the_numbers_change(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["flipped", "above", "projected", "noise"])
 def test_nothing_but_rows_and_how_they_were_drawn_is_read(name: str) -> None:
     release = PUBLISHERS[name].publish(SOURCE, "book")
-    inputs = {
-        key: value for key, value in release.record.public_inputs.items() if key not in ("num_users", "num_items")
-    }
-    record = replace(release.record.without_guarantee("for a test"), public_inputs=inputs, assumptions=())
+    mechanism = replace(release.record.mechanism, num_users=1, num_items=1)
+    record = replace(release.record.without_guarantee("for a test"), mechanism=mechanism, steps=())
     names = np.array([f"somebody {i}" for i in range(release.num_users)])
     other = replace(release, domain="film", user_ids=names, record=record)
     assert np.array_equal(values(Denoiser(8)(other)), values(Denoiser(8)(release)))
@@ -247,8 +246,10 @@ def stated(publisher: Publisher, **inputs: object) -> Release:
     """A release whose record says something else; None takes a public input away."""
     release = publisher.publish(SOURCE, "book")
     said = {**release.record.public_inputs, **inputs}
-    record = replace(release.record, public_inputs={name: value for name, value in said.items() if value is not None})
-    return replace(release, record=record)
+    said = {name: value for name, value in said.items() if value is not None}
+    record, mechanism = release.record, release.record.mechanism
+    claimed = ClaimedMechanism(name=mechanism.name, noise_std=record.noise_scale, inputs=said)
+    return replace(release, record=replace(record, mechanism=claimed))
 
 
 FLIPPED, NOISY = FlippedRows(epsilon=2.0, noise_seed=1), NoisyRows(epsilon=4.0, threshold=1.0, noise_seed=1)
@@ -289,7 +290,7 @@ def test_a_record_that_does_not_say_how_rows_were_drawn(
 def test_projections_without_their_noise_scale_are_refused() -> None:
     release = JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
     for scale, said in ((None, "None"), (0.0, "0.0")):
-        record = replace(release.record, noise_scale=scale)
+        record = replace(release.record, mechanism=ClaimedMechanism(name="JLT", noise_std=scale))
         with pytest.raises(ValueError, match=f"needs noise_scale from the record of JLT, .* it says {said}. Leave"):
             Denoiser()(replace(release, record=record))
 
@@ -298,8 +299,10 @@ def test_projections_without_their_noise_scale_are_refused() -> None:
 def test_sparse_rows_that_are_no_cells_are_refused(inputs: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
     publisher = NoisyRows(epsilon=4.0, relation="zero_out_one_user", clip=2.0, threshold=1.0, noise_seed=1)
+    release = stated(publisher, **inputs)
+    clipped = replace(release.record, mechanism=replace(release.record.mechanism, clip=2.0))
     with pytest.raises(ValueError, match=r"rows of 'book' are kept sparse, and the record of NoisyRows does not say"):
-        Denoiser()(stated(publisher, **inputs))
+        Denoiser()(replace(release, record=clipped))
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
-from zoo import JLT, Nothing, Plaintext, Release
+from zoo import JLT, NoisyRows, Nothing, Plaintext, Release
 from zoo.data.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError, tensor_digest
@@ -83,14 +83,7 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m["ledger"][0].update(type="FreeLunchEvent"), "Unknown event 'FreeLunchEvent'"),
         (lambda m: m.update(ledger=[]), "its ledger knows of no release"),
         (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "its ledger knows of no release"),
-        (lambda m: m["record"].update(unit="user", relation="replace_one_user"), "must state the clip"),
-        (lambda m: m["record"].update(noise_scale=0.0), "positive sensitivity and noise_scale"),
-        (lambda m: m["record"].update(compositions=0), "at least one composition"),
-        (lambda m: m["record"].update(delta=0.5), "is not below one over the 9 users"),
-        (
-            lambda m: m["record"].update(delta=0.001) or m["record"]["public_inputs"].update(num_users=1000),
-            "is not below one over the 1000 users",
-        ),
+        (lambda m: m["record"].update(noise_scale=0.0), "noise_scale is stated as 0.0"),
         (lambda m: m.update(domain=""), "A domain must be a text of printable characters, of one at least, got ''"),
         (lambda m: m.update(schema=0), "schemas count from 1"),
     ],
@@ -134,9 +127,24 @@ def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
 
 
 def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
-    edit(saved, lambda m: m["record"].update(epsilon=0.1, mu=None))
-    with pytest.raises(UnderstatedPrivacyError, match=r"states epsilon 0.1 .* its ledger gives 2"):
+    edit(saved, lambda m: m["ledger"][0].update(noise_multiplier=0.5))
+    with pytest.raises(UnderstatedPrivacyError, match=r"states epsilon 2 .* its ledger gives"):
         Release.load(saved)
+
+
+@pytest.mark.parametrize(("users", "delta"), [(9, 0.5), (1000, 0.001)])
+def test_a_delta_that_hands_over_one_user_is_refused(users: int, delta: float) -> None:
+    release = NoisyRows(epsilon=2.0).publish(binary(), "book")
+    mechanism = replace(release.record.mechanism, delta=delta, num_users=users)
+    with pytest.raises(ReleaseError, match=f"is not below one over the {users} users"):
+        replace(release, record=replace(release.record, mechanism=mechanism))
+
+
+def test_a_release_of_an_earlier_version_is_read_with_its_digest() -> None:
+    """As bundles, checkpoints and budgets name it."""
+    release = Release.load(Path(__file__).parent / "release_of_0.3.0")
+    assert release.digest == "c55d9b8aab2aba98b3873cdb5c25e3c5daa297f260be88061d2edc68a735b516"
+    assert release.record.summary() == "rating, eps 4.00, delta 1e-05, proved"
 
 
 @pytest.mark.parametrize(

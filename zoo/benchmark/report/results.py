@@ -13,8 +13,8 @@ import polars as pl
 
 from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
-from zoo.privacy.record.record import shown_delta
-from zoo.privacy.spending.total import BESIDE, Total, record_of, total_of_run
+from zoo.privacy.record.record import PrivacyRecord, shown_delta
+from zoo.privacy.spending.total import Total, record_of, total_of_run
 from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
 from zoo.runtime.suggestions import nearest
 
@@ -42,7 +42,6 @@ REPORTED = (
     *("method", "metrics", "ranked_by_item_counts", "train_seconds"),
     *("epochs", "parameters", "peak_memory", "release_bytes"),
 )
-RECORDED = ("guarantee", "conditions", "unit", "relation", "epsilon", "delta", "reason")
 
 
 class ResultsError(ValueError):
@@ -69,7 +68,7 @@ class Run:
     seed: int
     folder: Path
     report: dict[str, Any]  # what ``metrics.json`` says
-    records: dict[str, dict[str, Any]]  # privacy record of each release, by source
+    records: dict[str, PrivacyRecord]  # privacy record of each release, by source
     cell_seconds: float  # the whole cell, search included
     tuned: int  # trials of a hyperparameter search
     versions: dict[str, str]
@@ -103,7 +102,7 @@ class Run:
     @cached_property
     def total(self) -> Total:
         """What all its releases cost together, as ``python -m zoo privacy total`` has it."""
-        return total_of_run(self.records)
+        return total_of_run(json.loads((self.folder / PRIVACY).read_text(encoding="utf-8")))
 
     @cached_property
     def cases(self) -> pl.DataFrame:
@@ -181,9 +180,9 @@ class Line:
         Releases of one row that protect different things are refused.
         """
         records = [record for run in self.runs for record in run.records.values()]
-        if not records or any(record["guarantee"] == "none" for record in records):
+        if not records or not all(record.claims for record in records):
             return None
-        kinds = {(record["unit"], record["relation"]) for record in records}
+        kinds = {(str(record.unit), str(record.relation)) for record in records}
         if len(kinds) > 1:
             raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
         unit, relation = kinds.pop()
@@ -199,7 +198,9 @@ class Line:
     def conditions(self) -> tuple[str, ...]:
         """What must be true for the epsilon to be that of the sources' own files; of a proved one nothing."""
         return tuple(
-            dict.fromkeys(text for run in self.runs for record in run.records.values() for text in record["conditions"])
+            dict.fromkeys(
+                text for run in self.runs for record in run.records.values() for text in record.sentences("conditions")
+            )
         )
 
     @property
@@ -212,7 +213,7 @@ class Line:
     @property
     def reasons(self) -> list[str]:
         """Why releases guarantee nothing."""
-        found = {str(r["reason"]) for run in self.runs for r in run.records.values() if r["reason"]}
+        found = {record.reason for run in self.runs for record in run.records.values() if record.reason}
         return sorted(found or {run.total.reason for run in self.runs if run.records and run.total.reason})
 
 
@@ -326,18 +327,13 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
     return benchmark, lines
 
 
-def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, PrivacyRecord]]:
     """What a run found and its privacy records; a KeyError where either lacks something, and a ValueError where it is no JSON."""
     report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
-    for part, keys in ((report, REPORTED), *((record, RECORDED) for record in records.values())):
-        for key in keys:
-            part[key]  # what is missing is said now, not halfway through the report
-    read = {
-        source: record_of(kept).to_dict() | {name: kept[name] for name in BESIDE if name in kept}
-        for source, kept in records.items()
-    }
-    return report, read
+    for key in REPORTED:
+        report[key]  # what is missing is said now, not halfway through the report
+    return report, {source: record_of(kept) for source, kept in records.items()}
 
 
 def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:

@@ -16,6 +16,7 @@ import yaml
 from zoo.benchmark.cell import BENCHMARK
 from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import DECIDING, RANKINGS, Line, Results, ResultsError, Run, read_files
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.exports import PUBLISHERS
 from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, flat
 
@@ -359,9 +360,9 @@ def _published(publisher: Any) -> Release:  # noqa: ANN401  plain settings
     return Release(shown, "control" if is_control else "", "", asked)
 
 
-def _recorded(record: Mapping[str, Any]) -> str:
-    epsilon = record["epsilon"]
-    return str(record["mechanism"]) if epsilon is None else f"{record['mechanism']} eps {epsilon:g}"
+def _recorded(record: PrivacyRecord) -> str:
+    name, epsilon = record.mechanism.name, record.epsilon
+    return name if epsilon is None else f"{name} eps {epsilon:g}"
 
 
 def of_class(settings: Any) -> str:  # noqa: ANN401  plain settings

@@ -22,9 +22,9 @@ from zoo.commands.privacy.attacks.reconstruction import Adversary, Learner, popu
 from zoo.commands.privacy.attacks.updates import guessed_right, rows_moved_alike, rows_named
 from zoo.commands.privacy.plan import made, read_settings
 from zoo.data.ratings import Ratings
+from zoo.privacy.mechanisms.vectors import Floats, UserVectors, clip_vectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import rounded_up
-from zoo.privacy.rows.vectors import Floats, VectorsPlan, clip_vectors, noisy_vectors, plan_vectors
 from zoo.publishers.base import PublicSizes
 from zoo.publishers.embeddings import EmbeddingPublisher
 from zoo.runs.inputs import make_publisher
@@ -85,11 +85,11 @@ class Attack:
             attack.plan(epsilon)  # what cannot be is said before anything is trained
         return attack
 
-    def plan(self, epsilon: float, num_releases: int = 1) -> VectorsPlan:
+    def plan(self, epsilon: float, num_releases: int = 1) -> UserVectors:
         """The noise that the publisher would add for an epsilon, of one release alone or of several together."""
         publisher: Any = self.publisher
         shape: tuple[int, int] = publisher.network.vector_shape
-        return plan_vectors(
+        return UserVectors.calibrate(
             epsilon=epsilon,
             delta=PublicSizes.of(self.ratings).delta(publisher.delta),
             clip=publisher.clip,

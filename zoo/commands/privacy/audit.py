@@ -11,7 +11,7 @@ from rich.table import Table
 from zoo.privacy.audits.one_run import OneRunAudit, OneRunResult, run_once
 from zoo.privacy.audits.two_world import Audit, Result, TwoWorld, run_audit
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.texts import NOT_AUDITED
+from zoo.privacy.record.words import CLAIMED_BY, sentence
 from zoo.runtime.run_folder import whole
 
 COLOURS = {"pass": "green", "violation": "bold red", "blind": "bold red", "over-noised": "yellow"}
@@ -27,8 +27,8 @@ ONLY_HERE = (
 
 def whose_word(records: Iterable[PrivacyRecord]) -> list[str]:
     """What must be known beside audits of claims that are somebody else's, each once; nothing of ours."""
-    said = dict.fromkeys(text for record in records for text in record.conditions if NOT_AUDITED in text)
-    return [ONLY_HERE.format(said=text) for text in said]
+    said = dict.fromkeys(code for record in records for code in record.conditions if code.startswith(CLAIMED_BY))
+    return [ONLY_HERE.format(said=sentence(code)) for code in said]
 
 
 def audited(audit: Audit | OneRunAudit, runs: int, beta: float) -> Result | OneRunResult:

@@ -306,12 +306,12 @@ def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> Non
     accounts = {}
     for path in options.releases:
         release = Release.load(path)
-        accounts[f"{path} ({release.record.mechanism})"] = (release.record, release.ledger)
+        accounts[f"{path} ({release.record.mechanism.name})"] = (release.record, release.ledger)
     if options.config is not None:
         from zoo.commands.privacy.plan import planned_releases, read_experiment
 
         for planned in planned_releases(read_experiment(options.config, overrides), None, None):
-            name = f"{planned.source} ({planned.record.mechanism}, planned)"
+            name = f"{planned.source} ({planned.record.mechanism.name}, planned)"
             accounts[name] = (planned.record, planned.events)
     if not accounts:
         raise ValueError("Say what to draw: folders of releases, or --config FILE.")

@@ -31,7 +31,7 @@ def draw_curve(
         if not record.claims:
             raise ValueError(f"{name} has no guarantee ({record.reason}), so it has no curve.")
         epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
-        panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.word}"))
+        panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.guarantee.value}"))
     panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="What the ledger says")
     panels[0].legend(frameon=False)
     if results is not None:

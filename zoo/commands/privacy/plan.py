@@ -18,9 +18,8 @@ from zoo.methods.base import Recommender
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.record.claimed import claimed
+from zoo.privacy.mechanisms.projection import JLT
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
-from zoo.privacy.rows.projection import plan_projection
 from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publishers.base import Publisher
 from zoo.runs.cli import ZooCLI, import_names
@@ -136,7 +135,7 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
     for source in experiment.sources or ("source",):
         num_items = items or experiment.items.get(source, 1000)
         maker = experiment.maker
-        record = claimed(type(maker), maker.forecast(num_users, num_items, experiment.applied.get(source, ())))
+        record = maker.forecast(num_users, num_items, experiment.applied.get(source, ())).claimed_by(type(maker))
         events = maker.plan(num_users, num_items) if isinstance(maker, Publisher) else maker.events(num_users)
         made.append(Planned(source, record, tuple(events)))
     return made
@@ -145,7 +144,7 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
 def words(releases: Sequence[Planned]) -> list[str]:
     """What must be known beside an epsilon, each once: conditions, assumptions, and what is not protected."""
     parts = (("holds if", "conditions"), ("assumed", "assumptions"), ("not protected", "not_protected"))
-    said = [f"{name}: {text}" for name, field in parts for one in releases for text in getattr(one.record, field)]
+    said = [f"{name}: {text}" for name, field in parts for one in releases for text in one.record.sentences(field)]
     return list(dict.fromkeys(said))
 
 
@@ -163,7 +162,7 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
     sources = (Column(escape(visible(release.source)), overflow="fold") for release in releases)
     table = Table("", *sources, title="Planned releases; no data were opened")
     said = [guaranteed(release.record) for release in releases]
-    table.add_row("mechanism", *(escape(release.record.mechanism) for release in releases))
+    table.add_row("mechanism", *(escape(release.record.mechanism.name) for release in releases))
     for name in FACTS:
         table.add_row(name, *(escape(facts.get(name, "-")) for facts in said))
     table.add_row("guarantee", *(escape(release.record.standing) for release in releases))
@@ -180,15 +179,14 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
 
 def paper_table(record: PrivacyRecord) -> Table | None:
     """The same epsilon in PriCDR's own calibration: its noise, and what that noise really gives; None for others."""
-    dim, epsilon, delta = record.public_inputs.get("num_components"), record.epsilon, record.delta
+    mechanism, epsilon, delta = record.mechanism, record.epsilon, record.delta
     one_rating = record.relation is Relation.CHANGE_ONE_RATING
-    if not isinstance(dim, int) or epsilon is None or delta is None or not one_rating:
+    if not isinstance(mechanism, JLT) or epsilon is None or delta is None or not one_rating:
         return None
     numbers = (Column(name, justify="right") for name in ("w", "epsilon that it really gives"))
     table = Table("calibration", *numbers, title="The same epsilon in the calibration that the paper prints")
-    own = float(record.public_inputs["w"])
-    asked = record.requested_epsilon or epsilon
-    really = plan_projection(epsilon=asked, delta=delta, dim=dim, calibration="paper")
-    table.add_row("here", f"{own:.6g}", rounded_up(epsilon))
+    asked, dim = record.requested_epsilon or epsilon, mechanism.dim
+    really = JLT.calibrate(epsilon=asked, delta=delta, dim=dim, calibration="paper")
+    table.add_row("here", f"{mechanism.w:.6g}", rounded_up(epsilon))
     table.add_row("the paper's", f"{paper_w(dim, asked, delta):.6g}", rounded_up(really.epsilon))
     return table

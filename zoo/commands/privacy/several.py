@@ -13,17 +13,13 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
+from zoo.privacy.mechanisms.projection import JLT
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.shared_projection import OF_EVERY_PROJECTION, SEED
-from zoo.privacy.record.texts import JLT, NOISY_ROWS, SJLT
 from zoo.privacy.rows.group_stretch import group_stretch
-from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
-from zoo.privacy.rows.sparse_matrix import SparseMatrix
+from zoo.privacy.rows.public_matrix import PublicMatrix
 
 #: How many ratings of one person are told of.
 GROUPS = (1, 2, 5, 10, 50)
-#: Mechanisms whose cells have noise of their own: k cells move k coordinates by 1 each.
-OWN_NOISE = frozenset({NOISY_ROWS})
 #: Products of two numbers beyond which a projection is not looked into: some seconds, e.g. 5,000 items at width 400.
 MOST_PRODUCTS = 10**10
 
@@ -71,22 +67,13 @@ def _single_gaussian(ledger: Sequence[PrivacyEvent]) -> bool:
 
 
 def projection_of(record: PrivacyRecord) -> PublicMatrix | None:
-    """The matrix that a record names, not yet computed; None for another mechanism, or a guarantee that is a mean over matrices.
-
-    The values may come from another party: what no matrix can be made from counts as no matrix.
-    """
-    inputs = record.public_inputs
-    if record.mechanism not in (JLT, SJLT) or inputs.get("calibration") not in OF_EVERY_PROJECTION:
-        return None
-    unit = inputs["calibration"] == "unit"
-    dim, items, seed = (inputs.get(name) for name in ("num_components", "num_items", SEED))
-    if not (type(dim) is int and type(items) is int and type(seed) is int and seed >= 0):
+    """The matrix that a record names, not yet computed; None for another mechanism, or a guarantee that is a mean over matrices."""
+    mechanism = record.mechanism
+    if not isinstance(mechanism, JLT) or not mechanism.holds_for_every_projection:
         return None
     try:
-        if record.mechanism == JLT:
-            return GaussianMatrix(dim, items, seed, unit=unit)
-        return SparseMatrix(dim, items, seed, unit=unit, density=float(inputs.get("density", 0)))
-    except ValueError:
+        return mechanism.matrix()
+    except ValueError:  # the numbers may come from another party
         return None
 
 
@@ -134,7 +121,7 @@ def group_events(
     person's row by a norm of the same law, whichever cells it is in. Where more is known, ``stretch`` says how much it grows
     at most (`stretches`).
     """
-    worst = math.sqrt(ratings) if record.mechanism in OWN_NOISE else float(ratings)
+    worst = math.sqrt(ratings) if record.mechanism.independent_ratings else float(ratings)
     factor = worst if stretch is None else min(worst, stretch)
     grown: list[PrivacyEvent] = []
     for event in ledger:

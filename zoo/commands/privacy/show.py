@@ -11,12 +11,12 @@ from zoo.commands.privacy.several import basis, several_ratings
 from zoo.privacy.accounting.accountant import guess_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
+from zoo.privacy.mechanisms.claimed import ClaimedMechanism
+from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
-from zoo.privacy.record.requirements import MECHANISMS
-from zoo.privacy.record.shared_projection import SEED
-from zoo.privacy.record.texts import NOT_AUDITED
+from zoo.privacy.record.shared_projection import seed_of
+from zoo.privacy.record.words import CLAIMED_BY
 from zoo.release.about import About
-from zoo.release.plausible import FALSE_ALARM, LOOKED_AT
 from zoo.release.release import Release
 from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import count_of
@@ -41,7 +41,9 @@ CHECKED = (
 )
 UNSIGNED = "nobody: it may come from anybody"
 RECOMPUTED = "epsilon was computed anew from the ledger, and the record does not state less"
-COMPARED = "every other number that the ledger determines is that number, and the record says what all of its mechanism must say"
+COMPARED = (
+    "every other number and code of the record follows from the parameters of its mechanism, and so does the ledger"
+)
 PLAUSIBLE = (
     f"the rows can have the noise that is claimed, as far as rows show it; of honest ones fewer than one in {FALSE_ALARM**-1:.0e} "
     "releases are refused"
@@ -56,7 +58,7 @@ UNSEEN_WEIGHTS = (
 )
 UNKNOWN = "whatever this mechanism says of its sensitivity, its noise and its tensors: it is none of those that are known here"
 UNSEEN = (
-    "that every condition is listed: one that was taken out leaves no trace",
+    "that every step before the release is listed: one that was taken out leaves no trace",
     "that nothing else was released of these ratings: privacy total adds up what is at hand",
     "what is said in words: assumptions, what is not protected, public knowledge, and by who published it",
 )
@@ -81,7 +83,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         ("folder", str(path)),
         ("domain", release.domain),
         ("kind", f"{release.kind}, {count_of(release.num_users, 'user')}, width {release.width:,}"),
-        ("mechanism", record.mechanism),
+        ("mechanism", record.mechanism.name),
         ("SHA-256", release.digest),
         ("signed by", UNSIGNED if key is None else f"the key {key}; whose that is, the party itself has to say"),
     ]
@@ -89,15 +91,15 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
     if record.claims:
         made.append(Part("What is guaranteed", rows=[*guaranteed(record).items()]))
         if record.conditions:
-            made.append(Part("On condition that", [UNDER, *record.conditions]))
+            made.append(Part("On condition that", [UNDER, *record.sentences("conditions")]))
         if record.unit is Unit.RATING:
             made.append(Part("Several ratings of one person", *_several(release)))
     made += [
         Part("Checked here, on this machine", checked(record)),
         *([Part("Not checked, as no file can show it", unchecked(record))] if record.claims else []),
         Part(_whose_word(record), _proved(record)),
-        Part("Assumed of the data", list(record.assumptions) or ["nothing"]),
-        Part("Not protected", list(record.not_protected) or ["nothing is protected"]),
+        Part("Assumed of the data", record.sentences("assumptions") or ["nothing"]),
+        Part("Not protected", record.sentences("not_protected") or ["nothing is protected"]),
         Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
         Part("Ledger", [str(event_to_dict(event)) for event in release.ledger]),
         Part("Arithmetic", [FLOATING_POINT]),
@@ -117,17 +119,17 @@ def checked(record: PrivacyRecord) -> list[str]:
     """What `Release.load` has looked at."""
     if not record.claims:
         return [*CHECKED]
-    ours = [COMPARED] if record.mechanism in MECHANISMS else []
-    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism in LOOKED_AT else [])]
+    ours = [] if isinstance(record.mechanism, ClaimedMechanism) else [COMPARED]
+    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism.checks_noise else [])]
 
 
 def unchecked(record: PrivacyRecord) -> list[str]:
     """What a guarantee rests on that no file of a release can show; nothing where there is none."""
     if not record.claims:
         return []
-    ours = UNSEEN_ROWS if record.mechanism in LOOKED_AT else UNSEEN_WEIGHTS
-    seed = [UNSEEN_SEED] if SEED in record.public_inputs else []
-    return [ours if record.mechanism in MECHANISMS else UNKNOWN, *seed, *UNSEEN]
+    ours = UNSEEN_ROWS if record.mechanism.checks_noise else UNSEEN_WEIGHTS
+    seed = [] if seed_of(record) is None else [UNSEEN_SEED]
+    return [UNKNOWN if isinstance(record.mechanism, ClaimedMechanism) else ours, *seed, *UNSEEN]
 
 
 def in_short(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
@@ -177,7 +179,7 @@ def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
 def _whose_word(record: PrivacyRecord) -> str:
     if not record.claims:
         return "Proved"
-    if NOT_AUDITED in record.standing:
+    if any(code.startswith(CLAIMED_BY) for code in record.conditions):
         return "Claimed by the source party, not audited here"
     under = ", under the conditions above and" if record.conditions else ","
     return f"Proved{under} if the source party ran the published code as it is"

@@ -14,7 +14,7 @@ TORN = "The file ends in half a line, of a crash before anything was released. I
 def budget_parts(budget: Budget) -> list[Part]:
     """The page of a budget; an epsilon is never without the conditions under which it is one."""
     cap = budget.cap
-    conditions = dict.fromkeys(text for spent in budget.spent for text in spent.account.record.conditions)
+    conditions = dict.fromkeys(text for spent in budget.spent for text in spent.account.record.sentences("conditions"))
     if_so = ", if the conditions below are true" if conditions else ""
     whole = cap.relation.unit is Unit.USER
     facts = [
@@ -42,6 +42,6 @@ def budget_parts(budget: Budget) -> list[Part]:
 
 def _said(spent: Spent) -> str:
     record = spent.account.record
-    cost = f"epsilon {rounded_up(record.epsilon or 0.0)} at delta {shown_delta(record.delta or 0.0)}, {record.word}"
+    cost = f"epsilon {rounded_up(record.epsilon or 0.0)} at delta {shown_delta(record.delta or 0.0)}, {record.guarantee.value}"
     what = f"SHA-256 {spent.release}" if spent.release else NO_RELEASE
-    return f"{spent.date}, {spent.account.domain}, {record.mechanism}, {cost}; {what}"
+    return f"{spent.date}, {spent.account.domain}, {record.mechanism.name}, {cost}; {what}"

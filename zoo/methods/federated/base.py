@@ -9,15 +9,15 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from zoo.data.ratings import Step, conditions
+from zoo.data.ratings import Step
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import Sizes
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
-from zoo.privacy.accounting.relation import Relation, Unit
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.training import rounds_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
-from zoo.privacy.record.texts import OPEN_ROUNDS, done_before
+from zoo.privacy.record.steps import done
 from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.privacy.training.round_privacy import RoundPrivacy
 
@@ -146,8 +146,7 @@ class Federated(Recommender):
         if not rounds.steps_taken:
             return self.planned_record().without_guarantee("no round was played")
         train = self.data.train
-        rests_on = conditions(train.applied, Unit.USER)
-        return privacy.record(train.num_users, train.applied, {"num_items": train.num_items}, rounds, rests_on)
+        return privacy.record(train.num_users, train.num_items, train.applied, rounds)
 
     def planned_record(self) -> PrivacyRecord:
         """What all planned rounds will protect, on the data at hand."""
@@ -156,12 +155,10 @@ class Federated(Recommender):
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """The record that the whole training would have, from public settings alone; ``applied`` is done to the ratings before."""
-        inputs = {"num_items": num_items}
         if self.privacy is None:
-            return unprotected_record(
-                OPEN_ROUNDS, "clients' updates have no noise", done_before(applied), public_inputs=inputs
-            )
-        return self.privacy.record(num_users, applied, inputs, conditions=conditions(applied, Unit.USER))
+            reason, inputs = "clients' updates have no noise", {"num_items": num_items}
+            return unprotected_record("federated rounds", reason, done(applied), public_inputs=inputs)
+        return self.privacy.record(num_users, num_items, applied)
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
         """What the whole training would spend, from public settings alone."""

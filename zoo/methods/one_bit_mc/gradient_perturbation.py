@@ -11,11 +11,9 @@ from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Te
 from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver
 from zoo.privacy.audits.one_bit import gradient_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.one_bit import GradientSteps, Noise, noisy_gradient, plan_gradient
 from zoo.privacy.one_bit.link_functions import Logistic
-from zoo.privacy.one_bit.mechanisms import noisy_gradient, plan_gradient
-from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.texts import NOTHING_SEEN, ONE_BIT
 
 
 class GradientPerturbation(Perturbation):
@@ -41,8 +39,7 @@ class GradientPerturbation(Perturbation):
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = f"{ONE_BIT}gradient"
-    assumes = (NOTHING_SEEN,)
+    mechanism = "one-bit matrix completion, gradient"
 
     noise: Noise
     steps: int
@@ -66,7 +63,7 @@ class GradientPerturbation(Perturbation):
             raise ValueError("Spectral steps go from the last point: set dual to false with step_size 'spectral'.")
         self.plan(Terms(Logistic()))  # with any link: the clamp bounds the gradient of all
 
-    def plan(self, terms: Terms) -> OneBitPlan:
+    def plan(self, terms: Terms) -> GradientSteps:
         """Noise of all steps together."""
         noise, delta = self.noise, self._delta(terms)
         return plan_gradient(self.epsilon, steps=self.steps, clamp=self.clamp, noise=noise, delta=delta)
@@ -91,7 +88,7 @@ class GradientPerturbation(Perturbation):
 class NoisyGradients:
     """Gradients of a likelihood, each with the next noise of a source: all that the steps get to see of the signs."""
 
-    def __init__(self, likelihood: Likelihood, plan: OneBitPlan, noise: NoiseSource) -> None:
+    def __init__(self, likelihood: Likelihood, plan: GradientSteps, noise: NoiseSource) -> None:
         self.likelihood, self.plan, self.noise = likelihood, plan, noise
         self.drawn = 0  # noises so far; that of step k is the k-th of the source, from 0
 

@@ -10,17 +10,16 @@ from zoo.methods.one_bit_mc.perturbation import Drawn, Perturbation, Problem, Te
 from zoo.methods.one_bit_mc.solvers import MultiStart, Solver
 from zoo.privacy.audits.one_bit import flips_audit, ternary_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.one_bit.link_functions import Link
-from zoo.privacy.one_bit.randomised_response import (
-    SignResponsePlan,
-    TernaryResponsePlan,
+from zoo.privacy.mechanisms.sign_response import (
+    SignResponse,
+    TernaryResponse,
     flipped_signs,
     plan_input,
     plan_ternary,
     ternary_signs,
 )
+from zoo.privacy.one_bit.link_functions import Link
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.texts import ONE_BIT
 
 
 class InputPerturbation(Perturbation):
@@ -38,7 +37,7 @@ class InputPerturbation(Perturbation):
         noise_seed: Null: flips from the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = f"{ONE_BIT}input"
+    mechanism = "one-bit matrix completion, input"
 
     def __init__(self, epsilon: float, hide_pairs: bool = False, noise_seed: int | None = None) -> None:
         self.epsilon, self.hide_pairs, self.noise_seed = epsilon, hide_pairs, noise_seed
@@ -48,13 +47,13 @@ class InputPerturbation(Perturbation):
         """Always: it is that of the reports."""
         return True
 
-    def plan(self, terms: Terms) -> SignResponsePlan | TernaryResponsePlan:
+    def plan(self, terms: Terms) -> SignResponse | TernaryResponse:
         """The same on all terms: what is reported is private whatever is done with it."""
         return self._plan
 
     def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
         """One report in two worlds; of three symbols also whether there is a rating."""
-        if isinstance(plan := self._plan, SignResponsePlan):
+        if isinstance(plan := self._plan, SignResponse):
             return [flips_audit(self.mechanism, plan)]
         names = {"": False, ", presence": True}
         return [ternary_audit(f"{self.mechanism}{name}", plan, presence=hidden) for name, hidden in names.items()]
@@ -63,7 +62,7 @@ class InputPerturbation(Perturbation):
         """The reports."""
         seen = problem.observations
         cells, signs = seen.cells, seen.signs
-        if isinstance(self._plan, TernaryResponsePlan):
+        if isinstance(self._plan, TernaryResponse):
             rows, columns, signs = ternary_signs(*np.divmod(cells, seen.shape[1]), signs, seen.shape, self._plan, noise)
             cells = rows * seen.shape[1] + columns
         else:
@@ -76,7 +75,7 @@ class InputPerturbation(Perturbation):
         reports = Observations(problem.observations.shape, cells, drawn["signs"])
         plain, plan = Likelihood.of(reports, problem.link), self._plan
         first = problem.minimise(plain)
-        if isinstance(plan, TernaryResponsePlan):
+        if isinstance(plan, TernaryResponse):
             return first
         flipped = replace(plain, link=plan.link(problem.link))
         return MultiStart(first, lambda start: problem.minimise(flipped, start))

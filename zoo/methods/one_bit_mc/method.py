@@ -19,8 +19,8 @@ from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.base import Mechanism
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
-from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime import checks
@@ -197,7 +197,7 @@ class OneBitMC(Recommender):
     def events(self, num_users: int) -> list[PrivacyEvent]:
         """What the whole training spends, from public settings alone."""
         plan = self.perturbation.plan(Terms(self.link, self.alpha, self.bounded, num_users))
-        return [plan.event if isinstance(plan, OneBitPlan) else NonPrivateEvent()]
+        return [plan.event if isinstance(plan, Mechanism) else NonPrivateEvent()]
 
     def audits(self) -> list[Audit]:
         """Tests of what the perturbation claims; none where nothing is claimed."""

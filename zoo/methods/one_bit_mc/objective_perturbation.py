@@ -10,13 +10,18 @@ from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.audits.one_bit import bits_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.mechanisms.one_bit import (
+    ExactObjective,
+    Noise,
+    ObjectiveBits,
+    noisy_bits,
+    objective_noise,
+    plan_objective,
+)
 from zoo.privacy.one_bit.link_functions import Link, Logistic
-from zoo.privacy.one_bit.mechanisms import noisy_bits, objective_noise, plan_objective
-from zoo.privacy.one_bit.plan import Noise, OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_objective
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
-from zoo.privacy.record.record import Plain
-from zoo.privacy.record.texts import ONE_BIT
 
 
 class ObjectivePerturbation(Perturbation):
@@ -39,7 +44,7 @@ class ObjectivePerturbation(Perturbation):
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = f"{ONE_BIT}objective"
+    mechanism = "one-bit matrix completion, objective"
 
     noise: Noise
 
@@ -75,7 +80,7 @@ class ObjectivePerturbation(Perturbation):
         """Where all of it is noisy bits."""
         return isinstance(link, Logistic) and not self.paper_faithful
 
-    def plan(self, terms: Terms) -> OneBitPlan | PublishedScale:
+    def plan(self, terms: Terms) -> ObjectiveBits | ExactObjective | PublishedScale:
         """Noise on the bits, or in the objective; or the published scale."""
         if self.paper_faithful:
             # With the logistic link alone alpha may be missing (see `check`), and there the scale does not depend on it.
@@ -90,7 +95,7 @@ class ObjectivePerturbation(Perturbation):
     def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
         """The minimiser of one entry in two worlds, where the guarantee is that of noisy bits."""
         plan = self.plan(terms)
-        if isinstance(plan, PublishedScale) or plan.exact_minimiser:
+        if isinstance(plan, PublishedScale | ExactObjective):
             return []
         return [bits_audit(self.mechanism, plan)]
 
@@ -99,7 +104,7 @@ class ObjectivePerturbation(Perturbation):
         plan, signs = self.plan(problem.terms), problem.observations.signs
         if isinstance(plan, PublishedScale):
             return {"tilt": laplace_noise(noise, plan.scale, len(signs))}
-        if plan.exact_minimiser:
+        if isinstance(plan, ExactObjective):
             return {"tilt": objective_noise(len(signs), plan, noise)}
         return {"bits": noisy_bits(signs, plan, noise)}
 

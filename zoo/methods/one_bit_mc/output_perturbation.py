@@ -11,14 +11,12 @@ from zoo.methods.one_bit_mc.solvers import FixedSteps, Solver, run
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.audits.one_bit import ends_audit
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.mechanisms.one_bit import CompletedMatrix, noisy_output, plan_output
 from zoo.privacy.one_bit.link_functions import Link, Logistic, check_ridge
-from zoo.privacy.one_bit.mechanisms import noisy_output, plan_output
-from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale, published_output
 from zoo.privacy.one_bit.stability import usual_step
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
-from zoo.privacy.record.record import Plain
-from zoo.privacy.record.texts import NO_CHECKPOINT, ONE_BIT, SEVERAL_SIGNS_OUTPUT
 
 
 class OutputPerturbation(Perturbation):
@@ -42,10 +40,8 @@ class OutputPerturbation(Perturbation):
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
     """
 
-    mechanism = f"{ONE_BIT}output"
-    assumes = (NO_CHECKPOINT,)
+    mechanism = "one-bit matrix completion, output"
     noise = "gaussian"
-    several = SEVERAL_SIGNS_OUTPUT
 
     def __init__(
         self,
@@ -76,7 +72,7 @@ class OutputPerturbation(Perturbation):
             )
         super().check(terms)
 
-    def plan(self, terms: Terms) -> OneBitPlan | PublishedScale:
+    def plan(self, terms: Terms) -> CompletedMatrix | PublishedScale:
         """Gaussian noise for how far the steps can end apart, or the published scale."""
         link, alpha, bounded, _ = terms
         if self.steps is None:

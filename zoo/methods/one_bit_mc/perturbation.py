@@ -5,7 +5,7 @@ before the first iteration (input, objective), in every gradient, or when the so
 `zoo.privacy.one_bit`.
 
 Who is protected, unless they say otherwise: the value of one rating. Neighbours: one sign differs; which pairs are rated,
-Omega, is public. What several ratings of one person cost together is in `Perturbation.several`. Afterwards: anything may
+Omega, is public. What several ratings of one person cost together is in the record. Afterwards: anything may
 be done with the completed matrix.
 
 Reference: *One-Bit Matrix Completion with Differential Privacy*, section 4. Where what is published there does not hold, the
@@ -17,24 +17,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from zoo.data.ratings import Step, conditions
 from zoo.methods.one_bit_mc.norm_balls import Composition, Floats, InfinityBall, Intersection, NuclearBall, Projection
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.solvers import Solver, SpectralProjectedGradient
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.mechanisms.base import Mechanism, Plain
+from zoo.privacy.mechanisms.one_bit import ExactObjective
 from zoo.privacy.one_bit.link_functions import Link
-from zoo.privacy.one_bit.plan import OneBitPlan
 from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.delta import delta_for
-from zoo.privacy.record.record import Plain, PrivacyRecord, unprotected_record, warn_once
-from zoo.privacy.record.texts import (
-    NOT_PROTECTED_BY_SIGNS,
-    NOT_PROTECTED_WITH_PAIRS,
-    SEVERAL_SIGNS,
-    SEVERAL_SIGNS_GAUSSIAN,
-    done_before,
-)
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record, warn_once
+from zoo.privacy.record.steps import Done, Step, done
 from zoo.runtime.run_folder import Given
 
 Drawn = dict[str, Floats]
@@ -93,7 +87,6 @@ class Perturbation(Given, ABC):
     """Where noise goes. Its constructor refuses bad settings, before data are opened."""
 
     mechanism: ClassVar[str] = "one-bit matrix completion"  # what a record calls it
-    assumes: ClassVar[tuple[str, ...]] = ()  # what the guarantee takes for true, beside what was done to the ratings
 
     noise: str = "none"  # "gaussian", or anything else where the guarantee is pure
     delta: float | None = None  # asked for with Gaussian noise; None: that of `delta_for`
@@ -115,7 +108,7 @@ class Perturbation(Given, ABC):
         """Whether the objective is a function of what was noised already, so that its value may be shown."""
         return False
 
-    def plan(self, terms: Terms) -> OneBitPlan | PublishedScale | None:
+    def plan(self, terms: Terms) -> Mechanism | PublishedScale | None:
         """The noise and what it spends; None: there is no noise."""
         return None
 
@@ -145,49 +138,28 @@ class Perturbation(Given, ABC):
 
     # The record.
 
-    @property
-    def several(self) -> str:
-        """What several ratings of one person cost together."""
-        return SEVERAL_SIGNS_GAUSSIAN if self.noise == "gaussian" else SEVERAL_SIGNS
-
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
         """For the record, beside those of the problem."""
         return {}
 
     def record(self, problem: Problem, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """What a run with this protects, from public facts alone; ``applied`` is what was done to the ratings before."""
-        plan, assumptions = self.plan(problem.terms), done_before(applied)
-        if isinstance(plan, OneBitPlan):
-            return self._record_of(plan, problem, applied)
+        plan, steps = self.plan(problem.terms), done(applied)
+        if isinstance(plan, Mechanism):
+            return self._record_of(plan, problem, steps)
         if plan is None:
-            return unprotected_record(self.mechanism, "no noise", assumptions, public_inputs=problem.public)
+            return unprotected_record(self.mechanism, "no noise", steps, public_inputs=problem.public)
         mechanism = f"{self.mechanism}, as published"
         warn_once(f"{mechanism}: the published noise does not protect as it says; see docs/privacy.md.")
         source, public = NoiseSource.of(self.noise_seed).label, problem.public | {"scale of the noise": plan.scale}
-        return unprotected_record(mechanism, plan.reason, assumptions, noise_source=source, public_inputs=public)
+        return unprotected_record(mechanism, plan.reason, steps, noise_source=source, public_inputs=public)
 
-    def _record_of(self, plan: OneBitPlan, problem: Problem, applied: Sequence[Step]) -> PrivacyRecord:
-        pairs: dict[str, Plain] = {} if self.hide_pairs else {"rated pairs": "all of them"}
-        record = PrivacyRecord.proved_unless_seeded(
-            self.mechanism,
-            NoiseSource.of(self.noise_seed),
-            plan.relation,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            mu=plan.mu,
-            sensitivity=plan.sensitivity,
-            sensitivity_norm=plan.sensitivity_norm,
-            clip=plan.clip,
-            noise_scale=plan.scale,
-            compositions=plan.compositions,
-            public_inputs=problem.public | pairs | self.public_settings(problem.terms),
-            conditions=conditions(applied, plan.relation.unit),
-            assumptions=(*done_before(applied), *self.assumes),
-            not_protected=(*(NOT_PROTECTED_WITH_PAIRS if self.hide_pairs else NOT_PROTECTED_BY_SIGNS), self.several),
-        )
-        if plan.exact_minimiser:
+    def _record_of(self, plan: Mechanism, problem: Problem, steps: Sequence[Done]) -> PrivacyRecord:
+        notes = problem.public | self.public_settings(problem.terms)
+        notes = {name: value for name, value in notes.items() if name not in plan.public_inputs}
+        record = PrivacyRecord.of(plan, NoiseSource.of(self.noise_seed), steps, notes)
+        if isinstance(plan, ExactObjective):
             return record.without_guarantee("the minimiser is not exact, and the proof is for the exact one")
-        record.check_against([plan.event])
         return record
 
 

@@ -1,12 +1,15 @@
 """All audits: every mechanism that the project has, and the published ones whose claims do not hold."""
 
+from zoo.privacy.audits.bridge import bridge_audits
 from zoo.privacy.audits.greedy_rows import greedy_audits
+from zoo.privacy.audits.lift import lift_audits
 from zoo.privacy.audits.one_bit import one_bit_audits
 from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, canary_audits, lift_audits, projection_audits
-from zoo.privacy.audits.rows import bridge_audits, row_noise_audits, vector_audits
+from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, canary_audits, projection_audits
+from zoo.privacy.audits.rows import row_noise_audits
 from zoo.privacy.audits.training import training_audits
 from zoo.privacy.audits.two_world import Audit
+from zoo.privacy.audits.vectors import vector_audits
 
 
 def all_audits(

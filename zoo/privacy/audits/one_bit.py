@@ -1,4 +1,7 @@
-"""Worst pairs of one-bit matrix completion, one sign flipped, mostly of one entry, whose completion has a closed form."""
+"""Worst pairs of one-bit matrix completion, one sign flipped, most often of a matrix of one entry.
+
+Of a matrix of one entry the completion has a closed form, so each run is a whole completion.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,9 +12,10 @@ from scipy.special import logit
 
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit, Residuals, Worlds, worlds_of
-from zoo.privacy.one_bit import mechanisms, randomised_response
-from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
-from zoo.privacy.one_bit.plan import Floats, OneBitPlan
+from zoo.privacy.mechanisms import one_bit, sign_response
+from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.mechanisms.one_bit import GradientSteps, OneBit
+from zoo.privacy.one_bit.link_functions import Floats, Link, Logistic, Probit
 from zoo.privacy.one_bit.published import (
     PublishedScale,
     cross_solutions,
@@ -37,65 +41,71 @@ _RADIUS, _RIDGE, _STEPS, _STEP_SIZE = 2.0, 1.0, 3, 0.5
 def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
     """Audits of noise on signs, objective, gradients and output, and of the published scales that do not hold.
 
-    The claim is epsilon; the probit objective claims more, by its curvature, and published scales at most 4. Only Gaussian noise
-    has a delta.
+    The claim is epsilon; of the probit objective more, by what its curvature costs, of published scales no more than 4.
+    Gaussian noise alone has a delta.
     """
     logistic, probit = Logistic(), Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
-    ternary, claim = randomised_response.plan_ternary(epsilon), min(epsilon, _LARGEST_CLAIM)
+    ternary, claim = sign_response.plan_ternary(epsilon), min(epsilon, _LARGEST_CLAIM)
     return [
-        flips_audit("InP", randomised_response.plan_input(epsilon)),
+        flips_audit("InP", sign_response.plan_input(epsilon)),
         ternary_audit("InP, three symbols", ternary, presence=False),
         ternary_audit("InP, three symbols, presence", ternary, presence=True),
-        bits_audit("ObjP Laplace", mechanisms.plan_objective(logistic, epsilon)),
-        bits_audit("ObjP Gaussian", mechanisms.plan_objective(logistic, epsilon, noise="gaussian", delta=delta)),
-        probit_audit("ObjP probit", mechanisms.plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
-        gradient_audit("GraP Laplace, 2 steps", mechanisms.plan_gradient(epsilon, steps=2, noise="laplace")),
-        gradient_audit("GraP Gaussian, 100 steps", mechanisms.plan_gradient(epsilon, steps=100, delta=delta)),
+        bits_audit("ObjP Laplace", one_bit.plan_objective(logistic, epsilon)),
+        bits_audit("ObjP Gaussian", one_bit.plan_objective(logistic, epsilon, noise="gaussian", delta=delta)),
+        probit_audit("ObjP probit", one_bit.plan_objective(probit, probit_epsilon, alpha=_PROBIT_ALPHA), probit),
+        gradient_audit("GraP Laplace, 2 steps", one_bit.plan_gradient(epsilon, steps=2, noise="laplace")),
+        gradient_audit("GraP Gaussian, 100 steps", one_bit.plan_gradient(epsilon, steps=100, delta=delta)),
         output_audit("OutP Gaussian", epsilon, delta),
         published_bits_audit("published ObjP", published_objective(logistic, claim, _ALPHA)),
         *(published_output_audit(f"published OutP, d = {d}", published_output(claim, 1.0), d) for d in (2, 10)),
     ]
 
 
-def flips_audit(name: str, plan: randomised_response.SignResponsePlan) -> Audit:
+def flips_audit(name: str, plan: sign_response.SignResponse) -> Audit:
     """Audit of a flipped sign: the score is the report. The claim is attained."""
-    worlds = _sign_worlds(lambda signs, noise: randomised_response.flipped_signs(signs, plan.p1, plan.p2, noise))
+    worlds = _sign_worlds(lambda signs, noise: sign_response.flipped_signs(signs, plan.p1, plan.p2, noise))
     return _audit(name, plan, worlds, attained=plan.epsilon)
 
 
-def ternary_audit(name: str, plan: randomised_response.TernaryResponsePlan, *, presence: bool) -> Audit:
-    """Audit of a cell that reports one of three symbols, by its report: not rated on one side (`presence`), or of another sign."""
+def ternary_audit(name: str, plan: sign_response.TernaryResponse, *, presence: bool) -> Audit:
+    """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
+
+    With `presence` the cell is not rated on one of the data sets; else its sign differs.
+    """
 
     def reported(sign: float, runs: int, noise: NoiseSource) -> Floats:
         # Each row is a run: a rating that stays, the cell that differs, and one that nobody has rated.
         signs, reports = np.repeat([1.0, sign], runs), np.zeros((runs, 3))
         rated = np.flatnonzero(signs)
         cells = rated % runs, rated // runs
-        rows, columns, symbols = randomised_response.ternary_signs(*cells, signs[rated], reports.shape, plan, noise)
+        rows, columns, symbols = sign_response.ternary_signs(*cells, signs[rated], reports.shape, plan, noise)
         reports[rows, columns] = symbols
         return reports[:, 1]
 
     return _audit(name, plan, worlds_of(reported, 0.0 if presence else -1.0, 1.0), attained=plan.epsilon)
 
 
-def bits_audit(name: str, plan: OneBitPlan) -> Audit:
+def bits_audit(name: str, plan: OneBit) -> Audit:
     """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
-    worlds = _sign_worlds(lambda signs, noise: _completed(mechanisms.noisy_bits(signs, plan, noise)))
+    worlds = _sign_worlds(lambda signs, noise: _completed(one_bit.noisy_bits(signs, plan, noise)))
     if plan.noise == "laplace":
-        return _audit(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.scale))
+        return _audit(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.noise_std))
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return mechanisms.noisy_bits(np.ones(count), plan, noise) - 1
+        return one_bit.noisy_bits(np.ones(count), plan, noise) - 1
 
     return _audit(name, plan, worlds, residuals=residuals)
 
 
-def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
-    """Audit of the probit objective of one entry in [-1, 1], without ridge: the score is the minimiser, by bisection."""
+def probit_audit(name: str, plan: OneBit, link: Probit) -> Audit:
+    """Audit of the probit objective of one entry: the score is the minimiser, by bisection.
+
+    The plan is that of `plan_objective` for this link, with entries bounded by 1 and no ridge.
+    """
 
     def minimiser(signs: Floats, noise: NoiseSource) -> Floats:
-        linear = mechanisms.objective_noise(len(signs), plan, noise)
+        linear = one_bit.objective_noise(len(signs), plan, noise)
         low, high = np.full(len(signs), -_PROBIT_ALPHA), np.full(len(signs), _PROBIT_ALPHA)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -104,25 +114,25 @@ def probit_audit(name: str, plan: OneBitPlan, link: Probit) -> Audit:
             low, high = np.where(falls, middle, low), np.where(falls, high, middle)
         return np.asarray((low + high) / 2)
 
-    return _audit(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.scale))
+    return _audit(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.noise_std))
 
 
-def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
-    """Audit of noisy gradients at one entry, of all steps from the same matrix, beyond the clamp, by the log-likelihood ratio.
+def gradient_audit(name: str, plan: GradientSteps) -> Audit:
+    """Audit of noisy gradients at one entry, of all steps from the same matrix: the score is the likelihood ratio's logarithm.
 
-    With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
+    Gradients go beyond the clamp. With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
     """
     bound = plan.clip or 0.0
 
     def summed(signs: Floats, noise: NoiseSource) -> Floats:
         total = np.zeros(len(signs))
         for _ in range(plan.compositions):
-            seen = mechanisms.noisy_gradient(-3 * bound * signs, plan, noise)
+            seen = one_bit.noisy_gradient(-3 * bound * signs, plan, noise)
             total -= seen if plan.noise == "gaussian" else np.clip(seen, -bound, bound)  # up to a factor
         return total
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return mechanisms.noisy_gradient(np.full(count, bound), plan, noise) - bound
+        return one_bit.noisy_gradient(np.full(count, bound), plan, noise) - bound
 
     if plan.noise == "laplace":
         return _audit(name, plan, _sign_worlds(summed), attained=plan.epsilon)
@@ -130,30 +140,34 @@ def gradient_audit(name: str, plan: OneBitPlan) -> Audit:
 
 
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
-    """Audit of noise on the end of plain projected gradient steps (`completed`): three by three, six ratings, the corner flips."""
+    """Audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
+
+    Its steps are plain ones of its own (`completed`); what a run's solver does is audited by `ends_audit`.
+    """
     link = Logistic()
-    plan = mechanisms.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
+    plan = one_bit.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
     observed, flipped = _SIGNS != 0, _SIGNS.copy()
     flipped[0, 0] = -1
     ends = (completed(signs, observed, link, radius=_RADIUS, alpha=1.0) for signs in (flipped, _SIGNS))
     return ends_audit(name, plan, *ends)
 
 
-def ends_audit(name: str, plan: OneBitPlan, negative: Floats, positive: Floats) -> Audit:
+def ends_audit(name: str, plan: OneBit, negative: Floats, positive: Floats) -> Audit:
     """Audit of noise on the ends of two solvers, of the same shape, whose signs differ at one entry; the plan is of `plan_output`.
 
-    The score is the noisy matrix along what moved, which is less than the proved sensitivity.
+    The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
+    other entries and of the projection.
     """
     moved = positive - negative
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
-        return np.asarray(np.einsum("rij,ij->r", mechanisms.noisy_output(copies, plan, noise), moved))
+        return np.asarray(np.einsum("rij,ij->r", one_bit.noisy_output(copies, plan, noise), moved))
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        return mechanisms.noisy_output(np.tile(positive, (-(-count // moved.size), 1, 1)), plan, noise) - positive
+        return one_bit.noisy_output(np.tile(positive, (-(-count // moved.size), 1, 1)), plan, noise) - positive
 
     worlds = _matrix_worlds(negative, positive, score)
-    return _audit(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.scale, residuals=residuals)
+    return _audit(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.noise_std, residuals=residuals)
 
 
 def completed(
@@ -190,7 +204,10 @@ def published_bits_audit(name: str, scale: PublishedScale) -> Audit:
 
 
 def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit:
-    """Audit of the published noise on a completed square matrix of ``size`` rows: the score is the log-likelihood ratio."""
+    """Audit of the published noise on a completed square matrix of so many rows.
+
+    The score is the logarithm of the likelihood ratio, up to a factor.
+    """
     positive, negative = cross_solutions(size, 1.0)
 
     def score(copies: Floats, noise: NoiseSource) -> Floats:
@@ -201,11 +218,20 @@ def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit
 
 
 def _audit(
-    name: str, plan: OneBitPlan, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
+    name: str, plan: Mechanism, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
 ) -> Audit:
-    sigma = None if residuals is None else plan.scale
-    claim = name, plan.epsilon, plan.delta, worlds
-    return Audit(*claim, mu=plan.mu, attained=attained, residuals=residuals, sigma=sigma, relation=plan.relation)
+    """Audit of what a plan claims: with Laplace noise and flips no delta and no mu."""
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        worlds,
+        mu=plan.mu,
+        attained=attained,
+        residuals=residuals,
+        sigma=None if residuals is None else plan.noise_std,
+        relation=plan.relation,
+    )
 
 
 def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
@@ -215,6 +241,7 @@ def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
 
 
 def _sign_worlds(scored: _Scored) -> Worlds:
+    """Runs that are one sign each, -1 or +1."""
     return worlds_of(lambda sign, runs, noise: scored(np.full(runs, sign), noise), -1.0, 1.0)
 
 
@@ -232,7 +259,7 @@ def _completed(bits: Floats) -> Floats:
 def _tail_ratio(link: Link, alpha: float, scale: float) -> float:
     """How much more often +1 than -1 puts the only entry at its bound alpha, as a log-ratio; Laplace noise in the objective.
 
-    Noise N must make up for the slope that is left: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
+    Noise N must make up for the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
     """
     above, below = (float(slope) for slope in link.slopes(alpha))
     return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))

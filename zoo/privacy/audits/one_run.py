@@ -1,7 +1,8 @@
 """One-run audit: what a single release at full size says about its claim.
 
-Fair coins set many cells, the release is made once, and the coins are guessed from it (Steinke, Nasr & Jagielski, *Privacy
-Auditing with One (1) Training Run*, NeurIPS 2023). Weaker than two worlds, but it runs the mechanism as used.
+Many cells are set by fair coins, the release is made once, and the coins are guessed from it (Steinke, Nasr & Jagielski,
+*Privacy Auditing with One (1) Training Run*, NeurIPS 2023). Weaker than two worlds, but it runs the mechanism as used.
+`one_run` judges the guesses; `run_once` does so for a `OneRunAudit` and tests the release's noise as well.
 """
 
 import math
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
+from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.two_world import Floats, ScaleTest, Verdict, check_claim, scale_test, worst
+from zoo.privacy.audits.two_world import Floats, ScaleTest, Verdict, check_beta, scale_test, worst
 from zoo.privacy.randomness.noise import NoiseSource
 
 GuessedRelease = Callable[[NoiseSource], tuple[int, Floats]]
@@ -42,13 +44,16 @@ class OneRun:
 
 
 def one_run(correct: int, guesses: int, canaries: int, epsilon: float, delta: float, beta: float = 1e-3) -> OneRun:
-    """Bound of epsilon by the number of correct guesses of the coins of one release.
+    """Bound of epsilon by the number of guesses that are correct, of coins of one release.
 
-    ``canaries`` fair coins decide one unit of the data each; the number of guesses is fixed before looking at the release.
-    ``beta`` is the largest probability that a true claim is called a violation. Where a fifth of the coins is guessed, nothing
-    is ever refuted at less than about ``20 delta``.
+    Of the canaries, fair coins that decide one unit of the data each, as many are guessed as was fixed before looking at the
+    release. ``beta`` is the largest probability that a true claim is called a violation. Where a fifth of the coins is
+    guessed, nothing is ever refuted at less than about ``20 delta``.
     """
-    check_claim(epsilon, delta, beta=beta)
+    check_epsilon(epsilon)
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta!r}.")
+    check_beta(beta)
     p_value = guessing_p_value(correct, guesses, canaries, epsilon, delta)
     seen, reach = (_refuted(count, guesses, canaries, delta, beta) for count in (correct, guesses))
     return OneRun(correct, guesses, canaries, epsilon, delta, beta, p_value, seen, reach)
@@ -70,20 +75,24 @@ def guessing_p_value(correct: int, guesses: int, canaries: int, epsilon: float, 
     """Largest probability that a private mechanism lets so many coins be guessed right, bounded from above.
 
     ``P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i`` over ``i >= 1``, where B counts the successes of r guesses of
-    probability ``e^epsilon/(1 + e^epsilon)``; v is ``correct``, r ``guesses``, m ``canaries`` (Steinke, Nasr & Jagielski 2023,
-    Theorem 5.2).
+    probability ``e^epsilon/(1 + e^epsilon)`` (Steinke, Nasr & Jagielski 2023, Theorem 5.2; v is ``correct``, r ``guesses``, m
+    ``canaries``).
     """
-    if not 0 <= correct <= guesses or not 1 <= guesses <= canaries:
-        raise ValueError(
-            "0 <= correct <= guesses <= canaries must hold, with at least one guess; "
-            f"got {correct!r}, {guesses!r} and {canaries!r}."
-        )
+    _check_counts(correct, guesses, canaries)
     law = binom(guesses, 1 / (1 + math.exp(-epsilon)))
     value = float(law.sf(correct - 1))
     if delta and correct:
         below = np.cumsum(law.pmf(np.arange(correct - 1, -1, -1)))  # P[v > B >= v - i] for i = 1 .. v
         value += 2 * canaries * delta * float((below / np.arange(1, correct + 1)).max())
     return min(1.0, value)
+
+
+def _check_counts(correct: int, guesses: int, canaries: int) -> None:
+    if not 0 <= correct <= guesses or not 1 <= guesses <= canaries:
+        raise ValueError(
+            "0 <= correct <= guesses <= canaries must hold, with at least one guess; "
+            f"got {correct!r}, {guesses!r} and {canaries!r}."
+        )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
-"""Worst pairs and canaries of projections with noise, and of PriCDR's publishing as printed (`zoo.privacy.rows.svd_lift`)."""
+"""Worst pairs and canaries of projections with noise: one rating that differs, or a user's row; ratings that coins decide."""
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -14,14 +12,12 @@ from zoo.privacy.accounting.events import GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.rows import CHUNK, Score, row_residuals, row_worlds
-from zoo.privacy.audits.two_world import COORDINATES, Audit, Floats, Worlds, worlds_of
+from zoo.privacy.audits.rows import CHUNK, row_residuals, row_worlds
+from zoo.privacy.audits.two_world import COORDINATES, Audit, Floats
+from zoo.privacy.mechanisms.projection import JLT, bounded_rows, release_chunks, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
-from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows, plan_projection, release_chunks, release_rows
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
-from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release
 
 FULL_WIDTH, FULL_ITEMS = 400, 3916
 """What PriCDR publishes, and the items of its smaller domain: the sizes of audits of one public matrix."""
@@ -34,7 +30,6 @@ _CANARIES, _CANARY_ITEMS = 1500, 600
 _FEWEST_CANARIES, _FEWEST_ITEMS = 100, 64
 _NUMBERS = 2**23  # published numbers, and those of the matrix, that an audit makes unless its rows are very wide
 _DENSITY = 0.1  # of the ratings around the canaries
-_LARGEST_CLAIM = 4.0  # of a published form: a bound of 40 000 runs ends at about 7
 
 
 def projection_audits(
@@ -42,13 +37,14 @@ def projection_audits(
 ) -> list[Audit]:
     """Audits of the projection with noise under every matrix, calibration and relation.
 
-    Claims that hold for every matrix are audited at full size, after the matrix is known; the rating that changes is that of the
-    item with the longest unbounded column. Claims over matrices are audited with many small ones here, and at full size in
-    `zoo.privacy.audits.greedy_rows`. The paper's formula gets 200 times the epsilon, or its noise would hide everything.
+    Claims that hold for every matrix are audited at full size, after the matrix is known: where columns are bounded, the rating
+    that changes is that of the item whose column is the longest before they are. Claims over matrices are audited with many
+    small ones here, and by what would be worst for one of full size in `zoo.privacy.audits.greedy_rows`. The paper's formula is
+    asked for 200 times the epsilon, or its noise would hide everything.
     """
     gaussian, sparse = GaussianMatrix(dim, num_items, 0), SparseMatrix(dim, num_items, 0, unit=False)
     largest = float(gaussian.column_norms().max())
-    bounded = partial(plan_projection, epsilon=epsilon, delta=delta, dim=dim)
+    bounded = partial(JLT.calibrate, epsilon=epsilon, delta=delta, dim=dim)
     unit, most = bounded(), bounded(calibration="max", largest_norm=largest)
     longest, longest_sparse = longest_column(gaussian), longest_column(sparse)
     audits = [
@@ -56,7 +52,7 @@ def projection_audits(
         projection_audit("SJLT unit", unit, SparseMatrix(dim, num_items, 0), items=longest_sparse),
         projection_audit("JLT max", most, gaussian, items=longest),
     ]
-    planned, small = partial(plan_projection, delta=delta, dim=_DIM), GaussianMatrix(_DIM, _ITEMS, 0)
+    planned, small = partial(JLT.calibrate, delta=delta, dim=_DIM), GaussianMatrix(_DIM, _ITEMS, 0)
     plans = {
         "JLT gaussian": planned(epsilon=epsilon, calibration="gaussian"),
         "JLT paper": planned(epsilon=200 * epsilon, calibration="paper"),
@@ -77,8 +73,8 @@ def longest_column(matrix: PublicMatrix) -> tuple[int]:
 
 def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit]:
     """One-run audits of the projection with noise at the width that PriCDR publishes, 400, for one rating."""
-    unit = plan_projection(epsilon=epsilon, delta=delta, dim=FULL_WIDTH)
-    gaussian = plan_projection(epsilon=epsilon, delta=delta, dim=FULL_WIDTH, calibration="gaussian")
+    unit = JLT.calibrate(epsilon=epsilon, delta=delta, dim=FULL_WIDTH)
+    gaussian = JLT.calibrate(epsilon=epsilon, delta=delta, dim=FULL_WIDTH, calibration="gaussian")
     return [
         canary_audit("JLT unit, one run", unit, GaussianMatrix(FULL_WIDTH, _CANARY_ITEMS, 0, unit=True)),
         canary_audit("SJLT unit, one run", unit, SparseMatrix(FULL_WIDTH, _CANARY_ITEMS, 0)),
@@ -86,8 +82,11 @@ def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit
     ]
 
 
-def worst_rows(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> tuple[Floats, Floats]:
-    """Two rows ``(items,)`` that differ at ``items`` (for ratings the first) by more than the relation allows, before clipping."""
+def worst_rows(plan: JLT, items: Sequence[int], num_items: int) -> tuple[Floats, Floats]:
+    """Two rows ``(items,)`` that differ by more than the plan's relation allows, before its clipping or clamping.
+
+    The rating of the first of ``items`` changes; for users those of all of them.
+    """
     row0, row1 = np.zeros(num_items), np.zeros(num_items)
     if plan.relation.unit is not Unit.USER:
         row1[items[0]] = _BEYOND * (plan.rating_range or 0.0)
@@ -96,7 +95,7 @@ def worst_rows(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> tu
     return (-row1 if plan.relation is Relation.REPLACE_ONE_USER else row0), row1
 
 
-def _admitted(plan: ProjectionPlan, row: Floats) -> Floats:
+def _admitted(plan: JLT, row: Floats) -> Floats:
     """A row ``(items,)`` as the plan admits it; computed apart from the mechanism, whose bounds are what is audited."""
     if plan.clip is not None:
         length = float(np.linalg.norm(row))
@@ -104,18 +103,19 @@ def _admitted(plan: ProjectionPlan, row: Floats) -> Floats:
     return np.clip(row, 0.0, plan.rating_range)
 
 
-def changed(plan: ProjectionPlan, items: Sequence[int], num_items: int) -> Floats:
+def changed(plan: JLT, items: Sequence[int], num_items: int) -> Floats:
     """What `worst_rows` differ by once they are bounded, ``(items,)``; of the length that the plan allows."""
     row0, row1 = worst_rows(plan, items, num_items)
     return _admitted(plan, row1) - _admitted(plan, row0)
 
 
-def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, items: Sequence[int] = _FIRST) -> Audit:
+def projection_audit(name: str, plan: JLT, matrix: PublicMatrix, *, items: Sequence[int] = _FIRST) -> Audit:
     """Audit of a projection with noise, the public matrix fixed.
 
-    Given the matrix the release is Gaussian. Its mu is that of the event for the calibrations ``unit`` and ``max``; for a
-    Gaussian matrix it is the length of ``M c`` for a change c of length 1 (`worst_rows`), over the noise multiplier. That mu is
-    audited, with the plan's epsilon or else the one that this mu gives at the plan's delta.
+    Given the matrix the release is Gaussian, and its event says with which mu: its own for the calibrations ``unit`` and
+    ``max``; for a Gaussian matrix the length of what the matrix makes of the change, a unit vector here, over the noise
+    multiplier. That mu is audited, with the plan's epsilon or else the one that this mu gives at the plan's delta. What a
+    plan claims over matrices is audited by `random_projection_audit`. What changes is said in `worst_rows`.
     """
     row0, row1 = worst_rows(plan, items, matrix.num_items)
     columns = matrix.transposed()
@@ -130,18 +130,25 @@ def projection_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, *, i
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
         return release_rows(rows, plan, matrix, noise)
 
-    worlds = row_worlds(mechanism, row0, row1, lambda published: published @ direction, plan.dim)
-    residuals = row_residuals(mechanism, row1, _admitted(plan, row1) @ columns / math.sqrt(plan.dim))
-    claim = name, epsilon, plan.delta, worlds
-    return Audit(*claim, mu=mu, residuals=residuals, sigma=plan.noise_std, relation=plan.relation)
+    return Audit(
+        name,
+        epsilon,
+        plan.delta,
+        row_worlds(mechanism, row0, row1, lambda published: published @ direction, plan.dim),
+        mu=mu,
+        residuals=row_residuals(mechanism, row1, _admitted(plan, row1) @ columns / math.sqrt(plan.dim)),
+        sigma=plan.noise_std,
+        relation=plan.relation,
+    )
 
 
-def random_projection_audit(name: str, plan: ProjectionPlan) -> Audit:
+def random_projection_audit(name: str, plan: JLT) -> Audit:
     """Audit of what a projection through a Gaussian matrix claims over matrices: the plan's epsilon.
 
-    Every user has items of their own, whose columns are independent, so one release gives many runs, each with its own
-    matrix. The score is the log-likelihood ratio given the matrix, ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes
-    such a release, and a bound of epsilon alone sees errors of a factor of three in w: use it beside `projection_audit`.
+    Every user has items of their own, whose columns are independent, so one release gives many runs, each with a matrix
+    of its own that the score reads: it is the logarithm of the likelihood ratio given the matrix, for worlds centred at
+    0 and M c ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes such a release, and a bound of epsilon alone sees
+    errors of a factor of three in w: use it beside `projection_audit`.
     """
     if plan.mu is not None:
         raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")
@@ -183,12 +190,13 @@ def canary_sizes(dim: int) -> tuple[int, int]:
     return min(_CANARIES, max(_FEWEST_CANARIES, many)), min(_CANARY_ITEMS, max(_FEWEST_ITEMS, many))
 
 
-def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries: int = _CANARIES) -> OneRunAudit:
+def canary_audit(name: str, plan: JLT, matrix: PublicMatrix, canaries: int = _CANARIES) -> OneRunAudit:
     """One-run audit of a projection with noise, by one release of as many users as there are canaries.
 
-    A fair coin sets one cell of each user's row to 0 or to the largest rating, among other ratings. The coin is guessed from
-    the sign of ``<M_i, x> / |M_i|^2 - 1/2``, where x is the published row less what it would be with the cell at 0. The fifth
-    of the scores that is largest in absolute value is guessed.
+    One cell in each user's row is set to 0 or to the largest rating by a fair coin, among other ratings. A coin is
+    guessed from ``<M_i, x> / |M_i|^2 - 1/2``, what the release says of the cell in units of the largest rating, where x
+    is the user's published row less what it would be with the cell at 0; the fifth of the scores that is largest in
+    absolute value is guessed, by their signs.
     """
     if plan.rating_range is None or plan.relation.unit is Unit.USER:
         raise ValueError(f"The canaries are ratings, the plan protects {plan.relation.unit.value!r}: plan for ratings.")
@@ -204,7 +212,7 @@ def canary_audit(name: str, plan: ProjectionPlan, matrix: PublicMatrix, canaries
     return OneRunAudit(name, plan.epsilon, plan.delta, canaries, guesses, release, plan.noise_std, plan.relation)
 
 
-def _released(canaries: int, plan: ProjectionPlan, matrix: PublicMatrix, noise: NoiseSource) -> tuple[Floats, ...]:
+def _released(canaries: int, plan: JLT, matrix: PublicMatrix, noise: NoiseSource) -> tuple[Floats, ...]:
     """Tosses and publishes once; scores and coins ``(canaries,)``, and coordinates of the noise, enough for a scale test.
 
     With b the canary's coin, a user's row times ``sqrt(dim)``, less the product of the row without it, is ``b range M_i + w N``.
@@ -227,93 +235,3 @@ def _released(canaries: int, plan: ProjectionPlan, matrix: PublicMatrix, noise: 
         residuals.append((moved - coins[chunk, None] * columns).ravel() / math.sqrt(plan.dim))
         start = chunk.stop
     return np.concatenate(scores), coins.astype(np.float64), np.concatenate(residuals)[:COORDINATES]
-
-
-def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
-    """Audits of the published forms: with at least as many items as users, with fewer, and sparse-aware.
-
-    The first has a guarantee, far below what is asked for, so it is asked for 200 times as much. The others claim epsilon, at
-    most 4, and must be caught. The components of a release are independent and alike, so a release of a great width gives
-    as many runs of a release of one component.
-    """
-    claim = min(epsilon, _LARGEST_CLAIM)
-    plan = plan_projection(epsilon=claim, delta=delta, dim=FULL_WIDTH, calibration="paper")
-    weak = plan_projection(epsilon=200 * epsilon, delta=delta, dim=4, calibration="paper")
-    return [full_lift_audit(weak), missing_lift_audit(claim, plan), sparse_lift_audit(claim, plan)]
-
-
-def full_lift_audit(plan: ProjectionPlan) -> Audit:
-    """Audit of the lift with two users and items, one rating differing, which holds: by the log-likelihood ratio."""
-    pair = [_lifted(rows, plan) for rows in ([[1, 0], [0, 0]], [[1, 0], [1, 0]])]
-    # A component has the law N(0, R1^T R1), up to the scale 1/dim.
-    forms = [np.linalg.inv(lifted.T @ lifted) for lifted in pair]
-    difference = (forms[0] - forms[1]) * plan.dim / 2
-
-    def score(components: Floats) -> Floats:
-        each = np.einsum("cu,uv,cv->c", components, difference, components)
-        return np.asarray(each.reshape(-1, plan.dim).sum(axis=1))
-
-    worlds = _component_worlds(pair, plan, lifted_release, score)
-    return Audit("published JLT, items >= users", plan.epsilon, plan.delta, worlds, relation=plan.relation)
-
-
-def missing_lift_audit(epsilon: float, plan: ProjectionPlan) -> Audit:
-    """Audit of the lift with fewer items than users, which holds for no w: the row space of the ratings shows.
-
-    One item, rated by the first of three users or by the first two. The score is the relative distance of a component from
-    the row space of the latter, negated.
-    """
-    pair = [_lifted(rows, plan) for rows in ([[1], [0], [0]], [[1], [1], [0]])]
-    space = np.linalg.svd(pair[1], full_matrices=False)[2]
-
-    def score(components: Floats) -> Floats:
-        outside = components - components @ space.T @ space
-        return np.asarray(-np.linalg.norm(outside, axis=1) / np.maximum(np.linalg.norm(components, axis=1), 1e-300))
-
-    worlds = _component_worlds(pair, replace(plan, dim=1), lifted_release, score)
-    return Audit("published JLT, items < users", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
-
-
-def sparse_lift_audit(epsilon: float, plan: ProjectionPlan, density: float = 0.5) -> Audit:
-    """Audit of the sparse-aware lift, which holds for no w: few non-zeros leave a component on one of few lines.
-
-    Two items and two users, each user with an item of their own; then one has both. A component of one non-zero lies on a
-    row of ``H D R1``. The score is whether it lies on one of the second data set's, for any signs D. Its law does not depend
-    on D, so the components of one release, which share D, are independent runs.
-    """
-    # Not centred: with two users that would leave one direction, the same for all data.
-    pair = [_lifted(rows, plan, centre=False) for rows in ([[1, 0], [0, 1]], [[1, 0], [1, 1]])]
-    every_sign = itertools.product([-1.0, 1.0], repeat=padded_size(len(pair[1])))
-    lines = np.concatenate([hadamard_transform(np.array(signs)[:, None] * pair[1]) for signs in every_sign])
-    lines /= np.linalg.norm(lines, axis=1, keepdims=True)
-
-    def score(components: Floats) -> Floats:
-        length = np.linalg.norm(components, axis=1)
-        nearest = np.abs(components @ lines.T).max(axis=1)
-        return np.asarray(((length > 0) & (nearest >= length * (1 - 1e-12))).astype(np.float64))
-
-    def release(lifted: Floats, wide: ProjectionPlan, noise: NoiseSource) -> Floats:
-        return sparse_lifted_release(lifted, wide, density, noise)
-
-    worlds = _component_worlds(pair, replace(plan, dim=1), release, score)
-    return Audit("published SJLT", epsilon, plan.delta, worlds, holds=False, relation=plan.relation)
-
-
-def _lifted(rows: list[list[int]], plan: ProjectionPlan, *, centre: bool = True) -> Floats:
-    """R1 of ratings ``(users, items)``, shape ``(items, users)``."""
-    return lifted_ratings(csr_array(np.array(rows, dtype=np.float64)), plan, centre=centre)
-
-
-def _component_worlds(
-    pair: list[Floats],
-    plan: ProjectionPlan,
-    release: Callable[[Floats, ProjectionPlan, NoiseSource], Floats],
-    score: Score,
-) -> Worlds:
-    """Runs of ``plan.dim`` components each; the score takes components ``(runs * dim, users)``."""
-
-    def scores(lifted: Floats, runs: int, noise: NoiseSource) -> Floats:
-        wide = replace(plan, dim=runs * plan.dim)
-        return score(release(lifted, wide, noise).T * math.sqrt(runs))  # scaled as in a release of plan.dim
-
-    return worlds_of(scores, pair[0], pair[1])

@@ -1,6 +1,6 @@
 """Worst pairs of private training, by its noisy gradients, which are all that it releases: white-box audits.
 
-Gradients are far beyond the clip. The score is their noisy sum along one world's unit vector, over all steps.
+Gradients are far beyond the clip. The score is their noisy sum along the unit vector of one world's, added up over steps.
 """
 
 import math
@@ -31,8 +31,6 @@ Training = Callable[[nn.Module, TrainingPlan, float, NoiseSource], CriticStep]
 """Makes the steps of a training of a module, as `PrivateGradient` does; others show that an audit catches them."""
 Sanitiser = Callable[[SanitisationPlan, NoiseSource], Callable[[Tensor], Tensor]]
 """Makes what lets the rows of each step pass and sanitises their gradient, as `SanitisedGradient` does."""
-_Step = Callable[[float], Floats]
-"""The length of each user's part in, with its sign; the noisy sums ``(2, users)`` of one step out."""
 
 _USERS = 10_000  # of a training, each of them a run
 _ROWS = 100_000  # sanitised at once; the noise on a row does not depend on how many there are
@@ -81,6 +79,7 @@ class _Critic(nn.Module):
         self.second = nn.Embedding(_USERS, 1)
 
     def forward(self, users: Tensor) -> Tensor:
+        """Of each user the sum of both numbers, shape ``(batch,)``."""
         out: Tensor = self.first(users) + self.second(users)
         return out.squeeze(1)
 
@@ -88,24 +87,33 @@ class _Critic(nn.Module):
 def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGradient) -> Audit:
     """Audit of private training; the plan is of few steps.
 
-    Every user's gradient has coordinates of its own, so one training is a run for each of its users. In one world users have
-    gradients; in the other none, or under ``replace_one_user`` the opposite ones. They turn from step to step, so noise that
-    stays the same cancels. The claim is the plan's epsilon at a delta of 0.01, or else at its own, which few runs come near. Mu
-    is claimed, and the power checked, where all users are in every step.
-    """
+    Every user's gradient has coordinates of its own, so that one training is a run for each of its users, and the others
+    are there besides. In one world users have gradients; in the other they have none, or under ``replace_one_user`` the
+    opposite ones. They turn from step to step, so that noise which stays the same takes itself away.
 
-    def begun(noise: NoiseSource) -> _Step:
+    What is audited is the plan's epsilon at a delta of 0.01, or else at its own: at a very small delta no number of runs
+    comes near it. Mu is claimed, and the power of the audit checked, where all users are in every step; nothing says how much
+    of a sampled training's epsilon an audit of this size can see.
+    """
+    ways = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
+
+    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
+        """A training of users whose gradients have a length, in units beyond the clip; shape ``(steps, 2, users)``."""
         critic, sampler = _Critic(), PoissonSampler(_USERS, plan.rate, noise)
         step = training(critic, plan, sampler.expected_size, noise)
+        found = []
 
-        def noisy_sums(length: float) -> Floats:
-            step(sampler.sample(), lambda users: length * critic(users))
+        def losses(users: Tensor, way: float) -> Tensor:
+            scores: Tensor = critic(users)
+            return way * length * _BEYOND * plan.clip * scores
+
+        for way in ways:
+            step(sampler.sample(), partial(losses, way=float(way)))
             layers = [np.asarray(layer.grad, dtype=np.float64)[:, 0] for layer in critic.parameters()]
-            return np.stack(layers) * sampler.expected_size
+            found.append(np.stack(layers) * sampler.expected_size)
+        return np.stack(found)
 
-        return noisy_sums
-
-    return _audit_of(name, plan, begun)
+    return _audit_of(name, plan, noisy_sums)
 
 
 class _Changes(NamedTuple):
@@ -122,38 +130,37 @@ Rounds = Callable[[TrainingPlan, int, NoiseSource], PrivateRounds]
 
 
 def rounds_audit(name: str, plan: TrainingPlan, rounds: Rounds = PrivateRounds) -> Audit:
-    """Audit of few private rounds, as `training_audit`; a client's row has two numbers, which must be clipped together."""
+    """Audit of private rounds; the plan is of few. As `training_audit`, a client having a row of two numbers of its own.
+
+    Clipping these one by one would let twice the square through. Updates are of any length, as those of a hostile client are.
+    """
+    ways = np.resize([1.0, -1.0], plan.steps)
     table, shared = torch.zeros(_USERS, 2), {"bias": torch.zeros(1)}
 
-    def begun(noise: NoiseSource) -> _Step:
-        played = rounds(plan, _USERS, noise)
+    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
+        """Rounds of clients whose updates have a length, in units beyond the clip; shape ``(rounds, 2, users)``."""
+        played, found = rounds(plan, _USERS, noise), []
+        for way in ways:
 
-        def noisy_sums(length: float) -> Floats:
-            def changes(users: Tensor, _: np.random.Generator) -> Updates:
-                differences = torch.full((len(users), 2), length)
+            def changes(users: Tensor, _: np.random.Generator, way: float = float(way)) -> Updates:
+                differences = torch.full((len(users), 2), way * length * _BEYOND * plan.clip)
                 return _Changes(torch.arange(len(users)), users, differences, {"bias": torch.zeros(len(users), 1)})
 
             mean, _ = played(table, shared, changes)
-            return np.asarray(mean, dtype=np.float64).T * plan.rate * _USERS
+            found.append(np.asarray(mean, dtype=np.float64).T * plan.rate * _USERS)
+        return np.stack(found)
 
-        return noisy_sums
-
-    return _audit_of(name, plan, begun)
+    return _audit_of(name, plan, noisy_sums)
 
 
-def _audit_of(name: str, plan: TrainingPlan, begun: Callable[[NoiseSource], _Step]) -> Audit:
-    """Audit of a training, begun anew for every run, in which all users' parts are alike and turn from step to step."""
+def _audit_of(name: str, plan: TrainingPlan, noisy_sums: Callable[[float, NoiseSource], Floats]) -> Audit:
+    """Of noisy sums (steps, 2, users) of users with parts of a length, alike in both numbers, which turn from step to step."""
     delta = max(plan.delta, _DELTA)
     epsilon = epsilon_of([plan.event], delta, plan.relation)
     if epsilon == 0:
         epsilon, delta = plan.epsilon, plan.delta
     opposite = -1.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.0
     ways = np.resize([1.0, -1.0], plan.steps)
-
-    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
-        """Sums of one training, ``(steps, 2, users)``; the length is in units beyond the clip."""
-        step = begun(noise)
-        return np.stack([step(float(way) * length * _BEYOND * plan.clip) for way in ways])
 
     def scores(length: float, runs: int, noise: NoiseSource) -> Floats:
         return np.asarray(ways @ noisy_sums(length, noise).sum(axis=1) / math.sqrt(2))[:runs]
@@ -162,18 +169,24 @@ def _audit_of(name: str, plan: TrainingPlan, begun: Callable[[NoiseSource], _Ste
         trainings = -(-count // (2 * _USERS * plan.steps))
         return np.concatenate([noisy_sums(0.0, noise) for _ in range(trainings)])
 
-    mu = Accountant(plan.relation).compose(plan.event).mu if plan.rate == 1 else None
-    worlds = worlds_of(scores, opposite, 1.0, at_once=_USERS)
-    claim = name, epsilon, delta, worlds
-    return Audit(*claim, mu=mu, residuals=residuals, sigma=plan.noise_std, relation=plan.relation)
+    return Audit(
+        name,
+        epsilon,
+        delta,
+        worlds_of(scores, opposite, 1.0, at_once=_USERS),
+        mu=Accountant(plan.relation).compose(plan.event).mu if plan.rate == 1 else None,
+        residuals=residuals,
+        sigma=plan.noise_std,
+        relation=plan.relation,
+    )
 
 
 def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = SanitisedGradient) -> Audit:
     """Audit of a generator's gradients, sanitised; the plan is of few rows and steps.
 
     In one world all rows' gradients point one way and in the other the opposite way, as if one user had turned the critic
-    around. Both turn from step to step, so noise that stays the same cancels. A row has two numbers: clipping them one by one
-    would let twice the square through.
+    around; and both turn from step to step, so that noise which stays the same takes itself away. A row has two numbers:
+    clipping them one by one would let twice the square through.
     """
     ways = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
 
@@ -192,9 +205,13 @@ def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = Sa
         sums = noisy_sums(length, runs, noise).sum(axis=(2, 3))
         return np.asarray(ways @ sums / math.sqrt(2 * plan.rows * plan.steps))
 
-    def residuals(count: int, noise: NoiseSource) -> Floats:
-        return noisy_sums(0.0, -(-count // (2 * plan.rows * plan.steps)), noise).ravel()
-
-    worlds, mu = worlds_of(scores, -1.0, 1.0, at_once=max(1, _ROWS // plan.rows)), plan.mu_after(plan.steps)
-    claim = name, plan.epsilon, plan.delta, worlds
-    return Audit(*claim, mu=mu, residuals=residuals, sigma=plan.noise_std, relation=plan.relation)
+    return Audit(
+        name,
+        plan.epsilon,
+        plan.delta,
+        worlds_of(scores, -1.0, 1.0, at_once=max(1, _ROWS // plan.rows)),
+        mu=plan.mu_after(plan.steps),
+        residuals=lambda count, noise: noisy_sums(0.0, -(-count // (2 * plan.rows * plan.steps)), noise).ravel(),
+        sigma=plan.noise_std,
+        relation=plan.relation,
+    )

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zoo.privacy.accounting.gaussian import check_epsilon
-from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
-from zoo.privacy.one_bit.plan import Floats
+from zoo.privacy.one_bit.link_functions import Floats, Link, Logistic, Probit
 from zoo.privacy.randomness.noise import NoiseSource, laplace_noise, round_to_lattice
 
 

@@ -10,7 +10,6 @@ import math
 import numpy as np
 
 from zoo.privacy.one_bit.link_functions import ConvexLink, Link, check_ridge
-from zoo.privacy.one_bit.plan import check_steps
 
 _MARGIN = 1e-10  # of a sensitivity over rounding errors
 _SLACK = 1e-12  # relative; by which a step size may miss its bound, far below the margin
@@ -93,3 +92,11 @@ def general_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, s
         )
     shrunk = -math.expm1(steps * math.log1p(-step_size * ridge)) / ridge if ridge > 0 else step_size * steps
     return link.sensitivity(alpha) * shrunk * (1 + _MARGIN)
+
+
+def check_steps(steps: int) -> None:
+    """Refuse a number of steps that is no positive integer."""
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise ValueError(
+            f"steps must be an integer of at least 1, got {steps!r}. It is fixed before any step is taken."
+        )

@@ -6,15 +6,27 @@ from typing import Any
 
 from zoo.privacy.accounting.relation import Relation, Unit
 
-Plain = str | int | float | bool
-"""What public inputs are made of."""
-
 Reader = Callable[[str, object], Any]
 """Name of a field and plain JSON in, its value out."""
 
 
+FLOATING_POINT = (
+    "The guarantee is proved for exact real arithmetic; the implementation uses float64 noise with rounding and is not "
+    "proved against floating-point or timing attacks."
+)
+"""The sentence that every record carries."""
+
+
 class RecordError(ValueError):
     """A record that contradicts itself or cannot be read."""
+
+
+class InconsistentRecordError(RecordError):
+    """A record that states something else than what follows from its mechanism, or than its ledger."""
+
+
+class UnderstatedPrivacyError(ValueError):
+    """A record that states less privacy loss than its ledger gives."""
 
 
 class Guarantee(StrEnum):
@@ -68,7 +80,7 @@ def _reader(kind: type[Any], what: str, convert: Callable[[Any], object]) -> Rea
 
 
 _read_text = _reader(str, "a text", str)
-_read_list = _reader(list, "a list of texts", list)
+_read_list = _reader(list, "a list", list)
 
 
 def _read_texts(name: str, value: object) -> tuple[str, ...]:
@@ -79,6 +91,12 @@ def _read_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
         raise RecordError(f"{name} must be a finite number or null, got {str(value)[:80]}.")
     return float(value)
+
+
+def _read_bool(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise RecordError(f"{name} must be true or false, got {str(value)[:80]}.")
+    return value
 
 
 def _reader_of(kind: type[StrEnum]) -> Reader:
@@ -98,6 +116,8 @@ _READERS: dict[str, Reader] = {
     "int": _reader(int, "an integer", int),
     "tuple[str, ...]": _read_texts,
     "Mapping[str, Plain]": _reader(Mapping, "a mapping", dict),
+    "bool": _read_bool,
+    "list": _read_list,
     "Guarantee": _reader_of(Guarantee),
     "Unit": _reader_of(Unit),
     "Relation": _reader_of(Relation),

@@ -4,170 +4,60 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from functools import cache
 from typing import Any
 
-from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant
-from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.randomness.noise import KEYED, OS_ENTROPY, SEEDED, NoiseSource
-from zoo.privacy.record.claims import check_claims, check_names
+from zoo.privacy.accounting.accountant import Accountant
+from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_to_dict
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain
+from zoo.privacy.mechanisms.claimed import ClaimedMechanism, close
+from zoo.privacy.randomness.noise import SEEDED, NoiseSource
+from zoo.privacy.record import words
+from zoo.privacy.record.derived import NO_NOISE as NO_NOISE
+from zoo.privacy.record.derived import TRIED as TRIED
+from zoo.privacy.record.derived import Derived
+from zoo.privacy.record.fields import FLOATING_POINT as FLOATING_POINT
 from zoo.privacy.record.fields import Guarantee as Guarantee
-from zoo.privacy.record.fields import Plain as Plain
+from zoo.privacy.record.fields import InconsistentRecordError as InconsistentRecordError
 from zoo.privacy.record.fields import RecordError as RecordError
-from zoo.privacy.record.fields import check_number, read_field, write_field
-from zoo.privacy.record.requirements import MECHANISMS
-from zoo.privacy.record.shared_projection import mean_seeds
-from zoo.privacy.record.texts import KNOWN_BEFORE, NOT_AUDITED, SHARED_BY, claimed_by
-
-RECORD_SCHEMA = 2
-"""The newest schema. 1: without conditions."""
-
-UNSTATED = (
-    "nothing that was done to the data before depends on what is protected (the record is older than the statement of such "
-    "conditions)"
-)
-"""The condition of a record of schema 1."""
-
-FLOATING_POINT = (
-    "The guarantee is proved for exact real arithmetic; the implementation uses float64 noise with rounding and is not "
-    "proved against floating-point or timing attacks."
-)
-"""The sentence that every record carries."""
-
-NO_NOISE = "none"
-"""The noise source of a release without noise."""
+from zoo.privacy.record.fields import UnderstatedPrivacyError as UnderstatedPrivacyError
+from zoo.privacy.record.fields import write_field
+from zoo.privacy.record.legacy import check_earlier, fields_of_earlier
+from zoo.privacy.record.schema import DERIVED, RECORD_SCHEMA, check_derived, read_fields
+from zoo.privacy.record.steps import Done
 
 _ROUNDING = 1e-9  # relative; what a calibration to a given epsilon may miss it by, far below what anybody reads
 _TOLERANCE = 1e-6  # relative; above what convolutions differ by between machines
-_SECRET = (OS_ENTROPY, KEYED)  # what a guarantee may rest on; of a generator, if its output cannot be told from noise
-_NOISE_SOURCES = (*_SECRET, SEEDED, NO_NOISE)
-_NORMS = ("L1", "L2")
-_NUMBERS = ("epsilon", "delta", "mu", "requested_epsilon", "sensitivity", "clip", "noise_scale")
-_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # what a record without a guarantee must not state
-
-
-class UnderstatedPrivacyError(ValueError):
-    """A record that states less privacy loss than its ledger gives."""
+_NEXT = "Do not use the release; ask the source party for a correct one."
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivacyRecord:
+class PrivacyRecord(Derived):
     """What one release protected, for whom, how strongly, and what it did not protect.
 
-    A record without a guarantee states no epsilon, delta or mu anywhere: the events in the release's ledger are the
-    only trace of what would hold if, say, the noise were secret. `RecordError` if fields contradict each other or a value is
-    out of range.
+    Everything that follows from the fields is a property: epsilon, sensitivity, noise, conditions. A record without a guarantee
+    states no epsilon, delta or mu. `RecordError` if fields contradict each other or a value is out of range.
     """
 
-    mechanism: str  # what made the release
-    guarantee: Guarantee  # whether the epsilon is proved, or proved under conditions; without, there is none
-    noise_source: str  # "os entropy", "philox keyed by os entropy", "seeded noise" or "none"
-    unit: Unit | None = None  # who is protected; goes with the relation
-    relation: Relation | None = None  # which two data sets are kept alike
-    epsilon: float | None = None  # proved privacy loss at delta
-    delta: float | None = None  # probability beyond which nothing is promised
-    mu: float | None = None  # of the Gaussian release that equals this one, where there is one
-    sensitivity: float | None = None  # how far one change moves the query, before noise and before any projection
-    sensitivity_norm: str | None = None  # in which it is measured: "L1" or "L2"
-    clip: float | None = None  # bound that the data were clipped to, if they were
-    noise_scale: float | None = None  # deviation (or scale) of the noise on each number, in the release's units
-    compositions: int = 1  # how many times the data were used
-    accountant: str = ACCOUNTANT  # what computed epsilon, with its version
-    public_inputs: Mapping[str, Plain] = field(default_factory=dict)  # settings and public knowledge, public seeds too
-    # What must be true for the epsilon to be that of the file that the source holds; there are some if it is conditional.
-    conditions: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()  # what the release takes for given, and how the data were bounded
-    not_protected: tuple[str, ...] = ()  # what the guarantee does not cover
-    # Asked for, where it is not what is proved: in the calibration of the paper, or of several releases together.
-    requested_epsilon: float | None = None
-    reason: str | None = None  # why there is no guarantee; only without one
+    # Making records.
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "public_inputs", dict(self.public_inputs))
-        object.__setattr__(self, "conditions", tuple(self.conditions))
-        object.__setattr__(self, "assumptions", tuple(self.assumptions))
-        object.__setattr__(self, "not_protected", tuple(self.not_protected))
-        for name in _NUMBERS:  # of a Python call, 8 and 8.0 make one record, and one digest
-            if type(value := getattr(self, name)) is int:
-                object.__setattr__(self, name, float(value))
-        self._check_values()
-        self._check_texts()
-        for one, other in (("sensitivity", "sensitivity_norm"), ("unit", "relation")):
-            if (getattr(self, one) is None) != (getattr(self, other) is None):
-                raise RecordError(f"{one} and {other} go together: state both or neither.")
-        if self.unit is not None and self.relation is not None and self.relation.unit is not self.unit:
-            raise RecordError(
-                f"Relation {self.relation.value!r} protects unit {self.relation.unit.value!r}, not {self.unit.value!r}."
-            )
-        if bool(self.conditions) != (self.guarantee is Guarantee.CONDITIONAL):
-            raise RecordError(
-                f"conditions go with guarantee 'conditional', which has at least one; got {self.guarantee.value!r} with "
-                f"{len(self.conditions)} of them."
-            )
-        if self.claims:
-            self._check_claims()
-        else:
-            self._check_unprotected()
-
-    @property
-    def claims(self) -> bool:
-        """Whether an epsilon is stated, with conditions or without."""
-        return self.guarantee is not Guarantee.NONE
-
-    def _check_values(self) -> None:
-        for name in _NUMBERS:
-            check_number(name, getattr(self, name), 1.0 if name == "delta" else math.inf)
-        if isinstance(self.compositions, bool) or not isinstance(self.compositions, int) or self.compositions < 0:
-            raise RecordError(f"compositions must be an integer of at least 0, got {self.compositions!r}.")
-        if self.noise_source not in _NOISE_SOURCES:
-            raise RecordError(f"noise_source must be one of {_NOISE_SOURCES}, got {self.noise_source!r}.")
-        if self.sensitivity_norm not in (None, *_NORMS):
-            raise RecordError(f"sensitivity_norm must be one of {_NORMS} or None, got {self.sensitivity_norm!r}.")
-
-    def _check_texts(self) -> None:
-        inputs = self.public_inputs
-        texts = [self.mechanism, self.accountant, *self.conditions, *self.assumptions]
-        texts += [*self.not_protected, *inputs]
-        texts += [value for value in inputs.values() if isinstance(value, str)]
-        texts += [] if self.reason is None else [self.reason]
-        for text in texts:
-            if not isinstance(text, str) or not text or not text.isprintable():
-                raise RecordError(f"Texts of a record must be non-empty and printable, got {str(text)[:80]!r}.")
-        for name, value in inputs.items():
-            if not isinstance(value, Plain) or (isinstance(value, float) and not math.isfinite(value)):
-                raise RecordError(f"public_inputs[{name!r}] must be a text, a finite number or a bool.")
-
-    def _check_claims(self) -> None:
-        missing = [name for name in ("unit", "relation", "epsilon", "delta") if getattr(self, name) is None]
-        if missing:
-            raise RecordError(f"A guarantee must state {', '.join(missing)}; without, use guarantee 'none'.")
-        if self.sensitivity is None or not self.sensitivity or not self.noise_scale or self.compositions < 1:
-            raise RecordError(
-                "A guarantee must state a positive sensitivity and noise_scale, and at least one composition; got "
-                f"{self.sensitivity}, {self.noise_scale} and {self.compositions}."
-            )
-        if self.unit is Unit.USER and self.clip is None:
-            raise RecordError("A guarantee for whole users must state the clip that bounds one user.")
-        if self.noise_source not in _SECRET:
-            raise RecordError(
-                f"A guarantee needs noise from {' or '.join(map(repr, _SECRET))}, got {self.noise_source!r}. "
-                "Whoever knows the seed can subtract the noise: leave the seed out, or use without_guarantee."
-            )
-        if self.reason is not None:
-            raise RecordError("reason says why there is no guarantee; leave it out where one is proved.")
-
-    def _check_unprotected(self) -> None:
-        stated = [name for name in _CLAIMS if getattr(self, name) is not None]
-        if stated:
-            raise RecordError(
-                f"A record without a guarantee must not state {', '.join(stated)}; use without_guarantee."
-            )
-        if self.reason is None:
-            raise RecordError("A record without a guarantee must give its reason, e.g. 'seeded noise'.")
+    @classmethod
+    def of(
+        cls,
+        mechanism: Mechanism,
+        noise: NoiseSource,
+        steps: Iterable[Done] = (),
+        notes: Mapping[str, Plain] | None = None,
+        noise_source: str | None = None,
+    ) -> PrivacyRecord:
+        """Return the record of a release with noise, without a guarantee if the noise came from a seed."""
+        source = noise.label if noise_source is None else noise_source
+        reasons = () if noise.private else (SEEDED,)
+        return cls(mechanism=mechanism, noise_source=source, steps=tuple(steps), notes=notes or {}, reasons=reasons)
 
     @classmethod
     def proved_unless_seeded(
@@ -178,71 +68,125 @@ class PrivacyRecord:
         *,
         epsilon: float,
         delta: float,
-        mu: float | None = None,
-        requested_epsilon: float | None = None,
-        conditions: Iterable[str] = (),
-        **facts: Any,  # noqa: ANN401  checked by the fields themselves
+        noise_source: str | None = None,
+        noise_scale: float | None = None,
+        public_inputs: Mapping[str, Plain] | None = None,
+        **stated: Any,  # noqa: ANN401  checked by the record
     ) -> PrivacyRecord:
-        """The record of a release with noise: proved, under conditions if there are any, or without its claims.
+        """Return the record of a mechanism of another package, from figures that its maker states.
 
-        These it loses if the noise came from a seed. The relation says who is protected. ``facts`` are other fields, which hold
-        whatever the noise; its source among them where it is drawn through a generator.
+        ``stated`` are further fields of `ClaimedMechanism`. The claims are lost if the noise came from a seed.
         """
-        stated: dict[str, Any] = {"guarantee": Guarantee.NONE, "reason": SEEDED}
-        if noise.private:
-            conditions = tuple(conditions)
-            guarantee = Guarantee.CONDITIONAL if conditions else Guarantee.PROVED
-            claims = zip(_CLAIMS, (epsilon, delta, mu, requested_epsilon), strict=True)
-            stated = {"guarantee": guarantee, "conditions": conditions, **dict(claims)}
-        facts = {"noise_source": noise.label, **facts}
-        return cls(mechanism=mechanism, unit=relation.unit, relation=relation, **stated, **facts)
+        made = ClaimedMechanism(
+            name=mechanism, relation=relation, epsilon=epsilon, delta=delta, noise_std=noise_scale,
+            inputs=public_inputs or {}, **stated,
+        )  # fmt: skip
+        return cls.of(made, noise, noise_source=noise_source)
 
     def without_guarantee(self, reason: str) -> PrivacyRecord:
-        """The same record with its claims withdrawn, for seeded noise and controls; a second reason joins the first."""
-        withdrawn: dict[str, Any] = dict.fromkeys(_CLAIMS)
-        reason = reason if self.reason is None else f"{self.reason}; {reason}"
-        return replace(self, guarantee=Guarantee.NONE, conditions=(), reason=reason, **withdrawn)
+        """Return the same record with its claims withdrawn, for seeded noise and controls; a second reason joins the first."""
+        return replace(self, reasons=(*self.reasons, reason))
+
+    def claimed_by(self, maker: type) -> PrivacyRecord:
+        """Return the record on the condition that the claim of a class is true, where that is none of this package.
+
+        For whatever asks a class of any package for its record: publishers, the networks that they train, methods that protect
+        their own training. A subclass of one of ours is another party's. A record that claims nothing stays as it is.
+        """
+        code = f"{words.CLAIMED_BY}{maker.__module__}.{maker.__qualname__}"
+        if maker.__module__.startswith("zoo.") or not self.claims or code in self.provisos:
+            return self
+        return replace(self, provisos=(*self.provisos, code))
 
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
-        """Compare what is stated with what the ledger gives, computed anew under the stated relation and delta.
+        """Compare the events that the record follows from with those of a ledger.
 
-        `UnderstatedPrivacyError` if epsilon or mu is stated lower than that, `RecordError` if anything else is not what the
-        ledger says or the mechanism has to say (`zoo.privacy.record.claims`), `UnsupportedEventError` if the accountant does
-        not know an event. A record without a guarantee states nothing, among its public inputs neither, and is not compared.
+        A record without a guarantee is not compared.
+
+        Raises:
+            UnderstatedPrivacyError: If the ledger gives a larger epsilon or mu.
+            InconsistentRecordError: If they differ otherwise.
+            UnsupportedEventError: If the accountant does not know an event.
         """
         ledger = tuple(ledger)
         if not self.claims or self.epsilon is None or self.delta is None:
-            check_names(self)
+            return
+        mechanism, same = self.mechanism, _same(ledger, self.ledger)
+        if same and not isinstance(mechanism, ClaimedMechanism):
             return
         accountant = Accountant(self.relation, ledger)
         epsilon = accountant.epsilon(self.delta)
         if epsilon == 0:
             raise UnderstatedPrivacyError(
-                f"{self.mechanism}: the record claims a guarantee, and its ledger knows of no release that has one. Do not "
-                "use the release; ask the source party for one with its whole ledger."
+                f"{mechanism.name}: the record claims a guarantee, and its ledger knows of no release that has one. {_NEXT}"
             )
         if epsilon > self.epsilon * (1 + _TOLERANCE):
             raise UnderstatedPrivacyError(
-                f"{self.mechanism}: the record states epsilon {self.epsilon:.6g} at delta {self.delta:.3g}, its ledger "
-                f"gives {epsilon:.6g}. Do not use the release; ask the source party for a correct one."
+                f"{mechanism.name}: the record states epsilon {self.epsilon:.6g} at delta {self.delta:.3g}, its ledger "
+                f"gives {epsilon:.6g}. {_NEXT}"
             )
-        if self.mu is not None and accountant.mu > self.mu * (1 + _TOLERANCE):
-            raise UnderstatedPrivacyError(
-                f"{self.mechanism}: the record states mu {self.mu:.6g}, its ledger gives {accountant.mu:.6g}. "
-                "Do not use the release; ask the source party for a correct one."
+        if not isinstance(mechanism, ClaimedMechanism):
+            raise InconsistentRecordError(
+                f"{mechanism.name}: the ledger holds other events than the mechanism of the record has. {_NEXT}"
             )
-        check_claims(self, ledger)
+        if self.mu is not None and not math.isclose(self.mu, accountant.mu, rel_tol=_TOLERANCE):
+            kind = UnderstatedPrivacyError if accountant.mu > self.mu else InconsistentRecordError
+            raise kind(
+                f"{mechanism.name}: the record states mu {self.mu:.6g}, its ledger gives {accountant.mu:.6g}. {_NEXT}"
+            )
+        if self.selection is None:
+            try:
+                mechanism.check_ledger(ledger)
+            except MechanismError as error:
+                raise InconsistentRecordError(f"{error} {_NEXT}") from error
+
+    # Files.
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, with its schema and the sentence on floating point."""
-        written = {entry.name: write_field(getattr(self, entry.name)) for entry in fields(self)}
-        return {"schema": RECORD_SCHEMA, "floating_point": FLOATING_POINT, **written}
+        """Return the record as plain JSON: its fields and, for people, what follows from them.
+
+        A record that was read is written as it was read, so that its digest is the same on every machine.
+        """
+        written: dict[str, Any] | None = vars(self).get("_read")
+        return self._plain() if written is None else dict(written)
+
+    def _plain(self) -> dict[str, Any]:
+        chosen = self.selection
+        selection = chosen and {
+            "num_candidates": chosen.num_candidates,
+            "events": [event_to_dict(event) for event in chosen.events],
+            "delta": chosen.delta,
+            "has_mu": chosen.has_mu,
+            "conditions": list(chosen.conditions),
+            "seeds": list(chosen.seeds),
+        }
+        known = not isinstance(self.mechanism, ClaimedMechanism)
+        derived = {name: write_field(getattr(self, name)) for name in DERIVED}
+        return {
+            "schema": RECORD_SCHEMA,
+            "floating_point": FLOATING_POINT,
+            "mechanism": self.mechanism.name,
+            "known": known,
+            "parameters": self.mechanism.parameters,
+            "noise_source": self.noise_source,
+            "steps": [step._asdict() for step in self.steps],
+            "notes": dict(self.notes),
+            "reasons": list(self.reasons),
+            "provisos": list(self.provisos),
+            "selection": selection,
+            **derived,
+        }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> PrivacyRecord:
-        """The record that `to_dict` wrote. The values may come from another party: everything is checked.
+    def from_dict(cls, values: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None = None) -> PrivacyRecord:
+        """Return the record that `to_dict` wrote, in this version or an earlier one.
 
-        What a mechanism claims that is none of ours becomes conditional on the claim, unless a condition says so already.
+        The values may come from another party: the mechanism is built from its parameters, everything is derived again, and
+        a file that states anything else is refused. ``ledger`` is that of the release: a record of schema 1 or 2 is compared with
+        it, for some parameters of its mechanism stand there alone; without a ledger it is taken as it states itself.
+
+        Raises:
+            RecordError: If the file cannot be read, or states anything else than what follows from its parameters.
         """
         if not isinstance(values, Mapping):
             raise RecordError(f"A record must be a mapping, got {type(values).__name__}.")
@@ -254,21 +198,34 @@ class PrivacyRecord:
                 f"The record has schema {schema}, this version reads up to {RECORD_SCHEMA}. "
                 "Upgrade cdr-zoo at this party."
             )
-        if schema == 1:
-            values = _from_schema_1(values)
-        expected = {"schema", "floating_point", *(entry.name for entry in fields(cls))}
-        if values.keys() != expected:
-            missing, unknown = sorted(expected - values.keys()), sorted(map(str, values.keys() - expected))
-            raise RecordError(f"The record lacks the fields {missing} and has the unknown fields {unknown}.")
-        if values["floating_point"] != FLOATING_POINT:
-            raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
-        record = cls(
-            **{entry.name: read_field(entry.name, str(entry.type), values[entry.name]) for entry in fields(cls)}
+        try:
+            if schema < 3:
+                made, written = fields_of_earlier(values, ledger)
+                record = cls(**made)
+                check_earlier(record, written)
+            else:
+                record, written = cls(**read_fields(values)), dict(values)
+                check_derived(record._plain(), written)
+        except RecordError:
+            raise
+        except (MechanismError, EventError, ValueError, TypeError) as error:
+            raise RecordError(f"The record of {str(values.get('mechanism'))[:80]!r} cannot be: {error}") from error
+        vars(record)["_read"] = written
+        return record
+
+    # For people.
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no guarantee; None with one."""
+        return "; ".join(words.sentence(code, self.mechanism) for code in self.reasons) or None
+
+    def sentences(self, field_name: str) -> list[str]:
+        """Return the sentences of `conditions`, `assumptions` or `not_protected`; those of steps are among the assumptions."""
+        said = [words.sentence(code, self.mechanism) for code in getattr(self, field_name)]
+        return said + (
+            [f"done to the data before: {step.words}" for step in self.steps] if field_name == "assumptions" else []
         )
-        # The seed was a setting then, 0 unless another was given.
-        if schema == 1 and record.claims and mean_seeds(record):
-            return record.without_guarantee(KNOWN_BEFORE)
-        return _vouched_for(record)
 
     def summary(self) -> str:
         """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``; conditions are named."""
@@ -284,27 +241,18 @@ class PrivacyRecord:
             case Guarantee.NONE:
                 return f"none ({self.reason})"
             case Guarantee.CONDITIONAL:
-                return f"conditional (if {'; and if '.join(self.conditions)})"
-            case Guarantee.PROVED:
-                # Publishers say it of others as a condition, and so does a record that is read; one in memory says it here.
-                return self.word if self.word == "proved" else f"claimed by {self.mechanism!r}, {NOT_AUDITED}"
-
-    @property
-    def word(self) -> str:
-        """The same in one word: ``proved``, ``conditional``, ``none``, or ``claimed`` of a mechanism that is none of ours."""
-        if self.guarantee is Guarantee.PROVED and self.mechanism not in MECHANISMS:
-            return "claimed"
-        return self.guarantee.value
+                return f"conditional (if {'; and if '.join(self.sentences('conditions'))})"
+        return "proved"
 
     @property
     def asked_of(self) -> str:
         """What the epsilon that was asked for is one of, in words."""
-        shared = self.public_inputs.get(SHARED_BY)
+        shared = self.public_inputs.get("num_releases")
         return "in the paper's formula" if shared is None else f"of all {shared} releases together"
 
     def __str__(self) -> str:
         """The record for people to read; an epsilon stands in it only with a guarantee, and never without its conditions."""
-        lines = [("mechanism", self.mechanism), ("guarantee", self.word)]
+        lines = [("mechanism", self.mechanism.name), ("guarantee", self.guarantee.value)]
         if self.reason is not None:
             lines.append(("reason", self.reason))
         if self.unit is not None and self.relation is not None:
@@ -316,9 +264,12 @@ class PrivacyRecord:
         lines += [("noise_source", self.noise_source), ("compositions", str(self.compositions))]
         lines += [("accountant", self.accountant)]
         lines += [("public input", f"{name} = {value}") for name, value in self.public_inputs.items()]
-        lines += [("condition", text) for text in self.conditions]
-        lines += [("assumption", text) for text in self.assumptions]
-        lines += [("not protected", text) for text in self.not_protected]
+        for name, said in (
+            ("condition", "conditions"),
+            ("assumption", "assumptions"),
+            ("not protected", "not_protected"),
+        ):
+            lines += [(name, text) for text in self.sentences(said)]
         lines += [("arithmetic", FLOATING_POINT)]
         return "\n".join(f"{name:<14} {text}" for name, text in lines)
 
@@ -335,39 +286,22 @@ class PrivacyRecord:
         return claims
 
 
-def _vouched_for(record: PrivacyRecord) -> PrivacyRecord:
-    """A record that was read, on the condition that its claim is true where its mechanism is none of ours, whatever it says."""
-    if not record.claims or record.mechanism in MECHANISMS or any(NOT_AUDITED in text for text in record.conditions):
-        return record
-    said = claimed_by(repr(record.mechanism))
-    return replace(record, guarantee=Guarantee.CONDITIONAL, conditions=(*record.conditions, said))
-
-
-def _from_schema_1(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of an old record, whose proof was silent on what was done to the data before."""
-    conditional = values.get("guarantee") == Guarantee.PROVED
-    guarantee = Guarantee.CONDITIONAL.value if conditional else values.get("guarantee")
-    return {**values, "guarantee": guarantee, "conditions": [UNSTATED] if conditional else []}
+def _same(one: Iterable[PrivacyEvent], other: Iterable[PrivacyEvent]) -> bool:
+    return close([event_to_dict(event) for event in one], [event_to_dict(event) for event in other])
 
 
 def unprotected_record(
     mechanism: str,
     reason: str,
-    assumptions: Iterable[str] = (),
+    steps: Iterable[Done] = (),
     *,
     noise_source: str = NO_NOISE,
     public_inputs: Mapping[str, Plain] | None = None,
+    not_protected: tuple[str, ...] = ("everything",),
 ) -> PrivacyRecord:
-    """The record of a release that protects nobody, for this reason; ``assumptions`` say what was done to the data."""
-    return PrivacyRecord(
-        mechanism=mechanism,
-        guarantee=Guarantee.NONE,
-        noise_source=noise_source,
-        public_inputs={} if public_inputs is None else public_inputs,
-        assumptions=tuple(assumptions),
-        not_protected=("everything in the release",),
-        reason=reason,
-    )
+    """Return the record of a release that protects nobody, for this reason; ``steps`` are what was done to the data."""
+    made = ClaimedMechanism(name=mechanism, inputs=public_inputs or {}, not_protected=not_protected)
+    return PrivacyRecord(mechanism=made, noise_source=noise_source, steps=tuple(steps), reasons=(reason,))
 
 
 @cache

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
-from zoo.privacy.record.shared_projection import OTHER_SEEDS, SEED, mean_seeds, refuse_shared_projection
-from zoo.privacy.record.texts import TRIED as TRIED
+from zoo.privacy.record.derived import Selection
+from zoo.privacy.record.record import PrivacyRecord, RecordError
+from zoo.privacy.record.shared_projection import mean_seeds, refuse_shared_projection, seed_of
 
 Ledger = tuple[PrivacyEvent, ...]
 RecordAndLedger = tuple[PrivacyRecord, Ledger]
@@ -27,36 +26,24 @@ def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> 
         return chosen
     records = [chosen[0], *(record for record, _ in others)]
     refuse_shared_projection(records)
-    seeds = sorted(set[str]().union(*map(mean_seeds, records)) - {str(chosen[0].public_inputs.get(SEED))})
     ledger = (*chosen[1], *(event for _, events in others for event in events))
-    tried = sum(int(record.public_inputs.get(TRIED, 1)) for record in records)
-    record = replace(
-        chosen[0],
-        public_inputs={**chosen[0].public_inputs, TRIED: tried, **({OTHER_SEEDS: " ".join(seeds)} if seeds else {})},
-        compositions=sum(record.compositions for record in records),
-    )
     unproved = next((record for record in records if not record.claims), None)
-    if unproved is not None:
-        if record.claims:
-            record = record.without_guarantee(f"chosen among releases without guarantee ({unproved.reason})")
-        return record, ledger
-    relations = {other.relation for other in records}
-    if len(relations) > 1:
+    relations = {record.relation for record in records}
+    if unproved is None and len(relations) > 1:
         raise RecordError(
             f"Releases under the relations {sorted(map(str, relations))} cannot be counted together. Search over "
             "settings that leave the relation alone."
         )
-    together = Accountant(record.relation, ledger)
-    delta = max(float(other.delta or 0) for other in records)
-    mu = together.mu if all(other.mu is not None for other in records) else None
-    # Nobody asked for this epsilon.
-    conditions = tuple(dict.fromkeys(condition for other in records for condition in other.conditions))
-    return replace(
-        record,
-        guarantee=Guarantee.CONDITIONAL if conditions else Guarantee.PROVED,
-        conditions=conditions,
-        epsilon=together.epsilon(delta),
-        delta=delta,
-        mu=mu,
-        requested_epsilon=None,
-    ), ledger
+    seeds = set[str]().union(*map(mean_seeds, records)) - {str(seed_of(chosen[0]))}
+    selection = Selection(
+        num_candidates=sum(1 if one.selection is None else one.selection.num_candidates for one in records),
+        events=ledger,
+        delta=max(float(record.delta or 0) for record in records),
+        has_mu=all(record.mu is not None for record in records),
+        conditions=tuple(dict.fromkeys(condition for record in records for condition in record.conditions)),
+        seeds=tuple(sorted(seeds)),
+    )
+    record = replace(chosen[0], selection=selection)
+    if unproved is not None and record.claims:
+        record = record.without_guarantee(f"chosen among releases without guarantee ({unproved.reason})")
+    return record, ledger

@@ -9,24 +9,26 @@ afterwards: of data that may have changed since, a second release through the sa
 
 from collections.abc import Iterable
 
-from zoo.privacy.record.fields import Guarantee, RecordError
-from zoo.privacy.record.stated import Stated
-
-#: Public inputs that name projections: that of the release, and those of others that it was chosen among.
-SEED, OTHER_SEEDS = "projection_seed", "projection seeds of the others"
-#: Calibrations whose guarantee holds for every projection.
-OF_EVERY_PROJECTION = ("unit", "max")
+from zoo.privacy.mechanisms.projection import OF_EVERY_PROJECTION
+from zoo.privacy.record.derived import Derived
+from zoo.privacy.record.fields import RecordError
 
 
-def mean_seeds(record: Stated) -> set[str]:
-    """Seeds of the projections over which a record's guarantee is a mean."""
-    own = {str(record.public_inputs[SEED])} if SEED in record.public_inputs else set()
-    if record.public_inputs.get("calibration") in OF_EVERY_PROJECTION:
-        own = set()
-    return own | set(str(record.public_inputs.get(OTHER_SEEDS, "")).split())
+def seed_of(record: Derived) -> str | None:
+    """Return the seed of the projection of a release; None without one."""
+    seed = getattr(record.mechanism, "seed", record.mechanism.public_inputs.get("projection_seed"))
+    return None if seed is None else str(seed)
 
 
-def refuse_shared_projection(records: Iterable[Stated]) -> None:
+def mean_seeds(record: Derived) -> set[str]:
+    """Return seeds of the projections over which a record's guarantee is a mean."""
+    seed, others = seed_of(record), set() if record.selection is None else {*record.selection.seeds}
+    stated = record.mechanism.public_inputs.get("calibration") in OF_EVERY_PROJECTION
+    holds = getattr(record.mechanism, "holds_for_every_projection", stated)
+    return others if seed is None or holds else {seed, *others}
+
+
+def refuse_shared_projection(records: Iterable[Derived]) -> None:
     """Refuse to count releases together of which two share a projection that a guarantee is a mean over.
 
     For whatever adds up releases, before it does. Those without a guarantee are passed over, for then the sum has none. Which
@@ -37,10 +39,10 @@ def refuse_shared_projection(records: Iterable[Stated]) -> None:
     """
     seen: dict[str, tuple[int, bool]] = {}  # by seed: where it was named first, and whether under a mean
     for number, record in enumerate(records, 1):
-        if record.guarantee is Guarantee.NONE:
+        if not record.claims:
             continue
-        means = mean_seeds(record)
-        for seed in sorted(means | ({str(record.public_inputs[SEED])} if SEED in record.public_inputs else set())):
+        means, own = mean_seeds(record), seed_of(record)
+        for seed in sorted(means | (set() if own is None else {own})):
             first, mean = seen.get(seed, (0, False))
             if first and (mean or seed in means):
                 raise RecordError(

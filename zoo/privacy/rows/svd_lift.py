@@ -1,6 +1,6 @@
 """PriCDR's publishing as printed (Chen et al., WWW 2022, Algorithm 1): singular values lifted, a secret M, no noise.
 
-For comparison with what this project releases instead, `zoo.privacy.rows.projection`, which says when the lift
+For comparison with what this project releases instead, `zoo.privacy.mechanisms.projection`, which says when the lift
 ``R1 = U sqrt(S^2 + w^2) V^T`` of ``R = U S V^T`` has the law of noise. R is items x users here, as in the paper's proofs.
 
 * Fewer items than users: the lift misses the directions outside R's row space. What is published always lies in that
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from zoo.privacy.mechanisms.projection import JLT, bounded_rows
 from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
-from zoo.privacy.rows.projection import ProjectionPlan, bounded_rows
 from zoo.privacy.rows.sparse_matrix import sparse_gaussian
 
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ def svd_lift(ratings: Floats, w: float) -> Floats:
     return np.asarray((left * np.hypot(values, w)) @ right)
 
 
-def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Floats:
+def lifted_ratings(rows: csr_array, plan: JLT, *, centre: bool) -> Floats:
     """Lines 2 to 5 of the algorithm: ratings ``(users, items)`` bounded, each item centred over users, lifted.
 
     Not to be released. Centring first moves a whole row with one rating, by ``(1 - 1/users)^1/2`` of its change (L2):
@@ -54,7 +54,7 @@ def lifted_ratings(rows: csr_array, plan: ProjectionPlan, *, centre: bool) -> Fl
     return svd_lift(ratings, plan.w)
 
 
-def lifted_release(lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> Floats:
+def lifted_release(lifted: Floats, plan: JLT, noise: NoiseSource) -> Floats:
     """``M R1 / sqrt(dim)`` of R1 ``(items, users)`` with a secret M of independent standard normals, shape ``(users, dim)``.
 
     Protects what ``plan.relation`` says with the paper's w, if there are at least as many items as users
@@ -67,7 +67,7 @@ def lifted_release(lifted: Floats, plan: ProjectionPlan, noise: NoiseSource) -> 
     return round_to_lattice((secret @ lifted / scale).T, plan.w / scale)
 
 
-def sparse_lifted_release(lifted: Floats, plan: ProjectionPlan, density: float, noise: NoiseSource) -> Floats:
+def sparse_lifted_release(lifted: Floats, plan: JLT, density: float, noise: NoiseSource) -> Floats:
     """``P H D R1 / sqrt(dim)`` of R1 ``(items, users)``, the sparse-aware form, ``(users, dim)``. Protects nobody, whatever w is.
 
     P, of which ``density`` is not zero, and D are secret. Items are padded with zeros to a power of two, where H is orthogonal.

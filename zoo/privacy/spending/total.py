@@ -76,7 +76,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     domains = tuple(_domain_total(group, delta) for group in groups.values())
     conditions: dict[str, tuple[str, ...]] = {}
     for account in counted:
-        for condition in account.record.conditions:
+        for condition in account.record.sentences("conditions"):
             conditions[condition] = (*conditions.get(condition, ()), account.name)
     delta, reason = _common_delta(counted, delta)
     if not counted or delta is None:
@@ -96,7 +96,12 @@ def composed(accounts: Sequence[Account], delta: float) -> float:
 
 def record_of(kept: Mapping[str, Any]) -> PrivacyRecord:
     """Return the record of an entry of a run's ``privacy.json``, which has the ledger beside it."""
-    return PrivacyRecord.from_dict({name: value for name, value in kept.items() if name not in BESIDE})
+    values = {name: value for name, value in kept.items() if name not in BESIDE}
+    return PrivacyRecord.from_dict(values, _ledger_of(kept))
+
+
+def _ledger_of(kept: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:
+    return tuple(event_from_dict(event) for event in kept["ledger"]) if "ledger" in kept else None
 
 
 def total_of_run(kept: Mapping[str, Mapping[str, Any]]) -> Total:
@@ -106,19 +111,16 @@ def total_of_run(kept: Mapping[str, Mapping[str, Any]]) -> Total:
     One such entry costs what its record says. Several that protect users add up: by mu where the record has one, otherwise
     their epsilons and their deltas.
     """
-    accounts, added = [], []
+    accounts, composed, added = list[Account](), [0.0], list[float]()
     for name, values in kept.items():
-        record = record_of(values)
-        if "ledger" in values:
-            ledger = tuple(event_from_dict(event) for event in values["ledger"])
-        elif record.mu is not None and record.unit is Unit.USER and len(kept) > 1:
+        record, ledger = record_of(values), _ledger_of(values)
+        if ledger is None and record.mu is not None and record.unit is Unit.USER and len(kept) > 1:
             ledger = (GaussianEvent(1 / record.mu),)
-        else:
+        (added if ledger is None else composed).append(float(record.delta or 0))
+        if ledger is None:
             ledger = (PureEvent(record.epsilon),) if record.epsilon else ()
-            added.append(float(record.delta or 0))
-            record = replace(record, delta=0.0) if record.claims else record
         accounts.append(Account(name, name, values.get("num_users", 0), record, ledger))
-    total = total_of(accounts)
+    total = total_of(accounts, max(composed))
     if total.delta is None or not added:
         return total
     users = total.unit is Unit.USER

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from zoo.privacy.accounting.events import NonPrivateEvent, PoissonSampledGaussianEvent, PrivacyEvent
 from zoo.privacy.accounting.gaussian import check_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.record.texts import SAMPLE_SECRET
 from zoo.privacy.training.step_plan import StepPlan
 
 _PRECISION = 1e-3  # of the noise multiplier, relative; rounded up
@@ -28,9 +27,6 @@ class TrainingPlan(StepPlan):
     """
 
     rate: float  # probability of each user to be in a step, independent of all others
-
-    noise_is_on = "each sum of users' clipped gradients"
-    assumptions = (SAMPLE_SECRET,)
 
     def __post_init__(self) -> None:
         """Refuse settings that no training can have."""

@@ -7,17 +7,13 @@ from typing import Any, Literal, get_args
 
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.base import Plain
+from zoo.privacy.mechanisms.generator import NoisySteps as NoisyMechanism
+from zoo.privacy.mechanisms.generator import PrivateCritic, PrivateFirstLayer, SanitisedGenerator
 from zoo.privacy.randomness.noise import KEYED, NoiseSource
 from zoo.privacy.record.delta import delta_for
-from zoo.privacy.record.record import NO_NOISE, Plain, PrivacyRecord, unprotected_record, warn_once
-from zoo.privacy.record.texts import (
-    CHOSEN_BLIND,
-    ENDED_BLIND,
-    NOT_PROTECTED_BY_TRAINING,
-    SETS_PUBLIC,
-    TRAINED,
-    done_before,
-)
+from zoo.privacy.record.record import NO_NOISE, PrivacyRecord, unprotected_record, warn_once
+from zoo.privacy.record.steps import Step, done
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
@@ -135,65 +131,63 @@ class GeneratorPrivacy:
         plan = self.plan(num_users)
         return [NonPrivateEvent() if plan is None else plan.event]
 
+    def mechanism_after(self, num_users: int, num_items: int, steps: int | None = None) -> NoisyMechanism | None:
+        """The mechanism after so many noisy steps, all that are planned for None; None where there is no guarantee."""
+        plan = self.plan(num_users)
+        if plan is None:
+            return None
+        common: dict[str, Any] = {
+            "relation": plan.relation,
+            "delta": plan.delta,
+            "num_users": num_users,
+            "num_items": num_items,
+            "noise_multiplier": plan.noise_multiplier,
+            "clip": plan.clip,
+            "taken": plan.steps if steps is None else steps,
+            "steps": self.steps if self.mechanism == "gs_wgan" else plan.steps,
+        }
+        if self.mechanism == "gs_wgan":
+            return SanitisedGenerator(**common, sample_size=self.sample_size, n_critic=self.n_critic)
+        kind = PrivateCritic if self.mechanism == "private_d" else PrivateFirstLayer
+        return kind(**common, rate=self.rate(num_users))
+
     def record(
         self,
         num_users: int,
-        applied: Sequence[object] = (),
+        applied: Sequence[Step] = (),
         inputs: Mapping[str, Plain] | None = None,
         steps_taken: int | None = None,
-        conditions: Sequence[str] = (),
     ) -> PrivacyRecord:
         """The record of the generator's release.
 
-        ``applied`` says what was done to the data before, and ``conditions`` what must be true of that; ``inputs`` are other public
-        settings that the release depends on, and ``steps_taken`` are the noisy steps, where they were fewer than planned.
+        ``applied`` is what was done to the data before; ``inputs`` are other public settings that the release depends on, and
+        ``steps_taken`` are the noisy steps, where they were fewer than planned.
         """
-        name, noise, plan = f"{TRAINED}{self.mechanism}", NoiseSource.of(self.noise_seed), self.plan(num_users)
-        public: dict[str, Plain] = {"steps": self.steps, "sample_size": self.sample_size, "n_critic": self.n_critic}
-        public |= inputs or {}
-        before = done_before(applied)
+        noise, public = NoiseSource.of(self.noise_seed), dict(inputs or {})
+        num_items = public.pop("num_items", 1)
+        mechanism = self.mechanism_after(num_users, int(num_items), steps_taken)
+        sizes: dict[str, Plain] = {"sample_size": self.sample_size, "n_critic": self.n_critic}
         label = KEYED if noise.private else noise.label  # see `fresh_generator`
-        if plan is None:
-            label = NO_NOISE if self.mechanism == "none" else label
-            return unprotected_record(name, UNSOUND[self.mechanism], before, noise_source=label, public_inputs=public)
-        steps = plan.steps if steps_taken is None else steps_taken
-        return PrivacyRecord.proved_unless_seeded(
-            name,
-            noise,
-            plan.relation,
-            epsilon=plan.epsilon_after(steps),
-            delta=plan.delta,
-            mu=plan.mu_after(steps),
-            noise_source=label,
-            sensitivity=plan.sensitivity,
-            sensitivity_norm="L2",
-            clip=plan.clip,
-            noise_scale=plan.noise_std,
-            compositions=steps,
-            conditions=conditions,
-            public_inputs=public | {"noise_multiplier": plan.noise_multiplier, "noise is on": plan.noise_is_on},
-            assumptions=(
-                SETS_PUBLIC,
-                CHOSEN_BLIND,
-                *plan.assumptions,
-                *((ENDED_BLIND,) if steps < plan.steps else ()),
-                *before,
-            ),
-            not_protected=NOT_PROTECTED_BY_TRAINING,
-        )
+        if mechanism is None:
+            name, label = f"SPPG, {self.mechanism}", NO_NOISE if self.mechanism == "none" else label
+            public = {"steps": self.steps, **sizes, **(inputs or {})}
+            return unprotected_record(
+                name, UNSOUND[self.mechanism], done(applied), noise_source=label, public_inputs=public
+            )
+        notes = {name: value for name, value in sizes.items() if name not in mechanism.public_inputs}
+        return PrivacyRecord.of(mechanism, noise, done(applied), notes | public, label)
 
     def released(
         self,
         num_users: int,
-        applied: Sequence[object],
+        applied: Sequence[Step],
         inputs: Mapping[str, Plain],
         spent: NoisySteps[StepPlan] | None,
-        conditions: Sequence[str] = (),
     ) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
         """Record and ledger of a release after the steps that ``spent`` has counted; None: where nothing is claimed."""
         if spent is None:
             return self.record(num_users, applied, inputs), (NonPrivateEvent(),)
-        record = self.record(num_users, applied, inputs, spent.steps_taken, conditions)
+        record = self.record(num_users, applied, inputs, spent.steps_taken)
         if not spent.private and self.noise_seed is None:
             record = record.without_guarantee("some of its steps were taken with seeded noise")
         return record, spent.events()

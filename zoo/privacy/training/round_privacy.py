@@ -1,30 +1,19 @@
 """What federated training in private rounds may claim: noise, events and record, from public settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms import generator
 from zoo.privacy.randomness.noise import KEYED, NoiseSource
 from zoo.privacy.record.delta import delta_for
-from zoo.privacy.record.record import Plain, PrivacyRecord
-from zoo.privacy.record.texts import (
-    CHOSEN_BLIND,
-    ENDED_BLIND,
-    GONE_ON_ONCE,
-    NOT_PROTECTED_BY_ROUNDS,
-    ROUNDS,
-    SAMPLE_SECRET,
-    SETS_PUBLIC,
-    TRUSTED_SERVER,
-    done_before,
-)
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.steps import Step, done
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.private_rounds import PrivateRounds
-
-PROTECTED = "item vectors and what all clients share"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,55 +55,31 @@ class RoundPrivacy:
     def record(
         self,
         num_users: int,
-        applied: Sequence[object] = (),
-        inputs: Mapping[str, Plain] | None = None,
+        num_items: int,
+        applied: Sequence[Step] = (),
         rounds: PrivateRounds | None = None,
-        conditions: Sequence[str] = (),
     ) -> PrivacyRecord:
-        """The record of the training, held against its ledger.
+        """The record of the training; ``applied`` is what was done to the data before.
 
-        ``applied`` says what was done to the data before, and ``conditions`` what must be true of that; ``inputs`` are other public
-        settings. ``rounds`` are those that were played, at least one; None: all that are planned.
+        ``rounds`` are those that were played, at least one; None: all that are planned.
         """
         plan = self.plan(num_users) if rounds is None else rounds.plan
         noise = NoiseSource.of(self.noise_seed)
-        steps = plan.steps if rounds is None else rounds.steps_taken
-        public: dict[str, Plain] = {
-            "steps": plan.steps,
-            "rate": plan.rate,
-            "num_users": num_users,
-            "noise_multiplier": plan.noise_multiplier,
-            "noise is on": "the sum of clients' clipped updates, every number of it",
-            "protected": PROTECTED,
-        }
-        record = PrivacyRecord.proved_unless_seeded(
-            ROUNDS,
-            noise,
-            plan.relation,
-            epsilon=plan.epsilon_after(steps),
+        mechanism = generator.PrivateRounds(
+            relation=plan.relation,
             delta=plan.delta,
-            noise_source=KEYED if noise.private else noise.label,  # see `fresh_generator`
-            sensitivity=plan.sensitivity,
-            sensitivity_norm="L2",
+            num_users=num_users,
+            num_items=num_items,
+            noise_multiplier=plan.noise_multiplier,
             clip=plan.clip,
-            noise_scale=plan.noise_std,
-            compositions=steps,
-            conditions=conditions,
-            public_inputs=public | dict(inputs or {}),
-            assumptions=(
-                SETS_PUBLIC,
-                CHOSEN_BLIND,
-                SAMPLE_SECRET,
-                TRUSTED_SERVER,
-                GONE_ON_ONCE,
-                *((ENDED_BLIND,) if steps < plan.steps else ()),
-                *done_before(applied),
-            ),
-            not_protected=NOT_PROTECTED_BY_ROUNDS,
+            rate=plan.rate,
+            taken=plan.steps if rounds is None else rounds.steps_taken,
+            steps=plan.steps,
         )
+        # The label is explained at `fresh_generator`.
+        record = PrivacyRecord.of(mechanism, noise, done(applied), noise_source=KEYED if noise.private else noise.label)
         if rounds is not None and not rounds.private and self.noise_seed is None:
             record = record.without_guarantee("some of its rounds had seeded noise")
-        record.check_against([plan.event_after(steps)])
         return record
 
 

@@ -22,8 +22,6 @@ class SanitisationPlan(StepPlan):
 
     rows: int  # generated in a step
 
-    noise_is_on = "the gradient of each generated row"
-
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         if not (self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)):

@@ -4,7 +4,6 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import ClassVar
 
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent, SelfComposedEvent
@@ -21,9 +20,6 @@ class StepPlan(ABC):
     steps: int  # at most
     relation: Relation  # neighbouring relation of the guarantee, between whole users
     delta: float  # probability beyond which nothing is promised
-
-    noise_is_on: ClassVar[str]  # in words, for the record
-    assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Refuse settings that no training can have."""

@@ -16,15 +16,15 @@ import polars as pl
 import torch
 import yaml
 
+from tests.zoo.privacy.record.stated import earlier_file
 from zoo.benchmark.cell import CELL, Cell, cells_of, folder_of
 from zoo.benchmark.command import keep
 from zoo.benchmark.grid import SEARCH, TRIALS, Row
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.report.results import CUT_OFFS, MEASURES, RANKINGS, Line, Results, Run, read_results
 from zoo.data.metrics import METRICS, ranking_values
-from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.randomness.noise import OS_ENTROPY
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, unprotected_record
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 
 #: What somebody writes beside a report.
 NOTES = """Written by hand: **two words**, `code <T>`, [a page](https://example.org/a?b=1&c=2).
@@ -140,20 +140,7 @@ def proved(
     epsilon: float = 1.0, delta: float = 1e-5, relation: Relation = Relation.CHANGE_ONE_RATING, **changed: object
 ) -> Record:
     """The record of a release with a guarantee."""
-    record = PrivacyRecord(
-        mechanism="JLT",
-        guarantee=Guarantee.PROVED,
-        noise_source=OS_ENTROPY,
-        unit=relation.unit,
-        relation=relation,
-        epsilon=epsilon,
-        delta=delta,
-        sensitivity=1.0,
-        sensitivity_norm="L2",
-        noise_scale=1.0,
-        clip=1.0 if relation.unit is Unit.USER else None,
-    )
-    return record.to_dict() | changed
+    return earlier_file(epsilon=epsilon, delta=delta, relation=relation) | changed
 
 
 def unproved(reason: str = "the ratings are handed over as they are") -> Record:
@@ -284,7 +271,15 @@ def a_run(seed: int = 0, records: dict[str, Record] | None = None, **metrics: fl
         ranking, rest = name.split("_", 1)
         found[f"test/{ranking}/{'@'.join(rest.rsplit('_', 1))}"] = value
     report = {"metrics": found, "ranked_by_item_counts": 0}
-    return Run(seed, Path("nowhere"), report, records or {}, 1.0, 0, VERSIONS)
+    return Run(
+        seed,
+        Path("nowhere"),
+        report,
+        {name: PrivacyRecord.from_dict(record) for name, record in (records or {}).items()},
+        1.0,
+        0,
+        VERSIONS,
+    )
 
 
 def a_line(*records: Record, name: str = "PriCDR", release: str = "JLT") -> Line:

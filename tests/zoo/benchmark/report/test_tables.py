@@ -27,6 +27,7 @@ from zoo.benchmark.report.results import BASELINE as EASE
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison
 from zoo.benchmark.report.tables import Table, item_slices, overlap_slices, sliced
+from zoo.privacy.record.record import PrivacyRecord
 
 TASK = "book-music"
 
@@ -44,7 +45,8 @@ def number(cell: str) -> float:
 def with_records(line: Line, name: str, records: list[Record]) -> Line:
     """The runs of a row under another name and with other releases."""
     made = tuple(
-        dataclasses.replace(run, records={"book": record}) for run, record in zip(line.runs, records, strict=False)
+        dataclasses.replace(run, records={"book": PrivacyRecord.from_dict(record)})
+        for run, record in zip(line.runs, records, strict=False)
     )
     return Line(dataclasses.replace(line.row, system=name, release="R"), made)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.samples import MARKUP
 from zoo.commands.privacy.attack import summary
 from zoo.commands.privacy.command import main
-from zoo.privacy.rows.vectors import plan_vectors
+from zoo.privacy.mechanisms.vectors import UserVectors
 
 EXPERIMENT = """
 model: {class_path: EMCDR}
@@ -70,7 +70,7 @@ def test_attacks_are_measured_beside_their_controls(config: Path, capsys: pytest
     assert figures["update", "rows that move alike", "", "precision"] > 0.6
     # Of the one epsilon that two releases spend, what is attacked spends its own part.
     (epsilon,) = {row["epsilon"] for row in rows} - {""}
-    plan = plan_vectors(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=2)
+    plan = UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=2)
     assert float(epsilon) == pytest.approx(plan.epsilon)
     assert 0 < plan.epsilon < 1
 

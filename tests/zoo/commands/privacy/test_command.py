@@ -5,6 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -12,15 +13,16 @@ from dp_accounting.pld import PLDAccountant
 from matplotlib.figure import Figure
 from rich.console import Console
 
+import zoo.privacy.audits.projection as projection_audits
 from tests.samples import MARKUP, binary
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.curve import as_label
 from zoo.commands.privacy.plan import Planned, plan_table, total
 from zoo.data.ratings import Step
+from zoo.privacy.mechanisms.projection import JLT as Projection
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
-from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.publishers.controls import Noise, Nothing, Shuffled
 from zoo.runtime.run_folder import visible
 
@@ -157,7 +159,7 @@ def test_a_page_says_what_is_guaranteed_checked_assumed_and_open(
         "epsilon 2.00",
         "computed anew from the ledger",
         "Not checked, as no file can show it",
-        "that every condition is listed: one that was taken out leaves no trace",
+        "that every step before the release is listed: one that was taken out leaves no trace",
         "os entropy",
         "Not protected",
         "GaussianEvent",
@@ -266,11 +268,13 @@ def test_a_projection_is_audited_in_two_worlds_and_in_one_run_and_a_file_says_so
 def test_a_quarter_of_the_noise_is_a_violation_in_one_run_too(
     seeded: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def quiet(**settings: object) -> ProjectionPlan:
-        plan = plan_projection(**settings)
-        return replace(plan, w=plan.w / 4)
+    for name in ("release_rows", "release_chunks"):
+        whole = getattr(projection_audits, name)
 
-    monkeypatch.setattr("zoo.publishers.projected.plan_projection", quiet)
+        def quiet(rows: Any, plan: Projection, *others: Any, whole: Any = whole) -> Any:  # noqa: ANN401
+            return whole(rows, replace(plan, w=plan.w / 4), *others)
+
+        monkeypatch.setattr(projection_audits, name, quiet)
     with pytest.raises(SystemExit) as ended:
         main(["audit", *SMALL, "--out", str(tmp_path / "audit.csv")])
     assert ended.value.code == 1
@@ -359,7 +363,7 @@ def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pyt
     said = out(capsys)
     assert "c.png" in said
     assert f"{tmp_path / 'release'} (JLT): proved" in said
-    assert "(JLT, planned): conditional (if its users are public knowledge" in said
+    assert "(JLT, planned): conditional (if the user list is public" in said
     assert not list(tmp_path.glob(".*"))
 
 
@@ -376,7 +380,7 @@ def test_what_has_no_guarantee_has_no_curve(tmp_path: Path, publisher: Publisher
     publisher.publish(binary(), "books").save(tmp_path / "none")
     said = refused("curve", str(tmp_path / "none"), "--out", str(tmp_path / "d.png"))
     assert (
-        f"none ({publisher.mechanism if isinstance(publisher, JLT) else 'Plaintext'}) has no guarantee ({reason}"
+        f"none ({publisher.mechanism.name if isinstance(publisher, JLT) else 'Plaintext'}) has no guarantee ({reason}"
         in said
     )
     assert "so it has no curve" in said

@@ -16,6 +16,7 @@ from zoo.methods.one_bit_mc.perturbation import Problem
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import Guarantee, unprotected_record
+from zoo.privacy.record.steps import Done
 from zoo.runs.inputs import UsageError
 
 ROOT = Path(__file__).parents[4]
@@ -69,7 +70,7 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
         assert word in said, word
     assert "assumed: done to the data before: users are those that the ratings themselves name" in said
-    assert "not protected: which pairs are rated" in said
+    assert "not protected: the set of rated pairs" in said
     experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
     (planned,) = planned_releases(experiment, 943, 1682)
     assert epsilon_of(planned.events, 0.0) == pytest.approx(4.0)
@@ -81,7 +82,7 @@ def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytes
     main(["plan", "--config", str(ROOT / "configs/pricdr/douban.yaml"), "--users", "900"])
     said = " ".join(capsys.readouterr().out.split())
     assert "conditional" in said
-    assert "holds if: its users are public knowledge" in said
+    assert "holds if: the user list is public" in said
     assert "assumed: ratings lie in [0, 1]" in said
 
 
@@ -107,10 +108,18 @@ def test_a_forecast_is_the_record_of_any_ratings_of_these_sizes(perturbation: Pe
     assert record.claims == (perturbation is not None)
 
 
+DONE = "done to the data before: "
+
+
 def test_words_are_said_once_and_each_source_says_its_own() -> None:
-    one, other = (unprotected_record("rows", "no noise", [text, "both"]) for text in (MARKUP, "other"))
+    one, other = (unprotected_record("rows", "no noise", [Done(text), Done("both")]) for text in (MARKUP, "other"))
     said = words([Planned("a", one, ()), Planned("b", other, ())])
-    assert said == [f"assumed: {MARKUP}", "assumed: both", "assumed: other", "not protected: everything in the release"]
+    assert said == [
+        f"assumed: {DONE}{MARKUP}",
+        f"assumed: {DONE}both",
+        f"assumed: {DONE}other",
+        "not protected: everything in the release",
+    ]
 
 
 def test_no_epsilon_is_planned_for_ratings_that_no_run_takes() -> None:

@@ -50,8 +50,8 @@ def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     for fact, value in facts.items():
         assert getattr(record, fact) == pytest.approx(value), fact
     assert record.public_inputs["rated pairs"] == "all of them"
-    assert record.assumptions[0] == "done to the data before: ratings >= 3 count as +1"
-    assert any("which pairs are rated" in line for line in record.not_protected)
+    assert record.sentences("assumptions")[-1] == "done to the data before: ratings >= 3 count as +1"
+    assert "rated_pairs" in record.not_protected
     assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
     assert with_other_signs(posed).observations.signs[0] != posed.observations.signs[0]
     assert perturbation.record(with_other_signs(posed), (Step("ratings >= 3 count as +1"),)) == record
@@ -64,8 +64,8 @@ def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     check_no_epsilon(unsafe)
 
 
-HALTED = "of an interrupted run, nothing but the checkpoint that it goes on from was looked at"
-BEFORE_NOISE = "checkpoints from inside the run, without noise yet, went to nobody, and no run went on from one twice"
+HALTED = "of an interrupted run, only the checkpoint that it resumes from was looked at"
+BEFORE_NOISE = "checkpoints from inside the run, which have no noise yet, were given to nobody and resumed once at most"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_record_names_all_that_is_public_and_assumed(
     free = {"link": "logistic", "tau": 4.0, "rows": 6, "columns": 7, "rated pairs": "all of them"} | own
     record = perturbation.record(problem(), (Step("as given"),))
     assert record.public_inputs == free
-    assert record.assumptions == ("done to the data before: as given", *assumed)
+    assert record.sentences("assumptions") == [*assumed, "done to the data before: as given"]
     held = perturbation.record(problem(alpha=0.5, bounded=True)).public_inputs
     assert held == free | {"alpha": 0.5, "entries are held to alpha": True}
 
@@ -93,7 +93,7 @@ def test_a_record_names_all_that_is_public_and_assumed(
 def test_a_record_of_published_noise_names_its_scale() -> None:
     record = OutputPerturbation(2.0, paper_faithful=True).record(problem(alpha=0.5))
     assert record.public_inputs["scale of the noise"] == 0.5
-    assert record.mechanism == "one-bit matrix completion, output, as published"
+    assert record.mechanism.name == "one-bit matrix completion, output, as published"
     assert "rated pairs" not in record.public_inputs
 
 
@@ -102,8 +102,8 @@ def test_hidden_pairs_are_said_to_be_protected() -> None:
     assert (record.epsilon, record.delta) == (1.5, 0.0)
     assert (record.unit, record.relation) == (Unit.RATING, Relation.CHANGE_ONE_RATING)
     assert "rated pairs" not in record.public_inputs
-    assert not any("which pairs are rated" in line for line in record.not_protected)
-    assert "the sets of users and items" in record.not_protected
+    assert "rated_pairs" not in record.not_protected
+    assert "users_and_items" in record.not_protected
 
 
 def test_a_delta_follows_from_the_number_of_users() -> None:

@@ -18,8 +18,8 @@ from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation
 from zoo.methods.one_bit_mc.perturbation import Perturbation
 from zoo.methods.one_bit_mc.solvers import MultiStart, SpectralProjectedGradient, run
 from zoo.privacy.audits.one_bit import completed as audited
+from zoo.privacy.mechanisms.one_bit import plan_gradient
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
-from zoo.privacy.one_bit.mechanisms import plan_gradient
 from zoo.privacy.randomness.noise import NoiseSource
 
 # Input.

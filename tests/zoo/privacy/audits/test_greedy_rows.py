@@ -14,8 +14,8 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.greedy_rows import greedy_audit, greedy_items, known_epsilon, known_mu, likely_mu
 from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, audited_items
 from zoo.privacy.audits.two_world import run_audit
+from zoo.privacy.mechanisms.projection import JLT as Projection
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.publishers.jlt import JLT
 from zoo.publishers.sjlt import SJLT
@@ -23,9 +23,11 @@ from zoo.publishers.sjlt import SJLT
 BETA = 1e-4  # a fresh seed fails a sound mechanism with probability at most 1.1e-3; these are fixed
 
 
-def user_plan(epsilon: float = 8.0, dim: int = FULL_WIDTH, clip: float = 5.0) -> ProjectionPlan:
+def user_plan(epsilon: float = 8.0, dim: int = FULL_WIDTH, clip: float = 5.0) -> Projection:
     zero_out = Relation.ZERO_OUT_ONE_USER
-    return plan_projection(epsilon=epsilon, delta=1e-5, dim=dim, calibration="gaussian", relation=zero_out, clip=clip)
+    return Projection.calibrate(
+        epsilon=epsilon, delta=1e-5, dim=dim, calibration="gaussian", relation=zero_out, clip=clip
+    )
 
 
 def epsilon_of_row(matrix: GaussianMatrix, row: np.ndarray, clip: float, w: float) -> float:
@@ -62,7 +64,7 @@ def test_a_known_matrix_makes_epsilon_8_what_the_review_found(seed: int) -> None
 @pytest.mark.slow
 def test_a_larger_catalogue_is_stretched_further() -> None:
     matrix = GaussianMatrix(400, 18_467, 0)
-    rating = plan_projection(epsilon=8.0, delta=1e-5, dim=400, calibration="gaussian")
+    rating = Projection.calibrate(epsilon=8.0, delta=1e-5, dim=400, calibration="gaussian")
     items = greedy_items(matrix, 400)
     assert known_epsilon(rating, matrix, items) == pytest.approx(9.25, abs=0.005), "one rating"
     found = [known_epsilon(user_plan(), matrix, items[:count]) for count in (25, 100, 400)]
@@ -142,7 +144,9 @@ def test_a_claim_over_matrices_is_caught_on_one_that_was_known(epsilon: float) -
 
 def test_what_holds_for_every_matrix_is_audited_as_such() -> None:
     with pytest.raises(ValueError, match="Calibration 'unit' claims a mu for each matrix: use projection_audit"):
-        greedy_audit("unit", plan_projection(epsilon=1.0, delta=1e-5, dim=8), GaussianMatrix(8, 10, 0, unit=True), [0])
+        greedy_audit(
+            "unit", Projection.calibrate(epsilon=1.0, delta=1e-5, dim=8), GaussianMatrix(8, 10, 0, unit=True), [0]
+        )
 
 
 # What publishers bring.

@@ -4,20 +4,17 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 import pytest
+import zoo.privacy.rows.row_noise as row_noise
 
 import zoo.privacy.audits.rows as audit_rows
-import zoo.privacy.rows.bridge as rows_of_bridge
-import zoo.privacy.rows.row_noise as row_noise
-import zoo.privacy.rows.vectors as rows_of_vectors
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.rows import bridge_audit, flipped_rows_audit, noisy_rows_audit, same_rows, vectors_audit
-from zoo.privacy.audits.two_world import RUNS, Audit, Result, run_audit, two_world
+from zoo.privacy.audits.rows import flipped_rows_audit, noisy_rows_audit, same_rows
+from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
+from zoo.privacy.mechanisms.flipped_rows import FlippedRows as Flips
+from zoo.privacy.mechanisms.noisy_rows import NoisyRows as Noisy
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.bridge import BridgePlan, plan_bridge
-from zoo.privacy.rows.row_noise import NoisePlan, RandomisedResponsePlan, plan_noise, plan_randomised_response
-from zoo.privacy.rows.vectors import VectorsPlan, plan_vectors
 from zoo.publishers.base import Publisher
 from zoo.publishers.rows import FlippedRows, NoisyRows
 
@@ -25,16 +22,16 @@ Floats = npt.NDArray[np.float64]
 BETA = 1e-4  # a fresh seed fails a sound mechanism with at most this probability; the seeds here are fixed
 
 
-def audited(audit: Audit, seed: int, runs: int = RUNS) -> Result:
-    return run_audit(audit, runs, BETA, NoiseSource.seeded(seed))
+def audited(audit: Audit, seed: int) -> Result:
+    return run_audit(audit, beta=BETA, noise=NoiseSource.seeded(seed))
 
 
-def noisy(threshold: float | None = None) -> NoisePlan:
-    return plan_noise(epsilon=2.0, delta=1e-5, threshold=threshold)
+def noisy(threshold: float | None = None) -> Noisy:
+    return Noisy.calibrate(epsilon=2.0, delta=1e-5, threshold=threshold)
 
 
-def flips(epsilon: float = 2.0, keep: float = 1.0) -> RandomisedResponsePlan:
-    return plan_randomised_response(epsilon=epsilon, num_users=1, num_items=6, keep=keep)
+def flips(epsilon: float = 2.0, keep: float = 1.0) -> Flips:
+    return Flips.calibrate(epsilon=epsilon, num_users=1, num_items=6, keep=keep)
 
 
 def test_same_rows_are_the_same() -> None:
@@ -65,7 +62,7 @@ def test_ones_that_are_kept_too_often_are_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_rows_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     for relation in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER):
-        plan = plan_noise(epsilon=2.0, delta=1e-5, relation=relation, clip=1.0)
+        plan = Noisy.calibrate(epsilon=2.0, delta=1e-5, relation=relation, clip=1.0)
         audit = noisy_rows_audit("unclipped", plan)
         assert audited(audit, 3).verdict == "pass"
         with monkeypatch.context() as patch:
@@ -87,69 +84,9 @@ def test_an_audit_of_another_cell_is_blind(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_threshold_is_for_ratings() -> None:
-    plan = plan_noise(epsilon=2.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=1.0, threshold=1.0)
+    plan = Noisy.calibrate(epsilon=2.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=1.0, threshold=1.0)
     with pytest.raises(ValueError, match="without a threshold"):
         noisy_rows_audit("users", plan)
-
-
-# Vectors.
-
-
-def vectors(num_layers: int = 2) -> VectorsPlan:
-    return plan_vectors(epsilon=2.0, delta=1e-5, clip=0.5, num_layers=num_layers)
-
-
-@pytest.mark.parametrize("share", [0.5, 0.9])
-def test_less_noise_is_caught(share: float) -> None:
-    plan = vectors()
-    audit = vectors_audit("less noise", replace(plan, noise_std=share * plan.noise_std))
-    assert audited(replace(audit, sigma=plan.noise_std), 3).verdict == "violation"
-
-
-def test_vectors_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_of_vectors, "clip_vectors", lambda vectors, _: np.array(vectors, dtype=np.float64))
-    assert audited(vectors_audit("no clip", vectors()), 4).verdict == "violation"
-
-
-def test_noise_for_one_layer_of_four_is_caught() -> None:
-    plan, one = vectors(4), vectors(1)
-    audit = vectors_audit("one layer's noise", replace(plan, noise_std=one.noise_std))
-    assert audited(audit, 5).verdict == "violation"
-
-
-# Maps.
-
-
-def bridge(relation: Relation = Relation.ZERO_OUT_ONE_USER, **settings: float) -> BridgePlan:
-    return plan_bridge(epsilon=8.0, delta=1e-5, relation=relation, **settings)  # type: ignore[arg-type]
-
-
-def violates(plan: BridgePlan, seed: int) -> bool:
-    return audited(bridge_audit("slip", plan), seed, runs=4000).verdict == "violation"
-
-
-def test_a_sensitivity_of_half_is_caught() -> None:
-    plan = bridge()
-    less = replace(plan, noise_std=plan.noise_std / 2, counts_std=plan.counts_std / 2)
-    assert violates(less, 1)
-
-
-def test_counts_that_were_forgotten_in_the_budget_are_caught() -> None:
-    plan = bridge(counts_share=0.5)
-    whole = bridge(counts_share=1e-6)
-    assert violates(replace(plan, noise_std=whole.noise_std, counts_std=whole.noise_std), 2)
-
-
-def test_noise_for_one_rating_is_not_enough_for_a_user() -> None:
-    user, rating = bridge(clip=2.0), bridge(Relation.CHANGE_ONE_RATING, clip=2.0)
-    assert user.noise_std == pytest.approx(2 * rating.noise_std)
-    assert violates(replace(user, noise_std=rating.noise_std, counts_std=rating.counts_std), 3)
-
-
-@pytest.mark.parametrize("bound", ["clip_rows", "clip_vectors"])
-def test_rows_and_projections_that_are_not_clipped_are_caught(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_of_bridge, bound, lambda values, _: values)
-    assert violates(bridge(), 4)
 
 
 # The publishers, end to end.

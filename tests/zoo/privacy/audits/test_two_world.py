@@ -11,6 +11,7 @@ from zoo.privacy.audits.two_world import (
     COORDINATES,
     RUNS,
     Audit,
+    TwoWorld,
     clopper_pearson,
     run_audit,
     scale_test,
@@ -144,6 +145,50 @@ def test_two_worlds_refuse_what_they_cannot_judge(scores: list[float], claim: di
     settings = {"epsilon": 1.0, "delta": 1e-5} | claim
     with pytest.raises(ValueError, match=message):
         two_world(scores, [0.0] * 200, **settings)
+
+
+# Published claims of one-bit matrix completion, in closed form, and what mends them. What is seen is compared with a
+# reference measurement of the same audits; bounds of two audits differ by a few hundredths.
+
+
+def objective_perturbation(scale: float, seed: int, alpha: float = 4.0) -> tuple[Floats, Floats]:
+    """The minimiser for one observed sign: of ``-1/2 {(1 + Y) log h + (1 - Y) log(1 - h) + H X}`` on |X| <= alpha."""
+    generator = np.random.default_rng(seed)
+    least = 1 / (1 + exp(alpha))
+    means = [np.clip(sign + generator.laplace(scale=scale, size=RUNS) / 2, least, 1 - least) for sign in (0, 1)]
+    return np.log(means[0] / (1 - means[0])), np.log(means[1] / (1 - means[1]))
+
+
+def output_perturbation(epsilon: float, d: int, seed: int) -> tuple[Floats, Floats]:
+    """Laplace noise on the two completions of a cross whose corner is flipped; alpha = 1."""
+    one = np.ones((d, d))
+    one[1:, 1:] /= d - 1
+    other = one.copy()
+    other[0, 0] = -1
+    other[1:, 1:] *= -1
+    generator = np.random.default_rng(seed)
+    scores = []
+    for centre in (one, other):
+        outputs = centre + generator.laplace(scale=2 / epsilon, size=(RUNS, d, d))
+        scores.append((abs(outputs - one) - abs(outputs - other)).sum(axis=(1, 2)))
+    return scores[0], scores[1]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "seen"), [(1.0, {"objp": 1.90, 2: 1.87, 10: 2.59}), (2.0, {"objp": 3.81, 2: 3.57, 10: 4.73})]
+)
+def test_published_claims_that_do_not_hold_are_caught(epsilon: float, seen: dict[object, float]) -> None:
+    found: dict[object, TwoWorld] = {
+        "objp": two_world(*objective_perturbation(1 / epsilon, 13), epsilon, 0.0),
+        2: two_world(*output_perturbation(epsilon, 2, 14), epsilon, 0.0),
+        10: two_world(*output_perturbation(epsilon, 10, 15), epsilon, 0.0),
+    }
+    assert {name: result.verdict for name, result in found.items()} == dict.fromkeys(seen, "violation")
+    for name, result in found.items():
+        assert result.eps_lower == pytest.approx(seen[name], abs=0.25), name
+    mended = two_world(*objective_perturbation(2 / epsilon, 16), epsilon, 0.0, attained=epsilon)
+    assert mended.verdict == "pass"
+    assert mended.eps_lower == pytest.approx(0.92 * epsilon, abs=0.1)
 
 
 def test_scale_test_sees_one_percent() -> None:

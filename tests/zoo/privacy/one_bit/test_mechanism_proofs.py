@@ -12,8 +12,8 @@ from scipy.stats import laplace
 
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.audits.one_bit import completed
+from zoo.privacy.mechanisms.one_bit import plan_objective
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
-from zoo.privacy.one_bit.mechanisms import plan_objective
 from zoo.privacy.one_bit.stability import output_sensitivity
 
 Floats = npt.NDArray[np.float64]

@@ -12,8 +12,8 @@ from zoo.privacy.accounting.accountant import Accountant, epsilon_of, mu_of
 from zoo.privacy.accounting.events import GaussianEvent, LaplaceEvent, PureEvent, SelfComposedEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.one_bit.link_functions import Flipped, Logistic, Probit
-from zoo.privacy.one_bit.mechanisms import (
+from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.mechanisms.one_bit import (
     noisy_bits,
     noisy_gradient,
     noisy_output,
@@ -22,7 +22,7 @@ from zoo.privacy.one_bit.mechanisms import (
     plan_objective,
     plan_output,
 )
-from zoo.privacy.one_bit.plan import OneBitPlan
+from zoo.privacy.one_bit.link_functions import Flipped, Logistic, Probit
 from zoo.privacy.one_bit.stability import general_sensitivity, output_sensitivity
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import PrivacyRecord
@@ -37,7 +37,7 @@ def signs(seed: int, count: int) -> Floats:
     return np.random.default_rng(seed).choice([-1.0, 1.0], count)
 
 
-def all_plans(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneBitPlan]:
+def all_plans(epsilon: float = 1.0, delta: float = 1e-5) -> list[Mechanism]:
     return [
         plan_objective(Logistic(), epsilon),
         plan_objective(Logistic(), epsilon, noise="gaussian", delta=delta),
@@ -113,26 +113,13 @@ def test_objective_scales() -> None:
 @pytest.mark.parametrize(
     "plan", all_plans(), ids=lambda plan: f"{plan.noise}-{plan.compositions}-{plan.sensitivity:.3g}"
 )
-def test_the_event_costs_no_more_than_was_asked_for(plan: OneBitPlan) -> None:
+def test_the_event_costs_no_more_than_was_asked_for(plan: Mechanism) -> None:
     found = Accountant(plan.relation).compose(plan.event).epsilon(plan.delta)
     assert 0.999 * plan.epsilon <= found <= plan.epsilon
     if plan.mu is not None:
         assert mu_of([plan.event]) <= plan.mu * (1 + 1e-12)
     assert plan.relation is Relation.CHANGE_ONE_RATING_VALUE
-    record = PrivacyRecord.proved_unless_seeded(
-        "one-bit matrix completion",
-        NoiseSource.os(),
-        plan.relation,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        mu=plan.mu,
-        sensitivity=plan.sensitivity,
-        sensitivity_norm=plan.sensitivity_norm,
-        clip=plan.clip,
-        noise_scale=plan.scale,
-        compositions=plan.compositions,
-    )
-    record.check_against([plan.event])
+    PrivacyRecord.of(plan, NoiseSource.os()).check_against([plan.event])
 
 
 def test_events() -> None:
@@ -240,7 +227,7 @@ def test_probit_objectives_out_of_reach_are_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
-def test_an_epsilon_out_of_range_is_refused(plan: Callable[[float], OneBitPlan], bad: float) -> None:
+def test_an_epsilon_out_of_range_is_refused(plan: Callable[[float], Mechanism], bad: float) -> None:
     with pytest.raises(ValueError, match="epsilon must be a positive finite number, got"):
         plan(bad)
 

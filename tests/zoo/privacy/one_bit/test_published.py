@@ -7,8 +7,8 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import kstest, laplace
 
+from zoo.privacy.mechanisms.one_bit import plan_objective
 from zoo.privacy.one_bit.link_functions import Flipped, Link, Logistic, Probit
-from zoo.privacy.one_bit.mechanisms import plan_objective
 from zoo.privacy.one_bit.published import (
     PublishedScale,
     cross_solutions,

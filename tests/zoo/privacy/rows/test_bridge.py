@@ -10,15 +10,15 @@ from scipy.sparse import csr_array
 from tests.samples import binary
 from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.bridge import Bridge, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.rows.bridge import noisy_map, plan_bridge
 
 PROJECTIONS = np.random.default_rng(3).normal(size=(9, 2))
 
 
 def test_the_map_is_the_sum_over_users_of_row_and_projection() -> None:
     """With a budget so large that hardly any noise is left."""
-    plan = plan_bridge(epsilon=1e9, delta=1e-5, clip=1.5, kept_items=4)
+    plan = Bridge.calibrate(epsilon=1e9, delta=1e-5, clip=1.5, kept_items=4)
     made = noisy_map(binary().matrix, PROJECTIONS, plan, NoiseSource.seeded(0))
     rows = binary().matrix.toarray()
     clipped = rows * np.minimum(1, 1.5 / np.maximum(np.linalg.norm(rows, axis=1), 1e-9))[:, None]
@@ -42,7 +42,7 @@ def test_the_map_is_the_sum_over_users_of_row_and_projection() -> None:
     ],
 )
 def test_map_and_counts_together_spend_what_was_asked_for(relation: Relation, clip: float, sensitivity: float) -> None:
-    plan = plan_bridge(epsilon=2.0, delta=1e-5, relation=relation, clip=clip, counts_share=0.2)
+    plan = Bridge.calibrate(epsilon=2.0, delta=1e-5, relation=relation, clip=clip, counts_share=0.2)
     assert plan.sensitivity == sensitivity
     assert (sensitivity / plan.noise_std) ** 2 + (sensitivity / plan.counts_std) ** 2 == pytest.approx(plan.mu**2)
     assert (sensitivity / plan.counts_std) ** 2 == pytest.approx(0.2 * plan.mu**2)
@@ -51,7 +51,7 @@ def test_map_and_counts_together_spend_what_was_asked_for(relation: Relation, cl
 
 def test_noise_is_as_large_as_planned_and_lies_on_the_lattice() -> None:
     """Deviations of 40,000 and 20,000 numbers: within 3 % but for less than 1 in 10^8 seeds; this one is fixed."""
-    plan = plan_bridge(epsilon=2.0, delta=1e-5)
+    plan = Bridge.calibrate(epsilon=2.0, delta=1e-5)
     made = noisy_map(csr_array((3, 20_000)), np.ones((3, 2)), plan, NoiseSource.seeded(1))
     assert made.map.std() == pytest.approx(plan.noise_std, rel=0.03)
     assert made.counts.std() == pytest.approx(plan.counts_std, rel=0.03)
@@ -61,7 +61,7 @@ def test_noise_is_as_large_as_planned_and_lies_on_the_lattice() -> None:
 
 
 def test_which_items_are_kept_is_told_by_the_noisy_counts_alone() -> None:
-    plan = plan_bridge(epsilon=0.5, delta=1e-5, kept_items=3)
+    plan = Bridge.calibrate(epsilon=0.5, delta=1e-5, kept_items=3)
     made = noisy_map(binary().matrix, PROJECTIONS, plan, NoiseSource.seeded(2))
     assert list(made.items) == sorted(np.argsort(-made.counts, kind="stable")[:3])
 
@@ -80,11 +80,11 @@ def test_which_items_are_kept_is_told_by_the_noisy_counts_alone() -> None:
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        plan_bridge(epsilon=1.0, delta=1e-5, **settings)
+        Bridge.calibrate(epsilon=1.0, delta=1e-5, **settings)
 
 
 def test_projections_of_others_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"Each of 9 users has a projection, of zeros if there is none; got the shape \(8, 2\)"
     ):
-        noisy_map(binary().matrix, PROJECTIONS[1:], plan_bridge(epsilon=1.0, delta=1e-5), NoiseSource.seeded(0))
+        noisy_map(binary().matrix, PROJECTIONS[1:], Bridge.calibrate(epsilon=1.0, delta=1e-5), NoiseSource.seeded(0))

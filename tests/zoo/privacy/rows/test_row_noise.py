@@ -13,17 +13,9 @@ from zoo.privacy.accounting.events import GaussianEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.flipped_rows import FlippedRows, flipped_rows
+from zoo.privacy.mechanisms.noisy_rows import NoisyRows, half_way, kept_probability, noisy_rows, noisy_rows_above
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.rows.row_noise import (
-    NoisePlan,
-    flipped_rows,
-    half_way,
-    kept_probability,
-    noisy_rows,
-    noisy_rows_above,
-    plan_noise,
-    plan_randomised_response,
-)
 
 USERS, ITEMS, RATED = 2000, 150, 15
 
@@ -36,8 +28,8 @@ def ratings(users: int = USERS, items: int = ITEMS, rated: int = RATED) -> csr_a
     return csr_array(dense)
 
 
-def plan(threshold: float | None = 1.5, epsilon: float = 4.0) -> NoisePlan:
-    return plan_noise(epsilon=epsilon, delta=1e-5, threshold=threshold)
+def plan(threshold: float | None = 1.5, epsilon: float = 4.0) -> NoisyRows:
+    return NoisyRows.calibrate(epsilon=epsilon, delta=1e-5, threshold=threshold)
 
 
 @pytest.mark.parametrize(("epsilon", "sigma"), [(1, 3.7306), (2, 1.9938), (4, 1.0812), (8, 0.6002), (16, 0.3442)])
@@ -57,7 +49,7 @@ def test_what_is_kept_in_the_specification() -> None:
 def test_users_move_a_row_by_its_clipped_norm() -> None:
     mu = gauss_mu(4.0, 1e-5)
     for relation, times in ((Relation.ZERO_OUT_ONE_USER, 1), (Relation.REPLACE_ONE_USER, 2)):
-        made = plan_noise(epsilon=4.0, delta=1e-5, relation=relation, clip=3.0)
+        made = NoisyRows.calibrate(epsilon=4.0, delta=1e-5, relation=relation, clip=3.0)
         assert (made.sensitivity, made.noise_std) == (3.0 * times, pytest.approx(3.0 * times / mu))
         assert made.event == GaussianEvent(made.noise_std / made.sensitivity)
 
@@ -140,7 +132,7 @@ def test_kept_zeros_are_spread_evenly_over_the_zeros() -> None:
         noisy_rows_above(rows, plan(), NoiseSource.seeded(5)),
         flipped_rows(
             rows,
-            plan_randomised_response(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5),
+            FlippedRows.calibrate(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5),
             NoiseSource.seeded(6),
         ),
     ):
@@ -153,7 +145,7 @@ def test_kept_zeros_are_spread_evenly_over_the_zeros() -> None:
 def test_flips_have_their_probabilities(epsilon: float, keep: float) -> None:
     # As for noisy rows, against 1/(1 + e^epsilon): fails with probability 3e-6.
     rows = ratings()
-    made = plan_randomised_response(epsilon=epsilon, num_users=USERS, num_items=ITEMS, keep=keep)
+    made = FlippedRows.calibrate(epsilon=epsilon, num_users=USERS, num_items=ITEMS, keep=keep)
     flips = [made.flip_probability, 1 - made.flip_probability]  # of one that is reported as 0, and of one that is not
     assert made.noise_std == pytest.approx(np.sqrt(np.cov([0.0, 1.0], aweights=flips, ddof=0)))
     flipped = flipped_rows(rows, made, NoiseSource.seeded(7))
@@ -170,7 +162,7 @@ def test_flips_have_their_probabilities(epsilon: float, keep: float) -> None:
 def test_flips_against_flips_of_every_cell() -> None:
     # Counts per row against numpy's own flips of all cells, two-sample Kolmogorov; fails with probability below 1e-6.
     rows = ratings()
-    made = plan_randomised_response(epsilon=2.0, num_users=USERS, num_items=ITEMS, keep=0.5)
+    made = FlippedRows.calibrate(epsilon=2.0, num_users=USERS, num_items=ITEMS, keep=0.5)
     generator = np.random.default_rng(8)
     every = (rows.toarray() == 1) ^ (generator.random(rows.shape) < 1 / (1 + math.exp(2)))
     every &= generator.random(rows.shape) < 0.5
@@ -190,11 +182,11 @@ def test_two_worlds_of_one_cell_are_as_far_apart_as_claimed() -> None:
     # Audit of section 7.1: each of 100 000 users has one cell, 0 or 1. False alarm below 1e-5, and the power is checked.
     runs = 100_000
     worlds = csr_array((runs, 1)), csr_array(np.ones((runs, 1)))
-    flips = plan_randomised_response(epsilon=2.0, num_users=runs, num_items=1, keep=0.5)
+    flips = FlippedRows.calibrate(epsilon=2.0, num_users=runs, num_items=1, keep=0.5)
     false, true = (flipped_rows(world, flips, NoiseSource.seeded(9 + i)).nnz for i, world in enumerate(worlds))
     found = math.log(lower(true, runs) / upper(false, runs))
     assert 1.9 < found < 2.0
-    noise = plan_noise(epsilon=4.0, delta=1e-6, threshold=0.9)
+    noise = NoisyRows.calibrate(epsilon=4.0, delta=1e-6, threshold=0.9)
     false, true = (noisy_rows_above(world, noise, NoiseSource.seeded(11 + i)).nnz for i, world in enumerate(worlds))
     mu = norm.isf(upper(false, runs)) - norm.isf(lower(true, runs))
     assert 0.95 * noise.mu < mu < noise.mu
@@ -204,7 +196,7 @@ def test_two_worlds_of_one_cell_are_as_far_apart_as_claimed() -> None:
 def test_clipped_rows_are_kept_by_their_clipped_values(relation: Relation) -> None:
     # Binomial tests at 1e-6 in each form: of ones, now clip/sqrt(15), and of zeros.
     rows = ratings()
-    made = plan_noise(epsilon=8.0, delta=1e-5, relation=relation, clip=1.5, threshold=0.5)
+    made = NoisyRows.calibrate(epsilon=8.0, delta=1e-5, relation=relation, clip=1.5, threshold=0.5)
     assert made.threshold is not None
     values = 1.5 / math.sqrt(RATED), 0.0
     dense = csr_array(noisy_rows(rows, made, NoiseSource.seeded(13)))
@@ -219,7 +211,7 @@ def test_entries_are_sorted_by_cell_and_on_the_grid() -> None:
     for kept in (
         noisy_rows_above(rows, made, NoiseSource.seeded(15)),
         flipped_rows(
-            rows, plan_randomised_response(epsilon=1.0, num_users=USERS, num_items=ITEMS), NoiseSource.seeded(15)
+            rows, FlippedRows.calibrate(epsilon=1.0, num_users=USERS, num_items=ITEMS), NoiseSource.seeded(15)
         ),
     ):
         assert kept.dtype == np.float32
@@ -231,11 +223,11 @@ def test_entries_are_sorted_by_cell_and_on_the_grid() -> None:
 
 def test_thinning_sets_in_where_the_grid_is_large() -> None:
     p = flip_probability(4.0)
-    assert plan_randomised_response(epsilon=4.0, num_users=4096, num_items=4096).keep == 1.0
-    large = plan_randomised_response(epsilon=4.0, num_users=100_000, num_items=100_000)
+    assert FlippedRows.calibrate(epsilon=4.0, num_users=4096, num_items=4096).keep == 1.0
+    large = FlippedRows.calibrate(epsilon=4.0, num_users=100_000, num_items=100_000)
     assert large.keep * p * 1e10 == pytest.approx(2**23)
     assert large.event == RandomisedResponseEvent(p)
-    assert plan_randomised_response(epsilon=4.0, num_users=100_000, num_items=100_000, keep=0.5).keep == 0.5
+    assert FlippedRows.calibrate(epsilon=4.0, num_users=100_000, num_items=100_000, keep=0.5).keep == 0.5
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 5)])
@@ -243,7 +235,7 @@ def test_matrices_without_ones(shape: tuple[int, int]) -> None:
     empty = csr_array(shape, dtype=np.float32)
     assert noisy_rows(empty, plan(None), NoiseSource.seeded(1)).shape == shape
     assert noisy_rows_above(empty, plan(), NoiseSource.seeded(1)).shape == shape
-    flips = plan_randomised_response(epsilon=1.0, num_users=shape[0], num_items=shape[1])
+    flips = FlippedRows.calibrate(epsilon=1.0, num_users=shape[0], num_items=shape[1])
     assert flipped_rows(empty, flips, NoiseSource.seeded(1)).shape == shape
 
 
@@ -256,12 +248,12 @@ def test_the_matrix_is_left_as_it_was() -> None:
     before = rows.toarray()
     noisy_rows(rows, plan(), NoiseSource.seeded(1))
     noisy_rows_above(rows, plan(), NoiseSource.seeded(1))
-    flipped_rows(rows, plan_randomised_response(epsilon=1.0, num_users=20, num_items=9), NoiseSource.seeded(1))
+    flipped_rows(rows, FlippedRows.calibrate(epsilon=1.0, num_users=20, num_items=9), NoiseSource.seeded(1))
     assert (rows.toarray() == before).all()
 
 
 def test_what_is_no_bit_is_refused() -> None:
-    flips = plan_randomised_response(epsilon=1.0, num_users=2, num_items=2)
+    flips = FlippedRows.calibrate(epsilon=1.0, num_users=2, num_items=2)
     twice = csr_array((np.ones(2), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
     for rows in (csr_array(np.array([[0.0, 3.0], [1.0, 0.0]])), twice):
         with pytest.raises(ValueError, match=r"Rows must be 0/1.*1 are not, the first is [23]. Make ratings binary"):
@@ -279,16 +271,16 @@ def test_settings_out_of_range_are_refused() -> None:
         with pytest.raises(ValueError, match=r"threshold must be a number of at least 0.*leave it out"):
             plan(threshold)
     with pytest.raises(ValueError, match="clip bounds a whole user and does nothing for 'change_one_rating'"):
-        plan_noise(epsilon=1.0, delta=1e-5, clip=1.0)
+        NoisyRows.calibrate(epsilon=1.0, delta=1e-5, clip=1.0)
     with pytest.raises(ValueError, match="'zero_out_one_user' needs clip"):
-        plan_noise(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER)
+        NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER)
     with pytest.raises(ValueError, match="sensitivity must be a positive finite number, got 0"):
-        plan_noise(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=0.0)
+        NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=0.0)
     with pytest.raises(ValueError, match="epsilon must be a positive finite number"):
-        plan_randomised_response(epsilon=0.0, num_users=1, num_items=1)
+        FlippedRows.calibrate(epsilon=0.0, num_users=1, num_items=1)
     for keep in (0.0, 1.5, math.nan):
         with pytest.raises(ValueError, match=r"keep must lie in \(0, 1\], got"):
-            plan_randomised_response(epsilon=1.0, num_users=1, num_items=1, keep=keep)
+            FlippedRows.calibrate(epsilon=1.0, num_users=1, num_items=1, keep=keep)
 
 
 @pytest.mark.slow
@@ -298,8 +290,8 @@ def test_a_large_catalogue_costs_what_is_kept() -> None:
     cells = np.unique(np.random.default_rng(0).integers(0, users * items, 2_000_000))
     starts = np.searchsorted(cells // items, np.arange(users + 1))
     rows = csr_array((np.ones(len(cells), np.float32), cells % items, starts), shape=(users, items))
-    flips = plan_randomised_response(epsilon=4.0, num_users=users, num_items=items)
-    noise = plan_noise(epsilon=4.0, delta=1e-6, threshold=3.1)
+    flips = FlippedRows.calibrate(epsilon=4.0, num_users=users, num_items=items)
+    noise = NoisyRows.calibrate(epsilon=4.0, delta=1e-6, threshold=3.1)
     assert noise.threshold is not None
     p = flips.flip_probability
     for kept, one, zero in (

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array, random_array
 from scipy.stats import binom, kstest
 
 from tests.zoo.privacy.rows.references import project
+from zoo.privacy.mechanisms.projection import JLT, release_rows
 from zoo.privacy.randomness.noise import MASK_STREAM, SIGN_STREAM, NoiseSource, public_uniforms
 from zoo.privacy.rows.hadamard import hadamard_transform
-from zoo.privacy.rows.projection import plan_projection, release_rows
 from zoo.privacy.rows.sparse_matrix import SparseMatrix, sparse_gaussian
 
 Floats = npt.NDArray[np.float64]
@@ -134,7 +134,7 @@ def test_norms_are_kept(seed: int, density: float, w: float) -> None:
 
 
 def test_one_rating_moves_the_output_as_the_plan_says() -> None:
-    plan = plan_projection(epsilon=1.0, delta=1e-5, dim=16)
+    plan = JLT.calibrate(epsilon=1.0, delta=1e-5, dim=16)
     matrix = SparseMatrix(16, 30, 2)
     for item in range(30):
         before, after = np.zeros((1, 30)), np.zeros((1, 30))
@@ -144,7 +144,7 @@ def test_one_rating_moves_the_output_as_the_plan_says() -> None:
 
 
 def test_a_release_takes_only_a_matrix_that_its_plan_allows() -> None:
-    rows, plan = csr_array(np.eye(3, 30)), plan_projection(epsilon=1.0, delta=1e-5, dim=16)
+    rows, plan = csr_array(np.eye(3, 30)), JLT.calibrate(epsilon=1.0, delta=1e-5, dim=16)
     noise = NoiseSource.os()
     assert release_rows(rows, plan, SparseMatrix(16, 30, 2), noise).shape == (3, 16)
     with pytest.raises(ValueError, match=r"longest column has norm .* the plan allows 4"):

@@ -9,15 +9,15 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom
 
+from zoo.privacy.mechanisms.projection import JLT
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.rows.projection import ProjectionPlan, plan_projection
 from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release, svd_lift
 
 Floats = npt.NDArray[np.float64]
 
 
-def plan_with(w: float, dim: int) -> ProjectionPlan:
-    plan = plan_projection(epsilon=1.0, delta=1e-5, dim=4, calibration="paper")
+def plan_with(w: float, dim: int) -> JLT:
+    plan = JLT.calibrate(epsilon=1.0, delta=1e-5, dim=4, calibration="paper")
     return replace(plan, w=w, dim=dim)
 
 
@@ -69,7 +69,7 @@ def test_the_lift_has_the_law_of_noise_where_it_holds() -> None:
 
 
 def test_what_is_published_lies_on_the_grid_of_its_noise() -> None:
-    plan = plan_projection(epsilon=1.0, delta=1e-5, dim=20, calibration="paper")
+    plan = JLT.calibrate(epsilon=1.0, delta=1e-5, dim=20, calibration="paper")
     rows = lifted_release(lifted_ratings(csr_array(some(15).T), plan, centre=True), plan, NoiseSource.os())
     spacing = lattice_spacing(plan.noise_std)
     assert rows.shape == (12, 20)

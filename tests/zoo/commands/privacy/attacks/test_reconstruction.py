@@ -16,7 +16,7 @@ from zoo.commands.privacy.attacks.reconstruction import (
     recovered,
     vectors_recovered,
 )
-from zoo.privacy.rows.vectors import Floats
+from zoo.privacy.mechanisms.noisy_rows import Floats
 
 
 def slow_figures(scores: Floats, owned: np.ndarray) -> tuple[float, float]:

@@ -5,8 +5,8 @@ protected too (`plan_ternary`). A person with k ratings has k times the epsilon,
 the reports is post-processing: any solver, any stopping rule, any likelihood.
 
 With a logistic link a sign enters the likelihood through its bit ``(1 + sign)/2`` alone, and linearly. So noise on the
-objective or its gradients (`mechanisms`) is a noisy view of bits too, and every such view of equal epsilon can be
-made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised response dominates it. Arguments out of range, and
+objective or its gradients (`zoo.privacy.mechanisms.one_bit`) is a noisy view of bits too, and every such view of equal epsilon can
+be made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised response dominates it. Arguments out of range, and
 signs that are none, raise a ValueError.
 """
 
@@ -21,8 +21,17 @@ import numpy.typing as npt
 from zoo.privacy.accounting.events import PureEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.pure import flip_probability, flips_epsilon, ternary_keep
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.base import (
+    ONE_RATING,
+    ONE_VALUE,
+    Mechanism,
+    MechanismError,
+    Plain,
+    Statement,
+    check_positive,
+)
+from zoo.privacy.mechanisms.one_bit import check_signs
 from zoo.privacy.one_bit.link_functions import Flipped, Link
-from zoo.privacy.one_bit.plan import OneBitPlan, check_signs
 from zoo.privacy.randomness.bernoulli import Integers, bernoulli, sampled_cells
 from zoo.privacy.randomness.noise import NoiseSource
 
@@ -30,22 +39,105 @@ Sign = TypeVar("Sign", np.float64, np.int8, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignResponsePlan(OneBitPlan):
+class SignResponse(Mechanism):
     """Randomised response of signs; see `plan_input` and `plan_uneven_input`."""
 
+    name = "one-bit matrix completion, input"
+    relations = ONE_VALUE
+
+    relation: Relation = Relation.CHANGE_ONE_RATING_VALUE
     p1: float  # probability that a +1 is reported as -1
     p2: float  # probability that a -1 is reported as +1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no probability."""
+        super().__post_init__()
+        for name, value in (("p1", self.p1), ("p2", self.p2)):
+            if not 0 < value < 0.5:
+                raise MechanismError(f"{name} is {value!r}. It must lie in (0, 1/2).")
 
     def link(self, link: Link) -> Flipped:
         """The link of the reported signs, given that of the true ones."""
         return Flipped(link, self.p1, self.p2)
 
+    @property
+    def event(self) -> RandomisedResponseEvent | PureEvent:
+        """A flip."""
+        return RandomisedResponseEvent(self.p1) if self.p1 == self.p2 else PureEvent(flips_epsilon(self.p1, self.p2))
+
+    @property
+    def sensitivity(self) -> float:
+        """1: one bit."""
+        return 1.0
+
+    @property
+    def sensitivity_norm(self) -> str:
+        """Of bits."""
+        return "L1"
+
+    @property
+    def noise_std(self) -> float:
+        """Of the report that is flipped more often."""
+        worst = max(self.p1, self.p2)
+        return math.sqrt(worst * (1 - worst))
+
+    @property
+    def statement(self) -> Statement:
+        """Who rated what is public."""
+        return Statement((), ("rated_pairs", "ranked_ratings", "several_signs"))
+
+    @property
+    def public_inputs(self) -> dict[str, Plain]:
+        """Who rated what."""
+        return {"rated pairs": "all of them"}
+
 
 @dataclass(frozen=True, kw_only=True)
-class TernaryResponsePlan(OneBitPlan):
+class TernaryResponse(Mechanism):
     """Randomised response of every cell, rated or not; see `plan_ternary`."""
 
+    name = "one-bit matrix completion, input of all cells"
+    relations = ONE_RATING
+
+    relation: Relation = Relation.CHANGE_ONE_RATING
     keep: float  # probability that a cell is reported as it is, else as either of the two other symbols
+
+    def __post_init__(self) -> None:
+        """Refuse what is no probability, or hides less than nothing."""
+        super().__post_init__()
+        check_positive(self, "keep")
+        if not 1 / 3 < self.keep < 1:
+            raise MechanismError(f"keep is {self.keep!r}. It must lie in (1/3, 1).")
+
+    @property
+    def event(self) -> PureEvent:
+        """The log-ratio of the true symbol to another."""
+        return PureEvent(math.log(2 * self.keep) - math.log1p(-self.keep))
+
+    @property
+    def sensitivity(self) -> float:
+        """1: one cell."""
+        return 1.0
+
+    @property
+    def sensitivity_norm(self) -> str:
+        """Of cells."""
+        return "L1"
+
+    @property
+    def noise_std(self) -> float:
+        """Of a report."""
+        return math.sqrt(self.keep * (1 - self.keep))
+
+    @property
+    def statement(self) -> Statement:
+        """Who rated what is protected by the completed matrix alone."""
+        return Statement((), ("users_and_items", "pairs_elsewhere", "ranked_ratings", "several_signs"))
+
+    @property
+    def public_inputs(self) -> dict[str, Plain]:
+        """None."""
+        return {}
 
     def expected_reports(self, ratings: int, cells: int) -> tuple[float, float, float]:
         """How many ratings are reported on average: as they are, with the wrong sign, and where there is none.
@@ -56,17 +148,17 @@ class TernaryResponsePlan(OneBitPlan):
         return ratings * self.keep, ratings * lies / 2, (cells - ratings) * lies
 
 
-def plan_input(epsilon: float) -> SignResponsePlan:
+def plan_input(epsilon: float) -> SignResponse:
     """How often each sign must be flipped: with probability ``1/(1 + e^epsilon)``. Opens no data.
 
     Protects the value of one rating; neighbours differ in one sign, so one bit moves by 1 (L1). No delta, and tight. Each
     user can make their own flips. (Section 4.1 with ``p1 = p2``, which holds as published.)
     """
     p = flip_probability(epsilon)
-    return _sign_plan(p, p, epsilon)
+    return SignResponse(p1=p, p2=p)
 
 
-def plan_uneven_input(p1: float, p2: float) -> SignResponsePlan:
+def plan_uneven_input(p1: float, p2: float) -> SignResponse:
     """What flips cost whose probability depends on the sign. Opens no data.
 
     As `plan_input`, for Section 4.1 with ``p1 != p2``. Epsilon is the largest log-ratio of four, both reports either way
@@ -80,21 +172,7 @@ def plan_uneven_input(p1: float, p2: float) -> SignResponsePlan:
                 f"{name} must lie in (0, 1/2), got {value!r}, at which epsilon is {epsilon:.3g}. At 0 a report can give a "
                 "sign away; from 1/2 on, it says the wrong one."
             )
-    return _sign_plan(p1, p2, epsilon)
-
-
-def _sign_plan(p1: float, p2: float, epsilon: float) -> SignResponsePlan:
-    worst = max(p1, p2)
-    return SignResponsePlan(
-        noise="flips",
-        scale=math.sqrt(worst * (1 - worst)),
-        sensitivity=1.0,
-        sensitivity_norm="L1",
-        epsilon=epsilon,
-        event=RandomisedResponseEvent(p1) if p1 == p2 else PureEvent(epsilon),
-        p1=p1,
-        p2=p2,
-    )
+    return SignResponse(p1=p1, p2=p2)
 
 
 def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSource) -> npt.NDArray[Sign]:
@@ -102,7 +180,7 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
 
     Protects the value of one rating: neighbours differ in one sign, L1 sensitivity of its bit 1. Costs
     ``flips_epsilon(p1, p2)``, with no delta. Afterwards anything may be done with the reports. Signs are +1 or -1, shape
-    ``(n,)``; the reports have their type. p1 and p2, in [0, 1], are as in `SignResponsePlan`. There are as many draws for
+    ``(n,)``; the reports have their type. p1 and p2, in [0, 1], are as in `SignResponse`. There are as many draws for
     either sign.
     """
     check_signs(signs)
@@ -112,24 +190,14 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
     return np.where(flips, -signs, signs)
 
 
-def plan_ternary(epsilon: float) -> TernaryResponsePlan:
+def plan_ternary(epsilon: float) -> TernaryResponse:
     """Randomised response of all cells, so that it is private who rated what. Opens no data.
 
     Protects one rating, that it exists included: neighbours differ in one cell, which holds +1, -1 or nothing and may
     become any other. No delta. The sets of users and items are public. Not in the paper, whose Omega is public. Of a matrix
     with one cell in twenty rated, most reports are made up below an epsilon of about 4.
     """
-    keep = ternary_keep(epsilon)
-    return TernaryResponsePlan(
-        noise="ternary",
-        scale=math.sqrt(keep * (1 - keep)),
-        sensitivity=1.0,
-        sensitivity_norm="L1",
-        epsilon=epsilon,
-        event=PureEvent(epsilon),
-        relation=Relation.CHANGE_ONE_RATING,
-        keep=keep,
-    )
+    return TernaryResponse(keep=ternary_keep(epsilon))
 
 
 def ternary_signs(
@@ -137,7 +205,7 @@ def ternary_signs(
     columns: Integers,
     signs: npt.NDArray[Sign],
     shape: tuple[int, int],
-    plan: TernaryResponsePlan,
+    plan: TernaryResponse,
     noise: NoiseSource,
 ) -> tuple[Integers, Integers, npt.NDArray[Sign]]:
     """The ratings that all cells report, drawn with exactly the law of one draw per cell, most of which are not made.

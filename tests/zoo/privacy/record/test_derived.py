@@ -1,0 +1,439 @@
+"""Records of every mechanism: what follows from their parameters, and files and ledgers that say otherwise."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.samples import some_ratings
+from tests.zoo.methods.one_bit_mc.problems import problem
+from zoo import (
+    BPR,
+    JLT,
+    SJLT,
+    BridgePublisher,
+    EmbeddingPublisher,
+    FlippedRows,
+    LightGCN,
+    NoisyRows,
+    ProjectionPublisher,
+    Publisher,
+    Release,
+)
+from zoo.data.ratings import Step
+from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
+from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
+from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation
+from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation
+from zoo.methods.one_bit_mc.perturbation import Perturbation
+from zoo.privacy.accounting.events import (
+    GaussianEvent,
+    NonPrivateEvent,
+    NoOpEvent,
+    PrivacyEvent,
+    RandomisedResponseEvent,
+    SelfComposedEvent,
+    event_from_dict,
+)
+from zoo.privacy.accounting.pure import flips_epsilon
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms import BUILT_IN
+from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.mechanisms.claimed import ClaimedMechanism
+from zoo.privacy.mechanisms.one_bit import ExactObjective
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import (
+    Guarantee,
+    InconsistentRecordError,
+    PrivacyRecord,
+    RecordError,
+    UnderstatedPrivacyError,
+)
+from zoo.privacy.record.schema import DERIVED
+from zoo.privacy.record.selection import chosen_among
+from zoo.privacy.training.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.round_privacy import RoundPrivacy
+from zoo.publishers.base import PublicSizes
+
+Account = tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]
+ZERO_OUT, REPLACE, ONE_RATING = Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER, Relation.CHANGE_ONE_RATING
+HERE = Path(__file__).parent
+EARLIER = {version: json.loads((HERE / f"records_of_{version}.json").read_text()) for version in ("0.2.0", "0.3.0")}
+SPLIT = Step("split random2")
+
+
+def published(publisher: Publisher) -> Account:
+    planned = publisher.prepare(PublicSizes(60, 70, (SPLIT,)))
+    return planned.record, planned.events
+
+
+def trained(mechanism: Any, relation: Relation, steps_taken: int | None = None) -> Account:  # noqa: ANN401
+    privacy = GeneratorPrivacy(mechanism, 5.0, 1e-5, relation, 0.5, 20, 8, 3)
+    plan = privacy.plan(100)
+    assert plan is not None
+    record = privacy.record(100, (SPLIT,), steps_taken=steps_taken)
+    return record, (plan.event_after(steps_taken or plan.steps),)
+
+
+def bridged(**settings: Any) -> Account:  # noqa: ANN401
+    return published(BridgePublisher(4.0, kept_items=30, **settings).for_target(some_ratings(60, 9)))
+
+
+def encrypted(**settings: Any) -> Account:  # noqa: ANN401
+    """As with places that a target has encrypted; of what they hold no record tells, so none are, and no library is needed."""
+    target = some_ratings(60, 9)
+    record = ProjectionPublisher(secret_key=Path("own.key")).forecast(60, 9)
+    numbers = {"places": torch.ones(1, 2, 4096), "public_key": torch.ones(2, 4096), "directions": torch.tensor([6])}
+    tensors = {name: tensor.long() for name, tensor in numbers.items()}
+    places = Release("encrypted_places", "music", tensors, target.user_ids, record, (NonPrivateEvent(),))
+    publisher = BridgePublisher(4.0, kept_items=30, received=Path("places"), **settings)
+    vars(publisher)["_from_file"] = places
+    return published(publisher)
+
+
+def in_rounds(relation: Relation, played: int | None = None) -> Account:
+    privacy = RoundPrivacy(epsilon=5.0, delta=1e-5, clip=0.5, num_rounds=20, rate=0.25, relation=relation)
+    rounds = privacy.rounds(100)
+    if played is None:
+        return privacy.record(100, 50, (SPLIT,)), (rounds.plan.event,)
+    rounds.load_state_dict(rounds.state_dict() | {"steps_taken": played})
+    return privacy.record(100, 50, (SPLIT,), rounds), rounds.events()
+
+
+def completed(perturbation: Perturbation) -> Account:
+    plan = perturbation.plan(problem().terms)
+    assert isinstance(plan, Mechanism)
+    return perturbation.record(problem()), (plan.event,)
+
+
+HONEST: dict[str, Callable[[], Account]] = {
+    "noisy rows": lambda: published(NoisyRows(4.0)),
+    "noisy rows above": lambda: published(NoisyRows(4.0, threshold=1.5)),
+    "noisy rows, users": lambda: published(NoisyRows(4.0, relation="zero_out_one_user", clip=2.0)),
+    "noisy rows, users replaced": lambda: published(NoisyRows(4.0, relation="replace_one_user", clip=2.0, threshold=0)),
+    "flipped rows": lambda: published(FlippedRows(2.0)),
+    "flipped rows, few kept": lambda: published(FlippedRows(2.0, keep=0.25)),
+    "JLT": lambda: published(JLT(8.0, num_components=16, rating_range=3.0)),
+    "JLT, gaussian": lambda: published(JLT(8.0, num_components=16, calibration="gaussian")),
+    "JLT, longest": lambda: published(JLT(8.0, num_components=16, calibration="max")),
+    "JLT, paper": lambda: published(JLT(8.0, num_components=16, calibration="paper")),
+    "JLT, printed": lambda: published(JLT(8.0, num_components=16, paper_faithful=True)),
+    "JLT, users": lambda: published(
+        JLT(8.0, num_components=16, calibration="gaussian", relation="replace_one_user", clip=2.0)
+    ),
+    "SJLT": lambda: published(SJLT(8.0, num_components=16)),
+    "SJLT, longest": lambda: published(SJLT(8.0, num_components=16, calibration="max")),
+    "embeddings": lambda: published(EmbeddingPublisher(LightGCN(4, 2), 4.0, clip=1.5)),
+    "embeddings of one source of three": lambda: published(EmbeddingPublisher(BPR(4), 4.0, clip=1.5, num_releases=3)),
+    "embeddings, zeroed": lambda: published(EmbeddingPublisher(BPR(4), 4.0, clip=1.5, relation="zero_out_one_user")),
+    "projections": lambda: published(ProjectionPublisher(4.0)),
+    "bridge": lambda: bridged(),
+    "bridge, replaced": lambda: bridged(relation="replace_one_user", clip=2.0),
+    "bridge, ratings": lambda: bridged(relation="change_one_rating", clip=3.0, counts_share=0.3),
+    "bridge, encrypted": encrypted,
+    "bridge, encrypted, one rating": lambda: encrypted(relation="change_one_rating", clip=2.0),
+    "private critic": lambda: trained("private_d", ZERO_OUT),
+    "private critic, replaced": lambda: trained("first_layer_only", REPLACE),
+    "private critic, ended": lambda: trained("private_d", ZERO_OUT, 11),
+    "sanitised": lambda: trained("gs_wgan", ZERO_OUT),
+    "sanitised, ended": lambda: trained("gs_wgan", REPLACE, 2),
+    "private rounds": lambda: in_rounds(ZERO_OUT),
+    "private rounds, ended": lambda: in_rounds(REPLACE, 7),
+    "input": lambda: completed(InputPerturbation(1.5)),
+    "input, pairs": lambda: completed(InputPerturbation(1.5, hide_pairs=True)),
+    "objective": lambda: completed(ObjectivePerturbation(1.5)),
+    "objective, Gaussian": lambda: completed(ObjectivePerturbation(1.5, noise="gaussian")),
+    "gradient": lambda: completed(GradientPerturbation(1.5, steps=7)),
+    "gradient, Laplace": lambda: completed(GradientPerturbation(1.5, steps=7, noise="laplace", clamp=0.25)),
+    "output": lambda: completed(OutputPerturbation(1.5, steps=9)),
+}
+
+
+@cache
+def honest(name: str) -> Account:
+    record, ledger = HONEST[name]()
+    assert record.claims
+    return record, ledger
+
+
+def file_of(record: PrivacyRecord) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(record.to_dict(), allow_nan=False))
+    return made
+
+
+def other(value: Any, data: st.DataObject) -> Any:  # noqa: ANN401  plain JSON
+    """Another value than this, of a type that a file might hold."""
+    if isinstance(value, bool) or value is None:
+        return data.draw(st.sampled_from([0.5, "x", ["x"], not value]))
+    if isinstance(value, int):
+        return data.draw(st.integers(0, 10**6).filter(lambda drawn: drawn != value))
+    if isinstance(value, float):
+        return value * data.draw(st.floats(1e-9, 1e9).filter(lambda factor: abs(factor - 1) > 1e-5))
+    if isinstance(value, list):
+        return data.draw(st.sampled_from([value[1:] if value else ["x"], [*value, "x"], ["x"], "x"]))
+    return data.draw(st.sampled_from(["none", "x", None, f"{value} "]).filter(lambda drawn: drawn != value))
+
+
+# Files.
+
+
+def test_honest_records_of_every_mechanism_agree_with_their_files_and_ledgers() -> None:
+    for name in HONEST:
+        record, ledger = honest(name)
+        record.check_against(ledger)
+        read = PrivacyRecord.from_dict(file_of(record))
+        assert read == record, name
+        assert read.to_dict() == record.to_dict()
+        read.check_against(ledger)
+    assert {type(honest(name)[0].mechanism) for name in HONEST} == {*BUILT_IN} - {ExactObjective}  # claims nothing
+
+
+@settings(max_examples=400)
+@given(data=st.data())
+def test_a_file_in_which_any_derived_number_or_code_differs_is_refused(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([*HONEST]))
+    record, _ = honest(name)
+    values = file_of(record)
+    which = data.draw(st.sampled_from([*DERIVED, "mechanism", "floating_point", "known", "schema"]))
+    lie = values | {which: other(values[which], data)}
+    with pytest.raises(RecordError):
+        PrivacyRecord.from_dict(lie)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_a_file_in_which_a_parameter_of_the_noise_differs_is_refused(data: st.DataObject) -> None:
+    """Whatever follows from it does not."""
+    name = data.draw(st.sampled_from([*HONEST]))
+    values = file_of(honest(name)[0])
+    of_noise = {
+        "noise_multiplier",
+        "w",
+        "scale",
+        "flip_probability",
+        "p1",
+        "clip",
+        "delta",
+        "rate",
+        "taken",
+        "moved",
+        "keep",
+    }
+    which = data.draw(st.sampled_from(sorted(of_noise & {k for k, v in values["parameters"].items() if v})))
+    lie = values | {"parameters": values["parameters"] | {which: other(values["parameters"][which], data)}}
+    with pytest.raises(RecordError):
+        PrivacyRecord.from_dict(lie)
+
+
+def test_a_step_that_makes_a_guarantee_conditional_contradicts_a_proved_one() -> None:
+    step = Step("users are those of the ratings", "users_from_ratings")
+    record = NoisyRows(4.0).prepare(PublicSizes(60, 70, (step,))).record
+    values = file_of(record)
+    assert (values["guarantee"], values["conditions"]) == ("conditional", ["users_from_ratings"])
+    for lie in ({"guarantee": "proved", "conditions": []}, {"conditions": ["items_from_ratings"]}):
+        with pytest.raises(InconsistentRecordError):
+            PrivacyRecord.from_dict(values | lie)
+    assert "the user list is public; here it was derived from the ratings" in record.standing
+
+
+@pytest.mark.parametrize("part", ["parameters", "steps", "selection", "notes"])
+@pytest.mark.parametrize("value", [None, 1, "x", [1], {"x": []}, {"x": None}, [{"words": 1}]])
+def test_hostile_parts_are_refused(part: str, value: object) -> None:
+    values = file_of(chosen_among(honest("JLT"), [honest("noisy rows")])[0])
+    with pytest.raises(RecordError):
+        PrivacyRecord.from_dict(values | {part: value})
+
+
+def test_a_mechanism_of_ours_cannot_be_claimed_without_its_parameters() -> None:
+    values = file_of(honest("noisy rows")[0]) | {"known": False}
+    with pytest.raises(RecordError, match="claims the guarantee of NoisyRows without its parameters"):
+        PrivacyRecord.from_dict(values)
+
+
+def test_an_accountant_that_got_tighter_leaves_a_bound_true() -> None:
+    values = file_of(honest("noisy rows")[0]) | {"accountant": "zoo.privacy.accounting/1"}
+    assert PrivacyRecord.from_dict(values | {"epsilon": 4.5}).epsilon == pytest.approx(4.0)
+    with pytest.raises(InconsistentRecordError, match="epsilon is stated as 3"):
+        PrivacyRecord.from_dict(values | {"epsilon": 3.0})
+
+
+# Ledgers.
+
+
+@pytest.mark.parametrize(
+    ("name", "ledger", "error"),
+    [
+        ("noisy rows", (RandomisedResponseEvent(0.4),), InconsistentRecordError),
+        ("noisy rows", (GaussianEvent(0.5),), UnderstatedPrivacyError),
+        ("noisy rows", (GaussianEvent(5.0),), InconsistentRecordError),
+        ("noisy rows", (GaussianEvent(1.081161849628355),) * 2, UnderstatedPrivacyError),
+        ("flipped rows", (NonPrivateEvent(),), UnderstatedPrivacyError),
+        ("JLT", (NoOpEvent(),), UnderstatedPrivacyError),
+        ("bridge", (), UnderstatedPrivacyError),
+    ],
+)
+def test_a_ledger_of_other_events_is_refused(name: str, ledger: tuple[PrivacyEvent, ...], error: type) -> None:
+    with pytest.raises(error):
+        honest(name)[0].check_against(ledger)
+
+
+def test_a_choice_begins_with_the_events_of_the_chosen_one() -> None:
+    chosen, ledger = chosen_among(honest("noisy rows"), [honest("noisy rows above"), published(NoisyRows(2.0))])
+    assert (chosen.compositions, chosen.public_inputs["num_candidates"]) == (3, 3)
+    chosen.check_against(ledger)
+    assert PrivacyRecord.from_dict(file_of(chosen)) == chosen
+    with pytest.raises(InconsistentRecordError, match="other events"):
+        chosen.check_against(ledger[::-1])
+    assert chosen.selection is not None
+    with pytest.raises(InconsistentRecordError, match="must begin with those of the release"):
+        replace(chosen, selection=replace(chosen.selection, events=ledger[::-1]))
+
+
+def test_without_a_guarantee_nothing_is_compared() -> None:
+    record = honest("flipped rows")[0].without_guarantee("control")
+    record.check_against([NonPrivateEvent()])
+    assert record.guarantee is Guarantee.NONE
+
+
+# Earlier versions.
+
+
+def test_records_of_earlier_versions_are_read_with_the_same_figures() -> None:
+    """With their ledgers as the mechanisms that they are, without as they state themselves; and written as they were read."""
+    for version, records in EARLIER.items():
+        for name, written in records.items():
+            old, published_once = written["record"], written["record"]["mechanism"].startswith(("one-bit", "DP-Fed"))
+            ledger = None if published_once else [event_from_dict(event) for event in written["ledger"]]
+            with_ledger, alone = PrivacyRecord.from_dict(old, ledger), PrivacyRecord.from_dict(old)
+            if ledger is not None:
+                with_ledger.check_against(ledger)
+                made_by_us = old["epsilon"] is not None and name != "plugin"
+                assert not made_by_us or not isinstance(with_ledger.mechanism, ClaimedMechanism), name
+            for record in (with_ledger, alone):
+                if (version, name) == ("0.2.0", "paper"):  # its projection was known before
+                    assert record.guarantee is Guarantee.NONE
+                    continue
+                for field in ("epsilon", "delta", "mu", "sensitivity", "noise_scale", "clip", "requested_epsilon"):
+                    stated, found = old[field], getattr(record, field)
+                    assert found == (None if stated is None else pytest.approx(stated, rel=1e-8)), (name, field)
+                assert record.compositions == old["compositions"] or not record.claims or record is alone
+                assert (str(record.unit), str(record.relation)) == (str(old["unit"]), str(old["relation"]))
+                proved = {"proved": Guarantee.CONDITIONAL} if version == "0.2.0" else {}
+                assert record.guarantee is proved.get(old["guarantee"], Guarantee(old["guarantee"])), name
+                assert version == "0.2.0" or record.to_dict() == old
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_an_earlier_record_with_another_figure_is_refused(data: st.DataObject) -> None:
+    """A file of an old schema is no way around the comparison."""
+    claims = {
+        name: written
+        for name, written in EARLIER["0.3.0"].items()
+        if written["record"]["epsilon"]
+        and not written["record"]["mechanism"].startswith(("one-bit", "DP-Fed", "Laplace"))
+    }
+    written = claims[data.draw(st.sampled_from(sorted(claims)))]
+    values, ledger = dict(written["record"]), [event_from_dict(event) for event in written["ledger"]]
+    named = [key for key in ("mu", "sensitivity", "noise_scale", "clip", "compositions") if values[key] is not None]
+    of_noise = {"sigma", "grid", "w", "flip_probability", "counts_scale", "row_clip", "noise_multiplier"}
+    which = data.draw(st.sampled_from(named + sorted(of_noise & values["public_inputs"].keys())))
+    if which in named:
+        values[which] = other(values[which], data)
+    else:
+        values["public_inputs"] = values["public_inputs"] | {which: other(values["public_inputs"][which], data)}
+    with pytest.raises((RecordError, UnderstatedPrivacyError)):
+        PrivacyRecord.from_dict(values, ledger).check_against(ledger)
+
+
+def test_a_sentence_that_an_earlier_record_leaves_out_is_missed() -> None:
+    for name, written in EARLIER["0.3.0"].items():
+        old = written["record"]
+        if old["epsilon"] is None or old["mechanism"].startswith(("one-bit", "DP-Fed", "Laplace")) or "chosen" in name:
+            continue
+        ledger = [event_from_dict(event) for event in written["ledger"]]
+        for kind in ("assumptions", "not_protected"):
+            due = [text for text in old[kind] if not text.startswith("done to the data before")]
+            with pytest.raises(InconsistentRecordError, match=f"{kind} must say"):
+                PrivacyRecord.from_dict(old | {kind: old[kind][:0] + due[1:]}, ledger)
+
+
+def test_a_release_cannot_carry_an_earlier_record_of_a_method() -> None:
+    for name in ("private rounds", "input"):
+        written = EARLIER["0.3.0"][name]
+        with pytest.raises(RecordError, match="no publisher's: it hands over no release"):
+            PrivacyRecord.from_dict(written["record"], [event_from_dict(event) for event in written["ledger"]])
+
+
+# Mechanisms of other packages.
+
+
+def outside(**stated: Any) -> PrivacyRecord:  # noqa: ANN401
+    epsilon = flips_epsilon(0.1, 0.1)
+    fields = {"epsilon": epsilon, "delta": 0.0, "sensitivity": 1.0, "sensitivity_norm": "L1", "noise_scale": 0.3}
+    return PrivacyRecord.proved_unless_seeded("outside", NoiseSource.os(), ONE_RATING, **fields | stated)
+
+
+def test_of_others_nothing_is_known_but_what_every_ledger_says() -> None:
+    ledger = (RandomisedResponseEvent(0.1),)
+    outside(sensitivity=5.0, noise_scale=8.0).check_against(ledger)
+    outside(public_inputs={"flip_probability": 0.1}).check_against(ledger)
+    for lie, match in (
+        ({"public_inputs": {"flip_probability": 0.49}}, "is stated as 0.49, its ledger gives 0.1"),
+        ({"public_inputs": {"sigma": 1.0}}, "sigma is stated as 1.0, its ledger gives None"),
+        ({"compositions": 9}, "states 9 compositions, its ledger has 1 events"),
+        ({"sensitivity_norm": "L2"}, "in the norm L2, the noise is over that in L1"),
+    ):
+        with pytest.raises(InconsistentRecordError, match=match):
+            outside(**lie).check_against(ledger)
+    with pytest.raises(UnderstatedPrivacyError, match="its ledger gives"):
+        outside(epsilon=1.0).check_against(ledger)
+
+
+def test_nested_counts_multiply_and_nothing_is_no_use() -> None:
+    event = RandomisedResponseEvent(0.1)
+    ledger = (SelfComposedEvent(SelfComposedEvent(event, 2), 3), NoOpEvent(), event)
+    outside(compositions=7, epsilon=16.0).check_against(ledger)
+
+
+def test_flips_of_one_bit_protect_a_user_only_once_for_every_item() -> None:
+    event = RandomisedResponseEvent(0.1)
+    stated: dict[str, Any] = {"clip": 1.0, "epsilon": 200.0, "public_inputs": {"num_items": 70}}
+    record = replace(outside(**stated), mechanism=replace(outside(**stated).mechanism, relation=ZERO_OUT))
+    with pytest.raises(InconsistentRecordError, match="flips of one bit protect one rating"):
+        record.check_against([event])
+    often = replace(record, mechanism=replace(record.mechanism, compositions=70))
+    often.check_against([SelfComposedEvent(event, 70)])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "epsilon",
+        "Epsilon",
+        "the_epsilon",
+        "true epsilon (certified)",
+        "eps",
+        "\N{GREEK SMALL LETTER EPSILON}",
+        "privacy loss",
+        "noise-source",
+        "guarantee",
+        "\N{FULLWIDTH LATIN SMALL LETTER E}psilon",
+        "noise_seed",
+        "seed of the noise",
+    ],
+)
+def test_no_public_input_repeats_a_result_or_tells_the_seed_of_the_noise(key: str) -> None:
+    record, _ = honest("flipped rows")
+    with pytest.raises(InconsistentRecordError, match="the public input"):
+        replace(record, notes={key: 0.1})
+    with pytest.raises(InconsistentRecordError, match="the public input"):
+        outside(public_inputs={key: 0.1})
+    replace(record, notes={"projection_seed": 3, "seed of the share": 4, "noise is on": "rows"})

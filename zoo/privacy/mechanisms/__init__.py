@@ -1,0 +1,53 @@
+"""Mechanisms that records name, one file each; those of other packages come by the entry points ``zoo.mechanisms``."""
+
+from contextlib import suppress
+from functools import cache
+
+from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.mechanisms.bridge import Bridge
+from zoo.privacy.mechanisms.flipped_rows import FlippedRows
+from zoo.privacy.mechanisms.generator import PrivateCritic, PrivateFirstLayer, PrivateRounds, SanitisedGenerator
+from zoo.privacy.mechanisms.noisy_rows import NoisyRows
+from zoo.privacy.mechanisms.one_bit import CompletedMatrix, ExactObjective, GradientSteps, ObjectiveBits
+from zoo.privacy.mechanisms.projection import JLT, SJLT
+from zoo.privacy.mechanisms.sign_response import SignResponse, TernaryResponse
+from zoo.privacy.mechanisms.vectors import UserPositions, UserVectors
+from zoo.runtime.plugins import PluginError, brought
+
+BUILT_IN: tuple[type[Mechanism], ...] = (
+    NoisyRows,
+    FlippedRows,
+    JLT,
+    SJLT,
+    UserVectors,
+    UserPositions,
+    Bridge,
+    PrivateCritic,
+    PrivateFirstLayer,
+    SanitisedGenerator,
+    PrivateRounds,
+    SignResponse,
+    TernaryResponse,
+    ObjectiveBits,
+    ExactObjective,
+    GradientSteps,
+    CompletedMatrix,
+)
+
+
+_OURS = {kind.name: kind for kind in BUILT_IN}
+
+
+def mechanism_named(name: str) -> type[Mechanism] | None:
+    """Return the mechanism of a name in a record; None of one that neither this package nor an installed one has."""
+    return _OURS.get(name) or _brought().get(name)
+
+
+@cache
+def _brought() -> dict[str, type[Mechanism]]:
+    found: dict[str, type[Mechanism]] = {}
+    for plugin in brought("mechanisms").values():
+        with suppress(PluginError):  # a record of it reads as one of an unknown mechanism
+            if issubclass(kind := plugin.load(), Mechanism):
+                found[kind.name] = kind
+    return found
