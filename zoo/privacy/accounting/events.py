@@ -97,7 +97,7 @@ class RandomisedResponseEvent(PrivacyEvent):
     """One bit, reported wrongly with a known probability whatever it is; the change at hand moves this bit alone.
 
     A change that moves k bits is this event k times, so a whole user, of as many bits as there are items, is that many events:
-    a record that claims more is refused (`zoo.privacy.mechanisms.claimed`). Costs ``ln((1 - p)/p)`` with no delta, and that is tight.
+    a record that claims more is refused (`zoo.privacy.mechanisms.claimed`). Costs ``ln((1 - p)/p)`` with no delta. Tight.
     """
 
     flip_probability: float  # of a wrong report; more than 0, less than 1/2
