@@ -1,6 +1,5 @@
 """The map under encryption: the same numbers as without, noise on each of them, and nothing else that tells of a row."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import encrypted_bridge.protocol as encryption
 from encrypted_bridge.ckks import Ckks
 from encrypted_bridge.parameters import DEGREE, MODULUS, PLACES_SCALE, ROWS_SCALE, SCALE, SHORTER
 from encrypted_bridge.protocol import _steps, decrypted_map, encrypted_map, encrypted_places, through_encryption
+from tests.zoo.privacy.audits.lying import lying
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import run_audit
@@ -165,7 +165,7 @@ def test_an_audit_through_the_encryption_passes_what_is_sound() -> None:
 
 def test_noise_that_is_left_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Bridge.calibrate(epsilon=8.0, delta=1e-5)
-    silent = replace(plan, noise_std=plan.noise_std / 1000)
+    silent = lying(plan, noise_std=plan.noise_std / 1000)
     real = encryption.encrypted_map
 
     def without(*given: Any) -> Any:  # noqa: ANN401

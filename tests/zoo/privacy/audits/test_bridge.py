@@ -1,11 +1,10 @@
 """Audits of maps: sound noise passes under every relation, and what differs from the proof is caught."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import zoo.privacy.mechanisms.bridge as rows_of_bridge
+from tests.zoo.privacy.audits.lying import lying
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.bridge import bridge_audit
 from zoo.privacy.audits.two_world import run_audit
@@ -26,20 +25,20 @@ def violates(plan: Bridge, seed: int) -> bool:
 
 def test_a_sensitivity_of_half_is_caught() -> None:
     plan = planned()
-    less = replace(plan, noise_std=plan.noise_std / 2, counts_std=plan.counts_std / 2)
+    less = lying(plan, noise_std=plan.noise_std / 2, counts_std=plan.counts_std / 2)
     assert violates(less, 1)
 
 
 def test_counts_that_were_forgotten_in_the_budget_are_caught() -> None:
     plan = planned(counts_share=0.5)
     whole = planned(counts_share=1e-6)
-    assert violates(replace(plan, noise_std=whole.noise_std, counts_std=whole.noise_std), 2)
+    assert violates(lying(plan, noise_std=whole.noise_std, counts_std=whole.noise_std), 2)
 
 
 def test_noise_for_one_rating_is_not_enough_for_a_user() -> None:
     user, rating = planned(clip=2.0), planned(Relation.CHANGE_ONE_RATING, clip=2.0)
     assert user.noise_std == pytest.approx(2 * rating.noise_std)
-    assert violates(replace(user, noise_std=rating.noise_std, counts_std=rating.counts_std), 3)
+    assert violates(lying(user, noise_std=rating.noise_std, counts_std=rating.counts_std), 3)
 
 
 @pytest.mark.parametrize("bound", ["clip_rows", "clip_vectors"])

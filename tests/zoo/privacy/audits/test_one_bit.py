@@ -1,12 +1,11 @@
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 import pytest
-import zoo.privacy.one_bit.randomised_response as randomised_response
 
 import zoo.privacy.audits.one_bit as audits
 import zoo.privacy.mechanisms.one_bit as mechanisms
+import zoo.privacy.mechanisms.sign_response as randomised_response
+from tests.zoo.privacy.audits.lying import lying
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.one_bit import (
     bits_audit,
@@ -35,7 +34,7 @@ def audited(audit: Audit, seed: int) -> Result:
 
 
 def louder(plan: Mechanism, factor: float) -> Mechanism:
-    return replace(plan, scale=plan.scale * factor)
+    return lying(plan, scale=plan.scale * factor)
 
 
 BITS = plan_objective(Logistic(), 2.0)
@@ -92,10 +91,10 @@ def test_claims_of_published_scales_stay_within_what_runs_can_show() -> None:
         gradient_audit("gradient", louder(GRADIENT, 0.5)),
         gradient_audit("Gaussian gradient", louder(GAUSSIAN_GRADIENT, 0.5)),
         probit_audit("probit", louder(PROBIT, 0.5), Probit()),
-        flips_audit("flips", replace(plan_input(2.0), p1=plan_input(2.5).p1, p2=plan_input(2.5).p1)),
-        flips_audit("one-sided flips", replace(plan_uneven_input(0.01, 0.4), epsilon=1.0)),
-        ternary_audit("sign", replace(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=False),
-        ternary_audit("presence", replace(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=True),
+        flips_audit("flips", lying(plan_input(2.0), p1=plan_input(2.5).p1, p2=plan_input(2.5).p1)),
+        flips_audit("one-sided flips", lying(plan_uneven_input(0.01, 0.4), epsilon=1.0)),
+        ternary_audit("sign", lying(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=False),
+        ternary_audit("presence", lying(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=True),
     ],
     ids=lambda audit: audit.name,
 )
@@ -116,7 +115,7 @@ def test_noise_before_the_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 def test_steps_that_are_not_counted_are_caught() -> None:
     # Noise for one step, and two of them.
     once = plan_gradient(2.0, steps=1, noise="laplace")
-    assert audited(gradient_audit("twice", replace(once, compositions=2)), 5).verdict == "violation"
+    assert audited(gradient_audit("twice", lying(once, compositions=2)), 5).verdict == "violation"
 
 
 def test_gaussian_noise_on_the_output_for_one_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

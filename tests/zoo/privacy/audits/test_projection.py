@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 import zoo.privacy.audits.projection as audit_projection
 import zoo.privacy.mechanisms.projection as projection_module
+from tests.zoo.privacy.audits.lying import lying
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
@@ -70,7 +71,7 @@ def test_audits_claim_what_the_plan_claims() -> None:
 
 
 def test_too_little_noise_is_caught() -> None:
-    broken = replace(plan(), w=0.5 * plan().w)  # event and noise_std are those of the whole w
+    broken = lying(plan(), w=0.5 * plan().w)  # event and noise_std are those of the whole w
     result = audited(projection_audit("half the noise", broken, UNIT), 2)
     assert result.two_world.verdict == "violation"
     assert result.scale is not None
@@ -78,7 +79,7 @@ def test_too_little_noise_is_caught() -> None:
 
 
 def test_slightly_too_little_noise_is_caught_by_its_scale() -> None:
-    broken = replace(plan(), w=0.98 * plan().w)
+    broken = lying(plan(), w=0.98 * plan().w)
     result = audited(projection_audit("2 % too little", broken, UNIT), 4)
     assert result.two_world.verdict == "pass"
     assert result.verdict == "violation"
@@ -90,7 +91,7 @@ def test_columns_that_are_not_rescaled_are_caught(sparse: bool) -> None:
     item = int(np.argmax(matrix.column_norms()))
     with pytest.raises(ValueError, match="longest column"):
         audited(projection_audit("unit", plan(epsilon=8.0), matrix, items=[item]), 5)
-    unchecked = replace(plan(epsilon=8.0), largest_norm=None)
+    unchecked = lying(plan(epsilon=8.0), largest_norm=None)
     result = audited(projection_audit("unit", unchecked, matrix, items=[item]), 5)
     assert result.two_world.verdict == "violation"
     assert result.scale is not None
@@ -114,7 +115,7 @@ def test_rows_that_are_not_bounded_are_caught(bound: str, audit: Audit, monkeypa
 def test_a_replaced_user_is_no_zeroed_one() -> None:
     # A replacement moves a row by twice the clip; noise and event are those of once.
     zero_out, replaced = (user_plan(relation) for relation in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER))
-    broken = replace(replaced, w=zero_out.w, noise_std=zero_out.noise_std, event=zero_out.event)
+    broken = lying(replaced, w=zero_out.w, noise_std=zero_out.noise_std, event=zero_out.event)
     result = audited(projection_audit("replace", broken, GAUSSIAN), 7)
     assert result.two_world.verdict == "violation"
     assert result.scale is not None
@@ -254,7 +255,7 @@ def test_a_plan_with_too_little_noise_is_caught_by_the_guesses(kind: str, really
     # The claim is 1, and what is added is what the plan says. With the noise of 8 more than nine in ten of 200 guesses are
     # right, and 167 refute the claim: missed with probability below 1e-4; with that of 8000 all are right.
     w = canary_plan("unit", really, 30, 60).w
-    leaking = replace(canary_plan("unit", 1.0, 30, 60), w=w, noise_std=w / sqrt(30))
+    leaking = lying(canary_plan("unit", 1.0, 30, 60), w=w, noise_std=w / sqrt(30))
     result = guessed(leaking, matrix_of(kind, 30, 60), 1000, 2)
     assert (result.one_run.verdict, result.scale.verdict) == ("violation", "pass")
     assert result.one_run.eps_lower > 1
@@ -265,7 +266,7 @@ def test_a_plan_with_too_little_noise_is_caught_by_the_guesses(kind: str, really
 def test_a_quarter_of_the_claimed_noise_is_caught_at_full_size(kind: str, epsilon: float) -> None:
     # At epsilon 1, 266 of 300 guesses are right in the mean, with a deviation of 5.5; 246 refute the claim, missed by a
     # fresh seed with probability 2e-4. At 8 no number of guesses would, and the scale of the noise does.
-    broken = replace(canary_plan("unit", epsilon, 400, 600), w=canary_plan("unit", epsilon, 400, 600).w / 4)
+    broken = lying(canary_plan("unit", epsilon, 400, 600), w=canary_plan("unit", epsilon, 400, 600).w / 4)
     result = guessed(broken, matrix_of(kind, 400, 600), 1500, 3)
     assert result.verdict == "violation"
     assert result.scale.verdict == "violation"

@@ -1,12 +1,13 @@
-from dataclasses import replace
 from math import log
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import zoo.privacy.rows.row_noise as row_noise
 
 import zoo.privacy.audits.rows as audit_rows
+import zoo.privacy.mechanisms.noisy_rows as row_noise
+import zoo.privacy.rows.cells as row_cells
+from tests.zoo.privacy.audits.lying import lying
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
@@ -45,7 +46,7 @@ def test_same_rows_are_the_same() -> None:
 
 @pytest.mark.parametrize("threshold", [None, 0.5, 1.0])
 def test_too_little_noise_is_caught(threshold: float | None) -> None:
-    broken = replace(noisy(threshold), noise_std=noisy().noise_std / 2)
+    broken = lying(noisy(threshold), noise_std=noisy().noise_std / 2)
     assert audited(noisy_rows_audit("half the noise", broken), 1).verdict == "violation"
 
 
@@ -66,13 +67,13 @@ def test_rows_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch) -
         audit = noisy_rows_audit("unclipped", plan)
         assert audited(audit, 3).verdict == "pass"
         with monkeypatch.context() as patch:
-            patch.setattr(row_noise, "clip_rows", lambda rows, clip: rows)
+            patch.setattr(row_cells, "clip_rows", lambda rows, clip: rows)
             assert audited(audit, 3).verdict != "pass"
 
 
 @pytest.mark.parametrize("keep", [1.0, 0.1])
 def test_too_few_flips_are_caught(keep: float) -> None:
-    broken = replace(flips(2.0, keep), flip_probability=flips(2.5).flip_probability)
+    broken = lying(flips(2.0, keep), flip_probability=flips(2.5).flip_probability)
     assert audited(flipped_rows_audit("the flips of 2.5", broken), 4).verdict == "violation"
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import zoo.privacy.rows.vectors as rows_of_vectors
 
+import zoo.privacy.mechanisms.vectors as rows_of_vectors
+from tests.zoo.privacy.audits.lying import lying
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.audits.vectors import vector_audits, vectors_audit
 from zoo.privacy.mechanisms.vectors import UserVectors
@@ -27,7 +28,7 @@ def test_sound_noise_passes(index: int) -> None:
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_less_noise_is_caught(share: float) -> None:
     plan = planned()
-    audit = vectors_audit("less noise", replace(plan, noise_std=share * plan.noise_std))
+    audit = vectors_audit("less noise", lying(plan, noise_std=share * plan.noise_std))
     assert (
         run_audit(replace(audit, sigma=plan.noise_std), beta=BETA, noise=NoiseSource.seeded(3)).verdict == "violation"
     )
@@ -40,5 +41,5 @@ def test_vectors_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_noise_for_one_layer_of_four_is_caught() -> None:
     plan, one = planned(4), planned(1)
-    audit = vectors_audit("one layer's noise", replace(plan, noise_std=one.noise_std))
+    audit = vectors_audit("one layer's noise", lying(plan, noise_std=one.noise_std))
     assert run_audit(audit, beta=BETA, noise=NoiseSource.seeded(5)).verdict == "violation"

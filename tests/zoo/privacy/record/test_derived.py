@@ -175,7 +175,7 @@ def other(value: Any, data: st.DataObject) -> Any:  # noqa: ANN401  plain JSON
     if isinstance(value, int):
         return data.draw(st.integers(0, 10**6).filter(lambda drawn: drawn != value))
     if isinstance(value, float):
-        return value * data.draw(st.floats(1e-9, 1e9).filter(lambda factor: abs(factor - 1) > 1e-5))
+        return (value or 1.0) * data.draw(st.floats(1e-9, 1e9).filter(lambda factor: abs(factor - 1) > 1e-5))
     if isinstance(value, list):
         return data.draw(st.sampled_from([value[1:] if value else ["x"], [*value, "x"], ["x"], "x"]))
     return data.draw(st.sampled_from(["none", "x", None, f"{value} "]).filter(lambda drawn: drawn != value))

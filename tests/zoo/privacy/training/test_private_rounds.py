@@ -14,6 +14,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from tests.zoo.privacy.training.critics import bare_plan
+from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import PoissonSampledGaussianEvent, SelfComposedEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
@@ -229,10 +230,10 @@ def test_epsilon_is_that_of_dp_accounting(relation: Relation, other: Neighboring
 
 
 def test_the_record_is_of_the_rounds_that_were_played() -> None:
-    whole = PRIVACY.record(1000)
+    whole = PRIVACY.record(1000, 7)
     played = PRIVACY.rounds(1000)
     played._taken = 10
-    part = PRIVACY.record(1000, ("split",), {"num_items": 7}, played, ("the lists are public",))
+    part = PRIVACY.record(1000, 7, (Step("split", "users_from_ratings"),), played)
     assert (whole.compositions, part.compositions) == (40, 10)
     assert whole.epsilon is not None
     assert part.epsilon is not None
@@ -240,24 +241,24 @@ def test_the_record_is_of_the_rounds_that_were_played() -> None:
     assert (whole.guarantee, part.guarantee) == (Guarantee.PROVED, Guarantee.CONDITIONAL)
     said = str(part)
     for words in (
-        "ended by nothing that looked",
+        "nothing that looked at these ratings ended",
         "is trusted with both",
-        "went on from one checkpoint one alone",
+        "each checkpoint was resumed once at most",
         "own vector",
         "in a step stays secret",
         "done to the data before: split",
     ):
         assert words in said
-    assert "ended by nothing" not in str(whole)
+    assert "nothing that looked" not in str(whole)
     PrivacyRecord.from_dict(json.loads(json.dumps(part.to_dict()))).check_against([played.plan.event_after(10)])
 
 
 def test_noise_with_a_seed_claims_nothing_also_after_it() -> None:
-    seeded = replace(PRIVACY, noise_seed=3).record(1000)
+    seeded = replace(PRIVACY, noise_seed=3).record(1000, 7)
     assert (seeded.guarantee, seeded.epsilon) == (Guarantee.NONE, None)
     played = PRIVACY.rounds(1000)
     played.load_state_dict(played.state_dict() | {"steps_taken": 2, "private": False})
-    record = PRIVACY.record(1000, rounds=played)
+    record = PRIVACY.record(1000, 7, rounds=played)
     assert (record.guarantee, record.reason) == (Guarantee.NONE, "some of its rounds had seeded noise")
 
 
