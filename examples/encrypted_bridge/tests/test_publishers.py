@@ -79,7 +79,7 @@ def test_places_are_hidden_by_encryption_which_is_no_differential_privacy(handed
     assert (release.kind, release.num_users, release.width) == ("encrypted_places", 8, 2)
     assert release.record.guarantee is Guarantee.NONE
     assert release.record.summary().startswith(
-        "none (the users' places are encrypted, which is no differential privacy"
+        "none (the users' positions are encrypted, which is no differential privacy"
     )
     assert EncryptedProjectionPublisher(secret_key=Path("x")).audits() == []
 
@@ -87,7 +87,7 @@ def test_places_are_hidden_by_encryption_which_is_no_differential_privacy(handed
 def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path) -> None:
     encrypted, bare = bridge(handed_over).publish(ratings(), "book").record, plain().publish(ratings(), "book").record
     assert (encrypted.guarantee, bare.guarantee) == (Guarantee.CONDITIONAL, Guarantee.PROVED)
-    maker = "encrypted_bridge.publishers.EncryptedBridgePublisher"
+    maker = "encrypted_bridge.mechanism.EncryptedBridge"
     assert encrypted.conditions == ("target_follows", "encryption_hard", f"claimed_by:{maker}")
     assert (encrypted.epsilon, encrypted.sensitivity, encrypted.noise_scale) == (4.0, 1.0, bare.noise_scale)
     assert "whole_numbers" in encrypted.assumptions
@@ -135,7 +135,7 @@ def test_a_map_without_its_noise_is_refused_when_it_is_decrypted(handed_over: Pa
     silent = bridge(handed_over, epsilon=1e6, delta=1e-5).publish(nobody, "book")
     swapped = {name: silent.tensors[name] for name in ("bodies", "masks")}
     lying = replace(release, tensors={**release.tensors, **swapped})
-    with pytest.raises(ReleaseError, match="cannot have the noise that the record of BridgePublisher claims"):
+    with pytest.raises(ReleaseError, match="fail the noise test of BridgePublisher, encrypted"):
         decrypted(lying, KeyPair.read(handed_over / "own" / "music.key"))
 
 
