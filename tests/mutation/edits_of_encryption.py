@@ -74,11 +74,10 @@ ENCRYPTION = (
         ),
     ),
     *edits_of(
-        f"{PACKAGE}/record.py",
+        f"{PACKAGE}/mechanism.py",
         OF_PUBLISHER,
-        ("nobody says what rests on the target", "(FOLLOWS, ENCRYPTION_HARD, *plain", "(ENCRYPTION_HARD, *plain"),
-        ("a record may leave out what encryption rests on", '("conditions", (FOLLOWS, ENCRYPTION_HARD))', '("conditions", ())'),
-        ("numbers of an encrypted map's record are not compared", "    _as_plain(record).check_against(ledger)\n", ""),
+        ("nobody says what encryption rests on", '("target_follows", "encryption_hard"))', "())"),
+        ("the target's users are said to have a record", '"target_users": "target_encrypted"', '"none": "target_encrypted"'),
     ),
     *edits_of(
         "zoo/publishers/bridge.py",

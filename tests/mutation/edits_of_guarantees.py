@@ -173,7 +173,7 @@ GUARANTEES = (
         ),
         ("what has no mu is forgotten", "(PureEvent(record.epsilon),) if record.epsilon else ()", "()"),
         ("losses of ratings add up", "users = total.unit is Unit.USER", "users = True"),
-        ("a run's ledgers are not read", 'if "ledger" in values:', "if False:"),
+        ("a run's ledgers are not read", 'if "ledger" in kept else None', "if False else None"),
         ("another case is another domain", 'normalize("NFKC", domain).casefold()', 'normalize("NFKC", domain)'),
         (
             "a copy counts as a release",

@@ -227,6 +227,6 @@ MECHANISMS = (
         (f"{OF_AUDITS}/test_training.py",),
         ("a user is replaced by nobody", "opposite = -1.0 if", "opposite = 0.0 if"),
         ("the gradients are shorter than the clip", "_BEYOND = 3.0", "_BEYOND = 0.3"),
-        ("gradients of a step are those of the last", "step(float(way) * length", "step(length"),
+        ("updates of a round are those of the last", "way: float = float(way)", "way: float = 1.0"),
     ),
 )

@@ -292,14 +292,4 @@ RECORDS = (
             'return GaussianMatrix(self.dim, self.num_items, self.seed, unit=self.calibration == "max")',
         ),
     ),
-    *edits_of(
-        f"{MADE}/encrypted_bridge.py",
-        ("tests/zoo/publishers/test_encrypted_bridge.py",),
-        ("a record may leave out what encryption rests on", '("target_follows", "encryption_hard")', "()"),
-    ),
-    *edits_of(
-        "zoo/release/decryption.py",
-        ("tests/zoo/publishers/test_encrypted_bridge.py",),
-        ("a map without noise is decrypted", "    made.check_noise()  # which nobody could see before\n", ""),
-    ),
 )
