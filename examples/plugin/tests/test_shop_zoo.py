@@ -15,6 +15,7 @@ from shop_zoo.datamodules import Shops
 from shop_zoo.methods import RowMap
 from shop_zoo.publishers import LaplaceRows
 from zoo import Publisher, Recommender
+from zoo.publishers.base import Stamped
 from zoo.testing import CallbackContract, DatamoduleContract, MethodContract, PublisherContract
 
 
@@ -40,13 +41,13 @@ class TestStopWhenGood(CallbackContract):
 
 def test_noise_has_the_scale_that_the_record_states() -> None:
     """At epsilon 2 the mean absolute noise is 1/2; of 40,000 cells that is hit within 3 % with all but certainty."""
-    release = LaplaceRows(epsilon=2.0).publish(Shops(customers=200, articles=200).source("cheese"), "cheese")
+    release = Stamped(LaplaceRows(epsilon=2.0)).publish(Shops(customers=200, articles=200).source("cheese"), "cheese")
     plain = Shops(customers=200, articles=200).source("cheese").matrix.toarray()
     noise = release.tensors["rows"].numpy() - plain
     assert np.abs(noise).mean() == pytest.approx(0.5, rel=0.03)
     assert release.record.epsilon == 2.0
     assert release.record.delta == 0.0
-    assert "it is as claimed by shop_zoo.publishers.LaplaceRows, not audited here" in release.record.conditions
+    assert "it is as claimed by shop_zoo.publishers.LaplaceRows, not audited here" in release.record.standing
 
 
 def test_the_map_finds_what_the_release_tells_and_the_callback_ends_it(tmp_path: Path) -> None:
