@@ -86,7 +86,7 @@ RECORDS = (
         (DERIVED, f"{OF_ROWS}/test_row_noise.py", f"{OF_ROWS}/test_bridge.py"),
         ("a replaced user moves the clip once", "clip * (2 if relation is", "clip * (1 if relation is"),
         ("what is claimed is not looked at", "if self.relation not in self.relations:", "if False:"),
-        ("an epsilon is rounded down", "rounding=ROUND_CEILING", 'rounding="ROUND_FLOOR"'),
+        ("a printed number is rounded down", "rounding=ROUND_CEILING", 'rounding="ROUND_FLOOR"'),
     ),
     *edits_of(
         f"{MADE}/projection.py",
