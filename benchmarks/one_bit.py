@@ -24,14 +24,7 @@ from one_bit_bias import bias_matrix
 
 from datamodules import Evaluation, Filters, LowRank, MovieLens100K, Restaurant
 from datamodules.base import CrossDomainDataModule
-from zoo import (
-    Clear,
-    GradientPerturbation,
-    InputPerturbation,
-    ObjectivePerturbation,
-    OutputPerturbation,
-    Perturbation,
-)
+from zoo import Clear, GradientPerturbation, InputPerturbation, ObjectivePerturbation, OutputPerturbation, Perturbation
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall, truncated
 from zoo.methods.one_bit_mc.objective import Observations
 from zoo.methods.one_bit_mc.perturbation import Problem

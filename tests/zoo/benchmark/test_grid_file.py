@@ -230,12 +230,7 @@ def test_a_range_that_cannot_be_searched_is_refused(settings: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("parameter", "anew"),
-    [
-        ("publisher.epsilon", True),
-        ("model.lr", False),
-        ("data.batch_size", False),
-    ],
+    ("parameter", "anew"), [("publisher.epsilon", True), ("model.lr", False), ("data.batch_size", False)]
 )
 def test_a_search_over_the_publisher_publishes_in_every_trial(parameter: str, anew: bool) -> None:
     assert Search(1, {"model.lr": Range(1, 2), parameter: Range(1, 2)}).touches_source is anew

@@ -9,11 +9,7 @@ from torch import Tensor
 
 from datamodules import CrossDomainDataModule
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import (
-    PPGenCDR,
-    Publisher,
-    Ratings,
-)
+from zoo import PPGenCDR, Publisher, Ratings
 from zoo.nn.generator import RowGenerator
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record

@@ -39,9 +39,7 @@ def test_all_items_are_learned_from_as_on_the_dense_matrix() -> None:
     method, _ = fitted(DMF(dims=(8, 4), scale=3.0), 0)
     users = torch.tensor([5, 0, 119])
     logits = 3 * F.cosine_similarity(
-        method.towers.users(method.target_rows, users)[:, None],
-        method.item_factors()[None],
-        dim=-1,
+        method.towers.users(method.target_rows, users)[:, None], method.item_factors()[None], dim=-1
     )
     dense = F.binary_cross_entropy_with_logits(logits, method.target_rows.dense(users), reduction="sum")
     assert torch.allclose(method.step(UserBatch(users))["loss"], dense, rtol=1e-4)

@@ -202,10 +202,7 @@ def test_planted_tastes_are_learned(which: Any, settings: dict[str, Any], epochs
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"pretrained_gmf": "a"},
-            "takes pretrained_gmf and pretrained_mlp together, with parts: both; got a, None",
-        ),
+        ({"pretrained_gmf": "a"}, "takes pretrained_gmf and pretrained_mlp together, with parts: both; got a, None"),
         ({"parts": "gmf", "pretrained_gmf": "a", "pretrained_mlp": "b"}, "got a, b and parts: gmf"),
     ],
 )

@@ -14,16 +14,7 @@ from torch import Tensor, nn
 from callbacks import RobustnessConductor
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.ppgencdr_runs import SIZES, STILL, TINY, ByHand, ByHeart, read, trainer_of
-from zoo import (
-    Noise,
-    Partial,
-    Plaintext,
-    Popularity,
-    PPGenCDR,
-    Publisher,
-    Recommender,
-    Release,
-)
+from zoo import Noise, Partial, Plaintext, Popularity, PPGenCDR, Publisher, Recommender, Release
 from zoo.data.batches import UserBatch
 
 

@@ -17,15 +17,7 @@ from torch import Tensor
 
 from datamodules import CrossDomainDataModule, Douban, Synthetic
 from tests.zoo.methods.ppgencdr_runs import SIZES, STILL, TINY, ByHand, read, trainer_of
-from zoo import (
-    SPPG,
-    GeneratorPublisher,
-    Plaintext,
-    PPGenCDR,
-    Publisher,
-    Ratings,
-    Release,
-)
+from zoo import SPPG, GeneratorPublisher, Plaintext, PPGenCDR, Publisher, Ratings, Release
 
 
 @pytest.fixture(scope="module")

@@ -87,10 +87,7 @@ def parties() -> tuple[Ratings, Ratings]:
     target[[3, 19]] = 0
     source = (rng.random((20, 9)) < 0.4).astype(float)
     source[[1, 8]] = 0
-    return (
-        ratings(target, [f"u{u}" for u in range(23)]),
-        ratings(source, [f"u{u}" for u in reversed(range(-4, 16))]),
-    )
+    return (ratings(target, [f"u{u}" for u in range(23)]), ratings(source, [f"u{u}" for u in reversed(range(-4, 16))]))
 
 
 def published(source: Ratings, publisher: Publisher, name: str = "book") -> dict[str, Release]:

@@ -25,11 +25,7 @@ from zoo.runtime.run_folder import visible
 #: Distinguishable also without colour vision (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 #: Rows without guarantee that are drawn as levels: what stands without a release, and what plain ratings give.
-REFERENCES = {
-    "Popularity": ("0.65", "-"),
-    "Nothing": ("0.35", "-."),
-    "Plaintext": ("0.0", ":"),
-}
+REFERENCES = {"Popularity": ("0.65", "-"), "Nothing": ("0.35", "-."), "Plaintext": ("0.0", ":")}
 #: And the row that all others are held against.
 BASELINE_STYLE = ("0.35", "--")
 #: Dots per inch of a PNG.

@@ -17,16 +17,7 @@ from zoo.benchmark.grid import slug
 from zoo.benchmark.report.figures import Picture
 from zoo.benchmark.report.gains import Gain, Transfer, gains, transfers
 from zoo.benchmark.report.page import context, render
-from zoo.benchmark.report.results import (
-    BASELINE,
-    LIST_MEASURES,
-    MEASURES,
-    RANKINGS,
-    Line,
-    Results,
-    ResultsError,
-    Run,
-)
+from zoo.benchmark.report.results import BASELINE, LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
 from zoo.benchmark.report.run_folders import named
 from zoo.runtime.run_folder import ATTENTION, write_together
 

@@ -21,13 +21,7 @@ from zoo.runtime.suggestions import nearest
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
 #: What is told of the lists, and how tables call it; the last two stand in the run's own figures (`zoo.data.metrics.ListMetrics`).
-LIST_NAMES = {
-    "recall": "Recall",
-    "precision": "Precision",
-    "map": "MAP",
-    "coverage": "coverage",
-    "novelty": "novelty",
-}
+LIST_NAMES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "coverage": "coverage", "novelty": "novelty"}
 LIST_MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES)
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 #: What rows are compared by: on validation it has chosen the checkpoint.

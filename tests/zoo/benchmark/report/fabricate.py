@@ -106,7 +106,7 @@ BARE: dict[str, Any] = SMALL | {
     "systems": {
         "EASE": {"config": "system.yaml", "seeds": [0]},
         "PriCDR": {"config": "system.yaml", "releases": [{"publisher": "Plaintext"}]},
-    },
+    }
 }
 
 

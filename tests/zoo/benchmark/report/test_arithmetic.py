@@ -83,10 +83,7 @@ BROKEN = {
     "above 1": ({"ndcg@5": 1.1}, "NDCG@5 is 1.1000; it must lie in [0, 1]"),
     "below 0": ({"mrr@5": -0.2}, "MRR@5 is -.2000; it must lie in [0, 1]"),
     "no number": ({"hit_rate@5": math.nan, "ndcg@5": 0.2}, "HR@5 is nan; it must lie in [0, 1]"),
-    "HR falls": (
-        {"hit_rate@5": 0.4, "hit_rate@10": 0.3},
-        "HR@10 is .3000; with HR@5 of .4000 it must not be lower",
-    ),
+    "HR falls": ({"hit_rate@5": 0.4, "hit_rate@10": 0.3}, "HR@10 is .3000; with HR@5 of .4000 it must not be lower"),
     "MRR falls": ({"mrr@5": 0.257, "mrr@10": 0.2439}, "MRR@10 is .2439; with MRR@5 of .2570 it must not be lower"),
     "NDCG above HR": (
         {"hit_rate@5": 0.142, "ndcg@5": 0.185},

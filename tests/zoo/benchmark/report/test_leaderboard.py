@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.zoo.benchmark.report.fabricate import (
-    in_memory,
-    line_of,
-    proved,
-    unproved,
-)
+from tests.zoo.benchmark.report.fabricate import in_memory, line_of, proved, unproved
 from tests.zoo.benchmark.report.test_tables import TASK, named, with_records
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.leaderboard import BEST, leaderboards, pair_table

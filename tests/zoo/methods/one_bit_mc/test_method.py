@@ -14,14 +14,7 @@ from pytorch_lightning import Trainer
 from datamodules import Evaluation, Filters, MovieLens100K, Synthetic
 from tests.zoo.methods.one_bit_mc.runs import PRIVATE, Log, fitted, low_rank, method, trainer
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import (
-    EASE,
-    Clear,
-    GradientPerturbation,
-    InputPerturbation,
-    ObjectivePerturbation,
-    OutputPerturbation,
-)
+from zoo import EASE, Clear, GradientPerturbation, InputPerturbation, ObjectivePerturbation, OutputPerturbation
 from zoo.runs.cli import ZooCLI
 
 # What is shown.

@@ -12,12 +12,7 @@ from torch import Tensor
 
 from datamodules import Synthetic
 from tests.zoo.methods.one_bit_mc.runs import PRIVATE, Log, fitted, low_rank, method, trainer
-from zoo import (
-    GradientPerturbation,
-    InputPerturbation,
-    ObjectivePerturbation,
-    OneBitMC,
-)
+from zoo import GradientPerturbation, InputPerturbation, ObjectivePerturbation, OneBitMC
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.fields import Guarantee
