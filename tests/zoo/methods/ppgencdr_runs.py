@@ -32,9 +32,8 @@ class ByHand(Publisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Its release, without a guarantee."""
         record = unprotected_record("by hand", "it was made for a test")
-        return PlannedRelease.of_tensors(
-            record, NonPrivateEvent(), sizes, lambda source, _: self.tensors(source), "generator"
-        )
+        make = lambda source, _: self.tensors(source)  # noqa: E731
+        return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, make, "generator")
 
 
 class ByHeart(ByHand):

@@ -75,9 +75,8 @@ def mapped_by_hand(method: EMCDR, name: str) -> Tensor:
     centre, mean = x.mean(0), y.mean(0)
     ridge = method._ridges[name].spectrum
     penalty = ridge.best_penalty(y.numpy()) * float((x - centre).square().sum()) / len(x)
-    weights = torch.linalg.solve(
-        (x - centre).T @ (x - centre) + penalty * torch.eye(x.shape[1]), (x - centre).T @ (y - mean)
-    )
+    x = x - centre
+    weights = torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1]), x.T @ (y - mean))
     return ((vectors - centre) @ weights + mean).float()
 
 
@@ -128,9 +127,8 @@ def test_sources_have_a_map_each_and_the_mean_counts(map_dims: tuple[int, ...], 
 @pytest.mark.parametrize("candidates", [20, 0])
 def test_the_share_is_the_best_on_validation(candidates: int, tmp_path: Path) -> None:
     """Every share tried on the same factors; the choice is kept in a checkpoint and stays at the test."""
-    settings = {
-        "evaluation": Evaluation(split="random2", num_candidates=candidates), "batch_size": 512, "link": 0.3
-    }  # fmt: skip
+    evaluation = Evaluation(split="random2", num_candidates=candidates)
+    settings: dict[str, Any] = {"evaluation": evaluation, "batch_size": 512, "link": 0.3}
     data = around({"book": published(Plaintext(), tmp_path, **settings)}, **settings)
     method = EMCDR(num_factors=4, lr=0.1)
     trainer = fitted(method, data, epochs=6)
@@ -195,10 +193,9 @@ def test_embeddings_are_read_with_all_their_layers(source_rank: int, tmp_path: P
         fitted(method, around({"book": release.save(tmp_path / f"{scale}")}), epochs=0)
         assert method.sizes is not None
         assert method.sizes["sources"]["book"]["num_layers"] == 2
+        turn = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
         with torch.no_grad():
-            method.factors.users.weight.copy_(
-                said[:, :4] @ torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
-            )
+            method.factors.users.weight.copy_(said[:, :4] @ turn)
         mapped, _ = method.mapped(torch.arange(60))
         known = method.factors.users.weight.detach()
         figures.append(mapped)

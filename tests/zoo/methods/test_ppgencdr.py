@@ -173,9 +173,8 @@ def test_the_robustness_conductor_works_with_it(both: Synthetic) -> None:
 
 def cold_hit_rate(method: Recommender, publisher: Publisher, folder: Path, seed: int) -> float:
     settings: dict[str, Any] = {"link": 1.0, "evaluation": Evaluation(split="cold_start"), "seed": seed}
-    path = publisher.publish(Synthetic(**settings).source("book"), "book").save(
-        folder / f"{seed}-{len(list(folder.iterdir()))}"
-    )
+    place = folder / f"{seed}-{len(list(folder.iterdir()))}"
+    path = publisher.publish(Synthetic(**settings).source("book"), "book").save(place)
     trainer = trainer_of(epochs=12)
     data = Synthetic(**settings, releases={"book": path})
     trainer.fit(method, datamodule=data)

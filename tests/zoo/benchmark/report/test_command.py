@@ -324,9 +324,7 @@ def test_the_front_hands_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (bare.parent / "report" / "report.html").is_file(), "the folder that is written unless another is named"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"), [([], "the following arguments are required: RUNS"), (["a", "--to", "b"], "--to")]
-)
+@pytest.mark.parametrize(("arguments", "message"), [([], "arguments are required: RUNS"), (["a", "--to", "b"], "--to")])
 def test_wrong_arguments_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -342,7 +340,7 @@ def test_help_says_what_is_written(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     said = capsys.readouterr().out
     assert said.startswith("usage: python -m zoo report [-h] [--baseline NAME] [--task NAME] [--out OUT]")
     assert all(
-        word in said for word in ("README.md", "results.csv", "seeds.csv", "gains.csv", "report.html", "notes.md")
+        name in said for name in ("README.md", "results.csv", "seeds.csv", "gains.csv", "report.html", "notes.md")
     )
 
 

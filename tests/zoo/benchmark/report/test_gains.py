@@ -276,9 +276,7 @@ def test_a_test_that_cannot_be_made_makes_no_family_larger(found: list[Gain]) ->
     family = families(found)[TASK, EASE, "full", "ndcg@10"]
     untested = {gain.line.name for gain in family if gain.seeds is None}
     assert untested == {"Popularity", "Searched, JLT"}
-    smallest = min(
-        (gain for gain in family if gain.seeds is not None), key=lambda gain: gain.seeds.p_value if gain.seeds else 1
-    )
+    smallest = min((gain for gain in family if gain.seeds), key=lambda gain: gain.seeds.p_value if gain.seeds else 1)
     assert smallest.seeds is not None
     assert smallest.seeds_holm == pytest.approx(min(1, smallest.seeds.p_value * (len(family) - len(untested))))
 

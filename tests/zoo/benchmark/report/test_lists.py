@@ -16,9 +16,7 @@ Scores = tuple[list[int], list[int]]  # of held-out items, and of all others tha
 def orders(scores: list[int]) -> list[list[int]]:
     """Every order of items, best first, that breaks ties in some way."""
     levels = [[item for item, own in enumerate(scores) if own == score] for score in sorted({*scores}, reverse=True)]
-    return [
-        [item for level in order for item in level] for order in product(*(permutations(level) for level in levels))
-    ]
+    return [[item for level in order for item in level] for order in product(*map(permutations, levels))]
 
 
 def measured(order: list[int], held_out: int, k: int) -> tuple[float, float, float]:
@@ -45,7 +43,7 @@ some_scores = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 def test_they_are_means_over_every_order_of_equal_scores(users: list[Scores], k: int) -> None:
     users = [*users, ([1, 1], [0, 1])]  # somebody has two, so ranks are counted
     expected = [
-        np.mean([measured(order, len(own), k) for order in orders([*own, *others])], axis=0) for own, others in users
+        np.mean([measured(order, len(own), k) for order in orders(own + others)], axis=0) for own, others in users
     ]
     found = list_figures(cases_of(users), "full", k)
     assert list(found) == [f"recall@{k}", f"precision@{k}", f"map@{k}"]

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import zoo.benchmark.report.papers
 from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, in_memory, line_of
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report import tables
+from zoo.benchmark.report import papers, tables
 from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
 from zoo.benchmark.report.results import MEASURES, Line, Results, read_results
 from zoo.runtime.run_folder import METRIC_NAMES
@@ -23,7 +22,7 @@ def of(paper: str, *tables: int) -> list[Published]:
 
 
 def test_every_cell_of_the_file_is_in_one_row() -> None:
-    with Path(zoo.benchmark.report.papers.__file__).with_name("papers.csv").open(encoding="utf-8") as file:
+    with Path(papers.__file__).with_name("papers.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert sum(len(row.figures) for row in all_published()) == len(lines) == 640
     assert Counter((row.paper, row.table) for row in all_published()) == {
@@ -60,11 +59,9 @@ def test_a_direction_has_the_rows_of_every_paper() -> None:
 
 
 def test_every_paper_is_cited_with_its_year() -> None:
-    assert zoo.benchmark.report.papers.__doc__ is not None
+    assert papers.__doc__ is not None
     for paper in {row.paper for row in all_published()}:
-        [cited] = re.findall(
-            rf"``{paper}``: [^;]*Cross-Domain Recommendation\*[^;]*;", zoo.benchmark.report.papers.__doc__
-        )
+        [cited] = re.findall(rf"``{paper}``: [^;]*Cross-Domain Recommendation\*[^;]*;", papers.__doc__)
         assert re.search(r"202[234]", cited)
 
 

@@ -169,9 +169,7 @@ def test_signs_are_refused_by_methods_of_implicit_feedback() -> None:
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "world_size", property(lambda _self: 2))
-    with pytest.raises(
-        ValueError, match=r"OneBitMC is solved by one process; got 2 processes. Set trainer.devices to 1"
-    ):
+    with pytest.raises(ValueError, match=r"OneBitMC is solved by one process; got 2 processes. Set trainer.devices"):
         fitted(method())
 
 

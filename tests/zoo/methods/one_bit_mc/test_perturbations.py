@@ -114,9 +114,7 @@ def test_the_published_objective_has_half_of_the_noise() -> None:
 # Gradient.
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"noise": "laplace"}, {"dual": False}, {"dual": False, "step_size": "spectral"}], ids=str
-)
+@pytest.mark.parametrize("settings", [{}, {"noise": "laplace"}, {"dual": False, "step_size": "spectral"}], ids=str)
 def test_signs_are_read_through_noisy_gradients_alone(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

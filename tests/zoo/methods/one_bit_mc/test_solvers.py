@@ -143,9 +143,8 @@ def test_a_start_within_the_constraint_is_taken_as_it_is() -> None:
     start = NuclearBall(4.0)(np.ones((6, 7)))
     solver = spg(likelihood, start=start)
     assert np.array_equal(solver.point, start)
-    assert likelihood.value(likelihood.at(run(solver))) == pytest.approx(
-        least_logistic_loss(observations(), 4.0), rel=1e-4
-    )
+    least = least_logistic_loss(observations(), 4.0)
+    assert likelihood.value(likelihood.at(run(solver))) == pytest.approx(least, rel=1e-4)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.5])
@@ -208,10 +207,8 @@ def test_dual_averaging_is_that_of_a_hand_loop() -> None:
         moved = np.zeros(seen.shape)
         moved.ravel()[seen.cells] = -0.8 * total
         point = ball(moved)
-    solver = FixedSteps(
-        likelihood, NuclearBall(2.0), 9, 0.8, lambda entries, k: likelihood.gradient(entries) + noise[k], dual=True
-    )
-    assert np.array_equal(run(solver), point)
+    given = lambda entries, k: likelihood.gradient(entries) + noise[k]  # noqa: E731
+    assert np.array_equal(run(FixedSteps(likelihood, NuclearBall(2.0), 9, 0.8, given, dual=True)), point)
 
 
 def test_spectral_sizes_are_those_of_the_gradients_given_and_stay_in_range() -> None:
@@ -303,9 +300,8 @@ def test_of_several_starts_every_step_takes_one_projection() -> None:
 def noisy_steps(**kind: bool) -> FixedSteps:
     likelihood = Likelihood.of(observations(), Logistic())
     noise = np.random.default_rng(0).normal(size=(12, 20))
-    return FixedSteps(
-        likelihood, NuclearBall(2.0), 12, 1.0, lambda entries, k: likelihood.gradient(entries) + noise[k], **kind
-    )
+    given = lambda entries, k: likelihood.gradient(entries) + noise[k]  # noqa: E731
+    return FixedSteps(likelihood, NuclearBall(2.0), 12, 1.0, given, **kind)
 
 
 def two_starts() -> MultiStart:
