@@ -24,9 +24,8 @@ _PART = 2**15  # users drawn at a time
 _ROWS = 5_000_000  # rows of a file that are drawn and written at a time
 
 #: Settings of a trainer that writes and shows nothing.
-QUIET: dict[str, Any] = dict.fromkeys(
-    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-)
+SHOWN = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+QUIET: dict[str, Any] = dict.fromkeys(SHOWN, False)
 
 
 def now() -> tuple[float, float]:

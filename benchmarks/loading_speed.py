@@ -26,11 +26,7 @@ if __name__ == "__main__":
     count = int(float(sys.argv[1]))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ZOO_CACHE"] = folder
-        write_ratings(
-            Path(folder) / "ratings.csv",
-            count,
-            max(count // 100, 1000),
-            lambda rng, _, rows: rng.integers(0, count // 10, rows),
-        )
+        users = lambda rng, _, rows: rng.integers(0, count // 10, rows)  # noqa: E731
+        write_ratings(Path(folder) / "ratings.csv", count, max(count // 100, 1000), users)
         for _ in range(2):
             alone(load, folder)

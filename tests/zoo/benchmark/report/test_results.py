@@ -180,7 +180,9 @@ def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b'{"tasks": {}}', b"\xff\xfe{"])
 def test_a_corrupt_benchmark_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / BENCHMARK).write_bytes(text)
-    with pytest.raises(ResultsError, match=r"benchmark\.json or a run below it cannot be read \(\w+: .*give the bench"):
+    with pytest.raises(
+        ResultsError, match=r"benchmark\.json or a run below it cannot be read \(\w+: .*Repeat the benchmark"
+    ):
         read_results(tmp_path)
 
 
@@ -229,7 +231,7 @@ def test_a_file_of_an_older_form_is_refused(tmp_path: Path) -> None:
     for name, change in OLDER:
         before = (root / name).read_bytes()
         edit(root / name, change)
-        with pytest.raises(ResultsError, match=r"cannot be read \(\w+Error: .*If another version wrote it"):
+        with pytest.raises(ResultsError, match=r"cannot be read \(\w+Error: .*Repeat the benchmark"):
             read_results(root)
         (root / name).write_bytes(before)
 
