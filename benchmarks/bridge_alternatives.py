@@ -148,10 +148,15 @@ def ridge(release: Released) -> Iterator[Told]:
         yield release.told((vectors * penalty / (np.maximum(values, 0.0) + penalty)) @ (vectors.T @ release.map))
 
 
-def by_signal(release: Released) -> Told:
-    """Each direction by the part of it that is no noise, as seen in the release itself: this costs nothing."""
+def plain(release: Released) -> Iterator[Told]:
+    """Yield the scores of the map as released."""
+    yield release.told(release.map)
+
+
+def by_signal(release: Released) -> Iterator[Told]:
+    """Yield scores with each direction weighed by its signal in the release."""
     power = (release.map**2).mean(axis=0)
-    return release.told(release.map * np.maximum(1 - release.noise_std**2 / power, 0.0))
+    yield release.told(release.map * np.maximum(1 - release.noise_std**2 / power, 0.0))
 
 
 def main() -> None:
@@ -167,27 +172,18 @@ def main() -> None:
             found.append(np.mean([tested(task, make(task, epsilon, NoiseSource.of(draw))) for task, draw in runs]))
         print(f"| {words} | {' | '.join(f'{figure:.4f}'.lstrip('0') for figure in found)} |", flush=True)
 
-    def plain(**settings: Any) -> Make:  # noqa: ANN401
-        def made(*asked: Any) -> Iterator[Told]:  # noqa: ANN401
-            yield (release := released(*asked, **settings)).told(release.map)
+    def by(reader: Callable[[Released], Iterator[Told]], **settings: Any) -> Make:  # noqa: ANN401
+        return lambda *asked: reader(released(*asked, **settings))
 
-        return made
-
-    row("as shipped, with the best gain", plain())
+    row("as shipped, with the best gain", by(plain))
     for share in (0.2, 0.4):
-        row(
-            f"Ridge by a private Gram matrix, {share:g} of the squared mu",
-            lambda *asked, share=share: ridge(released(*asked, of_gram=share)),
-        )
-    row("Ridge by the exact Gram matrix: no guarantee", lambda *asked: ridge(released(*asked)))
+        row(f"Ridge by a private Gram matrix, {share:g} of the squared mu", by(ridge, of_gram=share))
+    row("Ridge by the exact Gram matrix: no guarantee", by(ridge))
     for weight in (0.25, 0.5, 1.0):
-        row(f"leading directions weigh more in a place: j ^ -{weight:g}", plain(weight=weight))
+        row(f"leading directions weigh more in a place: j ^ -{weight:g}", by(plain, weight=weight))
     for count in (12, 16):
-        row(f"{count} directions", plain(directions=count))
-        row(
-            f"{count} directions, each by its signal in the release",
-            lambda *asked, count=count: iter([by_signal(released(*asked, directions=count))]),
-        )
+        row(f"{count} directions", by(plain, directions=count))
+        row(f"{count} directions, each by its signal in the release", by(by_signal, directions=count))
 
 
 if __name__ == "__main__":

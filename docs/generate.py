@@ -47,11 +47,7 @@ EPSILON = 8.0
 
 
 def front_matter(page: Path) -> dict[str, str]:
-    """What a method page says of its method: name, paper, guarantee.
-
-    Raises:
-        ValueError: If it says none of it.
-    """
+    """Return name, paper and guarantee of a method page; raise ValueError without them."""
     match = re.match(r"---\n(.*?)\n---\n", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     found: dict[str, str] = yaml.safe_load(match[1]) if match else {}
     if found.keys() != {"method", "paper", "guarantee"}:
@@ -105,8 +101,7 @@ def methods_table() -> str:
     note = "Douban Book -> Music, one item among 1 + 99, mean over seeds; a method that reads a release at the guarantee nearest "
     note += f"to epsilon {EPSILON:g}, beside the same with a release of redrawn ratings and with none: only what is above both has "
     note += "come of the source. All figures: [docs/results](docs/results)."
-    note += under(reached)
-    return f"{table(titles, lines, left=4)}\n\n{note}"
+    return f"{table(titles, lines, left=4)}\n\n{note}{under(reached)}"
 
 
 def both(row: Row | None) -> str:
@@ -123,7 +118,7 @@ def control(row: Row | None, release: str, rows: list[Row]) -> Row | None:
 
 
 def marked(row: Row) -> str:
-    """The mark of an epsilon that holds under conditions."""
+    """Return the mark of a conditional epsilon."""
     return " ‡" if row["conditions"] else ""
 
 
@@ -180,31 +175,16 @@ def figures_table(method: str) -> str:
     return made + (FAMILY if any("(p " in line[-1] for line in lines) else "") + under(rows)
 
 
-def marks(part: str) -> tuple[str, str]:
-    """The marks around a generated part; the only one of a page has no name."""
-    name = f"{part} " if part else ""
-    return f"<!-- generated: {name}begin -->", f"<!-- generated: {name}end -->"
-
-
 def filled(page: Path, parts: Mapping[str, str]) -> str:
-    """A page with texts between their marks.
-
-    Args:
-        page: Has the marks of every part once, and no others.
-        parts: Text by the name in the marks.
-
-    Raises:
-        ValueError: If marks are missing, repeated or unknown.
-    """
+    """Return a page with texts between their marks; raise ValueError if marks are missing, repeated or unknown."""
     whole = page.read_text(encoding="utf-8")
     for part, text in parts.items():
-        begin, end = marks(part)
+        begin, end = (f"<!-- generated: {part}{' ' * bool(part)}{side} -->" for side in ("begin", "end"))
         if whole.count(begin) != 1 or whole.count(end) != 1 or whole.index(end) < whole.index(begin):
             raise ValueError(f"{page} must have {begin} and after it {end}, once each.")
         head, rest = whole.split(begin)
         whole = f"{head}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}"
-    unknown = whole.count("<!-- generated: ") - 2 * len(parts)
-    if unknown:
+    if unknown := whole.count("<!-- generated: ") - 2 * len(parts):
         raise ValueError(f"{page} has {unknown} marks of parts that nothing generates; the known are {sorted(parts)}.")
     return whole
 

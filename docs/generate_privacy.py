@@ -200,14 +200,9 @@ def rounds_table() -> str:
 def one_bit_table() -> str:
     """Noise of one-bit matrix completion with a logistic link: on a sign, a bit, an entry, and over all cells."""
     ridges = [f"OutP: sigma of an entry, ridge {ridge:g}" for ridge in RIDGES]
-    titles = (
-        "epsilon",
-        "InP: flipped",
-        "its signal to noise",
-        "ObjP Laplace: deviation of a bit",
-        "its signal to noise",
-    )
-    titles += ("ObjP Gaussian: sigma of a bit", "its signal to noise", *ridges, "all cells: ratings kept, made up")
+    ratio = "its signal to noise"
+    titles = ("epsilon", "InP: flipped", ratio, "ObjP Laplace: deviation of a bit", ratio)
+    titles += ("ObjP Gaussian: sigma of a bit", ratio, *ridges, "all cells: ratings kept, made up")
     rows = []
     for epsilon in VALUE_EPSILONS:
         p = plan_input(epsilon).p1
@@ -261,13 +256,9 @@ def audit_table(path: Path = AUDIT) -> str:
 
 
 def transfer_table(path: Path = EQUAL) -> str:
-    """How much of what the plain ratings add is left at an epsilon asked for, and the figure itself.
+    """Return the share of the gain of plain ratings that is left at each requested epsilon, and the metric itself.
 
-    Two shares: of what they add to popularity, and of what they add to the scorer's own figure with redrawn ratings.
-
-    Args:
-        path: ``results.csv`` of the report at equal epsilon; the epsilon is taken from the label of a release, which is
-            what the publisher was asked for, whatever it proves.
+    Two shares: of the gain over popularity, and of the gain over the scorer's noise baseline.
     """
     rows = where(read(path), task=TASK)
     figures = {(row["system"], row["release"]): float(row[FIGURE]) for row in rows}
@@ -301,7 +292,6 @@ def kept(figure: float | None, floors: Sequence[float], most: float | None) -> s
     """The share of the way to ``most`` from each of ``floors``, in whole percent, and the figure."""
     if figure is None:
         return "-"
-    # Where the plain ratings add nothing, there is nothing to have a share of.
     shares = [
         "-" if most is None or most <= least else f"{round(100 * (figure - least) / (most - least))} %"
         for least in floors

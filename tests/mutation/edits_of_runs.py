@@ -333,7 +333,7 @@ RUNS = (
         (f"{OF_REPORT}/test_run_folders.py",),
         (
             "whatever was held out is compared",
-            "if key in ours.keys() & theirs.keys() and ours[key] != theirs[key]",
+            "if key in common and ours[key] != theirs[key]",
             "if False",
         ),
         ("any noise is a row's control", "return made.release if there or", "return made.release if True or"),

@@ -103,10 +103,8 @@ def test_history_and_row_decide_what_a_user_is_scored_by(share: float, tmp_path:
 @pytest.mark.parametrize("map_dims", [(), (5,)])
 def test_sources_have_a_map_each_and_the_mean_counts(map_dims: tuple[int, ...], tmp_path: Path) -> None:
     both: dict[str, Any] = {"sources": ["book", "film"]}
-    paths = {
-        name: published(Partial(Plaintext(), share), tmp_path, name, **both)
-        for name, share in (("book", 0.7), ("film", 0.4))
-    }
+    shares = {"book": 0.7, "film": 0.4}
+    paths = {name: published(Partial(Plaintext(), share), tmp_path, name, **both) for name, share in shares.items()}
     method = EMCDR(num_factors=4, map_dims=map_dims, source_rank=6)
     fitted(method, around(paths, **both))
     with torch.no_grad():

@@ -84,16 +84,16 @@ def expected_loss(method: ETL, user: int) -> float:
 @pytest.mark.parametrize(
     "publishers",
     [
-        (Plaintext(),),
-        (JLT(num_components=6, epsilon=8.0),),
-        (Partial(Plaintext(), share=0.5), Plaintext()),
-        (Nothing(),),
-        (),
+        [Plaintext()],
+        [JLT(num_components=6, epsilon=8.0)],
+        [Partial(Plaintext(), share=0.5), Plaintext()],
+        [Nothing()],
+        [],
     ],
     ids=["bits", "numbers", "two sources, one of them partial", "nobody", "no source"],
 )
 def test_the_loss_is_the_sum_of_what_each_user_costs_and_each_source_that_has_the_user(
-    tmp_path: Path, publishers: tuple[Publisher, ...]
+    tmp_path: Path, publishers: list[Publisher]
 ) -> None:
     method = made(tmp_path, *publishers, cross_weight=0.7, equivalence_weight=0.4, adversarial_weight=1.3)
     outputs = method.step(UserBatch(USERS))

@@ -165,9 +165,9 @@ def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:
 
 def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     """120 cold test users: the margin is some three standard errors of the difference; seeds are fixed."""
+    both = embedded(), Shuffled(embedded())
     found, expected = (
-        cold_hit_rate(FedCT(num_factors=8, latent_dim=8, lr=0.05), made, tmp_path, epochs=16)
-        for made in (embedded(), Shuffled(embedded()))
+        cold_hit_rate(FedCT(num_factors=8, latent_dim=8, lr=0.05), made, tmp_path, epochs=16) for made in both
     )
     assert found > expected + 0.18
 

@@ -59,10 +59,10 @@ def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) 
     """By hand, for users in both sources, in one and in none: losses add up over sources, codes are means."""
     settings: dict[str, Any] = {"sources": ["book", "film"], "seed": 0, "missing_users": "zero"}
     settings["evaluation"] = Evaluation(split="cold_start")
-    paths = {
-        name: Partial(Plaintext(), share).publish(Synthetic(**settings).source(name), name).save(tmp_path / name)
-        for name, share in (("book", 0.7), ("film", 0.4))
-    }
+    paths = {}
+    for name, share in (("book", 0.7), ("film", 0.4)):
+        release = Partial(Plaintext(), share).publish(Synthetic(**settings).source(name), name)
+        paths[name] = release.save(tmp_path / name)
     seed_everything(1)
     method = PriCDR(dims=(8, 4), alignment_weight=3.0, source_dropout=0.0)
     trainer = quiet(max_epochs=0)

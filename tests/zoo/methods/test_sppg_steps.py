@@ -133,10 +133,8 @@ def test_without_noise_and_clip_a_private_training_is_the_ordinary_one(
     sanitised = SanitisationPlan(noise_multiplier=1e-15, clip=1e6, rows=8, steps=4, **zeroed)
     monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: plan)
     monkeypatch.setattr(GeneratorPrivacy, "sanitisation_plan", lambda _self, _users: sanitised)
-    ordinary, *others = (
-        fitted(GANStabilizer(), mechanism=mechanism, conditioning=conditioning)
-        for mechanism in ("none", "private_d", "gs_wgan")
-    )
+    mechanisms = ("none", "private_d", "gs_wgan")
+    ordinary, *others = (fitted(GANStabilizer(), mechanism=kind, conditioning=conditioning) for kind in mechanisms)
     assert not same(ordinary.method.state_dict(), ordinary.weights.before)
     for run in others:
         assert run.method.critic_steps.taken == 7
@@ -153,10 +151,8 @@ def test_with_an_infinitesimal_clip_nothing_depends_on_the_ratings(
     for clip in (1e-9, HUGE):
         plan = bare_plan(1.0 if clip < 1 else 0.0, clip=clip, steps=7)
         monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users, plan=plan: plan)
-        ends[clip] = [
-            fitted(data=Synthetic(**SIZES, data_seed=data_seed), conditioning=conditioning, noise_seed=3).method
-            for data_seed in (0, 1)
-        ]
+        both = [Synthetic(**SIZES, data_seed=data_seed) for data_seed in (0, 1)]
+        ends[clip] = [fitted(data=data, conditioning=conditioning, noise_seed=3).method for data in both]
     (one, other), unclipped = ends[1e-9], ends[HUGE]
     assert same(one.state_dict(), other.state_dict(), within=1e-4)
     assert not same(unclipped[0].state_dict(), unclipped[1].state_dict(), within=1e-3)

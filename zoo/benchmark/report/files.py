@@ -34,11 +34,7 @@ def results_csv(results: Results) -> str:
 
 def _result(line: Line) -> dict[str, object]:
     guarantee = line.guarantee
-    found: dict[str, object] = {
-        "task": line.row.task,
-        "system": line.row.system,
-        "release": line.row.release,
-        "control": line.row.control,
+    found: dict[str, object] = _row(line) | {
         "method": line.runs[0].report["method"],
         "published_as": line.row.published_as,
         "guarantee": line.standing,
@@ -48,10 +44,9 @@ def _result(line: Line) -> dict[str, object]:
         "seeds": len(line.runs),
         "cases": round(line.average(lambda r: len(r.cases))),
     }
-    for ranking in RANKINGS:
-        for measure in MEASURES:
-            found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
-            found[f"{ranking}/{measure} sd"] = _number(line.sd(ranking, measure))
+    for ranking, measure in product(RANKINGS, MEASURES):
+        found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
+        found[f"{ranking}/{measure} sd"] = _number(line.sd(ranking, measure))
     for ranking, measure in product(RANKINGS, LIST_MEASURES):
         found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
     costs = line.costs
@@ -69,20 +64,13 @@ def seeds_csv(results: Results) -> str:
 
 
 def _seed(line: Line, run: Run) -> dict[str, object]:
-    return {
-        "task": line.row.task,
-        "system": line.row.system,
-        "release": line.row.release,
-        "control": line.row.control,
-        "seed": run.seed,
-        "cases": len(run.cases),
-        "epochs": run.report["epochs"],
-        **{
-            f"{ranking}/{measure}": _number(run.figure(ranking, measure))
-            for ranking in RANKINGS
-            for measure in (*MEASURES, *LIST_MEASURES)
-        },
-    }
+    figures = product(RANKINGS, (*MEASURES, *LIST_MEASURES))
+    own: dict[str, object] = {"seed": run.seed, "cases": len(run.cases), "epochs": run.report["epochs"]}
+    return _row(line) | own | {"/".join(figure): _number(run.figure(*figure)) for figure in figures}
+
+
+def _row(line: Line) -> dict[str, object]:
+    return {name: getattr(line.row, name) for name in ("task", "system", "release", "control")}
 
 
 def negative_transfer_csv(found: Sequence[Transfer]) -> str:
@@ -176,7 +164,7 @@ def _attention_of(run: Run) -> list[dict[Any, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and not {"source", "layer", "mean", "overlap"} <= rows[0].keys():
-        raise ResultsError(f"{path} is none of AttentionFigure's. Remove its folder and run the benchmark again.")
+        raise ResultsError(f"{path} is none of AttentionFigure's. Remove its folder and run it again.")
     return rows
 
 
@@ -213,13 +201,8 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
     """Write every file of the report; each is whole or not there. `tasks` are those asked for."""
     found, moved = gains(results), transfers(results)
     notes = out / NOTES
-    values = context(
-        results,
-        found,
-        commands(results, out, tasks),
-        notes.read_text(encoding="utf-8") if notes.is_file() else "",
-        moved,
-    )
+    written = notes.read_text(encoding="utf-8") if notes.is_file() else ""
+    values = context(results, found, commands(results, out, tasks), written, moved)
     files = {"results.csv": results_csv(results), "seeds.csv": seeds_csv(results), "gains.csv": gains_csv(found)}
     if moved:
         files["negative_transfer.csv"] = negative_transfer_csv(moved)
@@ -237,11 +220,12 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
 
 def as_tracked(results: Results, written: Written) -> dict[str, Any]:
     """Return what a tracker gets of a report; the name of one without a benchmark is its title."""
+    texts = {name.removesuffix(".csv"): text for name in TABLES if (text := written.files[name])}
     return {
         "name": slug(results.benchmark.get("name") or results.benchmark["title"]),
         "config": settings(results),
         "images": {name: picture.png() for name, picture in written.pictures.items()},
-        "tables": {name.removesuffix(".csv"): table(text) for name in TABLES if (text := written.files[name])},
+        "tables": {name: pl.read_csv(io.StringIO(text), infer_schema_length=None) for name, text in texts.items()},
     }
 
 
@@ -269,8 +253,3 @@ def privacy_of(line: Line) -> dict[str, Any]:
         "delta": kind and kind.delta,
         "conditions": list(line.conditions) if kind else [],
     }
-
-
-def table(text: str) -> pl.DataFrame:
-    """A CSV file's columns, numbers as numbers."""
-    return pl.read_csv(io.StringIO(text), infer_schema_length=None)

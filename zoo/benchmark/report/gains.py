@@ -1,10 +1,7 @@
 """Paired differences: of a row and its controls, and of a row with more sources and with fewer (negative transfer).
 
-Each is tested over users and over seeds, with Holm's correction.
-
 Reference of negative transfer: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024,
-section 4.2. The paper compares means. Here each difference is also tested, because a row may be lower by chance. A row with more
-sources is compared with every smaller number of them.
+section 4.2. The paper compares means. Here each difference is also tested, because a row may be lower by chance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -199,7 +196,7 @@ def _check_same_cases(title: str, line: Line, other: Line) -> None:
     ours, theirs = (some.cases.select(key) for some in (line, other))
     mine, others = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if mine.join(others, on=key, how="anti").height or others.join(mine, on=key, how="anti").height:
+        both = f"{line.name} on {line.row.task!r} and {other.name} on {other.row.task!r}"
         raise ResultsError(
-            f"In the series {title!r}, {line.name} on {line.row.task!r} and {other.name} on {other.row.task!r} were tested on "
-            "different cases. Tasks of a series may differ in their sources alone: give them one target, split and filters."
+            f"In the series {title!r}, {both} were tested on different cases. Tasks may differ in sources alone."
         )

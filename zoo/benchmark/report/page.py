@@ -62,9 +62,9 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
     """The sections of one task, empty ones among them."""
     own = [gain for gain in found if gain.task == task]
     compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
+    gained = [tables.gain_table(lines, own, ranking, DECIDING) for ranking in compared]
+    leaders = [tables.leader_table(own, ranking, DECIDING) for ranking in compared]
     pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
-    drawn = curves(results, task)
-    learned = learning_curves(results, task)
     beside = versus(results, task)
     settings = [tables.search_table(lines), tables.settings_table(lines)]
     return [
@@ -72,14 +72,14 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
             Section(f"{ranking.title()} ranking ({words})", leaderboards(results, task, ranking))
             for ranking, words in RANKINGS.items()
         ),
-        Section("Privacy and utility", [tables.guarantee_table(lines)], drawn),
-        Section("What a row gains over its controls", tables.gain_tables(lines, own, compared)),
-        Section("Any two rows", [table for table in pairs if table is not None]),
-        Section("Learning curves", figures=learned, shows="validation NDCG@10 by epoch"),
+        Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
+        Section("What a row gains over its controls", [*gained, *filter(None, leaders)]),
+        Section("Any two rows", [*filter(None, pairs)]),
+        Section("Learning curves", figures=learning_curves(results, task), shows="validation NDCG@10 by epoch"),
         Section("Slices", tables.slice_tables(lines)),
         Section("Beside the papers", [tables.versus_table(beside)] if beside else []),
         Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]),
-        Section("Settings", [table for table in settings if table is not None]),
+        Section("Settings", [*filter(None, settings)]),
         Section("Cost", [tables.cost_table(lines)]),
     ]
 
@@ -90,10 +90,9 @@ def _series(results: Results, title: str, moved: Sequence[Transfer]) -> Chapter:
     sections = []
     for ranking, words in RANKINGS.items():
         made = [tables.transfer_table(own, ranking, measure) for measure in CLAIMED]
-        sections.append(Section(f"Negative transfer, {words}", [table for table in made if table is not None]))
+        sections.append(Section(f"Negative transfer, {words}", [*filter(None, made)]))
     titles = {domains: results.benchmark["tasks"][task]["title"] for domains, task in tasks_of(results, title).items()}
-    counts = ", ".join(f"{domains} ({task})" for domains, task in titles.items())
-    said = f"One target with more and more domains: {counts}."
+    said = f"One target with more and more domains: {', '.join(f'{n} ({task})' for n, task in titles.items())}."
     return Chapter(f"series {title}", f"Negative transfer: {title}", said, [s for s in sections if s.tables])
 
 
@@ -155,10 +154,10 @@ def _best(results: Results, head: str, wanted: Callable[[Line], bool]) -> str:
 def _placed(results: Results, task: str, line: Line) -> str:
     ranking = results.ranking_of(task)
     where = f" on {results.benchmark['tasks'][task]['title']}" if len(results.lines) > 1 else ""
-    epsilon = (
-        "" if line.epsilon is None else f", epsilon {rounded_up(line.epsilon)} ({line.standing}) for {line.guarantee}"
-    )
-    return f"{line.name} with {line.mean(ranking, DECIDING):.4f} among {RANKINGS[ranking]}{where}{epsilon}"
+    said = f"{line.name} with {line.mean(ranking, DECIDING):.4f} among {RANKINGS[ranking]}{where}"
+    if line.epsilon is None:
+        return said
+    return f"{said}, epsilon {rounded_up(line.epsilon)} ({line.standing}) for {line.guarantee}"
 
 
 def _against(results: Results, found: Sequence[Gain]) -> str:
@@ -256,5 +255,4 @@ def inline(svg: str, name: str) -> Markup:
     """A figure inside the page; its element names are made its own, so that two figures do not share any."""
     prefix = slug(name)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
-    svg = re.sub(r'(xlink:href="|href="|url\()#([^")]+)', rf"\1#{prefix}-\2", svg)
-    return Markup(svg)
+    return Markup(re.sub(r'(href="|url\()#([^")]+)', rf"\1#{prefix}-\2", svg))

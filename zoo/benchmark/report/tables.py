@@ -54,13 +54,6 @@ def under(lines: Sequence[Line]) -> list[str]:
     return notes
 
 
-def gain_tables(ordered: Sequence[Line], found: Sequence[Gain], rankings: Sequence[str]) -> list[Table]:
-    """NDCG@10 of every row less that of its controls, and of whom it gains most, in each ranking."""
-    leaders = [leader_table(found, ranking, DECIDING) for ranking in rankings]
-    gained = [gain_table(ordered, found, ranking, DECIDING) for ranking in rankings]
-    return [*gained, *(table for table in leaders if table is not None)]
-
-
 def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
     """A figure of every row less that of its controls, the rows in the order given."""
     chosen = [gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)]
@@ -200,12 +193,12 @@ def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str
 def search_table(lines: Sequence[Line]) -> Table | None:
     """What the search of each run chose, and how that did on validation; None where nobody searched."""
     rows = []
-    for line in lines:
-        for run in line.runs:
-            if run.search is not None:
-                best = max(trial["val/ndcg@10"] for trial in run.search["trials"])
-                chosen = ", ".join(f"{name} {_setting(value)}" for name, value in run.search["chosen"].items())
-                rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])
+    for line, run in ((own, run) for own in lines for run in own.runs):
+        if run.search is not None:
+            best = max(trial["val/ndcg@10"] for trial in run.search["trials"])
+            shown = {name: f"{v:.3g}" if isinstance(v, float) else str(v) for name, v in run.search["chosen"].items()}
+            chosen = ", ".join(f"{name} {value}" for name, value in shown.items())
+            rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])
     note = (
         "By NDCG@10 on validation. A row that has one line and more seeds uses the first one's settings for all of them; that they "
         "were chosen with another draw of the release is not counted in an epsilon."
@@ -214,17 +207,14 @@ def search_table(lines: Sequence[Line]) -> Table | None:
     return Table("What the search chose", columns, rows, [note], words=2, folded=True) if rows else None
 
 
-def _setting(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def settings_table(lines: Sequence[Line]) -> Table | None:
     """What the settings of rows are, those left out that all have in common; None of a benchmark's rows, whose file says it."""
     own = [line.runs[0].settings for line in lines]
-    keys = sorted(
-        {key for settings in own for key in settings} - {"model.class_path", "publisher", "publisher.class_path"}
-    )
+    classes = {"model.class_path", "publisher", "publisher.class_path"}
+    keys = sorted({key for settings in own for key in settings} - classes)
     keys = [key for key in keys if any(settings.get(key, ABSENT) != own[0].get(key, ABSENT) for settings in own)]
+    if not keys:
+        return None
     rows = [
         [line.name, ", ".join(f"{short(key)} {said(settings[key])}" for key in keys if key in settings) or "-"]
         for line, settings in zip(lines, own, strict=True)
@@ -232,11 +222,7 @@ def settings_table(lines: Sequence[Line]) -> Table | None:
     note = (
         "Of a row with several seeds, those of its first. Settings that all rows share stand in any run's config.yaml."
     )
-    return (
-        Table("Settings in which rows differ", ["row", "settings"], rows, [note], words=1, reasoned=True)
-        if keys
-        else None
-    )
+    return Table("Settings in which rows differ", ["row", "settings"], rows, [note], reasoned=True)
 
 
 def cost_table(lines: Sequence[Line]) -> Table:
@@ -293,10 +279,9 @@ def arithmetic_table(results: Results, task: str) -> Table:
             broken = violations(ours, tolerance=1e-6, joint=True)
             rows += [[f"{line.name}, seed {run.seed}, {ranking}", sentence] for sentence in broken]
     count = sum(len(line.runs) for line in lines)
+    note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
     if count == 1:
         note = f"Our one run is {'not ' if rows else ''}consistent in every ranking."
-    else:
-        note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
     where = results.benchmark["tasks"][task]["published"]
     theirs = published(**where) if where else []
     for paper in theirs:

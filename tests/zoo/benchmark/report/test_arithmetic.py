@@ -163,11 +163,11 @@ def test_nothing_is_consistent() -> None:
 
 @pytest.mark.parametrize("key", ["recall@5", "full/ndcg@5", "ndcg@05", "ndcg@5.0"])
 def test_an_unknown_figure_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match=r"must be named hit_rate@K, ndcg@K or mrr@K, for example ndcg@10; got '"):
+    with pytest.raises(ValueError, match=r"It must be hit_rate@K, ndcg@K or mrr@K"):
         violations({key: 0.1})
 
 
 @pytest.mark.parametrize("tolerance", [-1e-4, math.nan])
 def test_a_tolerance_that_is_none_is_refused(tolerance: float) -> None:
-    with pytest.raises(ValueError, match="tolerance must be a number of at least 0, for example 1e-4; got"):
+    with pytest.raises(ValueError, match=r"tolerance is .*at least 0, such as 1e-4"):
         violations(SOUND, tolerance)

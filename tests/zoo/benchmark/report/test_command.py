@@ -66,11 +66,8 @@ def test_every_file_is_written_and_named(small: Path, capsys: pytest.CaptureFixt
     [svg] = [name for name in found if name.endswith(".svg") and name != "overview.svg"]
     assert found.keys() == {"README.md", "report.html", "results.csv", "seeds.csv", "gains.csv", "overview.svg", svg}
     assert all(found.values()), "and none is empty"
-    printed = capsys.readouterr().out.split()
-    assert printed == [
-        f"docs/out/{name}"
-        for name in ("results.csv", "seeds.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
-    ]
+    names = ("results.csv", "seeds.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
+    assert capsys.readouterr().out.split() == [f"docs/out/{name}" for name in names]
 
 
 def test_no_temporary_file_is_left(report: Path) -> None:
@@ -132,14 +129,9 @@ def test_cells_of_other_tasks_are_not_counted(results: Results) -> None:
 
 
 def test_a_task_that_is_not_there_is_refused(bare: Path) -> None:
-    assert (
-        refusal("runs", "--task", "colt")
-        == "ResultsError: No cell of a task 'colt' is finished. Did you mean cold? Finished ones are of cold."
-    )
-    assert (
-        refusal("runs", "--task", "zzz")
-        == "ResultsError: No cell of a task 'zzz' is finished. Finished ones are of cold."
-    )
+    for name, hint in (("colt", " Did you mean cold?"), ("zzz", "")):
+        said = f"ResultsError: No cell of a task '{name}' is finished.{hint} Finished ones are of cold."
+        assert refusal("runs", "--task", name) == said
 
 
 def test_a_report_that_breaks_off_leaves_the_last_one_whole(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

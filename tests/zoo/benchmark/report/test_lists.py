@@ -51,10 +51,8 @@ def test_they_are_means_over_every_order_of_equal_scores(users: list[Scores], k:
 
 
 def test_of_one_held_out_item_each_they_are_hr_and_mrr() -> None:
-    cases = pl.DataFrame(
-        {"user_id": ["a", "b"], "sampled/hit_rate@5": [1.0, 0.0], "sampled/mrr@5": [0.25, 0.0]},
-        schema_overrides={"sampled/hit_rate@5": pl.Float32},
-    )
+    hits = pl.Series([1.0, 0.0], dtype=pl.Float32)
+    cases = pl.DataFrame({"user_id": ["a", "b"], "sampled/hit_rate@5": hits, "sampled/mrr@5": [0.25, 0.0]})
     assert list_figures(cases, "sampled", 5) == {"recall@5": 0.5, "precision@5": 0.1, "map@5": 0.125}
     assert list_figures(cases, "full", 5) == list_figures(cases, "sampled", 10) == {}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, in_memory, line_of
+from tests.zoo.benchmark.report.fabricate import DOUBAN, a_run, cell_folder, in_memory, line_of
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report import papers, tables
 from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
@@ -25,13 +25,8 @@ def test_every_cell_of_the_file_is_in_one_row() -> None:
     with Path(papers.__file__).with_name("papers.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert sum(len(row.figures) for row in all_published()) == len(lines) == 640
-    assert Counter((row.paper, row.table) for row in all_published()) == {
-        ("pricdr", 1): 60,
-        ("ppgencdr", 1): 14,
-        ("fedgcdr", 1): 21,
-        ("fedgcdr", 2): 21,
-        ("fedgcdr", 5): 14,
-    }
+    counts = {("pricdr", 1): 60, ("ppgencdr", 1): 14, ("fedgcdr", 1): 21, ("fedgcdr", 2): 21, ("fedgcdr", 5): 14}
+    assert Counter((row.paper, row.table) for row in all_published()) == counts
     assert len(all_published()) == 130
 
 
@@ -39,22 +34,9 @@ def test_a_direction_has_the_rows_of_every_paper() -> None:
     rows = published("douban", "book", "music")
     assert {row.paper for row in rows} == {"pricdr", "ppgencdr"}
     [best] = [row for row in rows if row.method == "PriCDR-S"]
-    assert best == Published(
-        paper="pricdr",
-        table=1,
-        dataset="douban",
-        source="book",
-        target="music",
-        method="PriCDR-S",
-        figures={
-            "hit_rate@5": 0.3701,
-            "ndcg@5": 0.2582,
-            "mrr@5": 0.2212,
-            "hit_rate@10": 0.5097,
-            "ndcg@10": 0.3032,
-            "mrr@10": 0.2397,
-        },
-    )
+    figures = {"hit_rate@5": 0.3701, "ndcg@5": 0.2582, "mrr@5": 0.2212}
+    figures |= {"hit_rate@10": 0.5097, "ndcg@10": 0.3032, "mrr@10": 0.2397}
+    assert best == Published("pricdr", 1, "douban", "book", "music", "PriCDR-S", figures)
     assert published("douban", "music", "book") == []
 
 
@@ -93,7 +75,6 @@ def test_the_rows_that_stand_out_are_explained() -> None:
 
 
 TASK = "book-music"
-DOUBAN = {"dataset": "douban", "source": "book", "target": "music"}
 
 
 # Arithmetic.

@@ -139,10 +139,8 @@ def test_runs_of_other_settings_or_an_earlier_benchmark_are_left_out(tmp_path: P
     root = small(tmp_path)
     whole, left = found_in(read_results(root)), {(TASK, "PriCDR, JLT eps 1", 0)}
     others: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-        *(
-            (f"{FIRST}/{CELL}", lambda cell, key=key: cell["settings"].update({key: "other"}))
-            for key in ("row", "search")
-        ),
+        (f"{FIRST}/{CELL}", lambda cell: cell["settings"].update(row="other")),
+        (f"{FIRST}/{CELL}", lambda cell: cell["settings"].update(search="other")),
         (BENCHMARK, lambda kept: kept["cells"].update({FIRST: "0" * 64})),
         (BENCHMARK, lambda kept: kept["cells"].pop(FIRST)),
     ]

@@ -69,11 +69,8 @@ def test_every_pair_reports() -> None:
 @pytest.mark.parametrize(
     "perturbation",
     [
-        InputPerturbation(1.0),
-        InputPerturbation(1.0, hide_pairs=True),
-        ObjectivePerturbation(1.0),
-        ObjectivePerturbation(1.0, noise="gaussian"),
-        ObjectivePerturbation(1.0, ridge=0.3),
+        *(InputPerturbation(1.0), InputPerturbation(1.0, hide_pairs=True), ObjectivePerturbation(1.0)),
+        *(ObjectivePerturbation(1.0, noise="gaussian"), ObjectivePerturbation(1.0, ridge=0.3)),
     ],
     ids=lambda p: json.dumps(p.settings),
 )
