@@ -95,14 +95,9 @@ def write_ratings(path: Path, count: int, num_items: int, users: Users, seed: in
     with path.open("wb") as file:
         for start in range(0, count, _ROWS):
             rows = min(_ROWS, count - start)
-            table = pl.DataFrame(
-                {
-                    "user_id": users(generator, start, rows),
-                    "item_id": (num_items * generator.random(rows) ** 2).astype(int),
-                    "rating": generator.integers(1, 6, rows),
-                    "timestamp": generator.integers(10**9, 2 * 10**9, rows),
-                }
-            )
+            own, items = users(generator, start, rows), (num_items * generator.random(rows) ** 2).astype(int)
+            ratings, times = generator.integers(1, 6, rows), generator.integers(10**9, 2 * 10**9, rows)
+            table = pl.DataFrame({"user_id": own, "item_id": items, "rating": ratings, "timestamp": times})
             named = table.with_columns(user_id=pl.format("u{}", "user_id"), item_id=pl.format("i{}", "item_id"))
             named.write_csv(file, include_header=not start)
 

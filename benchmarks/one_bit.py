@@ -129,9 +129,6 @@ def completed(perturbation: Perturbation, given: Problem) -> Floats:
     return perturbation.finish(run(solver, 500), given, noise)
 
 
-# The bias of every user and item: a baseline of held-out signs.
-
-
 def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> Floats:
     """Return the most likely matrix ``m + u_i + v_j``, shape ``(rows, columns)``, with a ridge on biases. No guarantee."""
     rows, columns = observations.shape
@@ -150,9 +147,6 @@ def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> F
     found = minimize(value, np.zeros(rows + columns + 1), jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
     matrix: Floats = found[-1] + found[:rows, None] + found[rows : rows + columns]
     return matrix
-
-
-# Tuning.
 
 
 def allowed(mechanism: str, link: str) -> bool:
@@ -203,9 +197,6 @@ def best(trials: list[Setting], name: str, link: str, mechanism: str) -> Setting
     rows = [row for row in trials if (row["data"], row["link"], row["mechanism"]) == (name, link, mechanism)]
     text = max(rows, key=lambda row: float(row["sign_accuracy"]))["setting"]
     return {key: float(value) for key, value in (part.split("=") for part in text.split())}
-
-
-# Measuring.
 
 
 def cells() -> Iterator[tuple[str, float, str, tuple[int, ...], int]]:

@@ -101,17 +101,9 @@ def main() -> None:
         "backward": lambda loss: loss.backward(),
         "optimiser": lambda _: optimiser.step(),
     }
-    line(
-        method=name,
-        settings=settings,
-        batch_size=int(batch_size),
-        threads=threads,
-        accelerator=accelerator,
-        batches=rates(data.num_ratings, lambda: list(batches)),
-        bare=rates(data.num_ratings, bare),
-        trainer=trainer,
-        step_us=profile(batches, parts),
-    )
+    facts = {"method": name, "settings": settings, "batch_size": int(batch_size), "threads": threads}
+    found = {"batches": rates(data.num_ratings, lambda: list(batches)), "bare": rates(data.num_ratings, bare)}
+    line(**facts, accelerator=accelerator, **found, trainer=trainer, step_us=profile(batches, parts))
 
 
 if __name__ == "__main__":

@@ -123,16 +123,13 @@ def marked(row: Row) -> str:
 
 
 def under(rows: list[Row]) -> str:
-    """A sentence for each set of conditions that a marked epsilon of these rows is under, with the reports that have it."""
-    sets: dict[str, list[str]] = {}
-    for row in rows:
-        if row["conditions"] and row["benchmark"] not in sets.setdefault(row["conditions"], []):
-            sets[row["conditions"]].append(row["benchmark"])
-    return "".join(
-        f"\n\n‡ Conditional ({', '.join(reports)}): the epsilon is that of the source's own file only if "
-        f"{conditions.replace('; ', '; and if ')}."
-        for conditions, reports in sets.items()
-    )
+    """Return a sentence for each set of conditions of these rows, with its reports."""
+    pairs, text = dict.fromkeys((row["conditions"], row["benchmark"]) for row in rows if row["conditions"]), ""
+    for conditions in dict.fromkeys(conditions for conditions, _ in pairs):
+        reports = ", ".join(report for own, report in pairs if own == conditions)
+        text += f"\n\n‡ Conditional ({reports}): the epsilon is that of the source's own file only if "
+        text += f"{conditions.replace('; ', '; and if ')}."
+    return text
 
 
 def shown(method: str, rows: list[Row]) -> Row | None:

@@ -346,12 +346,10 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
     return {**publisher, "init_args": given} if given else publisher
 
 
-def _with(settings: dict[str, Any], keys: Sequence[str], value: float) -> dict[str, Any]:
+def _with(settings: Any, keys: Sequence[str], value: float) -> dict[str, Any]:  # noqa: ANN401  plain settings
     """The settings with another value at a path."""
     if not isinstance(settings, dict):
         found = str(settings)[:80]
-        raise BenchmarkError(
-            f"epsilon_key leads to {found!r} at {'.'.join(keys)!r}. It must lead through settings by name."
-        )
+        raise BenchmarkError(f"epsilon_key leads to {found!r} at {'.'.join(keys)!r}. It must lead through settings.")
     key, *rest = keys
     return {**settings, key: _with(settings.get(key) or {}, rest, value) if rest else value}

@@ -20,9 +20,6 @@ def publisher_of(arguments: list[str]) -> dict[str, Any]:
     return given
 
 
-# Rows.
-
-
 def test_every_epsilon_has_a_row_and_its_own_noise_control_behind_it(made: Made) -> None:
     jlt = {"class_path": "JLT", "init_args": {"num_components": 8}}
     rows = list(made(**system(releases=[{"publisher": jlt, "epsilons": [1, 0.5, 16]}])).rows())
@@ -87,9 +84,6 @@ def test_systems_and_releases_run_on_their_own_tasks(made: Made) -> None:
     )
     cold = ["cold: A", "cold: B, Plaintext", "cold: B, JLT eps 1", "cold: B, JLT eps 2"]
     assert names(benchmark) == ["music: B, Plaintext", "music: B, Nothing", *cold]
-
-
-# Arguments.
 
 
 def test_arguments_are_the_settings_of_the_task_and_then_of_the_system(made: Made) -> None:
@@ -157,9 +151,6 @@ def test_a_setting_is_written_as_the_command_line_takes_it() -> None:
         key, written = as_argument("a.b", value)
         assert key == "--a.b"
         assert json.loads(written) == value
-
-
-# For the report.
 
 
 def test_a_benchmark_can_be_written_as_json(made: Made) -> None:

@@ -107,9 +107,6 @@ def republished(places: Callable[[str, dict[str, Any]], Searched]) -> Searched:
     return places("republished", searching(parameters))
 
 
-# Over what the target does with a release.
-
-
 def test_what_leaves_the_publisher_alone_publishes_once(tuned: Searched) -> None:
     published = [path.parent for path in tuned.folder.rglob("release.json")]
     assert published == [tuned.folder / "releases" / "book"]
@@ -161,9 +158,6 @@ def test_a_search_leaves_no_checkpoint(tuned: Searched) -> None:
     assert not list(tuned.folder.rglob("*.ckpt"))
 
 
-# Over what is released.
-
-
 def test_every_trial_is_a_release_of_its_own(republished: Searched) -> None:
     releases = [Release.load(republished.trial(n) / "releases" / "book") for n in range(3)]
     assert len({release.digest for release in releases}) == 3
@@ -213,9 +207,6 @@ def test_releases_without_a_guarantee_claim_nothing_together(made: Made, place: 
     assert record["guarantee"] == "none"
     assert record["epsilon"] is None
     assert record["reason"] == "seeded noise"
-
-
-# Seeds, and what has no release or no validation.
 
 
 @pytest.mark.usefixtures("here")
@@ -334,9 +325,6 @@ def test_the_trial_that_is_tested_is_the_best_with_its_own_files(
     search.run_best(asked, [], tmp_path, 0)
     assert tested == [(1, "1")]
     assert [(tmp_path / "search" / f"trial-{n}" / "weights").read_text() for n in range(4)] == ["0", "1", "2", "3"]
-
-
-# What is suggested.
 
 
 def test_choices_may_be_of_any_kind() -> None:

@@ -61,8 +61,6 @@ def plain(tmp_path: Path) -> Synthetic:
     return data_of(tmp_path, {"book": Plaintext()})
 
 
-# The loss, written out.
-
 Floats = npt.NDArray[np.float64]
 
 
@@ -126,9 +124,6 @@ def test_the_loss_is_what_it_says(both: Synthetic) -> None:
     assert float(method.step(UserBatch(users))["loss"].detach()) == pytest.approx(loss, rel=1e-4)
 
 
-# What 0/1 data make of it.
-
-
 def last_layers(method: DARec) -> Iterator[tuple[nn.Linear, Tensor]]:
     """Of every decoder, with the usual row that is added to it."""
     usual = [method.target_usual, *method.source_usual.values()]
@@ -177,9 +172,6 @@ def test_the_best_constants_are_how_often_items_are_had(plain: Synthetic) -> Non
     assert float(gradient[had].abs().max()) < 1e-3
 
 
-# Whose gradient goes where.
-
-
 def gradients(data: Synthetic, part: str, **settings: Any) -> Tensor:  # noqa: ANN401
     method = read(data, **settings)
     loss = method.step(UserBatch(torch.arange(16)))["loss"]
@@ -212,9 +204,6 @@ def test_the_sources_loss_moves_the_targets_encoder_and_the_targets_loss_the_sou
     one, none = (gradients(plain, "target_encoder", reversal_weight=0.0, source_weight=weight) for weight in (1.0, 0.0))
     assert float((one - none).norm()) > 0.1
     assert float(gradients(plain, "source_encoders", reversal_weight=0.0, source_weight=0.0).norm()) > 0.1
-
-
-# Who is scored from what.
 
 
 def test_scores_come_from_history_from_rows_or_from_both(both: Synthetic) -> None:

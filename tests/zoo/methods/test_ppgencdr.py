@@ -32,8 +32,6 @@ def both(tmp_path: Path) -> Synthetic:
     return two_sources(tmp_path)
 
 
-# The loss, written out.
-
 Floats = npt.NDArray[np.float64]
 
 
@@ -157,9 +155,6 @@ def test_rows_and_ratings_are_left_out_while_training_and_only_then(both: Synthe
 def test_it_needs_no_layer_before_the_code(both: Synthetic) -> None:
     method = read(PPGenCDR(dims=(4,), encoder_dims=()), both)
     assert method.step(UserBatch(torch.tensor([0, 1])))["loss"].isfinite()
-
-
-# What comes of it.
 
 
 def test_the_robustness_conductor_works_with_it(both: Synthetic) -> None:

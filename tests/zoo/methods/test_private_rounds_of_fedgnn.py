@@ -220,9 +220,6 @@ def unprotected(method: FedGNN) -> FedGNN:
     return method
 
 
-# FedGCDR.
-
-
 def test_maps_are_noised_with_the_rest_and_fine_tuning_counts(tmp_path: Path) -> None:
     method = of_two(tmp_path, releases=two_sources(tmp_path), **PRIVATE, finetune_after=2, noise_seed=1)
     shared = {name: part.detach().clone() for name, part in method.shared().items()}
@@ -253,9 +250,6 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
     assert (method.private_gradient.steps_taken, bool(method.tuning)) == (6, True)
     assert method.trainer is not None
     assert not [name for name in method.trainer.callback_metrics if "attention" in name or name.startswith("train/")]
-
-
-# Refusals.
 
 
 @pytest.mark.parametrize(

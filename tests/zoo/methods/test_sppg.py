@@ -35,9 +35,6 @@ def private(request: pytest.FixtureRequest) -> Run:
     return fitted(GANStabilizer(), mechanism=request.param, epsilon=8.0)
 
 
-# A private training.
-
-
 def test_it_takes_exactly_the_planned_steps_and_stops(private: Run) -> None:
     method, trainer, _ = private
     spent = method.private_gradient
@@ -193,9 +190,6 @@ def test_noise_with_a_seed_leaves_no_guarantee(mechanism: str) -> None:
         record = method.release(method.data.train, "music").record
         assert (record.guarantee, record.reason, record.epsilon) == (Guarantee.NONE, "seeded noise", None)
     assert same(found[0].state_dict(), found[1].state_dict()), "but it is repeatable"
-
-
-# The release.
 
 
 def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: Run, tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from tests.zoo.privacy.training.critics import bare_plan
 from zoo import SPPG
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 
-# Without noise, and with it.
-
 
 class Popular(Synthetic):
     """15 of 80 items have nine tenths of the ratings. Who likes what differs by chance alone."""
@@ -79,9 +77,6 @@ def test_a_bounded_critic_stays_bounded() -> None:
         assert float(weights.before[f"critic.{name}"].abs().max()) <= 0.0625, "from the start"
         assert float(values.detach().abs().max()) <= 0.0625
         assert not torch.equal(values, weights.before[f"critic.{name}"])
-
-
-# What is refused.
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,6 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> Make:
     return make
 
 
-# What a step of the critic reads.
-
-
 class RealLosses:
     """A method's losses of real rows, for `looped`."""
 
@@ -201,9 +198,6 @@ def test_how_far_gs_wgan_moves_the_global_random_state_tells_of_no_rating() -> N
     assert torch.equal(*states)
 
 
-# What a step of the generator is told.
-
-
 @BOTH
 def test_the_generator_sees_the_sanitised_gradient_of_its_rows_and_nothing_else(
     without_noise: Make, monkeypatch: pytest.MonkeyPatch, conditioning: str
@@ -235,9 +229,6 @@ def test_a_step_of_the_critic_leaves_the_generator_alone() -> None:
         assert same(dict(method.generator.state_dict()), before)
 
 
-# The average.
-
-
 def test_what_is_scored_is_the_average_of_the_generator_over_its_steps() -> None:
     method, _, weights = fitted(mechanism="none", average=0.7, steps=12, lr_generator=1e-2)
     assert len(weights.steps) == 6
@@ -260,9 +251,6 @@ def test_an_average_of_nothing_is_the_last_step() -> None:
 def test_an_average_follows_the_steps_and_does_not_steer_them() -> None:
     ends = [fitted(mechanism="none", average=average).method.generator.state_dict() for average in (0.0, 0.98)]
     assert same(*ends)
-
-
-# Readings of the paper that do not hold.
 
 
 @pytest.mark.usefixtures("planned")

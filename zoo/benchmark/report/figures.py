@@ -136,9 +136,6 @@ def svg_of(figure: Figure) -> str:
     return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
 
 
-# Learning curves.
-
-
 def validated(folder: Path) -> dict[int, float]:
     """Validation NDCG@10 by epoch, from 1; empty where a run has no log of it, or its log cannot be read."""
     try:
@@ -177,9 +174,6 @@ def _learning(results: Results, task: str, drawn: list[tuple[Line, list[dict[int
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return Picture.of(figure)
-
-
-# The first figure.
 
 
 @mpl.rc_context({"text.parse_math": False})  # names are no formulas

@@ -67,11 +67,11 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
     pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
     beside = versus(results, task)
     settings = [tables.search_table(lines), tables.settings_table(lines)]
+    ranked = {
+        f"{name.title()} ranking ({words})": leaderboards(results, task, name) for name, words in RANKINGS.items()
+    }
     return [
-        *(
-            Section(f"{ranking.title()} ranking ({words})", leaderboards(results, task, ranking))
-            for ranking, words in RANKINGS.items()
-        ),
+        *(Section(title, made) for title, made in ranked.items()),
         Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
         Section("What a row gains over its controls", [*gained, *filter(None, leaders)]),
         Section("Any two rows", [*filter(None, pairs)]),
@@ -112,14 +112,10 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
 
 
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:
-    """Five lines: what is compared, what is best, what is best with a guarantee, who stands above the baseline, what is gained."""
-    return [
-        _compared(results),
-        _best(results, "Best", lambda line: True),
-        _best(results, "Best with a guarantee", lambda line: line.guarantee is not None),
-        _against(results, found),
-        _over_noise(results, found),
-    ]
+    """Return five lines: rows and runs, the best row, the best private row, and gains over baseline and noise."""
+    best = _best(results, "Best", lambda line: True)
+    private = _best(results, "Best with a guarantee", lambda line: line.guarantee is not None)
+    return [_compared(results), best, private, _against(results, found), _over_noise(results, found)]
 
 
 def _compared(results: Results) -> str:
@@ -188,13 +184,8 @@ def _over_noise(results: Results, found: Sequence[Gain]) -> str:
 
 def _of_tasks(results: Results, found: Sequence[Gain], against: str) -> list[Gain]:
     """Differences from one control, each task in the ranking that it is summed up by, controls left out."""
-    return [
-        gain
-        for gain in found
-        if (gain.against, gain.measure) == (against, DECIDING)
-        and not gain.line.row.control
-        and gain.ranking == results.ranking_of(gain.task)
-    ]
+    own = [gain for gain in found if (gain.against, gain.measure) == (against, DECIDING)]
+    return [gain for gain in own if not gain.line.row.control and gain.ranking == results.ranking_of(gain.task)]
 
 
 def context(
@@ -224,14 +215,9 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 @cache
 def _environment(escapes: bool) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("zoo.benchmark.report", "."),
-        autoescape=escapes,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
+    blocks = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    loader = PackageLoader("zoo.benchmark.report", ".")
+    environment = Environment(loader=loader, autoescape=escapes, undefined=StrictUndefined, **blocks)
     environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": text}
     return environment
 

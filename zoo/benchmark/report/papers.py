@@ -101,9 +101,6 @@ def _compared(line: Line, paper: Published) -> Versus:
     return Versus(line, paper, status, "; ".join(reasons))
 
 
-# The arithmetic of the figures.
-
-
 def violations(figures: Mapping[str, float], tolerance: float = 1e-4, *, joint: bool = False) -> list[str]:
     """Return a sentence for each rule that figures break.
 

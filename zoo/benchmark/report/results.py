@@ -327,9 +327,6 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     return Run(seed, folder, report, records, cell["seconds"], tuned, cell["versions"], search)
 
 
-# Metrics of users' lists.
-
-
 def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
     """Return mean recall, precision and MAP over users by names such as ``recall@10``; empty if cases lack them.
 

@@ -32,14 +32,8 @@ SHORT = {
 }
 ITEMS, RATINGS, CANDIDATES, TIES = SHORT
 #: The reason for each part of the test that differs.
-SAME = {
-    "held out": ITEMS,
-    "history": RATINGS,
-    "ratings": RATINGS,
-    "drawn": CANDIDATES,
-    "candidates": CANDIDATES,
-    "ties": TIES,
-}
+SAME = {"held out": ITEMS, "history": RATINGS, "ratings": RATINGS, "drawn": CANDIDATES, "candidates": CANDIDATES}
+SAME["ties"] = TIES
 #: Settings that a name has at most; if more differ, the folder names the row.
 IN_A_NAME = 3
 
@@ -74,15 +68,11 @@ class RunFolder:
         return release_of(self.settings.get("publisher"), self.run)
 
     @property
-    def own(self) -> Mapping[str, Any]:
-        """The settings that make it the run it is, but for its seed."""
-        return self.run.settings
-
-    @property
     def target(self) -> dict[str, Any]:
         """Of these, what the target's data are and what is held out of them."""
         free = tuple(f"data.init_args.{name}" for name in OF_TRAINING)
-        return {key: value for key, value in self.own.items() if key.startswith("data.") and not _under(key, free)}
+        own = self.run.settings.items()
+        return {key: value for key, value in own if key.startswith("data.") and not _under(key, free)}
 
     @cached_property
     def tested(self) -> dict[str, str]:
@@ -127,7 +117,8 @@ class _Table:
                 ours, theirs = row.runs[seed].tested, other.runs[seed].tested
                 common = ours.keys() & theirs.keys()
                 said += [why for key, why in SAME.items() if key in common and ours[key] != theirs[key]]
-            if not both and (changed := _changed(row.first.target, other.first.target)):
+            mine, theirs = row.first.target, other.first.target
+            if not both and (changed := sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))):
                 names = ", ".join(map(short, changed))
                 said.append(f"no seed is common, and these settings of the data differ: {names}")
         return list(dict.fromkeys(said))
@@ -240,7 +231,7 @@ def _rows(runs: Sequence[RunFolder]) -> list[_Grouped]:
     """Runs that differ in nothing but the seed together; a seed that is run twice is a row of its own."""
     rows: list[tuple[str, _Grouped]] = []
     for made in runs:
-        key = json.dumps([made.method, made.release.name, made.own], sort_keys=True, default=str)
+        key = json.dumps([made.method, made.release.name, made.run.settings], sort_keys=True, default=str)
         seeded = next((row for own, row in rows if own == key and made.run.seed not in row.runs), None)
         if seeded is None:
             rows.append((key, _Grouped({made.run.seed: made})))
@@ -253,8 +244,10 @@ def _lines(task: str, table: _Table) -> Iterator[Line]:
     """The rows of a table, with names that tell them apart."""
     firsts = [row.first for row in table.rows]
     places = ["/".join(made.path.parts[-2:]) for made in firsts]
-    rows = [(made.method, made.release.name, _of_system(made.own)) for made in firsts]
-    systems = system_names([(*row, place) for row, place in zip(rows, places, strict=True)])
+    # Without the publisher's settings: a row and its noise baseline have the same name.
+    own = [{k: v for k, v in made.run.settings.items() if not k.startswith("publisher")} for made in firsts]
+    named_by = zip(firsts, own, places, strict=True)
+    systems = system_names([(made.method, made.release.name, settings, place) for made, settings, place in named_by])
     for row, system in zip(table.rows, systems, strict=True):
         release = _imitating(row.first, firsts)
         runs = tuple(made.run for _, made in sorted(row.runs.items()))
@@ -267,11 +260,6 @@ def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Release:
     imitated = [other for other in others if other.release.name == made.release.of]
     there = any(same_class(of, other.settings.get("publisher")) for other in imitated)
     return made.release if there or made.release.control != "noise" else replace(made.release, of="")
-
-
-def _of_system(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run's settings, those of the target's party: a row and its noise control have them in common."""
-    return {key: value for key, value in settings.items() if not key.startswith("publisher")}
 
 
 def _title(table: _Table) -> str:
@@ -314,19 +302,12 @@ def _as_benchmark(
     }
 
 
-def _changed(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
-
-
 def _under(key: str, names: Sequence[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _digest(*values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-# Names of rows.
 
 
 def release_of(publisher: Any, run: Run) -> Release:  # noqa: ANN401  plain settings
@@ -337,7 +318,8 @@ def release_of(publisher: Any, run: Run) -> Release:  # noqa: ANN401  plain sett
     if publisher:
         return _published(publisher)
     records = [run.records[name] for name in sources if name in run.records]
-    names = dict.fromkeys(_recorded(record) for record in records)
+    epsilons = ["" if record["epsilon"] is None else f" eps {record['epsilon']:g}" for record in records]
+    names = dict.fromkeys(f"{record['mechanism']}{said}" for record, said in zip(records, epsilons, strict=True))
     return Release(" and ".join(names) or "a release")
 
 
@@ -351,11 +333,6 @@ def _published(publisher: Any) -> Release:  # noqa: ANN401  plain settings
     shown = name if asked is None else f"{name} eps {asked:g}"
     is_control = PUBLISHERS.get(name, "").endswith(".controls")
     return Release(shown, "control" if is_control else "", "", asked)
-
-
-def _recorded(record: Mapping[str, Any]) -> str:
-    epsilon = record["epsilon"]
-    return str(record["mechanism"]) if epsilon is None else f"{record['mechanism']} eps {epsilon:g}"
 
 
 def of_class(settings: Any) -> str:  # noqa: ANN401  plain settings

@@ -262,9 +262,6 @@ def figures(cases: pl.DataFrame) -> list[str]:
     return [name for name in cases.columns if "/" in name]
 
 
-# Rows without any file.
-
-
 def a_run(seed: int = 0, records: dict[str, Record] | None = None, **metrics: float) -> Run:
     """A run in memory: its records, and figures by ``sampled_ndcg_10``; it has no cases."""
     found = {f"test/{ranking}/{measure}": 0.1 for ranking in RANKINGS for measure in MEASURES}

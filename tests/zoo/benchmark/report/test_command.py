@@ -57,9 +57,6 @@ def refusal(*arguments: object) -> str:
     return ended.value.code
 
 
-# What is written.
-
-
 def test_every_file_is_written_and_named(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["runs", "--out", "docs/out"])
     found = contents(small.parent / "docs" / "out")
@@ -158,9 +155,6 @@ def test_what_is_unfinished_is_said(bare: Path, capsys: pytest.CaptureFixture[st
     assert "\n6 of 7 runs are finished." in (bare.parent / "out" / "README.md").read_text(encoding="utf-8")
 
 
-# CSV.
-
-
 def test_results_csv_has_a_line_for_every_row(results: Results, report: Path) -> None:
     text = (report / "results.csv").read_text(encoding="utf-8")
     assert text == results_csv(results)
@@ -235,9 +229,6 @@ def test_no_difference_is_an_empty_file() -> None:
     assert gains_csv([]) == ""
 
 
-# Refusals.
-
-
 def test_a_folder_without_a_benchmark_is_refused(tmp_path: Path) -> None:
     said = refusal(tmp_path, "--out", tmp_path / "out")
     assert said.startswith(f"ResultsError: {tmp_path} holds no benchmark.json, so it is no folder of a benchmark.")
@@ -307,9 +298,6 @@ def test_whatever_cannot_be_read_is_refused(small: Path) -> None:
         (small / name).write_bytes(before)
 
 
-# The command line.
-
-
 def test_the_front_hands_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["zoo", "report", "runs"])
     zoo_main()
@@ -355,8 +343,6 @@ def test_neither_a_report_nor_the_page_of_a_release_imports_lightning(bare: Path
     assert "Traceback" not in ended.stderr
 
 
-# Sorting, by the page's own script over a table that is made of plain objects.
-
 TABLE = """
 const cells = [["b", "0.2000 ±0.1"], ["a", "**-**"], ["c", "<.001"], ["d", "1,234"], ["e", "-"]];
 const made = cells.map(texts => ({cells: texts.map(textContent => ({textContent}))}));
@@ -384,9 +370,6 @@ def test_a_click_on_a_head_sorts_and_a_second_one_turns_it_round(report: Path) -
         *("dbcae descending", "cbdae ascending"),  # a dash is last, whichever way
         *("abcde ascending", "edcba descending", "dbcea descending"),
     ]
-
-
-# In a browser.
 
 
 class Shown(HTMLParser):

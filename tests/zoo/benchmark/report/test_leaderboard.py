@@ -21,9 +21,6 @@ from zoo.privacy.accounting.relation import Relation
 LISTS = "What the lists hold"
 
 
-# Who stands where.
-
-
 @pytest.mark.parametrize("task", [TASK, "cold"])
 @pytest.mark.parametrize("ranking", RANKINGS)
 def test_public_and_private_rows_stand_in_one_table_and_controls_in_another(
@@ -86,9 +83,6 @@ def test_controls_alone_are_not_folded_away(results: Results) -> None:
     assert not table.folded
 
 
-# Figures.
-
-
 @pytest.mark.parametrize("ranking", RANKINGS)
 def test_cells_are_mean_and_spread_over_seeds(results: Results, ranking: str) -> None:
     main, *_, controls = leaderboards(results, TASK, ranking)
@@ -142,9 +136,6 @@ def test_an_epsilon_is_never_shown_lower(results: Results, epsilon: float, other
         assert max(epsilon, other) * (1 - 1e-8) <= shown <= max(epsilon, other) * 1.01
 
 
-# Lists.
-
-
 def test_what_runs_of_before_did_not_measure_is_left_out_and_of_one_row_a_dash(results: Results) -> None:
     lists = leaderboards(results, TASK, "full")[1]
     assert lists.title == LISTS
@@ -160,9 +151,6 @@ def test_what_runs_of_before_did_not_measure_is_left_out_and_of_one_row_a_dash(r
     assert (cells["DMF"]["coverage@10"], cells["DMF"]["novelty@10"]) == ("0.5000 ±0.0000", "3.2500 ±0.0000")
     assert (cells["EASE"]["coverage@10"], cells["EASE"]["novelty@10"]) == ("-", "-")
     assert "coverage@5" not in lists.columns
-
-
-# Any two rows.
 
 
 def test_any_two_of_the_best_rows_are_tested_over_users(results: Results) -> None:

@@ -82,9 +82,6 @@ def test_a_task_is_summed_up_by_the_ranking_that_its_rows_have(results: Results)
     assert in_memory([sampled]).ranking_of(TASK) == "sampled"
 
 
-# Learning curves.
-
-
 def test_validation_is_read_by_epoch(tmp_path: Path) -> None:
     assert validated(tmp_path) == {}, "no log"
     (tmp_path / "metrics.csv").write_text(LOG, encoding="utf-8")

@@ -71,13 +71,7 @@ def test_the_rows_that_stand_out_are_explained() -> None:
         assert any(sentence.endswith("must not be lower") for sentence in row.inconsistencies) == (method == "DMF")
 
 
-# Ours beside the papers', and the arithmetic that both are held against.
-
-
 TASK = "book-music"
-
-
-# Arithmetic.
 
 
 def test_honest_runs_are_consistent(results: Results) -> None:
@@ -104,9 +98,6 @@ def test_a_run_whose_figures_were_altered_is_named(own_runs: Path) -> None:
     assert table.notes == ["Of ours not all 26 runs are consistent in every ranking."]
     name, k = key.split("/")[1].split("@")
     assert any(f"{METRIC_NAMES[name]}@{k}" in row[1] for row in table.rows)
-
-
-# Beside the papers.
 
 
 def ours(name: str, *figures: float, reason: str = "") -> Line:

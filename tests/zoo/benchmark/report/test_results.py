@@ -51,9 +51,6 @@ def found_in(results: Results) -> set[tuple[str, str, int]]:
     return {(task, ln.name, run.seed) for task, lines in results.lines.items() for ln in lines for run in ln.runs}
 
 
-# Reading.
-
-
 def test_rows_stand_in_the_order_of_the_benchmark(results: Results) -> None:
     assert [line.name for line in results.lines[TASK]] == [
         *("Popularity", "EASE", "DMF", "PriCDR, Plaintext", "PriCDR, Noise (Plaintext)"),
@@ -122,9 +119,6 @@ def test_one_counted_run_is_enough() -> None:
     assert line.average(lambda run: run.report["ranked_by_item_counts"]) == 1.5
 
 
-# What is missing or stale.
-
-
 def test_a_missing_or_half_written_run_is_left_out(tmp_path: Path) -> None:
     root = small(tmp_path)
     before = read_results(root)
@@ -170,9 +164,6 @@ def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> 
     fabricate(tmp_path, grid, lambda row, seed: None)
     now = read_results(tmp_path / "runs")
     assert [[run.seed for run in line.runs] for line in now.lines[TASK]] == [[2, 1], [2, 1]]
-
-
-# Refusals.
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b'{"tasks": {}}', b"\xff\xfe{"])
@@ -239,9 +230,6 @@ def test_what_a_newer_benchmark_says_of_its_rows_is_passed_over(tmp_path: Path) 
     before = found_in(read_results(root))
     edit(root / BENCHMARK, lambda kept: [row.update(colour="red") for row in kept["rows"]])
     assert found_in(read_results(root)) == before
-
-
-# Guarantees.
 
 
 @settings(max_examples=60, deadline=None)

@@ -68,9 +68,6 @@ def names(results: Results) -> list[list[str]]:
     return [[line.name for line in lines] for lines in results.lines.values()]
 
 
-# Rows.
-
-
 def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / f"{method}-{seed}", method, seed) for method in ("DMF", "EASE") for seed in (0, 1)]
     results = read_run_folders([*runs[::-1]])
@@ -128,9 +125,6 @@ def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) 
     [lines] = read_run_folders([runs[0], other]).lines.values()
     assert [line.name for line in lines] == ["PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)"]
     assert control_of(read_run_folders([runs[0], other]), lines[0], NOISE) is None, "the noise of another release"
-
-
-# Tables.
 
 
 def other_items(cases: pl.DataFrame) -> pl.DataFrame:
@@ -200,9 +194,6 @@ def test_seeds_apart_stand_together_only_on_the_same_data(tmp_path: Path) -> Non
     assert sentence.endswith("no seed is common, and these settings of the data differ: target.")
 
 
-# What is refused.
-
-
 def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
     good = a_run(tmp_path / "good")
     with pytest.raises(ResultsError, match=r"absent is no folder of a tested run: it has no config\.yaml"):
@@ -248,9 +239,6 @@ def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:
     many = read_run_folders([a_run(tmp_path / f"{n}", f"M{n}") for n in range(10)])
     with pytest.raises(ResultsError, match=r"compare with\. Rows: M0; M1; M2; M3; M4; M5; M6; M7; and 2 more\.$"):
         many.held_against("EASE")
-
-
-# The report.
 
 
 def test_settings_that_differ_are_listed_and_shared_ones_are_not(tmp_path: Path) -> None:

@@ -73,9 +73,6 @@ def test_a_condition_stands_below_every_table_with_its_epsilon(results: Results)
         assert named(said)[line.name]["guarantee"].endswith(": proved")
 
 
-# What releases guarantee.
-
-
 def test_what_releases_guarantee_is_said_of_every_row(results: Results) -> None:
     table = tables.guarantee_table(results.lines[TASK])
     said = {name: cells["guarantee"] for name, cells in named(table).items()}
@@ -87,9 +84,6 @@ def test_what_releases_guarantee_is_said_of_every_row(results: Results) -> None:
     assert said["Whole users, smaller delta"] == "one user (replace one user), delta 1e-06, epsilon 5.00: proved"
     for line in results.lines[TASK]:
         assert ("epsilon" in said[line.name]) == (line.guarantee is not None)
-
-
-# Differences.
 
 
 @pytest.mark.parametrize("ranking", RANKINGS)
@@ -157,9 +151,6 @@ def test_at_each_epsilon_the_row_that_gains_most_over_noise_is_told() -> None:
     assert tables.leader_table(found, "sampled", "ndcg@10") is None
 
 
-# What a search chose.
-
-
 def test_what_a_search_chose_is_told_for_every_run_that_searched(results: Results) -> None:
     line = line_of(results, TASK, "DMF")
     tried = [{"settings": {}, "val/ndcg@10": value} for value in (0.125, 0.25)]
@@ -169,9 +160,6 @@ def test_what_a_search_chose_is_told_for_every_run_that_searched(results: Result
     assert table is not None
     assert table.rows == [["DMF", "model.lr 0.00123, model.dims [8, 4]", "0", "2", "0.2500"]]
     assert tables.search_table([line]) is None
-
-
-# Slices.
 
 
 def test_slices_of_training_items_part_the_cases(results: Results) -> None:
@@ -206,9 +194,6 @@ def test_a_slice_without_a_case_is_a_dash(results: Results) -> None:
     assert rows["EASE"]["no training item"].endswith("(60)")
 
 
-# Cost.
-
-
 def test_cost_is_a_mean_over_seeds(results: Results) -> None:
     table = tables.cost_table(results.lines[TASK])
     assert table.columns[1:5] == ["seconds of training", "seconds in all", "epochs", "parameters"]
@@ -227,12 +212,6 @@ def test_bytes_of_all_sources_are_released() -> None:
     run.report.update(more, release_bytes={"book": 1500, "movie": 2500})
     [row] = tables.cost_table([Line(Row("music", "S", "R"), (run,))]).rows
     assert row == ["S, R", "0.2", "1.0", "1", "1,000,000", "2,048", "4,000", "-"]
-
-
-# Shapes.
-
-
-# Slices part the cases: each is in one of them, and their means make up the whole.
 
 
 BOTH = {"items": item_slices(), "overlap": overlap_slices()}

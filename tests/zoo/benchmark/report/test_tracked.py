@@ -53,9 +53,6 @@ def tracker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mock:
     return made
 
 
-# What is told.
-
-
 def test_every_figure_is_told_by_the_name_of_its_file(results: Results, written: Written, sent: dict[str, Any]) -> None:
     assert sent["name"] == results.benchmark["name"]
     drawn = {name: (written.folder / f"{name}.svg").read_text(encoding="utf-8") for name in written.pictures}
@@ -121,9 +118,6 @@ def test_without_a_gain_there_is_no_table_and_without_a_benchmark_a_name_of_its_
     assert (sent["name"], sent["config"]["benchmark"]) == ("3-runs-compared", "3 runs compared")
 
 
-# The command.
-
-
 def test_a_tracker_is_told_once_the_report_is_written(tracker: Mock, capsys: pytest.CaptureFixture[str]) -> None:
     tracker.send_report.side_effect = lambda kind, name, **_: f"{kind}: {name}, {Path('out/README.md').is_file()}"
     main(["runs", "--out", "out", "--tracker", "tensorboard"])
@@ -159,9 +153,6 @@ def test_a_tracker_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
         main(["runs", "--tracker", "wand"])
     assert ended.value.code == 2
     assert "wandb" in capsys.readouterr().err
-
-
-# The trackers themselves.
 
 
 def own_environment(folder: Path, **given: str) -> dict[str, str]:

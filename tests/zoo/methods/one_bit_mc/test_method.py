@@ -17,8 +17,6 @@ from tests.zoo.methods.quiet_trainer import quiet
 from zoo import EASE, Clear, GradientPerturbation, InputPerturbation, ObjectivePerturbation, OutputPerturbation
 from zoo.runs.cli import ZooCLI
 
-# What is shown.
-
 
 @pytest.mark.parametrize("name", ["none", *PRIVATE])
 def test_an_objective_is_logged_only_of_what_was_noised(name: str) -> None:
@@ -52,9 +50,6 @@ def test_a_run_ends_by_itself_and_another_epoch_changes_nothing() -> None:
     assert torch.equal(model.matrix, matrix)
 
 
-# Finished.
-
-
 def test_everybody_is_scored_where_pairs_are_hidden() -> None:
     data = low_rank(evaluation=Evaluation(split="cold_start"))
     hidden, _ = fitted(method(InputPerturbation(2.0, hide_pairs=True)), data)
@@ -80,9 +75,6 @@ def test_entries_are_held_to_alpha_only_if_asked() -> None:
     held, _ = fitted(method(alpha=0.3, bounded=True))
     assert float(free.matrix.abs().max()) > 0.3
     assert float(held.matrix.abs().max()) <= 0.3 + 1e-7
-
-
-# How signs and a known matrix are met.
 
 
 @pytest.mark.parametrize("name", ["none", "GraP"])
@@ -146,9 +138,6 @@ def test_who_has_no_sign_has_zeros_and_is_ranked_by_counts(name: str, tmp_path: 
     assert torch.equal(model.ranking_scores(torch.tensor([4]))[0], model.item_counts)
 
 
-# Refusals.
-
-
 def test_implicit_feedback_is_refused() -> None:
     with pytest.raises(ValueError, match=r"OneBitMC learns from signs, .* implicit feedback. Set --data.filters.signs"):
         fitted(method(), Synthetic(num_users=24, num_items=30, ratings_per_user=6))
@@ -186,9 +175,6 @@ def test_matrices_that_are_too_large_are_refused() -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         method(**settings)
-
-
-# Through the command line.
 
 
 @pytest.mark.usefixtures("zoo_data")

@@ -32,9 +32,6 @@ def arrays(value: object) -> Iterator[np.ndarray]:
             yield from arrays(part)
 
 
-# Interrupted.
-
-
 @pytest.mark.parametrize("name", PRIVATE)
 @pytest.mark.parametrize("at", [1, 4])
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(name: str, at: int, tmp_path: Path) -> None:
@@ -95,9 +92,6 @@ def test_another_perturbation_is_refused_without_a_trainer_too(tmp_path: Path) -
     with pytest.raises(ReleaseMismatchError, match=r"begun on other ratings"):
         fitted(same, low_rank(seed=2))
     fitted(OneBitMC.load_from_checkpoint(path, weights_only=True, perturbation=ObjectivePerturbation(8.0)))
-
-
-# Finished.
 
 
 def test_one_sign_changes_nothing_of_a_checkpoint_but_what_was_noised(tmp_path: Path) -> None:

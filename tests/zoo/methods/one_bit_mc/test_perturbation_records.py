@@ -165,9 +165,6 @@ def test_an_objective_is_shown_where_it_is_of_what_was_noised(
     assert perturbation.shows_objective(link) is shown
 
 
-# Refusals.
-
-
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
 @pytest.mark.parametrize(
     "make",

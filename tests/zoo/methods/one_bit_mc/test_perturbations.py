@@ -22,8 +22,6 @@ from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.one_bit.mechanisms import plan_gradient
 from zoo.privacy.randomness.noise import NoiseSource
 
-# Input.
-
 
 def test_signs_are_flipped_at_the_rate_of_the_plan() -> None:
     posed = problem(shape=(300, 300), count=60_000)
@@ -85,9 +83,6 @@ def test_nothing_but_what_was_drawn_is_read(perturbation: Perturbation) -> None:
     assert all(np.array_equal(before[name], drawn[name]) for name in before)
 
 
-# Objective.
-
-
 def test_the_tilt_of_a_probit_objective_is_added_to_the_signs() -> None:
     posed = problem(link=Probit(), alpha=1.0)
     perturbation = ObjectivePerturbation(2.0, inexact=True, ridge=0.4)
@@ -106,9 +101,6 @@ def test_the_published_objective_has_half_of_the_noise() -> None:
     # Means of 20,000 absolute Laplace numbers, whose deviation is their scale: 0.05 is 7 standard deviations of either.
     assert np.abs(sound).mean() == pytest.approx(1.0, rel=0.05)
     assert np.abs(published).mean() == pytest.approx(0.5, rel=0.05)
-
-
-# Gradient.
 
 
 @pytest.mark.parametrize("settings", [{}, {"noise": "laplace"}, {"dual": False, "step_size": "spectral"}], ids=str)
@@ -169,9 +161,6 @@ def test_an_interrupted_run_does_not_use_a_seeds_draws_twice(halt: int) -> None:
     resumed = perturbation.solver(posed, {}, seeded())
     resumed.load_state(solver.state())
     assert np.array_equal(run(resumed), run(solver))
-
-
-# Output.
 
 
 @pytest.mark.parametrize("seed", range(12))

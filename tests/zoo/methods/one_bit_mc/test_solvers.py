@@ -24,9 +24,6 @@ def flipped_likelihood(seed: int = 0, rate: float = 0.3) -> Likelihood:
     return Likelihood.of(observations(seed), Flipped(Logistic(), rate, rate))
 
 
-# The objective.
-
-
 @pytest.mark.parametrize("tilted", [False, True])
 @pytest.mark.parametrize("link", [Logistic(), Probit(0.8), Flipped(Logistic(), 0.2, 0.2), Flipped(Probit(), 0.1, 0.3)])
 def test_the_gradient_is_the_derivative(link: Link, tilted: bool) -> None:
@@ -70,9 +67,6 @@ def test_with_a_logistic_link_a_bit_and_a_tilt_are_one() -> None:
 def test_observations_that_say_nothing_are_refused(cells: list[int], signs: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Observations((2, 3), np.array(cells, dtype=np.int64), np.array(signs, dtype=float))
-
-
-# Spectral projected gradient.
 
 
 @pytest.mark.parametrize("bound", [None, 0.6])
@@ -169,9 +163,6 @@ def test_the_objective_is_evaluated_once_for_every_share_that_is_tried(monkeypat
     assert len({entries.tobytes() for entries in asked}) == len(asked) > 10
 
 
-# A fixed number of steps.
-
-
 def test_exactly_so_many_steps_are_taken_whatever_happens() -> None:
     likelihood = Likelihood.of(observations(), Logistic())
     asked: list[int] = []
@@ -247,9 +238,6 @@ def test_steps_that_do_not_go_together_are_refused() -> None:
         FixedSteps(Likelihood.of(observations(), Logistic(), ridge=1.0), ball, 3, 1.0, dual=True)
 
 
-# Several starts.
-
-
 @pytest.mark.parametrize("careless", ["from the first solution", "from 0"])
 def test_the_lower_of_two_values_is_returned(careless: str) -> None:
     plain, likelihood = Likelihood.of(observations(), Logistic()), flipped_likelihood()
@@ -292,9 +280,6 @@ def test_of_several_starts_every_step_takes_one_projection() -> None:
     run(solver)
     assert solver.stage == 2
     assert len(taken) == solver.steps
-
-
-# Interrupted.
 
 
 def noisy_steps(**kind: bool) -> FixedSteps:
