@@ -1,7 +1,7 @@
-"""Measures a target's start: a CSV file of generated ratings is read, held out of and given negatives, then taken from the cache.
+"""Measure a target's start from a CSV file of generated ratings, and again from the cache.
 
-``python benchmarks/loading_speed.py RATINGS`` (such as 1e7, of a tenth as many users) prints one line of JSON for each of two
-starts, each in a process of its own. The file and the cache lie in a temporary folder, which takes 130 bytes for each rating.
+``python benchmarks/loading_speed.py RATINGS`` (such as 1e7, of a tenth as many users) prints one line of JSON for each start. The
+temporary folder takes 130 bytes for each rating.
 """
 
 import os

@@ -1,9 +1,7 @@
-"""Measures one-bit matrix completion under every perturbation; the figures of docs/results/one_bit.md are made from what it writes.
+"""Measure one-bit matrix completion under every perturbation, for docs/results/one_bit.md.
 
-    python benchmarks/one_bit.py tune OUT       # settings that the paper does not give, on a part of the training ratings
-    python benchmarks/one_bit.py measure OUT    # every cell; a cell that stands in an OUT/results*.csv is not run again
-
-Noise is the operating system's, as in a run that protects somebody, so figures repeat up to their spread.
+python benchmarks/one_bit.py tune OUT       # settings that the paper does not give, on a part of the training ratings
+python benchmarks/one_bit.py measure OUT    # every cell that is in no OUT/results*.csv
 """
 
 from __future__ import annotations
@@ -116,9 +114,9 @@ def problem(seen: Observations, link: str, tau: float, alpha: float = 1.0, bound
     return Problem(seen, LINKS[link], NuclearBall(tau), alpha, bounded)
 
 
-def bounded(mechanism: str, link: str) -> bool:
-    """Whether a mechanism needs entries that are held to alpha."""
-    return mechanism == "OutP" and link == "probit"
+def bounded(name: str, mechanism: str, link: str) -> bool:
+    """Return whether entries are held to alpha, as OutP with probit needs, and as its published form assumes."""
+    return (mechanism, link) == ("OutP", "probit") or (mechanism, name) == ("OutP, published", "rc")
 
 
 def completed(perturbation: Perturbation, given: Problem) -> Floats:
@@ -171,7 +169,7 @@ def tune(out: Path) -> None:
             tried = TRIED.get(mechanism, {})
             for *values, tau in itertools.product(*tried.values(), RADII[name]):
                 setting = dict(zip(tried, values, strict=True))
-                given = problem(seen.observations, link, tau, bounded=bounded(mechanism, link))
+                given = problem(seen.observations, link, tau, bounded=bounded(name, mechanism, link))
                 draws = range(1 if name == "ml-100k" else 5)
                 scores = [seen.score(completed(make(TUNED_AT, **setting), given)) for _ in draws]
                 trials.append(trial(name, link, mechanism, {"tau": tau, **setting}, float(np.mean(scores))))
@@ -245,8 +243,7 @@ def cell(
         if not wanted or not allowed(mechanism, link):
             continue
         setting = best(trials, name, link, mechanism)
-        limited = bounded(mechanism, link) or held(name, mechanism)
-        posed = problem(seen, link, setting.pop("tau"), bounded=limited)
+        posed = problem(seen, link, setting.pop("tau"), bounded=bounded(name, mechanism, link))
         whole = {key: int(value) if key == "steps" else value for key, value in setting.items()}
         perturbations = [make(float(epsilon), **whole) for epsilon in wanted]
         # Noise on the output is added to one solution, whatever its epsilon.
@@ -260,11 +257,6 @@ def cell(
             seconds = time.perf_counter() - start + (solved if once is not None else 0.0)
             guarantee = perturbation.record(posed).guarantee.value
             yield row(mechanism, published, float(epsilon), score(matrix), guarantee, seconds)
-
-
-def held(name: str, mechanism: str) -> bool:
-    """Whether the published output noise is added to a solution whose entries are held to alpha, as it assumes."""
-    return mechanism == "OutP, published" and name == "rc"
 
 
 def controls(

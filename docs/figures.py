@@ -321,9 +321,8 @@ def write_gap(runs: Path) -> None:
         for log in sorted(runs.glob(f"*/{folder}/*/metrics.csv")):
             own = {"task": log.parts[-4], "training": label, "seed": log.parent.name.removeprefix("seed-")}
             read = pl.read_csv(log, infer_schema=False).select("epoch", pl.col("train/critic_gap").alias("gap"))
-            found.append(
-                read.drop_nulls("gap").select(*(pl.lit(value).alias(name) for name, value in own.items()), pl.all())
-            )
+            literals = [pl.lit(value).alias(name) for name, value in own.items()]
+            found.append(read.drop_nulls("gap").select(*literals, pl.all()))
     if not found:
         raise SystemExit(f"No runs in {runs}. Run: python -m zoo benchmark --config configs/benchmarks/sppg.yaml")
     pl.concat(found).write_csv(DOCS / "results" / "sppg" / "critic_gap.csv")

@@ -97,15 +97,12 @@ def calibration_table() -> str:
 def classical_table() -> str:
     """What the textbook's standard deviation gives, for a sensitivity of 1."""
     titles = ("epsilon asked for", "classical sigma", "exact sigma", "epsilon of the classical one")
-    titles += ("its delta at the epsilon asked for",)
     rows = []
     for epsilon in EPSILONS:
         sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
-        exact = 1 / gauss_mu(epsilon, DELTA)
-        really = rounded_up(gauss_epsilon(DELTA, 1 / sigma))
-        delta = shown_delta(gauss_delta(epsilon, 1 / sigma))
-        rows.append((f"{epsilon:g}", digits(sigma), digits(exact), really, delta))
-    return table(titles, rows, left=0)
+        real = rounded_up(gauss_epsilon(DELTA, 1 / sigma)), shown_delta(gauss_delta(epsilon, 1 / sigma))
+        rows.append((f"{epsilon:g}", digits(sigma), digits(1 / gauss_mu(epsilon, DELTA)), *real))
+    return table((*titles, "its delta at the epsilon asked for"), rows, left=0)
 
 
 def several(epsilon: float) -> dict[str, Callable[[int], PrivacyEvent]]:
@@ -161,14 +158,11 @@ def user_level_table() -> str:
     titles = ("epsilon of one user", "guess at most", "`NoisyRows`: sigma / C", "`JLT`: w / C", *clips)
     rows = []
     for epsilon in USER_EPSILONS:
-        sigma = 1 / gauss_mu(epsilon, DELTA)
+        sigma, w = 1 / gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
         sigmas = [sigma * math.sqrt(k) for k in USERS]
         held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
-        w = mix_w(DIM, epsilon, DELTA)
-        noise = (digits(sigma), digits(w))
-        # Of both releases the larger: a matrix that stretches a user more than others shows them more often.
-        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))
-        rows.append((f"{epsilon:g}", share(guess), *noise, *held))
+        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))  # of both releases
+        rows.append((f"{epsilon:g}", share(guess), digits(sigma), digits(w), *held))
     return table(titles, rows, left=0)
 
 

@@ -81,9 +81,7 @@ class Cell:
     def chosen(self) -> dict[str, Any]:
         """Return what its search chose; raise `BenchmarkError` if it is not finished."""
         if self.finished() is None:
-            raise BenchmarkError(
-                f"{self.name} is not finished. It searches the settings of {self.row.name}. Run it first."
-            )
+            raise BenchmarkError(f"{self.name} is not finished. It searches settings of {self.row.name}. Run it first.")
         found: dict[str, Any] = json.loads((self.folder / SEARCH / TRIALS).read_text(encoding="utf-8"))["chosen"]
         return found
 

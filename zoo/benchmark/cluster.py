@@ -47,21 +47,15 @@ REPEATED = ("nodes", "ntasks", "tasks_per_node", "ntasks_per_node")
 
 @dataclass(frozen=True)
 class Cluster:
-    """SLURM, and what each job asks of it.
+    """SLURM with the parameters of each job."""
 
-    Attributes:
-        options: Parameters by submitit's names.
-    """
-
-    options: dict[str, Any]
+    options: dict[str, Any]  # by submitit's names
 
     def check(self) -> None:
         """Refuse missing programs, and parameters that submitit does not take; submit nothing."""
         _library()
         if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
-            raise BenchmarkError(
-                f"There is no {' and no '.join(missing)} here. Run this on a machine that submits to SLURM."
-            )
+            raise BenchmarkError(f"There is no {' and no '.join(missing)} here. Use a machine that submits to SLURM.")
         for name, value in self.options.items():
             _refuse_value(name, value)
         with tempfile.TemporaryDirectory() as scratch:  # an executor makes its folder
@@ -83,9 +77,7 @@ class Cluster:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise BenchmarkError(
-                f"{folder} is writable by other users, and jobs run its files. Remove it, or change --runs."
-            )
+            raise BenchmarkError(f"{folder} is writable by others, and jobs run its files. Remove it or change --runs.")
         names = {cell.name for cell in cells}
         first, later = ([cell for cell in cells if cell.waits_for(names) is wait] for wait in (False, True))
         jobs: list[str] = []
@@ -98,9 +90,7 @@ class Cluster:
                 jobs += [str(job.job_id) for job in made]
         except (RuntimeError, OSError) as error:  # what sbatch says, or a program or a folder that is not there
             said = " ".join(str(error).split())
-            raise BenchmarkError(
-                f"Submitting failed ({said}). Change --cluster-options; then repeat the command."
-            ) from error
+            raise BenchmarkError(f"Submitting failed ({said}). Change --cluster-options, and try again.") from error
         return jobs
 
     def _executor(self, folder: Path) -> submitit.AutoExecutor:

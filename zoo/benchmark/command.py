@@ -42,14 +42,8 @@ def parser() -> Arguments:
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
     option("--dry-run", action="store_true", help="list the cells and the time they may take; run nothing")
     option("--cluster", choices=["slurm"], help="submit an array with one job for each cell, and end; needs submitit")
-    option(
-        "--cluster-options",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"what each job asks for, by submitit's names: {', '.join(COMMON)} and others (default: a day and one CPU)",
-    )
+    asked = f"what each job asks for, by submitit's names: {', '.join(COMMON)} and others (default: a day and one CPU)"
+    option("--cluster-options", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=asked)
     return made
 
 

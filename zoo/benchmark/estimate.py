@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zoo.benchmark.cell import Cell
 
-#: Where the figures of the shipped benchmarks lie, seconds among them.
+#: Reports of the shipped benchmarks.
 SHIPPED = Path("docs/results")
 #: Task, system and release of a cell, and the seconds that it took.
 Known = tuple[tuple[str, str, str], float]

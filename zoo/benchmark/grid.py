@@ -130,9 +130,7 @@ class Range:
             sound &= (low.is_integer() and high.is_integer()) or not self.integer
         if not sound:
             said = f"low {low}, high {high}, log {self.log}, integer {self.integer}, choices {self.choices}"
-            raise BenchmarkError(
-                f"A range is {said}. It must have finite low < high (above 0 if log, whole if integer), or choices."
-            )
+            raise BenchmarkError(f"A range is {said}. It needs finite low < high (log: above 0; integer) or choices.")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -148,21 +146,13 @@ class Search:
     def __post_init__(self) -> None:
         """Refuse a search of nothing, and one whose releases some cells would not count."""
         if self.trials < 1 or not self.parameters:
-            raise BenchmarkError(
-                f"A search has {self.trials} trials of {[*self.parameters]}. It needs at least one of each."
-            )
+            raise BenchmarkError(f"A search has {self.trials} trials of {[*self.parameters]}. It needs one of each.")
         if self.combinations is not None and self.trials > self.combinations:
-            raise BenchmarkError(
-                f"A search has {self.trials} trials. Its choices allow {self.combinations}; set trials to that."
-            )
+            raise BenchmarkError(f"A search has {self.trials} trials. Its choices allow {self.combinations}; use that.")
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
-            raise BenchmarkError(
-                f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}; others change the test data."
-            )
+            raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}, not the test data.")
         if self.touches_source and self.seeds == "first":
-            raise BenchmarkError(
-                "seeds of a search that publishes in every trial is 'first'. Only 'each' counts all releases."
-            )
+            raise BenchmarkError("seeds is 'first', and each trial publishes. Only 'each' counts all releases.")
 
     @property
     def combinations(self) -> int | None:
@@ -231,9 +221,7 @@ class Benchmark:
         if unknown := sorted(asked - self.tasks.keys()):
             raise BenchmarkError(f"{name} is to run on {unknown}, which are no tasks; there are {list(self.tasks)}.")
         if not system.config.is_file():
-            raise BenchmarkError(
-                f"{name} has no config at {system.config}. See python -m zoo configs list for builtin configs."
-            )
+            raise BenchmarkError(f"{name} has no config at {system.config}. Builtin ones: python -m zoo configs list.")
 
     def _check_names(self) -> None:
         """Every name makes a folder, and every row has a name of its own."""
@@ -256,9 +244,7 @@ class Benchmark:
         if unknown := sorted(set(tasks.values()) - self.tasks.keys()):
             raise BenchmarkError(f"The series {title!r} has {unknown}. It must have tasks of {list(self.tasks)}.")
         if not tasks or min(tasks) < 1 or len(set(tasks.values())) != len(tasks):
-            raise BenchmarkError(
-                f"The series {title!r} is {tasks}. It must have one task for each number of domains, from 1."
-            )
+            raise BenchmarkError(f"The series {title!r} is {tasks}. It needs one task for each number of domains.")
         rows = [row for row in self.rows() if row.task in tasks.values()]
         alone = {row.name for row in rows if not row.release or row.control == "control"}
         for name in dict.fromkeys(row.system for row in rows):

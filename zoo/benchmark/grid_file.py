@@ -46,14 +46,8 @@ def read_benchmark(path: Path) -> Benchmark:
         return TypeAdapter(Benchmark).validate_json(json.dumps(settings))
     except ValidationError as error:
         raise BenchmarkError(f"{path}: {_said(error)}") from error
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # a date, a key that is no text, half a character, too deep
-        raise BenchmarkError(
-            f"{path} has a value that is no text, number, list or mapping: {_short(error)}."
-        ) from error
+    except (TypeError, ValueError, RecursionError) as error:  # such as a date, or a key that is no text
+        raise BenchmarkError(f"{path} has a value that is no text, number, list or map: {_short(error)}.") from error
 
 
 def _has_more_parts(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML holds

@@ -101,15 +101,11 @@ def _error(process: BaseProcess, cell: Cell) -> str:
         return "another process is running it"
     if process.exitcode is not None and process.exitcode < 0:
         return f"its process was killed by signal {-process.exitcode}"
-    return _last_words(cell) or f"its process ended with code {process.exitcode}"
-
-
-def _last_words(cell: Cell) -> str:
     try:
         lines = (cell.folder / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError as error:
         return f"its folder could not be made or read ({error})"
-    return lines[-1] if lines else ""
+    return lines[-1] if lines else f"its process ended with code {process.exitcode}"
 
 
 def _work(cell: Cell, threads: int, keep_checkpoints: bool) -> None:

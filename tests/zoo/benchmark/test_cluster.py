@@ -119,7 +119,7 @@ def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> N
     jobs = Path("out") / JOBS
     jobs.mkdir(parents=True)
     jobs.chmod(0o777)
-    with pytest.raises(SystemExit, match=r"is writable by other users, and jobs run its files\. Remove it"):
+    with pytest.raises(SystemExit, match=r"is writable by others, and jobs run its files\. Remove it"):
         launch(*SLURM)
     assert not [*jobs.iterdir()]
 
@@ -210,7 +210,7 @@ def test_without_slurm_it_says_so(slurm: Path, monkeypatch: pytest.MonkeyPatch, 
     for name in {"sbatch", "srun"} - {*left}:
         (slurm / name).unlink()
     monkeypatch.setenv("PATH", str(slurm))
-    with pytest.raises(SystemExit, match=rf"There is {said} here\. Run this on a machine"):
+    with pytest.raises(SystemExit, match=rf"There is {said} here\. Use a machine"):
         launch(*SLURM)
     assert not Path("out").exists()
 

@@ -111,11 +111,9 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
 def _errorbar(
     axes: Axes, where: Sequence[Line], lines: Sequence[Line], ranking: str, colour: str, label: str, faint: bool = False
 ) -> None:
-    points = sorted(
-        (at.epsilon or 0.0, line.mean(ranking, DECIDING), line.sd(ranking, DECIDING))
-        for at, line in zip(where, lines, strict=True)
-    )
-    x, y, sd = zip(*points, strict=True)
+    pairs = zip(where, lines, strict=True)
+    points = [(at.epsilon or 0.0, line.mean(ranking, DECIDING), line.sd(ranking, DECIDING)) for at, line in pairs]
+    x, y, sd = zip(*sorted(points), strict=True)
     marker, linestyle, alpha = ("x", ":", 0.6) if faint else ("o", "-", 1.0)
     style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": linestyle, "alpha": alpha}
     bars = np.nan_to_num(sd)  # one seed has no spread

@@ -133,27 +133,22 @@ def _csv(rows: Sequence[dict[str, object]]) -> str:
 
 
 def attention_rows(results: Results) -> list[dict[str, object]]:
-    """One row for each task, row, source and layer: its mean weight over users, mean and spread over the seeds that have it."""
+    """Return mean attention weights over users by task, row, source and layer, with mean and spread over seeds."""
     return [row for line in results.rows for row in _of_line(line)]
 
 
 def _of_line(line: Line) -> Iterator[dict[str, object]]:
-    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    by_place: dict[tuple[str, str], list[dict[str, str]]] = {}
     for run in line.runs:
         for row in _attention_of(run):
-            found.setdefault((row["source"], row["layer"]), []).append(row)
-    for (source, layer), rows in found.items():
+            by_place.setdefault((row["source"], row["layer"]), []).append(row)
+    for (source, layer), rows in by_place.items():
         means = [mean for row in rows if not math.isnan(mean := float(row["mean"]))]
-        yield {
-            "task": line.row.task,
-            "row": line.name,
-            "source": source,
-            "layer": layer,
-            "mean": f"{statistics.mean(means):.6f}" if means else "",
-            "sd": f"{statistics.stdev(means):.6f}" if len(means) > 1 else "",
-            "overlap": f"{statistics.mean(float(row['overlap']) for row in rows):.6f}",
-            "seeds": len(rows),
-        }
+        mean = statistics.mean(means) if means else math.nan
+        sd = statistics.stdev(means) if len(means) > 1 else math.nan
+        overlap = statistics.mean(float(row["overlap"]) for row in rows)
+        found = {"task": line.row.task, "row": line.name, "source": source, "layer": layer}
+        yield {**found, "mean": _number(mean), "sd": _number(sd), "overlap": _number(overlap), "seeds": len(rows)}
 
 
 def _attention_of(run: Run) -> list[dict[Any, Any]]:
@@ -245,11 +240,6 @@ def settings(results: Results) -> dict[str, Any]:
 def privacy_of(line: Line) -> dict[str, Any]:
     """What a row guarantees, as plain values; None where it guarantees nothing."""
     kind = line.guarantee
-    return {
-        "guarantee": line.standing,
-        "unit": kind and kind.unit,
-        "relation": kind and kind.relation,
-        "epsilon": line.epsilon,
-        "delta": kind and kind.delta,
-        "conditions": list(line.conditions) if kind else [],
-    }
+    found = {name: getattr(kind, name, None) for name in ("unit", "relation", "delta")}
+    conditions = list(line.conditions) if kind else []
+    return found | {"guarantee": line.standing, "epsilon": line.epsilon, "conditions": conditions}

@@ -180,6 +180,4 @@ def _check_same_cases(title: str, line: Line, other: Line) -> None:
     mine, others = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if mine.join(others, on=key, how="anti").height or others.join(mine, on=key, how="anti").height:
         both = f"{line.name} on {line.row.task!r} and {other.name} on {other.row.task!r}"
-        raise ResultsError(
-            f"In the series {title!r}, {both} were tested on different cases. Tasks may differ in sources alone."
-        )
+        raise ResultsError(f"In series {title!r}, {both} were tested on different cases. Use one target and split.")

@@ -84,11 +84,9 @@ def _cell(mean: float, sd: float, is_best: bool) -> str:
 def pair_table(results: Results, task: str, ranking: str) -> Table | None:
     """NDCG@10 of each of the best rows less that of each below it, paired over users; None where there are not two."""
     lines = [line for line in results.ranked(task, ranking) if not line.row.control][:BEST]
-    tested = {
-        (better, worse): found[0]
-        for better, worse in combinations(range(len(lines)), 2)
-        if (found := paired_tests(results, lines[better], lines[worse], f"{ranking}/{DECIDING}"))
-    }
+    name = f"{ranking}/{DECIDING}"
+    pairs = {(i, j): paired_tests(results, lines[i], lines[j], name) for i, j in combinations(range(len(lines)), 2)}
+    tested = {pair: found[0] for pair, found in pairs.items() if found}
     if not tested:
         return None
     corrected = dict(zip(tested, holm([comparison.p_value for comparison in tested.values()]), strict=True))

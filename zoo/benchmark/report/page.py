@@ -67,11 +67,9 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
     pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
     beside = versus(results, task)
     settings = [tables.search_table(lines), tables.settings_table(lines)]
-    ranked = {
-        f"{name.title()} ranking ({words})": leaderboards(results, task, name) for name, words in RANKINGS.items()
-    }
+    titles = {ranking: f"{ranking.title()} ranking ({words})" for ranking, words in RANKINGS.items()}
     return [
-        *(Section(title, made) for title, made in ranked.items()),
+        *(Section(title, leaderboards(results, task, ranking)) for ranking, title in titles.items()),
         Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
         Section("What a row gains over its controls", [*gained, *filter(None, leaders)]),
         Section("Any two rows", [*filter(None, pairs)]),
@@ -100,10 +98,10 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
     wanted = sum(len(row["seeds"]) for row in results.benchmark["rows"] if row["task"] == task)
     done = sum(len(line.runs) for line in lines)
     cases = max(len(run.cases) for line in lines for run in line.runs)
-    apart = f"{results.apart[task]} " if task in results.apart else ""
     odd = list(dict.fromkeys(sentence for line in lines for run in line.runs for sentence in run.says_little))
     said = f" **Of a test these figures say little:** {'; '.join(odd)}." if odd else ""
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
+    apart = f"{results.apart[task]} " if task in results.apart else ""
     return (
         f"{apart}{finished}. Each is tested once, on {count_of(cases, 'held-out case')}, at the epoch of its best validation "
         "NDCG@10. Mean and sample standard deviation over seeds; the best mean of a column is bold; ties count in expectation."
@@ -191,10 +189,10 @@ def _of_tasks(results: Results, found: Sequence[Gain], against: str) -> list[Gai
 def context(
     results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str, moved: Sequence[Transfer] = ()
 ) -> dict[str, Any]:
-    """What the templates are filled with."""
+    """Return the values of the templates."""
     benchmark = results.benchmark
-    runs = [run for line in results.rows for run in line.runs]
-    versions = {", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs}
+    made_with = [run.versions for line in results.rows for run in line.runs]
+    versions = {", ".join(f"{name} {value}" for name, value in own.items()) for own in made_with}
     return {
         "title": benchmark["title"],
         "about": benchmark["about"].strip(),

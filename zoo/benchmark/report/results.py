@@ -254,9 +254,7 @@ class Results:
         names = list(dict.fromkeys(line.name for line in self.rows))
         if name not in names:
             rows = "; ".join([*names[:SHOWN], *([f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else [])])
-            raise ResultsError(
-                f"No finished row is called {name!r}, to compare with.{nearest(name, names)} Rows: {rows}."
-            )
+            raise ResultsError(f"No finished row is called {name!r}.{nearest(name, names)} Rows: {rows}.")
         return replace(self, baseline=name)
 
 
@@ -277,9 +275,7 @@ def read_results(runs: Path) -> Results:
         benchmark, lines = _read_lines(runs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         said = f"{type(error).__name__}: {error}"
-        raise ResultsError(
-            f"{path} or a run below it cannot be read ({said}). Repeat the benchmark command."
-        ) from error
+        raise ResultsError(f"{path} or a run below it cannot be read ({said}). Repeat the benchmark.") from error
     count = sum(len(line.runs) for some in lines.values() for line in some)
     if not count:
         command = f"python -m zoo benchmark --config {benchmark['config']}"

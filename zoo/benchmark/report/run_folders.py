@@ -193,9 +193,7 @@ def _read(folder: Path) -> RunFolder:
     if (folder / BENCHMARK).is_file():
         raise ResultsError(f"{folder} is the folder of a benchmark. It has its own report: name it alone.")
     if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:
-        raise ResultsError(
-            f"{folder} is no folder of a tested run: it has no {missing[0]}. Name runs such as runs/PriCDR/version_0."
-        )
+        raise ResultsError(f"{folder} is no folder of a tested run: it has no {missing[0]}. Name runs of fit.")
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = yaml.safe_load(text)

@@ -39,9 +39,7 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
     """
     x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(
-            f"Pairs have shapes {x.shape} and {y.shape}. They must be one-dimensional and of equal length."
-        )
+        raise ValueError(f"Pairs have shapes {x.shape} and {y.shape}. They must be one-dimensional and equally long.")
     if len(x) < 2:
         raise ValueError(f"A paired test has {len(x)} pairs. It needs at least two; add seeds or users.")
     for name, values in (("ours", x), ("theirs", y)):
@@ -82,9 +80,7 @@ def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
     """
     pairs = common_cases(ours, theirs, metric)
     if pairs.is_empty():
-        raise ValueError(
-            f"{len(ours)} and {len(theirs)} rows share no seed and user. Compare runs of one data set and split."
-        )
+        raise ValueError(f"{len(ours)} and {len(theirs)} rows share no seed and user. Compare runs of one split.")
     users = pairs.group_by("user_id").agg(pl.col("ours", "theirs").mean()).sort("user_id")
     return paired(users["ours"].to_numpy(), users["theirs"].to_numpy())
 

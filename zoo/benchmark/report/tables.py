@@ -46,12 +46,9 @@ def under(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         if line.conditions and line.epsilon is not None:
             sets.setdefault(line.conditions, []).append(line.name)
-    notes = []
-    for conditions, names in sets.items():
-        whose = f" ({', '.join(names)})" if len(sets) > 1 else ""
-        only = "it is the epsilon of the source's own file only if"
-        notes.append(f"‡ conditional{whose}: {only} {'; and if '.join(conditions)}.")
-    return notes
+    only = "it is the epsilon of the source's own file only if"
+    whose = {conditions: f" ({', '.join(names)})" if len(sets) > 1 else "" for conditions, names in sets.items()}
+    return [f"‡ conditional{names}: {only} {'; and if '.join(conditions)}." for conditions, names in whose.items()]
 
 
 def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
@@ -89,9 +86,8 @@ def leader_table(found: Sequence[Gain], ranking: str, measure: str) -> Table | N
         best = max(group, key=lambda gain: gain.users.difference)
         rows.append([best.line.name, guarantee, epsilon, *_gain_cells(best), str(len(group))])
     columns = ["row", "guarantee", "epsilon", f"less {NOISE}", "p over users", "p over seeds", "of rows"]
-    note = (
-        "Of all rows with a noise control and the same guarantee at the same epsilon, the one that gains most over it."
-    )
+    note = "Of all rows with a noise control and the same guarantee at the same epsilon, "
+    note += "the one that gains most over it."
     return Table(f"What gains most, {metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note], words=2)
 
 
@@ -122,11 +118,8 @@ def _gain_cells(gain: Gain | None) -> list[str]:
     if gain is None:
         return ["-", "-", "-"]
     users = gain.users
-    return [
-        f"{signed(users.difference)} [{signed(users.low)}, {signed(users.high)}]",
-        p_value(gain.users_holm),
-        "-" if gain.seeds_holm is None else p_value(gain.seeds_holm),
-    ]
+    difference = f"{signed(users.difference)} [{signed(users.low)}, {signed(users.high)}]"
+    return [difference, p_value(gain.users_holm), "-" if gain.seeds_holm is None else p_value(gain.seeds_holm)]
 
 
 def signed(value: float) -> str:
@@ -155,12 +148,10 @@ def overlap_slices() -> Slices:
 
 def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, float]]:
     """Mean of a figure in each slice and cases per seed; None where a slice has no case."""
-    found = []
-    for where in slices.values():
-        values = line.cases.filter(where)[figure].cast(pl.Float64)
-        mean = values.mean()
-        found.append((mean if isinstance(mean, float) else None, len(values) / len(line.runs)))
-    return found
+    columns = [line.cases.filter(where)[figure].cast(pl.Float64) for where in slices.values()]
+    means = [values.mean() for values in columns]
+    counts = [len(values) / len(line.runs) for values in columns]
+    return [(mean if isinstance(mean, float) else None, count) for mean, count in zip(means, counts, strict=True)]
 
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
@@ -169,11 +160,8 @@ def slice_tables(lines: Sequence[Line]) -> list[Table]:
     lines = [line for line in lines if line.has(ranking)]
     # A row without release has nobody in one: beside the overlap it would add nothing but its name.
     both = [line for line in lines if line.cases["linked"].n_unique() == 2]
-    made = [
-        _slice_table("Training items of the user", item_slices(), lines, ranking),
-        _slice_table("Overlap", overlap_slices(), both, ranking),
-    ]
-    return [table for table in made if table is not None]
+    by_items = _slice_table("Training items of the user", item_slices(), lines, ranking)
+    return [*filter(None, (by_items, _slice_table("Overlap", overlap_slices(), both, ranking)))]
 
 
 def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str) -> Table | None:
@@ -219,9 +207,8 @@ def settings_table(lines: Sequence[Line]) -> Table | None:
         [line.name, ", ".join(f"{short(key)} {said(settings[key])}" for key in keys if key in settings) or "-"]
         for line, settings in zip(lines, own, strict=True)
     ]
-    note = (
-        "Of a row with several seeds, those of its first. Settings that all rows share stand in any run's config.yaml."
-    )
+    note = "Of a row with several seeds, those of its first. "
+    note += "Settings that all rows share stand in any run's config.yaml."
     return Table("Settings in which rows differ", ["row", "settings"], rows, [note], reasoned=True)
 
 
@@ -257,10 +244,8 @@ def versus_table(rows: Sequence[Versus]) -> Table:
     cells = []
     for row in rows:
         line, paper = row.line, row.paper
-        figures = [
-            f"{line.mean('sampled', m):.4f} ({f'{paper.figures[m]:.4f}' if m in paper.figures else '-'})"
-            for m in MEASURES
-        ]
+        printed = {measure: f"{value:.4f}" for measure, value in paper.figures.items()}
+        figures = [f"{line.mean('sampled', m):.4f} ({printed.get(m, '-')})" for m in MEASURES]
         cells.append([line.name, f"{paper.method} ({paper.paper})", *figures, row.status, row.reason or "-"])
     columns = ["ours", "paper's", *map(metric, MEASURES), "status", "reason"]
     note = (

@@ -142,7 +142,7 @@ def test_tasks_that_test_others_are_no_series(series: Results, change: Callable[
     lines = [Line(line.row, line.runs) for line in series.lines["most"]]
     for line in lines:
         line.__dict__["cases"] = pl.concat([change(run.cases) for run in line.runs])
-    message = "In the series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
+    message = "In series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
     with pytest.raises(ResultsError, match=message):
         transfers(replace(series, lines=series.lines | {"most": lines}))
 

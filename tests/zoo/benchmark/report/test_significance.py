@@ -94,7 +94,7 @@ def test_differences_that_are_equal_but_for_rounding_are_equal() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "message"),
     [
-        ([1, 2, 3], [1, 2], r"shapes \(3,\) and \(2,\)\. They must be one-dimensional and of equal length"),
+        ([1, 2, 3], [1, 2], r"shapes \(3,\) and \(2,\)\. They must be one-dimensional and equally long"),
         ([[1, 2]], [[1, 2]], r"shapes \(1, 2\)"),
         ([1], [2], r"has 1 pairs\. It needs at least two; add seeds or users"),
         ([1, math.nan, math.nan], [1, 2, 3], r"ours has 2 NaN or infinite values of 3\. Leave those pairs out"),
@@ -189,7 +189,7 @@ def test_frames_that_do_not_fit_are_refused() -> None:
     good = drawn([1, 2], ["a", "b"], 0, key=11)
     with pytest.raises(ValueError, match=r"theirs lacks mrr@5\. It must have the columns seed, user_id and mrr@5"):
         over_users(good.with_columns(pl.lit(0.0).alias("mrr@5")), good, "mrr@5")
-    with pytest.raises(ValueError, match=r"4 and 4 rows share no seed and user\. Compare runs of one data set"):
+    with pytest.raises(ValueError, match=r"4 and 4 rows share no seed and user\. Compare runs of one split"):
         over_users(good, good.with_columns(pl.col("user_id") + "x"), "ndcg@10")
     with pytest.raises(ValueError, match="ours has 8 rows that share seed and user"):
         over_seeds(pl.concat([good, good]), good, "ndcg@10")
