@@ -42,13 +42,10 @@ class Generated(LightningDataModule):
         self.train = Ratings(matrix, np.arange(num_users).astype(str), np.arange(num_items).astype(str))
         self.full_ranking: Any = full
         self.sizes = {"num_users": num_users, "num_items": num_items, "sources": {}}
-        self.cases = HeldOutCases(
-            torch.arange(num_users),
-            torch.from_numpy(generator.integers(0, num_items, num_users)),
-            torch.from_numpy(generator.integers(0, num_items, (num_users, CANDIDATES), dtype=np.int32)),
-            torch.ones(num_users),
-            SparseRows.of(self.train),
-        )
+        positives = torch.from_numpy(generator.integers(0, num_items, num_users))
+        others = torch.from_numpy(generator.integers(0, num_items, (num_users, CANDIDATES), dtype=np.int32))
+        rows = SparseRows.of(self.train)
+        self.cases = HeldOutCases(torch.arange(num_users), positives, others, torch.ones(num_users), rows)
 
     def test_dataloader(self) -> EvaluationBatches[Any]:
         """All cases, 512 at a time."""

@@ -19,7 +19,7 @@ from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
 from result_tables import cross_domain, gains, leakage, one_bit, quickstart
-from tables import Row, name, read, table
+from tables import Row, name, read, table, where
 
 import zoo
 from zoo.benchmark.report.papers import published
@@ -113,8 +113,8 @@ def control(row: Row | None, release: str, rows: list[Row]) -> Row | None:
     """The row of the same system with another release, in whose name the row's own stands for ``{}``."""
     if row is None or not row["release"]:
         return None
-    same = [other for other in rows if all(other[key] == row[key] for key in ("benchmark", "task", "system"))]
-    return next((other for other in same if other["release"] == release.format(row["release"])), None)
+    wanted = {key: row[key] for key in ("benchmark", "task", "system")}
+    return next(iter(where(rows, **wanted, release=release.format(row["release"]))), None)
 
 
 def marked(row: Row) -> str:
@@ -134,12 +134,11 @@ def under(rows: list[Row]) -> str:
 
 def shown(method: str, rows: list[Row]) -> Row | None:
     """The row that stands for a method in the README."""
-    own = [row for row in rows if row["task"] == TASK and row["system"] == method and not row["control"]]
-    own = next(filter(None, ([row for row in own if row["benchmark"] == report] for report in REPORTS)), [])
+    found = where(rows, task=TASK, system=method, control="")
+    own = next(filter(None, (where(found, benchmark=report) for report in REPORTS)), [])
     private = [row for row in own if row["epsilon"]]
-    if private:
-        return min(private, key=lambda row: abs(round(float(row["epsilon"]), 2) - EPSILON))
-    return next(iter(own), None)
+    nearest = sorted(private, key=lambda row: abs(round(float(row["epsilon"]), 2) - EPSILON))
+    return next(iter([*nearest, *own]), None)
 
 
 def theirs(row: Row | None) -> str:
@@ -163,11 +162,11 @@ def figures_table(method: str) -> str:
     titles = ("report", "row", "epsilon", "NDCG@10, all items", "NDCG@10, 1 + 99", "HR@10, 1 + 99")
     lines = []
     for row in rows:
-        where = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
+        place = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
         cells = [figure(row, key) for key in ("full/ndcg@10", "sampled/ndcg@10", "sampled/hit_rate@10")]
         epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
         gain = found[row["benchmark"]].get((row["task"], name(row)))
-        lines.append((where, name(row), epsilon, *cells, gained(gain)))
+        lines.append((place, name(row), epsilon, *cells, gained(gain)))
     made = table((*titles, "NDCG@10 less its noise control"), lines, left=2)
     return made + (FAMILY if any("(p " in line[-1] for line in lines) else "") + under(rows)
 

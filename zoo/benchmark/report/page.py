@@ -213,7 +213,7 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 @cache
 def _environment(escapes: bool) -> Environment:
-    blocks = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     loader = PackageLoader("zoo.benchmark.report", ".")
     environment = Environment(loader=loader, autoescape=escapes, undefined=StrictUndefined, **blocks)
     environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": text}

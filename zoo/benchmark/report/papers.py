@@ -63,7 +63,10 @@ def all_published() -> tuple[Published, ...]:
         for line in csv.DictReader(file):
             row = tuple(line[name] for name in ("paper", "table", "dataset", "source", "target", "method"))
             rows.setdefault(row, {})[f"{line['metric']}@{line['k']}"] = float(line["value"])
-    return tuple(Published(paper, int(table), *where, figures) for (paper, table, *where), figures in rows.items())
+    return tuple(
+        Published(paper, int(table), dataset, source, target, method, figures)
+        for (paper, table, dataset, source, target, method), figures in rows.items()
+    )
 
 
 @dataclass(frozen=True)

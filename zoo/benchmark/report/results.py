@@ -32,7 +32,7 @@ BASELINE = "EASE"
 SHOWN = 8
 
 #: Required keys of ``metrics.json``, and of a record.
-REPORTED = ("method", "metrics", "ranked_by_item_counts", "train_seconds", "epochs", "parameters")
+REPORTED: tuple[str, ...] = ("method", "metrics", "ranked_by_item_counts", "train_seconds", "epochs", "parameters")
 REPORTED += ("peak_memory", "release_bytes")
 RECORDED = ("guarantee", "conditions", "unit", "relation", "epsilon", "delta", "reason")
 
@@ -343,20 +343,16 @@ def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
         if not {hits, reciprocal} <= {*cases.columns}:
             return {}
         recall, mean_precision = (float(cases[name].cast(pl.Float64).to_numpy().mean()) for name in (hits, reciprocal))
-        return _named(k, recall, recall / k, mean_precision)
+        return {f"recall@{k}": recall, f"precision@{k}": recall / k, f"map@{k}": mean_precision}
     if ranking != "full" or not {"full/above", "full/level"} <= {*cases.columns}:
         return {}
     users = _users(cases.select("user_id", above=pl.col("full/above"), level=pl.col("full/level")), k)
     of_users = users.select(
-        (pl.col("hits") / pl.col("held_out")).mean().alias("recall"),
-        (pl.col("hits") / k).mean().alias("precision"),
-        (pl.col("found") / pl.col("held_out").clip(upper_bound=k)).mean().alias("map"),
+        (pl.col("hits") / pl.col("held_out")).mean().alias(f"recall@{k}"),
+        (pl.col("hits") / k).mean().alias(f"precision@{k}"),
+        (pl.col("found") / pl.col("held_out").clip(upper_bound=k)).mean().alias(f"map@{k}"),
     )
-    return _named(k, *of_users.row(0))
-
-
-def _named(k: int, recall: float, precision: float, mean_precision: float) -> dict[str, float]:
-    return {f"recall@{k}": recall, f"precision@{k}": precision, f"map@{k}": mean_precision}
+    return of_users.row(0, named=True)
 
 
 def _users(cases: pl.DataFrame, k: int) -> pl.DataFrame:

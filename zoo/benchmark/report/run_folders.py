@@ -253,7 +253,7 @@ def _lines(task: str, table: _Table) -> Iterator[Line]:
 
 
 def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Release:
-    """Its release; of a noise control without what it imitates, where no other row has just that publisher."""
+    """Return its release, without `of` if no other row has the publisher that a noise baseline imitates."""
     of = arguments(made.settings.get("publisher")).get("of")
     imitated = [other for other in others if other.release.name == made.release.of]
     there = any(same_class(of, other.settings.get("publisher")) for other in imitated)
@@ -263,9 +263,8 @@ def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Release:
 def _title(table: _Table) -> str:
     made = table.rows[0].first
     target = made.data.get("target", {}).get("domain") or made.target.get("data.init_args.target") or "target"
-    split = made.data.get("split")
-    source = of_class(made.settings.get("data"))
-    return " ".join([str(target), *([f"({source}, split {split})"] if split else [f"({source})"])])
+    source, split = of_class(made.settings.get("data")), made.data.get("split")
+    return f"{target} ({source}, split {split})" if split else f"{target} ({source})"
 
 
 def _told_apart(title: str, table: _Table, taken: Collection[str]) -> str:
