@@ -52,12 +52,7 @@ def line(**facts: object) -> None:
 
 
 class Parts:
-    """Add up the CPU seconds of parts of a work; a part does not count what another part within it takes.
-
-    Args:
-        rest: Name of what is no part.
-        whole: Parts that count whatever is within them.
-    """
+    """Add up CPU seconds by part, or to `rest`; only parts in `whole` include the parts within them."""
 
     def __init__(self, rest: str, whole: Collection[str] = ()) -> None:
         self.spent, self.whole = Counter[str](), whole

@@ -64,12 +64,8 @@ class Cluster:
     def submit(self, cells: Sequence[Cell], folder: Path, keep_checkpoints: bool) -> list[str]:
         """Submit an array with a job for each cell; return their numbers.
 
-        Cells that take their settings from another cell's search are a second array, which starts after the first.
-
-        Args:
-            cells: At least one.
-            folder: Of submitit's files and the jobs' logs. Jobs run what they read there, so only its owner may write to it.
-            keep_checkpoints: Whether ``best.ckpt`` of each cell is kept.
+        Cells that take their settings from another cell's search are a second array, which starts after the first. Jobs run
+        files that they read in the folder, so only its owner may write to it.
         """
         if "%" in str(folder.absolute()):
             raise BenchmarkError(f"SLURM and submitit put numbers in the place of % in {folder}: choose other --runs.")

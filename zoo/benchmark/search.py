@@ -55,12 +55,8 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
 class _Trials:
     """Trials of a cell.
 
-    If the first publishes for all, each is trained in the cell's folder, and its files except the release are moved afterwards.
-
-    Args:
-        folder: Folder of the cell.
-        arguments: Arguments of ``fit``.
-        republish: Whether each trial publishes, and so has a folder of its own.
+    With `republish` each publishes, in a folder of its own. Otherwise each is trained in the cell's folder, and its files except
+    the shared release are moved afterwards.
     """
 
     def __init__(self, folder: Path, arguments: list[str], republish: bool) -> None:

@@ -33,9 +33,7 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
     Equal differences have no t statistic: the interval is the point itself. The p-value is 1 if they are 0, and otherwise that of
     the sign-flip test, ``2 ** (1 - pairs)``, the smallest without a model of their spread.
 
-    Args:
-        ours: Finite, shape ``(pairs,)``, at least two.
-        theirs: The same in the same order.
+    Both arguments are finite, in one order, and have shape ``(pairs,)`` with at least two pairs.
     """
     x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
