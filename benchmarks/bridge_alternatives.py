@@ -1,8 +1,7 @@
-"""What else a bridge's budget may buy, on Amazon Books <- Movies, users without books: figures of docs/methods/bridge.md.
+"""Compare alternatives to a bridge at one privacy budget, on Amazon Books <- Movies, cold start (docs/methods/bridge.md).
 
-``python benchmarks/bridge_alternatives.py [SPLITS [DRAWS]]`` prints HR@10 among 1 + 99, the mean over splits and draws of
-noise, each with the gain and the penalty that validation prefers. One user of Movies is protected, at delta 1e-5, but where a row
-says that it guarantees nothing. Reads ratings in ``ZOO_DATA``.
+``python benchmarks/bridge_alternatives.py [SPLITS [DRAWS]]`` prints mean HR@10 among 1 + 99 over splits and draws of noise, with
+the gain and penalty that are best on validation. Releases protect one user of Movies at delta 1e-5, unless a row says otherwise.
 """
 
 import sys
@@ -96,12 +95,8 @@ def hit_rate(told: Told, cases: HeldOutCases, gain: float) -> float:
 
 def tested(task: Task, found: Iterable[Told]) -> float:
     """HR@10 on the test of what is best on validation, the first of those that are equally good."""
-    best, chosen = -1.0, (0.0, None)
-    for told, gain in product(found, GAINS):
-        if (reached := hit_rate(told, task.validation, gain)) > best:
-            best, chosen = reached, (gain, told)
-    gain, told = chosen
-    assert told is not None
+    tried = product(found, GAINS)
+    told, gain = max(tried, key=lambda pair: hit_rate(pair[0], task.validation, pair[1]))
     return hit_rate(told, task.test, gain)
 
 
@@ -121,10 +116,9 @@ def places_of(task: Task, count: int, weight: float) -> tuple[Floats, Floats, Fl
 def released(
     task: Task, epsilon: float, noise: NoiseSource, *, directions: int = 6, weight: float = 0.0, of_gram: float = 0.0
 ) -> Released:
-    """A bridge as shipped, but for the settings; a Gram matrix of the source's unit rows beside it.
+    """Return a bridge with a Gram matrix of the source's unit rows (sensitivity 1).
 
-    ``of_gram`` is the part of the squared mu that the Gram matrix takes: a user moves it by the product of a unit row with itself,
-    whose length is 1. With 0 it is exact, and guarantees nothing.
+    ``of_gram`` is the Gram matrix's part of the squared mu; with 0 it is exact, and has no guarantee.
     """
     mu = gauss_mu(epsilon, DELTA)
     plan = Bridge.calibrate(epsilon=epsilon, delta=DELTA, kept_items=400)
@@ -148,10 +142,15 @@ def ridge(release: Released) -> Iterator[Told]:
         yield release.told((vectors * penalty / (np.maximum(values, 0.0) + penalty)) @ (vectors.T @ release.map))
 
 
-def by_signal(release: Released) -> Told:
-    """Each direction by the part of it that is no noise, as seen in the release itself: this costs nothing."""
+def plain(release: Released) -> Iterator[Told]:
+    """Yield the scores of the map as released."""
+    yield release.told(release.map)
+
+
+def by_signal(release: Released) -> Iterator[Told]:
+    """Yield scores with each direction weighed by its signal in the release."""
     power = (release.map**2).mean(axis=0)
-    return release.told(release.map * np.maximum(1 - release.noise_std**2 / power, 0.0))
+    yield release.told(release.map * np.maximum(1 - release.noise_std**2 / power, 0.0))
 
 
 def main() -> None:
@@ -167,27 +166,18 @@ def main() -> None:
             found.append(np.mean([tested(task, make(task, epsilon, NoiseSource.of(draw))) for task, draw in runs]))
         print(f"| {words} | {' | '.join(f'{figure:.4f}'.lstrip('0') for figure in found)} |", flush=True)
 
-    def plain(**settings: Any) -> Make:  # noqa: ANN401
-        def made(*asked: Any) -> Iterator[Told]:  # noqa: ANN401
-            yield (release := released(*asked, **settings)).told(release.map)
+    def by(reader: Callable[[Released], Iterator[Told]], **settings: Any) -> Make:  # noqa: ANN401
+        return lambda *asked: reader(released(*asked, **settings))
 
-        return made
-
-    row("as shipped, with the best gain", plain())
+    row("as shipped, with the best gain", by(plain))
     for share in (0.2, 0.4):
-        row(
-            f"Ridge by a private Gram matrix, {share:g} of the squared mu",
-            lambda *asked, share=share: ridge(released(*asked, of_gram=share)),
-        )
-    row("Ridge by the exact Gram matrix: no guarantee", lambda *asked: ridge(released(*asked)))
+        row(f"Ridge by a private Gram matrix, {share:g} of the squared mu", by(ridge, of_gram=share))
+    row("Ridge by the exact Gram matrix: no guarantee", by(ridge))
     for weight in (0.25, 0.5, 1.0):
-        row(f"leading directions weigh more in a place: j ^ -{weight:g}", plain(weight=weight))
+        row(f"leading directions weigh more in a place: j ^ -{weight:g}", by(plain, weight=weight))
     for count in (12, 16):
-        row(f"{count} directions", plain(directions=count))
-        row(
-            f"{count} directions, each by its signal in the release",
-            lambda *asked, count=count: iter([by_signal(released(*asked, directions=count))]),
-        )
+        row(f"{count} directions", by(plain, directions=count))
+        row(f"{count} directions, each by its signal in the release", by(by_signal, directions=count))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
 """Measures evaluation: held-out items of generated users ranked by BPR, among candidates and among all items.
 
-``python benchmarks/evaluation_speed.py USERS ITEMS [THREADS] [gpu]`` prints one line of JSON: seconds of the clock and of the
-processors for the test of every user among the candidates and among all items, for the scores of all items alone (one matrix
-product), for the vectors of users and candidates read alone, and peak memory after each kind; with ``gpu``, on the first CUDA
-device.
+``python benchmarks/evaluation_speed.py USERS ITEMS [THREADS] [gpu]`` prints one line of JSON: wall-clock and CPU seconds of the
+test of every user among candidates and among all items, of the scores of all items alone, of reading the vectors alone, and peak
+memory after each kind; with ``gpu``, on the first CUDA device.
 """
 
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,30 +42,22 @@ class Generated(LightningDataModule):
         self.train = Ratings(matrix, np.arange(num_users).astype(str), np.arange(num_items).astype(str))
         self.full_ranking: Any = full
         self.sizes = {"num_users": num_users, "num_items": num_items, "sources": {}}
-        self.cases = HeldOutCases(
-            torch.arange(num_users),
-            torch.from_numpy(generator.integers(0, num_items, num_users)),
-            torch.from_numpy(generator.integers(0, num_items, (num_users, CANDIDATES), dtype=np.int32)),
-            torch.ones(num_users),
-            SparseRows.of(self.train),
-        )
+        positives = torch.from_numpy(generator.integers(0, num_items, num_users))
+        others = torch.from_numpy(generator.integers(0, num_items, (num_users, CANDIDATES), dtype=np.int32))
+        rows = SparseRows.of(self.train)
+        self.cases = HeldOutCases(torch.arange(num_users), positives, others, torch.ones(num_users), rows)
 
     def test_dataloader(self) -> EvaluationBatches[Any]:
         """All cases, 512 at a time."""
         return EvaluationBatches(len(self.cases.users), 512, self.cases.batch, Share())
 
 
-def seconds(work: Callable[[], object]) -> dict[str, float]:
-    """How long it takes."""
+def seconds(work: Callable[[Tensor], object], parts: Sequence[Tensor]) -> dict[str, float]:
+    """Return the seconds of work on parts one after another."""
     start = now()
-    work()
-    return since(start)
-
-
-def each(work: Callable[[Tensor], object], parts: Sequence[Tensor]) -> None:
-    """Work on parts one after another."""
     for part in parts:
         work(part)
+    return since(start)
 
 
 def main() -> None:
@@ -80,18 +70,18 @@ def main() -> None:
     for kind in ("sampled", "full"):
         method, data = BPR(), Generated(num_users, num_items, kind == "full")
         trainer = Trainer(accelerator=accelerator, devices=1, **QUIET)
-        found[kind] = seconds(partial(trainer.test, method, datamodule=data, verbose=False))
+        start = now()
+        trainer.test(method, datamodule=data, verbose=False)
+        found[kind] = since(start)
         found[f"{kind}, MiB"] = peak_memory()
     if accelerator == "gpu":  # the trainer has taken it back
         method.cuda()
     parts = torch.arange(num_users, device=method.device).split(512)
     candidates = data.cases.candidates.to(method.device)
     with torch.inference_mode():
-        found["scores alone"] = seconds(lambda: each(method.score_all, parts))
+        found["scores alone"] = seconds(method.score_all, parts)
         vectors = method.factors.items.weight
-        found["candidates' vectors alone"] = seconds(
-            lambda: each(lambda users: vectors[candidates[users].long()], parts)
-        )
+        found["candidates' vectors alone"] = seconds(lambda users: vectors[candidates[users].long()], parts)
     line(users=num_users, items=num_items, **found)
 
 

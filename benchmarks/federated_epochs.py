@@ -1,9 +1,8 @@
-"""Measures an epoch of FedGNN on each domain of Amazon, beside the time that FedGCDR's table 4 has for a domain of that name.
+"""Measure an epoch of FedGNN on each domain of Amazon, next to the time in FedGCDR's table 4.
 
     ZOO_DATA=data python benchmarks/federated_epochs.py [THREADS]       # prints a row of a table for each domain
 
-The settings are the paper's of its appendix C.2 (256 clients a round, width 8) with its two layers. The domains' files are other
-parts of Amazon than the paper's, which cannot be rebuilt (docs/data.md): clients, items and interactions stand beside the seconds.
+The settings are those of the paper's appendix C.2 with two layers. The paper's files cannot be rebuilt (docs/data.md).
 """
 
 import sys

@@ -24,9 +24,8 @@ _PART = 2**15  # users drawn at a time
 _ROWS = 5_000_000  # rows of a file that are drawn and written at a time
 
 #: Settings of a trainer that writes and shows nothing.
-QUIET: dict[str, Any] = dict.fromkeys(
-    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-)
+SHOWN = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+QUIET: dict[str, Any] = dict.fromkeys(SHOWN, False)
 
 
 def now() -> tuple[float, float]:
@@ -53,12 +52,7 @@ def line(**facts: object) -> None:
 
 
 class Parts:
-    """Add up the CPU seconds of parts of a work; a part does not count what another part within it takes.
-
-    Args:
-        rest: Name of what is no part.
-        whole: Parts that count whatever is within them.
-    """
+    """Add up CPU seconds by part, or to `rest`; only parts in `whole` include the parts within them."""
 
     def __init__(self, rest: str, whole: Collection[str] = ()) -> None:
         self.spent, self.whole = Counter[str](), whole
@@ -96,14 +90,9 @@ def write_ratings(path: Path, count: int, num_items: int, users: Users, seed: in
     with path.open("wb") as file:
         for start in range(0, count, _ROWS):
             rows = min(_ROWS, count - start)
-            table = pl.DataFrame(
-                {
-                    "user_id": users(generator, start, rows),
-                    "item_id": (num_items * generator.random(rows) ** 2).astype(int),
-                    "rating": generator.integers(1, 6, rows),
-                    "timestamp": generator.integers(10**9, 2 * 10**9, rows),
-                }
-            )
+            own, items = users(generator, start, rows), (num_items * generator.random(rows) ** 2).astype(int)
+            ratings, times = generator.integers(1, 6, rows), generator.integers(10**9, 2 * 10**9, rows)
+            table = pl.DataFrame({"user_id": own, "item_id": items, "rating": ratings, "timestamp": times})
             named = table.with_columns(user_id=pl.format("u{}", "user_id"), item_id=pl.format("i{}", "item_id"))
             named.write_csv(file, include_header=not start)
 

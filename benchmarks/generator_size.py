@@ -17,15 +17,14 @@ from callbacks import GANStabilizer, RobustnessConductor
 from datamodules import Amazon
 from zoo import SPPG, GeneratorPublisher, PPGenCDR
 
-DOMAINS = ("food", "kitchen")
+OTHER = {"food": "kitchen", "kitchen": "food"}
 EPOCHS = 5
 
 
 def data(target: str, releases: dict[str, Path] | None = None) -> Amazon:
-    """Both domains, all their items."""
-    (source,) = (name for name in DOMAINS if name != target)
+    """Return the datamodule of both domains."""
     sizes = {"batch_size": 512, "missing_users": "zero", "releases": releases}
-    return Amazon(name="amazon-food-kitchen", target=target, sources=[source], **sizes)  # type: ignore[arg-type]
+    return Amazon(name="amazon-food-kitchen", target=target, sources=[OTHER[target]], **sizes)  # type: ignore[arg-type]
 
 
 def generator(mechanism: str) -> GeneratorPublisher:
@@ -36,8 +35,7 @@ def generator(mechanism: str) -> GeneratorPublisher:
 
 def publish(domain: str) -> dict[str, float | int]:
     """A private training on one domain."""
-    (target,) = (name for name in DOMAINS if name != domain)
-    ratings = data(target).source(domain)
+    ratings = data(OTHER[domain]).source(domain)
     began = now()
     release = generator("private_d").publish(ratings, domain)
     spent, steps = since(began), release.record.compositions
@@ -48,7 +46,7 @@ def publish(domain: str) -> dict[str, float | int]:
 
 def fit(target: str) -> dict[str, float | int]:
     """Some epochs of the recommender, validation included."""
-    (source,) = (name for name in DOMAINS if name != target)
+    source = OTHER[target]
     with tempfile.TemporaryDirectory() as folder:
         path = generator("none").publish(data(target).source(source), source).save(Path(folder) / source)
         module = data(target, {source: path})

@@ -1,7 +1,7 @@
-"""Measures a target's start: a CSV file of generated ratings is read, held out of and given negatives, then taken from the cache.
+"""Measure a target's start from a CSV file of generated ratings, and again from the cache.
 
-``python benchmarks/loading_speed.py RATINGS`` (such as 1e7, of a tenth as many users) prints one line of JSON for each of two
-starts, each in a process of its own. The file and the cache lie in a temporary folder, which takes 130 bytes for each rating.
+``python benchmarks/loading_speed.py RATINGS`` (such as 1e7, of a tenth as many users) prints one line of JSON for each start. The
+temporary folder takes 130 bytes for each rating.
 """
 
 import os
@@ -26,11 +26,7 @@ if __name__ == "__main__":
     count = int(float(sys.argv[1]))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ZOO_CACHE"] = folder
-        write_ratings(
-            Path(folder) / "ratings.csv",
-            count,
-            max(count // 100, 1000),
-            lambda rng, _, rows: rng.integers(0, count // 10, rows),
-        )
+        users = lambda rng, _, rows: rng.integers(0, count // 10, rows)  # noqa: E731
+        write_ratings(Path(folder) / "ratings.csv", count, max(count // 100, 1000), users)
         for _ in range(2):
             alone(load, folder)

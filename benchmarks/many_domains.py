@@ -1,13 +1,10 @@
-"""Measures a target's setup with the releases of 3, 7 and 15 sources; prints one line of JSON a case, each in a process of its own.
+"""Measure a target's setup with the releases of 3, 7 and 15 sources; print one line of JSON a case, each in its own process.
 
     ZOO_DATA=data python benchmarks/many_domains.py            # or EMCDR, or FedGCDR, alone
 
-Releases are of kind `embeddings`, width 16, their vectors drawn: what they are does not change what they take. Of one
-layer for EMCDR, of two for FedGCDR. `amazon-many` is
-Books with the sources of FedGCDR's sets, as far as there are files of them (docs/data.md), the users each domain's own, most of
-them missing from a source. `generated` is the worst that a union can be: every user has ten ratings and stands in all 16 domains.
-Of each case the most memory held in `setup`, and after that in what a recommender keeps of the target and of every release; of
-FedGCDR also in a round of 1,024 clients and in working out the vectors that all users are scored by.
+Releases are random `embeddings` of width 16. `amazon-many` is Books with the sources of FedGCDR's sets (docs/data.md), whose users
+are mostly missing from a source. `generated` is the worst case: every user has ten ratings in all 16 domains. A line has the peak
+memory of `setup` and of the recommender's data, and for FedGCDR of a round of 1,024 clients and of all users' vectors.
 """
 
 import sys
@@ -88,17 +85,11 @@ def measure(case: str, folder: Path, recommender: str, facts: dict[str, int]) ->
         with torch.no_grad():
             model.prepare_scoring()
     linked = torch.stack(list(data.links.values())) >= 0
-    line(  # peak_mib is that of a round and all scores
-        case=case,
-        recommender=recommender,
-        **facts,
-        **{"users": data.train.num_users, "ratings": data.train.num_ratings},
-        rows_released=sum(release.num_users for release in data.releases.values()),
-        users_in_a_source=int(linked.any(0).sum()),
-        users_in_all_sources=int(linked.all(0).sum()),
-        setup_s=seconds,
-        **{"before_mib": round(held), "setup_peak_mib": round(peak), "with_recommender_peak_mib": round(kept)},
-    )
+    facts |= {"users": data.train.num_users, "ratings": data.train.num_ratings}
+    facts |= {"rows_released": sum(release.num_users for release in data.releases.values())}
+    facts |= {"users_in_a_source": int(linked.any(0).sum()), "users_in_all_sources": int(linked.all(0).sum())}
+    memory = {"before_mib": round(held), "setup_peak_mib": round(peak), "with_recommender_peak_mib": round(kept)}
+    line(case=case, recommender=recommender, **facts, setup_s=seconds, **memory)  # peak_mib: of a round and all scores
 
 
 if __name__ == "__main__":

@@ -1,39 +1,30 @@
-"""Measures one-bit matrix completion under every perturbation; the figures of docs/results/one_bit.md are made from what it writes.
+"""Measure one-bit matrix completion under every perturbation, for docs/results/one_bit.md.
 
-    python benchmarks/one_bit.py tune OUT       # settings that the paper does not give, on a part of the training ratings
-    python benchmarks/one_bit.py measure OUT    # every cell; a cell that stands in an OUT/results*.csv is not run again
-
-Noise is the operating system's, as in a run that protects somebody, so figures repeat up to their spread.
+python benchmarks/one_bit.py tune OUT       # settings that the paper does not give, on a part of the training ratings
+python benchmarks/one_bit.py measure OUT    # every cell that is in no OUT/results*.csv
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from one_bit_bias import bias_matrix
+import polars as pl
+from scipy.optimize import minimize
 
 from datamodules import Evaluation, Filters, LowRank, MovieLens100K, Restaurant
 from datamodules.base import CrossDomainDataModule
-from zoo import (
-    Clear,
-    GradientPerturbation,
-    InputPerturbation,
-    ObjectivePerturbation,
-    OutputPerturbation,
-    Perturbation,
-)
+from zoo import Clear, GradientPerturbation, InputPerturbation, ObjectivePerturbation, OutputPerturbation, Perturbation
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall, truncated
-from zoo.methods.one_bit_mc.objective import Observations
+from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.perturbation import Problem
 from zoo.methods.one_bit_mc.solvers import run
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
@@ -50,17 +41,14 @@ RATIOS = (0.2, 0.4, 0.6, 0.8)
 #: Rows of the figures: a perturbation, and whether it is the published form. GraP as published holds.
 MECHANISMS: dict[str, tuple[Callable[..., Perturbation], bool]] = {
     "InP": (InputPerturbation, False),
-    "ObjP": (lambda epsilon, **s: ObjectivePerturbation(epsilon, inexact=True, **s), False),
-    "ObjP, Gaussian": (lambda epsilon, **s: ObjectivePerturbation(epsilon, noise="gaussian", **s), False),
+    "ObjP": (partial(ObjectivePerturbation, inexact=True), False),
+    "ObjP, Gaussian": (partial(ObjectivePerturbation, noise="gaussian"), False),
     "GraP, Gaussian": (GradientPerturbation, False),
-    "GraP, Laplace": (lambda epsilon, **s: GradientPerturbation(epsilon, noise="laplace", **s), False),
+    "GraP, Laplace": (partial(GradientPerturbation, noise="laplace"), False),
     "OutP": (OutputPerturbation, False),
-    "ObjP, published": (lambda epsilon, **s: ObjectivePerturbation(epsilon, paper_faithful=True, **s), True),
-    "GraP, published": (
-        lambda epsilon, **s: GradientPerturbation(epsilon, noise="laplace", step_size="spectral", dual=False, **s),
-        True,
-    ),
-    "OutP, published": (lambda epsilon, **s: OutputPerturbation(epsilon, paper_faithful=True, **s), True),
+    "ObjP, published": (partial(ObjectivePerturbation, paper_faithful=True), True),
+    "GraP, published": (partial(GradientPerturbation, noise="laplace", step_size="spectral", dual=False), True),
+    "OutP, published": (partial(OutputPerturbation, paper_faithful=True), True),
 }
 #: What `tune` tries beside tau, by mechanism.
 STEPS = (1, 2, 5, 10)
@@ -76,10 +64,11 @@ RADII = {
 }
 RIDGES = (0.3, 1.0, 3.0, 10.0)
 TUNED_AT = 4.0
-FIELDS = (
-    *("data", "observed", "link", "mechanism", "published", "epsilon", "draw", "figure", "value", "guarantee"),
-    "seconds",
-)
+FIELDS = ("data", "observed", "link", "mechanism", "published", "epsilon", "draw", "figure", "value", "guarantee")
+FIELDS += ("seconds",)
+
+
+KEYS = ("data", "observed", "link", "mechanism", "epsilon", "draw")
 
 
 class Task(NamedTuple):
@@ -97,13 +86,9 @@ def task_of(data: CrossDomainDataModule, validation: bool = False) -> Task:
     shape, cells = (train.num_users, train.num_items), train.pair_keys
     signs = train.matrix.data.astype(np.float64)
     if isinstance(data, LowRank):
-        truth = data.truth.numpy()
+        truth, seen = data.truth.numpy(), Observations(shape, cells, signs)
         norm = float((truth**2).sum())
-        return Task(
-            Observations(shape, cells, signs),
-            "average_relative_error",
-            lambda x: float(((x - truth) ** 2).sum()) / norm,
-        )
+        return Task(seen, "average_relative_error", lambda x: float(((x - truth) ** 2).sum()) / norm)
     test_cells = (data.test.users * train.num_items + data.test.items).numpy()
     test_signs = data.test.ratings.numpy()
     if validation:
@@ -129,9 +114,9 @@ def problem(seen: Observations, link: str, tau: float, alpha: float = 1.0, bound
     return Problem(seen, LINKS[link], NuclearBall(tau), alpha, bounded)
 
 
-def bounded(mechanism: str, link: str) -> bool:
-    """Whether a mechanism needs entries that are held to alpha."""
-    return mechanism == "OutP" and link == "probit"
+def bounded(name: str, mechanism: str, link: str) -> bool:
+    """Return whether entries are held to alpha, as OutP with probit needs, and as its published form assumes."""
+    return (mechanism, link) == ("OutP", "probit") or (mechanism, name) == ("OutP, published", "rc")
 
 
 def completed(perturbation: Perturbation, given: Problem) -> Floats:
@@ -142,14 +127,24 @@ def completed(perturbation: Perturbation, given: Problem) -> Floats:
     return perturbation.finish(run(solver, 500), given, noise)
 
 
-# Tuning.
+def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> Floats:
+    """Return the most likely matrix ``m + u_i + v_j``, shape ``(rows, columns)``, with a ridge on biases. No guarantee."""
+    rows, columns = observations.shape
+    users, items = np.divmod(observations.cells, columns)
+    likelihood = Likelihood.of(observations, link)
 
+    def value(biases: Floats) -> tuple[float, Floats]:
+        """Return the objective and its gradient at the biases of rows, of columns, and m."""
+        entries, own = np.asarray(biases[-1] + biases[users] + biases[rows + items]), biases[:-1]
+        slopes = likelihood.gradient(entries)
+        sums = np.bincount(users, slopes, rows), np.bincount(items, slopes, columns), [slopes.sum()]
+        gradient = np.concatenate(sums)
+        gradient[:-1] += ridge * own
+        return likelihood.value(entries) + ridge / 2 * float(own @ own), gradient
 
-def choices(mechanism: str) -> Iterator[Setting]:
-    """Every setting of a mechanism that is tried."""
-    tried = TRIED.get(mechanism, {})
-    for values in itertools.product(*tried.values()):
-        yield dict(zip(tried, values, strict=True))
+    found = minimize(value, np.zeros(rows + columns + 1), jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
+    matrix: Floats = found[-1] + found[:rows, None] + found[rows : rows + columns]
+    return matrix
 
 
 def allowed(mechanism: str, link: str) -> bool:
@@ -171,15 +166,17 @@ def tune(out: Path) -> None:
         for mechanism, (make, _) in MECHANISMS.items():
             if not allowed(mechanism, link) or mechanism == "OutP, published":  # it is Clear's solution
                 continue
-            for setting, tau in itertools.product(choices(mechanism), RADII[name]):
-                given = problem(seen.observations, link, tau, bounded=bounded(mechanism, link))
+            tried = TRIED.get(mechanism, {})
+            for *values, tau in itertools.product(*tried.values(), RADII[name]):
+                setting = dict(zip(tried, values, strict=True))
+                given = problem(seen.observations, link, tau, bounded=bounded(name, mechanism, link))
                 draws = range(1 if name == "ml-100k" else 5)
                 scores = [seen.score(completed(make(TUNED_AT, **setting), given)) for _ in draws]
                 trials.append(trial(name, link, mechanism, {"tau": tau, **setting}, float(np.mean(scores))))
-        write(out / "trials.csv", ("data", "link", "mechanism", "setting", "sign_accuracy"), trials)
+        pl.DataFrame(trials).write_csv(out / "trials.csv")
 
 
-def trial(name: str, link: str, mechanism: str, setting: Setting, score: float) -> dict[str, Any]:
+def trial(name: str, link: str, mechanism: str, setting: Setting, score: float) -> Setting:
     """A row of the trials; also printed."""
     words = " ".join(f"{key}={value}" for key, value in setting.items())
     row = {"data": name, "link": link, "mechanism": mechanism, "setting": words, "sign_accuracy": round(score, 4)}
@@ -187,7 +184,7 @@ def trial(name: str, link: str, mechanism: str, setting: Setting, score: float) 
     return row
 
 
-def best(trials: list[dict[str, str]], name: str, link: str, mechanism: str) -> Setting:
+def best(trials: list[Setting], name: str, link: str, mechanism: str) -> Setting:
     """The setting with the highest sign accuracy; the paper's own tau on synthetic data."""
     if mechanism == "OutP, published":
         mechanism = "Clear"
@@ -198,9 +195,6 @@ def best(trials: list[dict[str, str]], name: str, link: str, mechanism: str) -> 
     rows = [row for row in trials if (row["data"], row["link"], row["mechanism"]) == (name, link, mechanism)]
     text = max(rows, key=lambda row: float(row["sign_accuracy"]))["setting"]
     return {key: float(value) for key, value in (part.split("=") for part in text.split())}
-
-
-# Measuring.
 
 
 def cells() -> Iterator[tuple[str, float, str, tuple[int, ...], int]]:
@@ -218,33 +212,24 @@ def cells() -> Iterator[tuple[str, float, str, tuple[int, ...], int]]:
 
 def measure(out: Path) -> None:
     """Append what is missing to OUT/results.csv."""
-    trials, target = rows_of(out / "trials.csv"), out / "results.csv"
-    done = {key(row) for path in out.glob("results*.csv") for row in rows_of(path)}
+    trials, target = pl.read_csv(out / "trials.csv", infer_schema=False).to_dicts(), out / "results.csv"
+    finished = [pl.read_csv(path, infer_schema=False) for path in out.glob("results*.csv")]
+    done = {row for table in finished for row in table.select(KEYS).iter_rows()}
     for place in cells():
         for row in cell(*place, trials, done):
             new = not target.exists()
-            with target.open("a", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-                if new:
-                    writer.writeheader()
-                writer.writerow(row)
+            with target.open("ab") as file:
+                pl.DataFrame([row]).write_csv(file, include_header=new)
 
 
 def cell(
-    name: str,
-    observed: float,
-    link: str,
-    epsilons: tuple[int, ...],
-    draw: int,
-    trials: list[dict[str, str]],
-    done: set[Any],
-) -> Iterator[dict[str, Any]]:
+    name: str, observed: float, link: str, epsilons: tuple[int, ...], draw: int, trials: list[Setting], done: set[Any]
+) -> Iterator[Setting]:
     """Rows of one draw of data: controls, and every mechanism at every epsilon."""
-    seen, figure, score = task(name, draw, link, observed)
+    given = task(name, draw, link, observed)
+    seen, figure, score = given
 
-    def row(
-        mechanism: str, published: bool, epsilon: float, value: float, guarantee: str, took: float
-    ) -> dict[str, Any]:
+    def row(mechanism: str, published: bool, epsilon: float, value: float, guarantee: str, took: float) -> Setting:
         facts = (name, observed, link, mechanism, published, epsilon, draw, figure)
         return dict(zip(FIELDS, (*facts, round(value, 6), guarantee, round(took, 3)), strict=True))
 
@@ -252,42 +237,33 @@ def cell(
         return (name, str(observed), link, mechanism, str(float(epsilon)), str(draw)) not in done
 
     if missing("Clear", 0.0) and not (name == "ml-100k" and draw):  # the same data in every draw
-        yield from controls(name, seen, link, trials, score, row)
+        yield from controls(name, given, link, trials, row)
     for mechanism, (make, published) in MECHANISMS.items():
         wanted = [epsilon for epsilon in epsilons if missing(mechanism, epsilon)]
         if not wanted or not allowed(mechanism, link):
             continue
         setting = best(trials, name, link, mechanism)
-        given = problem(seen, link, setting.pop("tau"), bounded=bounded(mechanism, link) or held(name, mechanism))
+        posed = problem(seen, link, setting.pop("tau"), bounded=bounded(name, mechanism, link))
         whole = {key: int(value) if key == "steps" else value for key, value in setting.items()}
         perturbations = [make(float(epsilon), **whole) for epsilon in wanted]
         # Noise on the output is added to one solution, whatever its epsilon.
         start = time.perf_counter()
         noise = NoiseSource.os()
-        once = run(perturbations[0].solver(given, {}, noise), 500) if mechanism.startswith("OutP") else None
+        once = run(perturbations[0].solver(posed, {}, noise), 500) if mechanism.startswith("OutP") else None
         solved = time.perf_counter() - start
         for epsilon, perturbation in zip(wanted, perturbations, strict=True):
             start = time.perf_counter()
-            matrix = completed(perturbation, given) if once is None else perturbation.finish(once, given, noise)
+            matrix = completed(perturbation, posed) if once is None else perturbation.finish(once, posed, noise)
             seconds = time.perf_counter() - start + (solved if once is not None else 0.0)
-            guarantee = perturbation.record(given).guarantee.value
+            guarantee = perturbation.record(posed).guarantee.value
             yield row(mechanism, published, float(epsilon), score(matrix), guarantee, seconds)
 
 
-def held(name: str, mechanism: str) -> bool:
-    """Whether the published output noise is added to a solution whose entries are held to alpha, as it assumes."""
-    return mechanism == "OutP, published" and name == "rc"
-
-
 def controls(
-    name: str,
-    seen: Observations,
-    link: str,
-    trials: list[dict[str, str]],
-    score: Callable[[Floats], float],
-    row: Callable[..., dict[str, Any]],
-) -> Iterator[dict[str, Any]]:
-    """No noise at all; the truth's rank, or biases alone; and what takes no data."""
+    name: str, given: Task, link: str, trials: list[Setting], row: Callable[..., Setting]
+) -> Iterator[Setting]:
+    """Yield rows without noise: Clear, the truth's rank or biases alone, and constants."""
+    seen, _, score = given
     start = time.perf_counter()
     matrix = completed(Clear(), problem(seen, link, best(trials, name, link, "Clear")["tau"]))
     yield row("Clear", False, 0.0, score(matrix), "none", time.perf_counter() - start)
@@ -298,27 +274,6 @@ def controls(
         ridge = best(trials, name, link, "bias")["ridge"]
         yield row("bias", False, 0.0, score(bias_matrix(seen, LINKS[link], ridge)), "none", 0.0)
         yield row("majority", False, 0.0, score(np.full(seen.shape, np.sign(seen.signs.sum()))), "none", 0.0)
-
-
-def key(row: dict[str, str]) -> tuple[str, ...]:
-    """What a row is of."""
-    return tuple(row[name] for name in ("data", "observed", "link", "mechanism", "epsilon", "draw"))
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file."""
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(path: Path, fields: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Write a CSV file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fields, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    temporary.rename(path)
 
 
 def main() -> None:

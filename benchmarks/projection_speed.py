@@ -1,7 +1,4 @@
-"""Measures a projection onto the nuclear-norm ball, and a whole Clear fit of MovieLens 100K, against all singular values.
-
-One line of JSON each; each in a process of its own, for its peak memory. Needs the ratings (docs/data.md).
-"""
+"""Measure a projection onto the nuclear-norm ball, and a Clear fit of MovieLens 100K, against all singular values."""
 
 import statistics
 

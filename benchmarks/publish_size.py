@@ -1,9 +1,8 @@
-"""Measures publishing as data grow, and next to the paper's decomposition; prints one line of JSON a process.
+"""Measure publishing as data grow, and next to the paper's decomposition; print one line of JSON a process.
 
-A line says how many seconds passed (`publish_s` without saving), and how many of the processors' seconds (`cpu_s`, which say
-more where others use the machine) went into the noise (hardened, of the operating system), into M and the product with it, and
-into the rest: bounding, rounding, writing, hashing. Cost is linear in ratings plus users x n' (and M in items), so the last two
-figures of a line, each per unit, stay put as data grow. The decomposition and what it is compared with run on one processor.
+A line has wall-clock seconds (`publish_s` without saving), and CPU seconds of the noise, of M and the product with it, and of the
+rest: bounding, rounding, writing, hashing. Cost is linear in ratings plus users x n' (and M in items), so the last two figures,
+per unit, stay constant as data grow. The decomposition and its counterpart run on one processor.
 """
 
 import os
@@ -47,7 +46,8 @@ def measure(name: str) -> dict[str, Any]:
     """One release, published, saved and read again."""
     num_users, num_items, each, publisher = CASES[name]
     ratings = generated(num_users, num_items, each)
-    if _compared(name) and hasattr(os, "sched_setaffinity"):  # both on one processor
+    compared = name.removesuffix(DECOMPOSED) + DECOMPOSED in CASES
+    if compared and hasattr(os, "sched_setaffinity"):  # both on one processor
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     forget_peak()
     held, parts, start = peak_memory(), Parts("rest"), now()
@@ -69,13 +69,8 @@ def measure(name: str) -> dict[str, Any]:
     facts = {
         "case": name,
         "publisher": type(publisher).__name__,
-        **{
-            "users": num_users,
-            "items": num_items,
-            "ratings": ratings.num_ratings,
-            "files": files,
-            "publish_s": published,
-        },
+        **{"users": num_users, "items": num_items, "ratings": ratings.num_ratings},
+        **{"files": files, "publish_s": published},
         **spent,
         **{f"{part}_cpu_s": round(seconds, 2) for part, seconds in parts.spent.items()},
         "published_peak_mib": round(peak),
@@ -88,15 +83,11 @@ def measure(name: str) -> dict[str, Any]:
     return facts
 
 
-def _compared(name: str) -> bool:
-    return name.removesuffix(DECOMPOSED) + DECOMPOSED in CASES
-
-
 if __name__ == "__main__":
     lines = {name: alone(measure, name) for name in CASES}
     for name in CASES:
         if slow := lines.get(name + DECOMPOSED):
-            ratios = {
-                key: round(slow[key] / lines[name][key], 1) for key in ("cpu_s", "published_peak_mib", "above_data_mib")
-            }
-            print({"case": name, "decomposed / this": ratios})
+            kinds = ("cpu_s", "published_peak_mib", "above_data_mib")
+            print(
+                {"case": name, "decomposed / this": {kind: round(slow[kind] / lines[name][kind], 1) for kind in kinds}}
+            )

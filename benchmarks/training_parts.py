@@ -4,9 +4,8 @@
     ZOO_DATA=data python benchmarks/training_parts.py ppgencdr/douban 8    # a target on such a generator's rows, so many epochs
     ZOO_DATA=data python benchmarks/training_parts.py one_bit_mc/ml_100k   # a whole fit; every config of the folder
 
-One thread, the config's own sizes and callbacks, and noise with a seed, so that every run does the same. A part does not count what
-another part within it takes. Of networks the first epoch is left out, and milliseconds are those of a step; of one-bit matrix
-completion they are those of the fit, from the first draw of noise to the matrix.
+One thread, the config's own sizes and callbacks, and seeded noise. A part excludes the parts within it. For networks, milliseconds
+are those of a step after the first epoch; for one-bit matrix completion, of the fit from the first draw of noise to the matrix.
 """
 
 import logging
@@ -46,9 +45,11 @@ from zoo.nn.towers import SparseTower, TwoTowers
 from zoo.privacy.training import clipped_sum, private_gradient
 from zoo.privacy.training.critic_steps import CriticSteps
 
-#: By part, the functions that are it: where each is looked up, and its name there.
+RMSPROP = import_module("torch.optim.rmsprop")
+#: By part, its functions: where each is looked up, and its name there.
 Functions = dict[str, list[tuple[Any, str]]]
 NETWORKS: Functions = {"rows": [(SparseRows, "bags")], "logging": [(LightningModule, "log")]}
+SOLVERS = (solvers.SpectralProjectedGradient, solvers.FixedSteps, solvers.MultiStart)
 PARTS: dict[str, Functions] = {
     "sppg": NETWORKS
     | {
@@ -61,10 +62,7 @@ PARTS: dict[str, Functions] = {
         "generator": [(RowGenerator, "forward")],
         "critic of generated rows": [(SPPG, "_score")],
         "backward of generated rows": [(LightningModule, "manual_backward")],
-        "optimisers and average": [
-            (import_module("torch.optim.rmsprop"), "rmsprop"),
-            (AveragedModel, "update_parameters"),
-        ],
+        "optimisers and average": [(RMSPROP, "rmsprop"), (AveragedModel, "update_parameters")],
         "stabiliser": [(GANStabilizer, "penalty"), (GANStabilizer, "on_before_optimizer_step")],
     },
     "ppgencdr": NETWORKS
@@ -86,9 +84,7 @@ PARTS: dict[str, Functions] = {
         "objective": [(Likelihood, "value")],
         "gradient": [(Likelihood, "gradient")],
         "noise": [(gradient_perturbation.NoisyGradients, "_noisy")],  # and what a perturbation itself draws, see `main`
-        "solver": [
-            (kind, "step") for kind in (solvers.SpectralProjectedGradient, solvers.FixedSteps, solvers.MultiStart)
-        ],
+        "solver": [(kind, "step") for kind in SOLVERS],
     },
 }
 WHOLE = ("checks", "validation")  # with all that is within
@@ -181,12 +177,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = made(CrossDomainDataModule, config["data"])
         if "publisher" in config:
-            publisher = made(Publisher, config["publisher"])
-            paths = {
-                source: publisher.publish(data.source(source), source).save(Path(folder) / source)
-                for source in data.sources
-            }
-            config["data"]["init_args"]["releases"] = {source: str(path) for source, path in paths.items()}
+            publisher, releases = made(Publisher, config["publisher"]), {}
+            for source in data.sources:
+                release = publisher.publish(data.source(source), source)
+                releases[source] = str(release.save(Path(folder) / source))
+            config["data"]["init_args"]["releases"] = releases
             data = made(CrossDomainDataModule, config["data"])
         for part, functions in PARTS[name.split("/")[0]].items():
             for owner, function in functions:

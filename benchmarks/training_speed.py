@@ -1,8 +1,7 @@
-"""Measures training on MovieLens 100K: all 100,000 ratings, epochs of batches alone, of a bare loop, and of the trainer.
+"""Measure training on MovieLens 100K: epochs of batches alone, of a bare loop, and of the trainer.
 
-``python benchmarks/training_speed.py METHOD BATCH_SIZE [THREADS] [gpu] [KEY=VALUE ...]`` prints one line of JSON; further words are
-settings of the method. Rates are observed pairs per second of the processors' time and of the clock, an epoch not counted first;
-with ``gpu``, of the first CUDA device.
+``python benchmarks/training_speed.py METHOD BATCH_SIZE [THREADS] [gpu] [KEY=VALUE ...]`` prints one line of JSON. Rates are
+observed pairs per CPU second and wall-clock second after the first epoch; with ``gpu``, on the first CUDA device.
 """
 
 import json
@@ -101,17 +100,9 @@ def main() -> None:
         "backward": lambda loss: loss.backward(),
         "optimiser": lambda _: optimiser.step(),
     }
-    line(
-        method=name,
-        settings=settings,
-        batch_size=int(batch_size),
-        threads=threads,
-        accelerator=accelerator,
-        batches=rates(data.num_ratings, lambda: list(batches)),
-        bare=rates(data.num_ratings, bare),
-        trainer=trainer,
-        step_us=profile(batches, parts),
-    )
+    facts = {"method": name, "settings": settings, "batch_size": int(batch_size), "threads": threads}
+    found = {"batches": rates(data.num_ratings, lambda: list(batches)), "bare": rates(data.num_ratings, bare)}
+    line(**facts, accelerator=accelerator, **found, trainer=trainer, step_us=profile(batches, parts))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ SHARES = {"an eighth": 0.125, "a quarter": 0.25, "a half": 0.5, "all": 1.0}
 EPSILONS, CLEAR = (0.25, 0.5, 1.0, 2.0), 1e6  # of a user; the last is hardly any noise
 #: Trainings whose critic gap is drawn: folder of the runs, and label.
 STABILISED = {"no-privacy": "with GANStabilizer (tau 2)", "no-privacy-gs": "without"}
+STYLE = {"text.parse_math": False, "axes.titlesize": 10, "xtick.labelsize": 8}  # names are no formulas
 DASHES = (":", "-.", "--", (0, (1, 3)), (0, (5, 5)))
 
 #: Place on the horizontal axis (None: a level across it), mean, and spread over seeds or draws.
@@ -71,14 +72,8 @@ class Line(NamedTuple):
             axis.axhline(y[0], label=self.label, color="0.3", lw=1, ls=DASHES[number % len(DASHES)])
         else:
             style = "" if isinstance(x[0], str) else "--" if "published" in self.label else "-"
-            form = {
-                "marker": "." if len(x) < 20 else "",
-                "capsize": 2,
-                "label": self.label,
-                "color": f"C{number}",
-                "ls": style,
-            }
-            axis.errorbar(x, y, spread if any(spread) else None, **form)
+            form = {"marker": "." if len(x) < 20 else "", "capsize": 2, "color": f"C{number}", "ls": style}
+            axis.errorbar(x, y, spread if any(spread) else None, label=self.label, **form)
 
 
 class Figure(NamedTuple):
@@ -88,15 +83,11 @@ class Figure(NamedTuple):
     name: str
     lines: Callable[[list[Row]], Iterator[Line]]
     rows: int = 1
-    #: Names of horizontal axes with powers of two.
-    powers: Sequence[str] = ()
-    #: Whether all panels have one vertical axis, and whether it is logarithmic.
-    share: bool = False
-    log: bool = False
-    #: A column whose values have a figure each.
-    each: str = ""
-    #: Whether the area below the levels is shaded.
-    shaded: bool = False
+    powers: Sequence[str] = ()  # names of horizontal axes with powers of two
+    share: bool = False  # one vertical axis for all panels
+    log: bool = False  # which is logarithmic
+    each: str = ""  # a column whose values have a figure each
+    shaded: bool = False  # the area below the levels is
 
     def draw(self) -> Iterator[Path]:
         """Write the figure for each file and yield the paths. The same rows give the same bytes."""
@@ -104,9 +95,7 @@ class Figure(NamedTuple):
             rows = read(source)
             for value in (one for (one,) in distinct(rows, self.each)) if self.each else [""]:
                 path = source.with_name(self.name.format(value))
-                with mpl.rc_context(
-                    {"text.parse_math": False, "axes.titlesize": 10, "xtick.labelsize": 8}
-                ):  # names are no formulas
+                with mpl.rc_context(STYLE):
                     drawn = self.drawn(list(self.lines(where(rows, **{self.each: value}) if value else rows)))
                     drawn.savefig(path, dpi=110, metadata={"Software": None})
                 plt.close(drawn)
@@ -171,9 +160,8 @@ def sweeps(rows: list[Row], entries: Sequence[tuple[str, str, list[tuple[Any, ..
     """Yield a line for each entry: axis, label, and the arguments of `hits`: of the swept rows, and of those to add."""
     for across, label, (swept, *others) in entries:
         if line := hits(rows, *swept):
-            yield Line(
-                Panel(across), label, sorted({*line, *(point for other in others for point in hits(rows, *other))})
-            )
+            added = [point for other in others for point in hits(rows, *other)]
+            yield Line(Panel(across), label, sorted({*line, *added}))
 
 
 #: PriCDR's figures 2 to 5. Axis: what was swept, and the place of the rows at epsilon 8.
@@ -183,19 +171,14 @@ PRICDR_AXES = {
     "density of the projection": ("density", "", 0.5),
     "ratings of the source, %": ("ratings", " %", 100.0),
 }
+PRICDR_LEVELS = {"Plaintext, all ratings": ("PriCDR", "Plaintext"), "Nothing": ("PriCDR", "Nothing")}
+PRICDR_LEVELS["Popularity"] = ("Popularity", "")
 PRICDR = [
     (across, kind, [("PriCDR", f"{kind} {word} {NUMBER}{sign}"), ("PriCDR", whole, place)])
     for across, (word, sign, place) in PRICDR_AXES.items()
     for kind, whole in (("JLT", "JLT eps 8"), ("SJLT", "SJLT eps 8"), ("Plaintext", "Plaintext"))
-] + [
-    (across, label, [source])
-    for across in PRICDR_AXES
-    for label, source in {
-        "Plaintext, all ratings": ("PriCDR", "Plaintext"),
-        "Nothing": ("PriCDR", "Nothing"),
-        "Popularity": ("Popularity", ""),
-    }.items()
 ]
+PRICDR += [(across, label, [source]) for across in PRICDR_AXES for label, source in PRICDR_LEVELS.items()]
 #: PPGenCDR's figures 3 and 4.
 MECHANISMS = [
     ("epsilon for a whole user, delta 1e-5", kind, [("PPGenCDR", f"{kind} eps {NUMBER}")])
@@ -261,9 +244,8 @@ def negative_transfer(rows: list[Row], k: int) -> Iterator[Line]:
             label = row["row"] if fewer else row["against"]
             count = float(row["domains"])
             found.setdefault(row["row"], {})[count] = count, float(row["mean"]), float(row["sd"] or 0)
-            found.setdefault(label, {}).setdefault(
-                fewer, (fewer, float(row["against_mean"]), float(row["against_sd"] or 0))
-            )
+            other = fewer, float(row["against_mean"]), float(row["against_sd"] or 0)
+            found.setdefault(label, {}).setdefault(fewer, other)
     for panel, found in lines.items():
         for label, points in found.items():
             yield Line(panel, label, sorted(points.values()))
@@ -333,38 +315,21 @@ FIGURES = [
 
 
 def write_gap(runs: Path) -> None:
-    """Write the critic's gap by epoch, over tasks and seeds, from the logs of a benchmark's runs.
-
-    Args:
-        runs: Folder of the benchmark's runs.
-
-    Raises:
-        SystemExit: If there is none.
-    """
-    logs = [
-        (log, label) for folder, label in STABILISED.items() for log in sorted(runs.glob(f"*/{folder}/*/metrics.csv"))
-    ]
-    found = [
-        pl.read_csv(log, infer_schema=False).select(
-            pl.lit(log.parts[-4]).alias("task"),
-            pl.lit(label).alias("training"),
-            pl.lit(log.parent.name.removeprefix("seed-")).alias("seed"),
-            "epoch",
-            pl.col("train/critic_gap").alias("gap"),
-        ).drop_nulls("gap")
-        for log, label in logs
-    ]  # fmt: skip
+    """Write the critic's gap by epoch from the logs in the folder of a benchmark's runs; exit if there are none."""
+    found = []
+    for folder, label in STABILISED.items():
+        for log in sorted(runs.glob(f"*/{folder}/*/metrics.csv")):
+            own = {"task": log.parts[-4], "training": label, "seed": log.parent.name.removeprefix("seed-")}
+            read = pl.read_csv(log, infer_schema=False).select("epoch", pl.col("train/critic_gap").alias("gap"))
+            literals = [pl.lit(value).alias(name) for name, value in own.items()]
+            found.append(read.drop_nulls("gap").select(*literals, pl.all()))
     if not found:
         raise SystemExit(f"No runs in {runs}. Run: python -m zoo benchmark --config configs/benchmarks/sppg.yaml")
     pl.concat(found).write_csv(DOCS / "results" / "sppg" / "critic_gap.csv")
 
 
 def write_means(measured: Path) -> None:
-    """Write means and standard deviations over draws, and copy the trials.
-
-    Args:
-        measured: Folder that ``benchmarks/one_bit.py`` wrote to.
-    """
+    """Write means and standard deviations over draws, and copy the trials, from the folder of ``benchmarks/one_bit.py``."""
     keys = ["data", "observed", "link", "mechanism", "epsilon", "figure"]
     value, seconds = (pl.col(name).cast(pl.Float64) for name in ("value", "seconds"))
     spread = [value.mean().alias("mean"), value.std().alias("sd"), pl.len().alias("draws")]

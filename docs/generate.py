@@ -19,7 +19,7 @@ from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
 from result_tables import cross_domain, gains, leakage, one_bit, quickstart
-from tables import Row, name, read, table
+from tables import Row, name, read, table, where
 
 import zoo
 from zoo.benchmark.report.papers import published
@@ -47,11 +47,7 @@ EPSILON = 8.0
 
 
 def front_matter(page: Path) -> dict[str, str]:
-    """What a method page says of its method: name, paper, guarantee.
-
-    Raises:
-        ValueError: If it says none of it.
-    """
+    """Return name, paper and guarantee of a method page; raise ValueError without them."""
     match = re.match(r"---\n(.*?)\n---\n", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     found: dict[str, str] = yaml.safe_load(match[1]) if match else {}
     if found.keys() != {"method", "paper", "guarantee"}:
@@ -105,8 +101,7 @@ def methods_table() -> str:
     note = "Douban Book -> Music, one item among 1 + 99, mean over seeds; a method that reads a release at the guarantee nearest "
     note += f"to epsilon {EPSILON:g}, beside the same with a release of redrawn ratings and with none: only what is above both has "
     note += "come of the source. All figures: [docs/results](docs/results)."
-    note += under(reached)
-    return f"{table(titles, lines, left=4)}\n\n{note}"
+    return f"{table(titles, lines, left=4)}\n\n{note}{under(reached)}"
 
 
 def both(row: Row | None) -> str:
@@ -118,36 +113,32 @@ def control(row: Row | None, release: str, rows: list[Row]) -> Row | None:
     """The row of the same system with another release, in whose name the row's own stands for ``{}``."""
     if row is None or not row["release"]:
         return None
-    same = [other for other in rows if all(other[key] == row[key] for key in ("benchmark", "task", "system"))]
-    return next((other for other in same if other["release"] == release.format(row["release"])), None)
+    wanted = {key: row[key] for key in ("benchmark", "task", "system")}
+    return next(iter(where(rows, **wanted, release=release.format(row["release"]))), None)
 
 
 def marked(row: Row) -> str:
-    """The mark of an epsilon that holds under conditions."""
+    """Return the mark of a conditional epsilon."""
     return " ‡" if row["conditions"] else ""
 
 
 def under(rows: list[Row]) -> str:
-    """A sentence for each set of conditions that a marked epsilon of these rows is under, with the reports that have it."""
-    sets: dict[str, list[str]] = {}
-    for row in rows:
-        if row["conditions"] and row["benchmark"] not in sets.setdefault(row["conditions"], []):
-            sets[row["conditions"]].append(row["benchmark"])
-    return "".join(
-        f"\n\n‡ Conditional ({', '.join(reports)}): the epsilon is that of the source's own file only if "
-        f"{conditions.replace('; ', '; and if ')}."
-        for conditions, reports in sets.items()
-    )
+    """Return a sentence for each set of conditions of these rows, with its reports."""
+    pairs, text = dict.fromkeys((row["conditions"], row["benchmark"]) for row in rows if row["conditions"]), ""
+    for conditions in dict.fromkeys(conditions for conditions, _ in pairs):
+        reports = ", ".join(report for own, report in pairs if own == conditions)
+        text += f"\n\n‡ Conditional ({reports}): the epsilon is that of the source's own file only if "
+        text += f"{conditions.replace('; ', '; and if ')}."
+    return text
 
 
 def shown(method: str, rows: list[Row]) -> Row | None:
     """The row that stands for a method in the README."""
-    own = [row for row in rows if row["task"] == TASK and row["system"] == method and not row["control"]]
-    own = next(filter(None, ([row for row in own if row["benchmark"] == report] for report in REPORTS)), [])
+    found = where(rows, task=TASK, system=method, control="")
+    own = next(filter(None, (where(found, benchmark=report) for report in REPORTS)), [])
     private = [row for row in own if row["epsilon"]]
-    if private:
-        return min(private, key=lambda row: abs(round(float(row["epsilon"]), 2) - EPSILON))
-    return next(iter(own), None)
+    nearest = sorted(private, key=lambda row: abs(round(float(row["epsilon"]), 2) - EPSILON))
+    return next(iter([*nearest, *own]), None)
 
 
 def theirs(row: Row | None) -> str:
@@ -171,40 +162,25 @@ def figures_table(method: str) -> str:
     titles = ("report", "row", "epsilon", "NDCG@10, all items", "NDCG@10, 1 + 99", "HR@10, 1 + 99")
     lines = []
     for row in rows:
-        where = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
+        place = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
         cells = [figure(row, key) for key in ("full/ndcg@10", "sampled/ndcg@10", "sampled/hit_rate@10")]
         epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
         gain = found[row["benchmark"]].get((row["task"], name(row)))
-        lines.append((where, name(row), epsilon, *cells, gained(gain)))
+        lines.append((place, name(row), epsilon, *cells, gained(gain)))
     made = table((*titles, "NDCG@10 less its noise control"), lines, left=2)
     return made + (FAMILY if any("(p " in line[-1] for line in lines) else "") + under(rows)
 
 
-def marks(part: str) -> tuple[str, str]:
-    """The marks around a generated part; the only one of a page has no name."""
-    name = f"{part} " if part else ""
-    return f"<!-- generated: {name}begin -->", f"<!-- generated: {name}end -->"
-
-
 def filled(page: Path, parts: Mapping[str, str]) -> str:
-    """A page with texts between their marks.
-
-    Args:
-        page: Has the marks of every part once, and no others.
-        parts: Text by the name in the marks.
-
-    Raises:
-        ValueError: If marks are missing, repeated or unknown.
-    """
+    """Return a page with texts between their marks; raise ValueError if marks are missing, repeated or unknown."""
     whole = page.read_text(encoding="utf-8")
     for part, text in parts.items():
-        begin, end = marks(part)
+        begin, end = (f"<!-- generated: {part}{' ' * bool(part)}{side} -->" for side in ("begin", "end"))
         if whole.count(begin) != 1 or whole.count(end) != 1 or whole.index(end) < whole.index(begin):
             raise ValueError(f"{page} must have {begin} and after it {end}, once each.")
         head, rest = whole.split(begin)
         whole = f"{head}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}"
-    unknown = whole.count("<!-- generated: ") - 2 * len(parts)
-    if unknown:
+    if unknown := whole.count("<!-- generated: ") - 2 * len(parts):
         raise ValueError(f"{page} has {unknown} marks of parts that nothing generates; the known are {sorted(parts)}.")
     return whole
 

@@ -97,15 +97,12 @@ def calibration_table() -> str:
 def classical_table() -> str:
     """What the textbook's standard deviation gives, for a sensitivity of 1."""
     titles = ("epsilon asked for", "classical sigma", "exact sigma", "epsilon of the classical one")
-    titles += ("its delta at the epsilon asked for",)
     rows = []
     for epsilon in EPSILONS:
         sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
-        exact = 1 / gauss_mu(epsilon, DELTA)
-        really = rounded_up(gauss_epsilon(DELTA, 1 / sigma))
-        delta = shown_delta(gauss_delta(epsilon, 1 / sigma))
-        rows.append((f"{epsilon:g}", digits(sigma), digits(exact), really, delta))
-    return table(titles, rows, left=0)
+        real = rounded_up(gauss_epsilon(DELTA, 1 / sigma)), shown_delta(gauss_delta(epsilon, 1 / sigma))
+        rows.append((f"{epsilon:g}", digits(sigma), digits(1 / gauss_mu(epsilon, DELTA)), *real))
+    return table((*titles, "its delta at the epsilon asked for"), rows, left=0)
 
 
 def several(epsilon: float) -> dict[str, Callable[[int], PrivacyEvent]]:
@@ -161,14 +158,11 @@ def user_level_table() -> str:
     titles = ("epsilon of one user", "guess at most", "`NoisyRows`: sigma / C", "`JLT`: w / C", *clips)
     rows = []
     for epsilon in USER_EPSILONS:
-        sigma = 1 / gauss_mu(epsilon, DELTA)
+        sigma, w = 1 / gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
         sigmas = [sigma * math.sqrt(k) for k in USERS]
         held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
-        w = mix_w(DIM, epsilon, DELTA)
-        noise = (digits(sigma), digits(w))
-        # Of both releases the larger: a matrix that stretches a user more than others shows them more often.
-        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))
-        rows.append((f"{epsilon:g}", share(guess), *noise, *held))
+        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))  # of both releases
+        rows.append((f"{epsilon:g}", share(guess), digits(sigma), digits(w), *held))
     return table(titles, rows, left=0)
 
 
@@ -203,14 +197,9 @@ def rounds_table() -> str:
 def one_bit_table() -> str:
     """Noise of one-bit matrix completion with a logistic link: on a sign, a bit, an entry, and over all cells."""
     ridges = [f"OutP: sigma of an entry, ridge {ridge:g}" for ridge in RIDGES]
-    titles = (
-        "epsilon",
-        "InP: flipped",
-        "its signal to noise",
-        "ObjP Laplace: deviation of a bit",
-        "its signal to noise",
-    )
-    titles += ("ObjP Gaussian: sigma of a bit", "its signal to noise", *ridges, "all cells: ratings kept, made up")
+    ratio = "its signal to noise"
+    titles = ("epsilon", "InP: flipped", ratio, "ObjP Laplace: deviation of a bit", ratio)
+    titles += ("ObjP Gaussian: sigma of a bit", ratio, *ridges, "all cells: ratings kept, made up")
     rows = []
     for epsilon in VALUE_EPSILONS:
         p = plan_input(epsilon).p1
@@ -264,13 +253,9 @@ def audit_table(path: Path = AUDIT) -> str:
 
 
 def transfer_table(path: Path = EQUAL) -> str:
-    """How much of what the plain ratings add is left at an epsilon asked for, and the figure itself.
+    """Return the share of the gain of plain ratings that is left at each requested epsilon, and the metric itself.
 
-    Two shares: of what they add to popularity, and of what they add to the scorer's own figure with redrawn ratings.
-
-    Args:
-        path: ``results.csv`` of the report at equal epsilon; the epsilon is taken from the label of a release, which is
-            what the publisher was asked for, whatever it proves.
+    Two shares: of the gain over popularity, and of the gain over the scorer's noise baseline.
     """
     rows = where(read(path), task=TASK)
     figures = {(row["system"], row["release"]): float(row[FIGURE]) for row in rows}
@@ -304,7 +289,6 @@ def kept(figure: float | None, floors: Sequence[float], most: float | None) -> s
     """The share of the way to ``most`` from each of ``floors``, in whole percent, and the figure."""
     if figure is None:
         return "-"
-    # Where the plain ratings add nothing, there is nothing to have a share of.
     shares = [
         "-" if most is None or most <= least else f"{round(100 * (figure - least) / (most - least))} %"
         for least in floors

@@ -1,8 +1,6 @@
-"""Runs the notebooks under docs/notebooks and keeps what came of them.
+"""Run the notebooks under docs/notebooks and store their outputs. Usage: `python docs/run_notebooks.py`.
 
-    python docs/run_notebooks.py            # after a change of a notebook, or of what it calls
-
-A test runs them too. Figures differ a little every time, for the noise of a release is the operating system's.
+Figures differ a little every time, because the noise of a release comes from the operating system.
 """
 
 from __future__ import annotations

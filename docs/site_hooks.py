@@ -15,9 +15,8 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:  # noqa: ANN401  the bui
     """In the place of each notebook a page, with its pictures inside."""
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         files.remove(notebook)
-        files.append(
-            type(notebook).generated(config, notebook.src_uri.replace(".ipynb", ".md"), content=page(notebook))
-        )
+        place = notebook.src_uri.replace(".ipynb", ".md")
+        files.append(type(notebook).generated(config, place, content=page(notebook)))
     return files
 
 

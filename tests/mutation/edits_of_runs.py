@@ -343,7 +343,7 @@ RUNS = (
         (f"{OF_REPORT}/test_run_folders.py",),
         (
             "whatever was held out is compared",
-            "if key in ours.keys() & theirs.keys() and ours[key] != theirs[key]",
+            "if key in common and ours[key] != theirs[key]",
             "if False",
         ),
         ("any noise is a row's control", "return made.release if there or", "return made.release if True or"),
@@ -364,13 +364,13 @@ RUNS = (
         (f"{OF_REPORT}/test_tracked.py",),
         (
             "a row without a guarantee has an empty epsilon",
-            'kind.relation,\n        "epsilon": line.epsilon,',
-            'kind.relation,\n        "epsilon": line.epsilon or 0.0,',
+            '"epsilon": line.epsilon, "conditions"',
+            '"epsilon": line.epsilon or 0.0, "conditions"',
         ),
         (
             "what is conditional is told as proved",
-            '"guarantee": line.standing,\n        "unit": kind',
-            '"guarantee": "proved" if kind else "none",\n        "unit": kind',
+            '"guarantee": line.standing, "epsilon"',
+            '"guarantee": "proved" if kind else "none", "epsilon"',
         ),
         ("conditions are left out", "list(line.conditions) if kind else []", "[]"),
         ("numbers are told as words", "infer_schema_length=None", "infer_schema_length=0"),

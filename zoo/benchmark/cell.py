@@ -1,4 +1,4 @@
-"""One cell of a benchmark: an ordinary run in a folder of its own, run once and read ever after."""
+"""A cell of a benchmark: a run in its own folder."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ class Cell:
         return self.root / self.name
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides what the run computes: the row, its arguments, and what is in the files that they name."""
+        """Return everything that may affect the result."""
         system = self.benchmark.systems[self.row.system]
         found = {
             "row": {**asdict(self.row), "published_as": "", "reason": ""},  # words that change no figure
@@ -60,7 +60,7 @@ class Cell:
         return digest_of(self.settings())
 
     def finished(self) -> dict[str, Any] | None:
-        """What the finished run says of itself; None if there is none, or it was run with other settings."""
+        """Return the report of the finished run; None without one, or if it had other settings."""
         try:
             kept: dict[str, Any] = json.loads((self.folder / CELL).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -69,35 +69,32 @@ class Cell:
 
     @property
     def searcher(self) -> "Cell":
-        """The cell whose search gives this one's settings: itself, or where the first seed searches for all, that one."""
+        """The cell whose search gives this one's settings: itself, or that of the row's first seed."""
         search = self.benchmark.systems[self.row.system].search
         shared = search is not None and search.seeds == "first"
         return replace(self, seed=self.benchmark.seeds_of(self.row)[0]) if shared else self
 
     def waits_for(self, unfinished: Collection[str]) -> bool:
-        """Whether its settings are searched by another cell, and that one is among these names."""
+        """Return whether one of these unfinished cells searches its settings."""
         return (searcher := self.searcher.name) != self.name and searcher in unfinished
 
     def chosen(self) -> dict[str, Any]:
-        """What its search chose; a search that is not finished is refused."""
+        """Return what its search chose; raise `BenchmarkError` if it is not finished."""
         if self.finished() is None:
-            raise BenchmarkError(
-                f"The settings of {self.row.name} are searched with seed {self.seed}, and {self.name} is not finished. "
-                "Run that cell too."
-            )
+            raise BenchmarkError(f"{self.name} is not finished. It searches settings of {self.row.name}. Run it first.")
         found: dict[str, Any] = json.loads((self.folder / SEARCH / TRIALS).read_text(encoding="utf-8"))["chosen"]
         return found
 
     def begin(self) -> Path:
-        """Make an empty folder in the place of a half-written one; gives the path of its log."""
+        """Replace a half-written folder by an empty one; return the path of its log."""
         (self.folder / CELL).unlink(missing_ok=True)  # first: nothing that is half removed may count as finished
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         return self.folder / LOG
 
     def run(self, keep_checkpoints: bool = False) -> None:
-        """Run it; :meth:`begin` was called before."""
-        import torch  # and all that needs it: whoever lists or reads cells does without
+        """Run it, after :meth:`begin`."""
+        import torch  # here, since listing and reading cells do without
 
         from zoo.benchmark.fit import tested
         from zoo.benchmark.search import run_best, settings
@@ -124,7 +121,7 @@ class Cell:
         write_json(self.folder / CELL, report)
 
     def check(self) -> None:
-        """Parse and make everything that the run needs, and open no data: what is misspelt is said before anything runs."""
+        """Build everything that the run needs, without opening data."""
         from zoo.benchmark.fit import check
         from zoo.benchmark.search import any_settings
 
@@ -143,9 +140,10 @@ def folder_of(row: Row) -> str:
 
 
 def cells_of(benchmark: Benchmark, root: Path) -> list[Cell]:
-    """Every cell, the first seed of all rows before the second of any: whatever is cut off is complete in its rows.
+    """Return every cell, the first seed of all rows before the second of any.
 
-    Two cells that would share a folder are refused.
+    Raises:
+        BenchmarkError: If two cells would share a folder.
     """
     cells = [Cell(benchmark, row, seed, root) for row in benchmark.rows() for seed in benchmark.seeds_of(row)]
     if shared := sorted(name for name, count in Counter(cell.name for cell in cells).items() if count > 1):

@@ -29,40 +29,33 @@ if TYPE_CHECKING:
 #: Of the folder of a benchmark: what submitit writes, and the output of the jobs.
 JOBS = ".jobs"
 INSTALL = 'pip install "cdr-zoo[cluster]"'
-#: Parameters of every job unless an option sets them: a day (submitit ends a job after five minutes), one log, jobs at a time.
+#: Defaults of every job; submitit alone ends a job after five minutes.
 DEFAULTS = {"timeout_min": 24 * 60, "stderr_to_stdout": True, "slurm_array_parallelism": 256}
-#: Without them nothing is submitted to SLURM.
+#: Programs of SLURM that submitting needs.
 PROGRAMS = ("sbatch", "srun")
-#: Parameters that are asked for most, as submitit calls them.
+#: The most used parameters, by submitit's names.
 COMMON = (
     *("timeout_min", "cpus_per_task", "mem_gb", "gpus_per_node", "name"),
     *("slurm_partition", "slurm_account", "slurm_qos", "slurm_constraint", "slurm_gres", "slurm_array_parallelism"),
     *("slurm_setup", "slurm_additional_parameters"),
 )
-#: What submitit lets pass and fails with later, without the prefix ``slurm_``.
+#: Parameters that submitit does not check, without the prefix ``slurm_``.
 NUMBERS, LISTS = ("timeout_min", "cpus_per_task", "array_parallelism", "mem_gb"), ("setup", "teardown", "srun_args")
-#: What would run a job's cell several times over.
+#: Parameters that would run a job's cell several times.
 REPEATED = ("nodes", "ntasks", "tasks_per_node", "ntasks_per_node")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """SLURM, and what each job asks of it.
+    """SLURM with the parameters of each job."""
 
-    Attributes:
-        options: Parameters by submitit's names.
-    """
-
-    options: dict[str, Any]
+    options: dict[str, Any]  # by submitit's names
 
     def check(self) -> None:
         """Refuse missing programs, and parameters that submitit does not take; submit nothing."""
         _library()
         if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
-            raise BenchmarkError(
-                f"There is no {' and no '.join(missing)} here, and jobs are submitted to SLURM by sbatch and srun. Give the "
-                "command on a machine that submits jobs."
-            )
+            raise BenchmarkError(f"There is no {' and no '.join(missing)} here. Use a machine that submits to SLURM.")
         for name, value in self.options.items():
             _refuse_value(name, value)
         with tempfile.TemporaryDirectory() as scratch:  # an executor makes its folder
@@ -71,12 +64,8 @@ class Cluster:
     def submit(self, cells: Sequence[Cell], folder: Path, keep_checkpoints: bool) -> list[str]:
         """Submit an array with a job for each cell; return their numbers.
 
-        Cells that take their settings from another cell's search are an array of their own, which starts after the first.
-
-        Args:
-            cells: To run, one at least.
-            folder: For submitit's files and the jobs' logs. Jobs run what they read there, so only its owner may write to it.
-            keep_checkpoints: Whether ``best.ckpt`` of each cell is kept.
+        Cells that take their settings from another cell's search are a second array, which starts after the first. Jobs run
+        files that they read in the folder, so only its owner may write to it.
         """
         if "%" in str(folder.absolute()):
             raise BenchmarkError(f"SLURM and submitit put numbers in the place of % in {folder}: choose other --runs.")
@@ -84,10 +73,7 @@ class Cluster:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise BenchmarkError(
-                f"{folder} belongs to another user, or others may write there, and jobs run what they read in it. Remove it, or "
-                "choose other --runs."
-            )
+            raise BenchmarkError(f"{folder} is writable by others, and jobs run its files. Remove it or change --runs.")
         names = {cell.name for cell in cells}
         first, later = ([cell for cell in cells if cell.waits_for(names) is wait] for wait in (False, True))
         jobs: list[str] = []
@@ -99,10 +85,8 @@ class Cluster:
                 made = executor.submit_array([partial(run_job, cell, keep_checkpoints) for cell in part])
                 jobs += [str(job.job_id) for job in made]
         except (RuntimeError, OSError) as error:  # what sbatch says, or a program or a folder that is not there
-            raise BenchmarkError(
-                f"The jobs were not submitted ({' '.join(str(error).split())}). If that is about what they ask for, change "
-                "--cluster-options; then give the command again. Jobs that started all the same are not run twice."
-            ) from error
+            said = " ".join(str(error).split())
+            raise BenchmarkError(f"Submitting failed ({said}). Change --cluster-options, and try again.") from error
         return jobs
 
     def _executor(self, folder: Path) -> submitit.AutoExecutor:
@@ -141,9 +125,7 @@ def _library() -> Any:  # noqa: ANN401  a module
     try:
         import submitit
     except ImportError as error:
-        raise BenchmarkError(
-            f"Jobs are submitted by the library submitit, which is not installed here. Install it with: {INSTALL}."
-        ) from error
+        raise BenchmarkError(f"The library submitit is not installed. Install it with: {INSTALL}.") from error
     return submitit
 
 
@@ -151,9 +133,7 @@ def _option(text: str) -> tuple[str, Any]:
     """Name and value: a number, true, a list or a mapping as JSON has it, or else text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise BenchmarkError(
-            f"--cluster-options takes NAME=VALUE, such as timeout_min=1440 slurm_partition=gpu; got {text!r}."
-        )
+        raise BenchmarkError(f"--cluster-options is {text!r}. It must be NAME=VALUE, such as slurm_partition=gpu.")
     try:
         return name, json.loads(value)
     except ValueError:
@@ -164,26 +144,20 @@ def _refuse_value(name: str, value: Any) -> None:  # noqa: ANN401  as `_option` 
     own = name.removeprefix("slurm_")
     repeats = isinstance(value, dict) and own == "additional_parameters" and {*REPEATED} & value.keys()
     if own in REPEATED or repeats:
-        raise BenchmarkError(
-            f"--cluster-options {name}: a job runs one cell on one machine. For more cells at a time give more --processes."
-        )
+        raise BenchmarkError(f"--cluster-options {name}: a job runs one cell on one machine. Give more --processes.")
     if own in NUMBERS:
         kind, types = ("a number", (int, float)) if own == "mem_gb" else ("a whole number", (int,))
         if type(value) not in types or not 0 < value < math.inf:
-            raise BenchmarkError(f"--cluster-options {name} must be {kind} above 0, got {value!r}.")
+            raise BenchmarkError(f"--cluster-options {name} is {value!r}. It must be {kind} above 0.")
     if own in LISTS and not (isinstance(value, list) and all(isinstance(line, str) for line in value)):
-        raise BenchmarkError(
-            f"--cluster-options {name} must be a list of texts, such as '{name}=[\"module load cuda\"]', got {value!r}."
-        )
+        raise BenchmarkError(f"--cluster-options {name} is {value!r}. It must be a JSON list of texts.")
 
 
 def _said(error: Exception, options: dict[str, Any]) -> str:
-    """What submitit says of parameters, without its list of all that there are."""
+    """Return submitit's message, without its list of all parameters."""
     text = str(error).strip() or type(error).__name__
     said = text.splitlines()[0].split(" Valid arguments:")[0].rstrip(".")
     if not isinstance(error, NameError):
         return f"--cluster-options: {said}."
     wrong = max((name for name in options if name in said), key=len, default="")
-    return (
-        f"--cluster-options: {said}.{nearest(wrong, COMMON)} Names are those of submitit, such as {', '.join(COMMON)}."
-    )
+    return f"--cluster-options: {said}.{nearest(wrong, COMMON)} Names are submitit's, such as {', '.join(COMMON)}."

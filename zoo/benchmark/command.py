@@ -42,14 +42,8 @@ def parser() -> Arguments:
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every cell (some 30 MB each)")
     option("--dry-run", action="store_true", help="list the cells and the time they may take; run nothing")
     option("--cluster", choices=["slurm"], help="submit an array with one job for each cell, and end; needs submitit")
-    option(
-        "--cluster-options",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"what each job asks for, by submitit's names: {', '.join(COMMON)} and others (default: a day and one CPU)",
-    )
+    asked = f"what each job asks for, by submitit's names: {', '.join(COMMON)} and others (default: a day and one CPU)"
+    option("--cluster-options", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=asked)
     return made
 
 
@@ -72,9 +66,7 @@ def main(arguments: Sequence[str]) -> None:
         todo = [cell for cell in cells if cell.finished() is None]
         if todo:
             check_all(todo, console)
-        busy = (
-            f"Another benchmark command is running in {root}. Wait for it to end, or choose another folder with --runs."
-        )
+        busy = f"Another benchmark command is running in {root}. Wait for it, or choose another folder with --runs."
         with locked(root / BENCHMARK, busy):
             keep(benchmark, options.config, root)
             if todo and cluster:
@@ -96,22 +88,11 @@ def submit(cluster: Cluster, cells: Sequence[Cell], options: argparse.Namespace,
     """Submit a job for each cell, and print their numbers, where their logs are and how to list what is finished."""
     jobs = cluster.submit(cells, root / JOBS, options.keep_checkpoints)
     only = [] if options.only == "*" else ["--only", options.only]
-    words = [
-        "python",
-        "-m",
-        "zoo",
-        "benchmark",
-        "--config",
-        str(options.config),
-        "--runs",
-        str(root),
-        *only,
-        "--dry-run",
-    ]
+    words = ["--config", str(options.config), "--runs", str(root), *only, "--dry-run"]
     for line in (
         f"{count_of(len(jobs), 'job')} submitted to SLURM, one for each cell: {' to '.join(dict.fromkeys((jobs[0], jobs[-1])))}",
         f"Their logs: {root / JOBS}/<job>_0_log.out",
-        f"What is finished: {shlex.join(words)}",
+        f"What is finished: python -m zoo benchmark {shlex.join(words)}",
     ):
         console.print(_shown(line), highlight=False, soft_wrap=True)
 
@@ -127,14 +108,12 @@ def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
     """The cells whose name matches; that none does is refused."""
     found = [cell for cell in cells if fnmatch.fnmatch(cell.name, pattern)]
     if not found:
-        raise BenchmarkError(
-            f"No cell matches {pattern!r}. Their names are such as {cells[0].name}; --dry-run lists them."
-        )
+        raise BenchmarkError(f"No cell matches {pattern!r}. Names are such as {cells[0].name}; --dry-run lists them.")
     return found
 
 
 def check_all(cells: Sequence[Cell], console: Console) -> None:
-    """Make every row's objects once, so that a misspelt setting is said, with its row, before anything runs."""
+    """Build the objects of every row once, so that a wrong setting is reported before anything runs."""
     first = {(cell.row.task, cell.row.name): cell for cell in reversed(cells)}
     with console.status("Checking settings ...") as status:
         for number, cell in enumerate(first.values(), 1):
@@ -142,9 +121,7 @@ def check_all(cells: Sequence[Cell], console: Console) -> None:
             try:
                 cell.check()
             except SystemExit as error:  # what the parser refuses; it has said why
-                raise BenchmarkError(
-                    f"{cell.row.task}: {cell.row.name} cannot be run as the benchmark has it."
-                ) from error
+                raise BenchmarkError(f"{cell.row.task}: {cell.row.name} cannot be run with its settings.") from error
             except Exception as error:
                 raise BenchmarkError(f"{cell.row.task}: {cell.row.name}: {error}") from error
 
@@ -208,5 +185,5 @@ def failure_table(failed: Sequence[Outcome]) -> Table:
 
 
 def _shown(name: object) -> str:
-    """A name from a file as rich takes it: no markup, and nothing that a terminal would obey."""
+    """Return a name from a file without markup and control characters."""
     return escape(visible(str(name)))

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from zoo.benchmark.cell import Cell
 
-#: Where the figures of the shipped benchmarks lie, seconds among them.
+#: Reports of the shipped benchmarks.
 SHIPPED = Path("docs/results")
 #: Task, system and release of a cell, and the seconds that it took.
 Known = tuple[tuple[str, str, str], float]
 
 
 class Estimate:
-    """Seconds of a cell: of finished ones of its row, else of its system; else of the benchmark as shipped; else of any."""
+    """Estimate seconds of a cell from finished cells of its row or system, from shipped reports, or from any cell."""
 
     def __init__(self, cells: Iterable[Cell], name: str) -> None:
         self._known: list[Known] = []
@@ -28,7 +28,7 @@ class Estimate:
         self._known.append(((cell.row.task, cell.row.system, cell.row.release), seconds))
 
     def of(self, cell: Cell) -> float | None:
-        """Seconds that a cell may take; None if nothing is known of any."""
+        """Return the seconds of a cell; None if nothing is known."""
         key = (cell.row.task, cell.row.system, cell.row.release)
         alike = [(known, length) for known in (self._known, self._shipped) for length in (3, 2)]
         for known, length in [*alike, ([*self._known, *self._shipped], 0)]:
@@ -37,7 +37,7 @@ class Estimate:
         return None
 
     def total(self, cells: Sequence[Cell], processes: int) -> float | None:
-        """Seconds that cells may take together, so many at a time; None if nothing is known."""
+        """Return the seconds of cells, `processes` at a time; None if nothing is known."""
         known = [seconds for cell in cells if (seconds := self.of(cell)) is not None]
         return sum(known) / max(1, min(processes, len(cells))) if len(known) == len(cells) else None
 

@@ -20,16 +20,15 @@ from zoo.runtime import builtin_configs, plugins
 
 #: What a search may set: nothing that changes who is tested on what, or what the source publishes of.
 SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
-#: Of one benchmark; the largest that is shipped has a hundredth of this.
 MOST_CELLS = 100_000
-#: Where a cell's search leaves its trials, and the list of them.
+#: Folder of a cell's trials, and the file that lists them.
 SEARCH, TRIALS = "search", "search.json"
 #: A key that means nothing is refused; a number in quotes is no number.
 STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class BenchmarkError(ValueError):
-    """A benchmark that cannot be run as its file has it."""
+    """A benchmark that cannot be run."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -77,14 +76,14 @@ class Row:
 class Released:
     """What a system is given to learn from; one row for each epsilon, and one for the noise control of each."""
 
-    # Its settings: a class name, or class_path and init_args. What is not set has the class's default, not the config's value.
+    # A class name, or class_path and init_args. Unset settings have the class's defaults, not the config's values.
     publisher: str | dict[str, Any]
     label: str = ""  # what rows call it; by default the class name
     epsilons: list[float] = field(default_factory=list)  # one row each; empty: the publisher as it is
-    # Which of the publisher's ``init_args`` they set, dotted where it lies in another class's.
+    # The setting in the publisher's ``init_args``, dotted if it is in another class's.
     epsilon_key: str = "epsilon"
     tasks: list[str] | None = None  # which tasks it is run on; null: all of the system's
-    # Whether the same release made of redrawn ratings (`Noise`) is a row of its own, over which the gain is told.
+    # Whether the noise baseline (`Noise`) is a row of its own.
     noise_control: bool = True
     published_as: str = ""  # name in the papers' tables, where this is what they ran
     reason: str = ""  # why our figure and the paper's may differ
@@ -94,7 +93,7 @@ class Released:
         _expect_publisher(self.publisher)
 
     def rows(self, task: str, system: str) -> Iterator[Row]:
-        """A row for each epsilon, and behind it that of its noise control."""
+        """Yield a row for each epsilon, followed by its noise baseline."""
         publisher = {"class_path": self.publisher} if isinstance(self.publisher, str) else self.publisher
         is_control = getattr(publisher_class(publisher), "control", False)
         epsilons: list[float] | list[None] = self.epsilons or [None]
@@ -130,53 +129,40 @@ class Range:
             sound &= low > 0 or not self.log
             sound &= (low.is_integer() and high.is_integer()) or not self.integer
         if not sound:
-            raise BenchmarkError(
-                f"A searched setting needs finite low < high (low > 0 where log, whole numbers where integer), or choices; got "
-                f"low {low}, high {high}, log {self.log}, integer {self.integer}, choices {self.choices}."
-            )
+            said = f"low {low}, high {high}, log {self.log}, integer {self.integer}, choices {self.choices}"
+            raise BenchmarkError(f"A range is {said}. It needs finite low < high (log: above 0; integer) or choices.")
 
 
 @dataclass(frozen=True, config=STRICT)
 class Search:
     """A hyperparameter search inside the cells of a system, on validation alone."""
 
-    trials: int  # how many settings are tried; as many as choices allow: each of them once, and of equal ones the first is taken
-    # Dotted settings and what they may be. A setting of the publisher makes every trial a release of its own: all of them
-    # are then counted in the record of the one that is used.
+    trials: int  # if choices allow no more, each setting is tried once, and the first of equal ones is taken
+    # By dotted setting. With a setting of the publisher every trial is a release, and the record counts all of them.
     parameters: dict[str, Range]
-    # Who searches: the cell of each seed, or that of a row's first seed for all of them, at a fraction of the time.
+    # Whether the cell of each seed searches, or that of a row's first seed for all.
     seeds: Literal["each", "first"] = "each"
 
     def __post_init__(self) -> None:
         """Refuse a search of nothing, and one whose releases some cells would not count."""
         if self.trials < 1 or not self.parameters:
-            raise BenchmarkError(
-                f"A search needs at least one trial and one parameter; got {self.trials} and {list(self.parameters)}."
-            )
+            raise BenchmarkError(f"A search has {self.trials} trials of {[*self.parameters]}. It needs one of each.")
         if self.combinations is not None and self.trials > self.combinations:
-            raise BenchmarkError(
-                f"A search of {self.trials} trials would try some settings again: its choices allow {self.combinations}. Give "
-                "that many."
-            )
+            raise BenchmarkError(f"A search has {self.trials} trials. Its choices allow {self.combinations}; use that.")
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
-            raise BenchmarkError(
-                f"A search may set {', '.join(SEARCHABLE)}; got {unknown}. Others change the data that trials are compared on."
-            )
+            raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}, not the test data.")
         if self.touches_source and self.seeds == "first":
-            raise BenchmarkError(
-                "A search that publishes in every trial must be each seed's own, so that each run counts the releases that its "
-                "settings came of; got seeds 'first'. Take 'each', or search no setting of the publisher."
-            )
+            raise BenchmarkError("seeds is 'first', and each trial publishes. Only 'each' counts all releases.")
 
     @property
     def combinations(self) -> int | None:
-        """How many settings there are, where all are choices; None where one is of a range."""
+        """The number of settings; None if one has a range."""
         sizes = [len(values.choices) for values in self.parameters.values()]
         return math.prod(sizes) if all(sizes) else None
 
     @property
     def touches_source(self) -> bool:
-        """Whether every trial publishes anew."""
+        """Whether every trial publishes."""
         return any(name == "publisher" or name.startswith("publisher.") for name in self.parameters)
 
 
@@ -190,9 +176,7 @@ class System:
     seeds: list[int] | None = None  # of this system; null: those of the task. One seed for what no seed changes
     tasks: list[str] | None = None  # which tasks it is run on; null: all
     search: Search | None = None
-    single: str = (
-        ""  # the row that its rows are held against for negative transfer: one that learns from the target alone
-    )
+    single: str = ""  # the single-domain row that its rows are compared with for negative transfer
     published_as: str = ""  # name in the papers' tables, for a system without release
     reason: str = ""  # why our figure and the paper's may differ
 
@@ -210,13 +194,13 @@ class Benchmark:
     systems: dict[str, System]  # by the name that their rows bear
     # Of splits, candidates, networks, batches and the draws of controls.
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    about: str = ""  # a paragraph for the report: what is compared, on whom, how
-    baseline: str = ""  # the row that the report holds all others against; empty: EASE, where a row is called so
-    # For negative transfer: titles of tasks of one target that differ in their sources alone, each by its number of domains.
+    about: str = ""  # a paragraph for the report
+    baseline: str = ""  # the row that the report compares all others with; empty: EASE if there is one
+    # For negative transfer: tasks of one target that differ in their sources alone, by number of domains and by title.
     series: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what would make no cell, or two of one name."""
+        """Check the grid."""
         for what in ("tasks", "systems", "seeds"):
             if not getattr(self, what):
                 raise BenchmarkError(f"A benchmark needs {what}, and this one has none.")
@@ -237,10 +221,7 @@ class Benchmark:
         if unknown := sorted(asked - self.tasks.keys()):
             raise BenchmarkError(f"{name} is to run on {unknown}, which are no tasks; there are {list(self.tasks)}.")
         if not system.config.is_file():
-            raise BenchmarkError(
-                f"No config at {system.config} for {name}. Paths are relative to the folder that the command is run in, or names "
-                "of configs that come with the code: python -m zoo configs list."
-            )
+            raise BenchmarkError(f"{name} has no config at {system.config}. Builtin ones: python -m zoo configs list.")
 
     def _check_names(self) -> None:
         """Every name makes a folder, and every row has a name of its own."""
@@ -253,32 +234,23 @@ class Benchmark:
             if not slug(name):
                 raise BenchmarkError(f"{name!r} names a folder of runs, and needs a letter or a digit for that.")
         if self.baseline and self.baseline not in (names := list(dict.fromkeys(row.name for row in rows))):
-            raise BenchmarkError(
-                f"No row is called {self.baseline!r}, to be the baseline of the others; there are {names}."
-            )
+            raise BenchmarkError(f"The baseline is {self.baseline!r}. It must be one of the rows {names}.")
         lines = Counter(f"{row.task}: {row.name}" for row in rows)
         if repeated := sorted(line for line, count in lines.items() if count > 1):
             raise BenchmarkError(f"Several rows are called {repeated}; give their releases different labels.")
 
     def _check_series(self, title: str, tasks: dict[int, str]) -> None:
-        """Its tasks, and that every system that is compared in it has something to be compared with."""
+        """Its tasks and single-domain rows."""
         if unknown := sorted(set(tasks.values()) - self.tasks.keys()):
-            raise BenchmarkError(
-                f"The series {title!r} has {unknown}, which are no tasks; there are {list(self.tasks)}."
-            )
+            raise BenchmarkError(f"The series {title!r} has {unknown}. It must have tasks of {list(self.tasks)}.")
         if not tasks or min(tasks) < 1 or len(set(tasks.values())) != len(tasks):
-            raise BenchmarkError(
-                f"A series has a task for each number of domains, the target among them: 1, or 2 and so on; {title!r} has {tasks}."
-            )
+            raise BenchmarkError(f"The series {title!r} is {tasks}. It needs one task for each number of domains.")
         rows = [row for row in self.rows() if row.task in tasks.values()]
         alone = {row.name for row in rows if not row.release or row.control == "control"}
         for name in dict.fromkeys(row.system for row in rows):
             single = self.systems[name].single
             if single and single not in alone:
-                raise BenchmarkError(
-                    f"{name} is to be held against {single!r} in the series {title!r}, where no row of a target alone is called "
-                    f"so; there are {sorted(alone)}."
-                )
+                raise BenchmarkError(f"single of {name} is {single!r}. In {title!r} it must be one of {sorted(alone)}.")
 
     def rows(self) -> Iterator[Row]:
         """Every line of every task, in the order of the file."""
@@ -307,7 +279,7 @@ class Benchmark:
             for key, value in settings.items():
                 arguments += as_argument(key, value)
         if row.publisher is not None:
-            # Null first: a publisher of the config's class would take up settings of the config that the row says nothing of.
+            # Null first: otherwise a publisher of the config's class would inherit the config's settings.
             arguments += [*as_argument("publisher", None), *as_argument("publisher", _with_seed(row.publisher, seed))]
         return [*arguments, "--seed_everything", str(seed)]
 
@@ -340,13 +312,12 @@ def publisher_class(settings: dict[str, Any]) -> object:
 
 
 def _expect_publisher(settings: object) -> None:
-    """Refuse what names no class, or has settings that are none; what another publisher wraps is looked at too."""
+    """Refuse settings of no class, also inside of a wrapper."""
     if isinstance(settings, str):
         return
-    given = settings.get("init_args") if isinstance(settings, dict) else ()
-    if not (
-        isinstance(settings, dict) and isinstance(settings.get("class_path"), str) and isinstance(given or {}, dict)
-    ):
+    own = settings if isinstance(settings, dict) else {}
+    given = own.get("init_args")
+    if not (isinstance(own.get("class_path"), str) and isinstance(given or {}, dict)):
         raise BenchmarkError(f"A publisher is a class name, or class_path and init_args; got {str(settings)[:200]}.")
     if isinstance(given, dict) and isinstance(given.get("of"), dict):
         _expect_publisher(given["of"])
@@ -361,11 +332,10 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
     return {**publisher, "init_args": given} if given else publisher
 
 
-def _with(settings: dict[str, Any], keys: Sequence[str], value: float) -> dict[str, Any]:
+def _with(settings: Any, keys: Sequence[str], value: float) -> dict[str, Any]:  # noqa: ANN401  plain settings
     """The settings with another value at a path."""
     if not isinstance(settings, dict):
-        raise BenchmarkError(
-            f"epsilon_key leads through settings by name to an epsilon; at {'.'.join(keys)!r} it finds {str(settings)[:80]!r}."
-        )
+        found = str(settings)[:80]
+        raise BenchmarkError(f"epsilon_key leads to {found!r} at {'.'.join(keys)!r}. It must lead through settings.")
     key, *rest = keys
     return {**settings, key: _with(settings.get(key) or {}, rest, value) if rest else value}

@@ -1,4 +1,4 @@
-"""A benchmark's file: YAML that somebody wrote or sent, read into what it compares or refused in a sentence."""
+"""Read the YAML file of a benchmark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.runtime import builtin_configs
 
-#: Of the file: bytes, and values once aliases are written out; and how much of what is wrong with it is repeated.
+#: Limits: bytes, values with aliases written out, and characters of a library's message that are shown.
 MOST_BYTES, MOST_PARTS, LONGEST_WORDS = 2**20, 100_000, 200
 
 
@@ -29,37 +29,29 @@ class _Once(yaml.SafeLoader):
 
 
 def read_benchmark(path: Path) -> Benchmark:
-    """The benchmark of a YAML file; one that is missing, no YAML, or says what a benchmark does not know is refused."""
+    """Read a benchmark; raise `BenchmarkError` if the file is missing or wrong."""
     if not path.is_file():
         raise BenchmarkError(builtin_configs.missing(path))
     if (size := path.stat().st_size) > MOST_BYTES:
-        raise BenchmarkError(f"{path} has {size:,} bytes, and a benchmark at most {MOST_BYTES:,}: it is not read.")
+        raise BenchmarkError(f"{path} has {size:,} bytes. A benchmark has at most {MOST_BYTES:,}.")
     try:
         settings = yaml.load(path.read_text(encoding="utf-8"), Loader=_Once)
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BenchmarkError(f"{path} is no YAML: {_short(error)}") from error
     if _has_more_parts(settings, MOST_PARTS):
-        raise BenchmarkError(
-            f"{path} has more than {MOST_PARTS:,} values once its aliases (*) are written out: it is not read."
-        )
+        raise BenchmarkError(f"{path} has more than {MOST_PARTS:,} values with its aliases (*) written out.")
     if not isinstance(settings, dict):
         raise BenchmarkError(f"{path} holds no settings of a benchmark.")
     try:
         return TypeAdapter(Benchmark).validate_json(json.dumps(settings))
     except ValidationError as error:
         raise BenchmarkError(f"{path}: {_said(error)}") from error
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # a date, a key that is no text, half a character, too deep
-        raise BenchmarkError(
-            f"{path} holds a value that is no text, number, list or mapping: {_short(error)}."
-        ) from error
+    except (TypeError, ValueError, RecursionError) as error:  # such as a date, or a key that is no text
+        raise BenchmarkError(f"{path} has a value that is no text, number, list or map: {_short(error)}.") from error
 
 
 def _has_more_parts(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML holds
-    """Whether there are more values in a value than so many; one that holds itself has."""
+    """Return whether a value contains more values than `most`."""
     left, count = [value], 0
     while left and count <= most:
         part, count = left.pop(), count + 1
@@ -68,20 +60,20 @@ def _has_more_parts(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML h
 
 
 def _short(said: object) -> str:
-    """The beginning of what a library says, which may repeat the whole file."""
+    """Return the start of a library's message, which may repeat the whole file."""
     return str(said) if len(str(said)) <= LONGEST_WORDS else f"{str(said)[:LONGEST_WORDS]} and so on"
 
 
 def _said(error: ValidationError) -> str:
-    """Where the file is wrong and how, one sentence for each place."""
+    """Return a sentence for each wrong place."""
     places = []
     for found in error.errors():
         cause = found.get("ctx", {}).get("error")
         where = ".".join(str(part) for part in found["loc"])
-        message = (
-            str(cause) if isinstance(cause, ValueError) else f"{found['msg']}; got {_short(repr(found['input']))}."
-        )
-        if found["type"] == "unexpected_keyword_argument":
+        message = f"{found['msg']}; got {_short(repr(found['input']))}."
+        if isinstance(cause, ValueError):
+            message = str(cause)
+        elif found["type"] == "unexpected_keyword_argument":
             message = "no such setting."
         places.append(f"{where}: {message}" if where else message)
     return " ".join(places)

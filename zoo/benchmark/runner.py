@@ -1,4 +1,4 @@
-"""Runs cells in processes of their own: a cell that fails, or dies, does not stop the rest."""
+"""Run each cell in its own process, so that a failed one does not stop the rest."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -45,11 +45,10 @@ def run_cells(
     ended: Callable[[Outcome], None],
     keep_checkpoints: bool = False,
 ) -> list[Outcome]:
-    """Run cells of one folder in this order, `processes` at a time with `threads` each; return the outcomes as they came.
+    """Run cells in this order, `processes` at a time with `threads` each; return the outcomes as they came.
 
-    Each cell has a process of its own, forked from one that has the libraries imported. A process pool would lose all
-    running cells when the system kills one of them. Output of a cell goes to ``log.txt`` of its folder. An interrupt
-    stops the running cells. A cell that takes its settings from another cell's search starts after that cell.
+    A process pool would lose all running cells when the system kills one, so each has its own process, forked from one with the
+    libraries imported. Output goes to ``log.txt`` of the cell's folder. A cell starts after the one that searches its settings.
     """
     context, waiting, outcomes = _context(), list(cells), list[Outcome]()
     running: dict[Any, tuple[Cell, BaseProcess, float]] = {}  # by what is ready when the process has ended
@@ -76,7 +75,7 @@ def run_cells(
 
 @contextmanager
 def locked(path: Path, message: str, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a file or folder; a `FolderInUseError` with this message if another process holds it for longer."""
+    """Hold the lock of a path; raise `FolderInUseError` if another process holds it for longer than `patience` seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(path.with_name(f".{path.name}.lock"), timeout=patience):
@@ -102,15 +101,11 @@ def _error(process: BaseProcess, cell: Cell) -> str:
         return "another process is running it"
     if process.exitcode is not None and process.exitcode < 0:
         return f"its process was killed by signal {-process.exitcode}"
-    return _last_words(cell) or f"its process ended with code {process.exitcode}"
-
-
-def _last_words(cell: Cell) -> str:
     try:
         lines = (cell.folder / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError as error:
         return f"its folder could not be made or read ({error})"
-    return lines[-1] if lines else ""
+    return lines[-1] if lines else f"its process ended with code {process.exitcode}"
 
 
 def _work(cell: Cell, threads: int, keep_checkpoints: bool) -> None:
@@ -131,7 +126,7 @@ def _work(cell: Cell, threads: int, keep_checkpoints: bool) -> None:
 
 
 def _end_with_parent() -> None:
-    """Stop when the benchmark is gone: a cell that nobody waits for would write into the folder of the next attempt."""
+    """Stop with the benchmark, because the next attempt writes into the same folder."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

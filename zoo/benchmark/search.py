@@ -18,15 +18,14 @@ from zoo.runtime.run_folder import write_json
 
 
 def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> None:
-    """Try settings on top of the arguments of ``fit``, and leave the run of the best ones in the folder, tested once.
+    """Try settings on top of the arguments of ``fit``, and leave the tested run of the best ones in the folder.
 
-    Where the search leaves the publisher alone, the first trial publishes and all others read its release: what they do
-    with it costs no privacy. The best trial is the run then, tested as it is: the same settings would be trained to the same
-    weights again. Where the search does not leave it alone, every trial is a release of its own. Choosing one of them by a
-    result reveals something of all, so the record of the chosen one is that of all trials together, and it is trained with that.
+    If the search sets nothing of the publisher, the first trial publishes and all others read its release, which costs no
+    privacy. The best trial is then tested as it is. Otherwise every trial is a release. Choosing one by its result reveals
+    something of all, so the record of the chosen release counts all trials, and the run is trained with it.
 
-    Where there are no more settings than trials, each is tried once, in the order of the file: of those that do equally well the
-    first one is chosen. Trials and their list ``search.json`` go to ``search`` in the folder; the seed is that of the sampler.
+    If choices allow no more settings than trials, each is tried once, and the first of equally good ones is chosen. Trials and
+    ``search.json`` go to ``search`` in the folder; the seed is that of the sampler.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
@@ -56,13 +55,8 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
 class _Trials:
     """Trials of a cell.
 
-    Where each publishes, each has a folder of its own. Where the first publishes for all, each is trained in the cell's folder,
-    where its settings say that its files are, and these are put aside then, all but the release.
-
-    Args:
-        folder: Of the cell.
-        arguments: Of ``fit``.
-        republish: Whether each trial publishes.
+    With `republish` each publishes, in a folder of its own. Otherwise each is trained in the cell's folder, and its files except
+    the shared release are moved afterwards.
     """
 
     def __init__(self, folder: Path, arguments: list[str], republish: bool) -> None:
@@ -76,7 +70,7 @@ class _Trials:
         return self.folder / SEARCH / f"trial-{number}"
 
     def run(self, number: int, chosen: list[str]) -> float:
-        """Train with such settings; gives the best validation NDCG@10, minus infinity if that is no number."""
+        """Train with these settings; return the best validation NDCG@10, minus infinity if it is not finite."""
         self.place(number).mkdir(parents=True)
         if self.republish:
             value, _ = _validated([*self.arguments, *chosen], self.place(number))
@@ -92,7 +86,7 @@ class _Trials:
         return value
 
     def test(self, number: int) -> None:
-        """Put the files of the best trial back beside its own, and test it; a `DivergedError` if there is none."""
+        """Put the files of the best trial back and test it; raise `DivergedError` if there is none."""
         if self._best is None:
             raise DivergedError("Every trial of the search has diverged. Let it search smaller steps (model.lr).")
         shutil.copytree(self.place(number), self.folder, dirs_exist_ok=True)

@@ -46,9 +46,6 @@ def only(benchmark: Benchmark) -> Cell:
     return cell
 
 
-# Names.
-
-
 def test_a_name_becomes_a_folder() -> None:
     for text, folder in {
         "PriCDR (alignment 1)": "pricdr-alignment-1",
@@ -70,9 +67,6 @@ def test_a_cell_is_named_by_task_system_release_and_seed(made: Made) -> None:
     ]
     assert cells[0].folder == Path("somewhere/book-music/pricdr-small/jlt-eps-0.5/seed-0")
     assert only(made(seeds=[7])).name == "music/popularity/seed-7"
-
-
-# Order.
 
 
 def test_the_first_seed_of_all_rows_comes_before_the_second_of_any(made: Made) -> None:
@@ -103,9 +97,6 @@ def test_a_name_of_signs_alone_does_not_lead_elsewhere(made: Made, name: str) ->
     with suppress(ValueError):  # it may as well be refused
         (cell,) = cells_of(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
         assert len(cell.folder.resolve().relative_to(Path("runs").resolve()).parts) == 3
-
-
-# When a finished one still counts.
 
 
 def test_a_finished_cell_is_returned(made: Made) -> None:
@@ -192,9 +183,6 @@ def test_words_that_change_no_figure_leave_it_finished(made: Made) -> None:
         assert only(made(**words, **system(**said))).finished() is not None
 
 
-# Runs.
-
-
 @pytest.mark.usefixtures("here")
 def test_a_cell_is_an_ordinary_run_in_its_folder(made: Made) -> None:
     cell = only(
@@ -232,9 +220,6 @@ def test_a_cell_has_one_process_and_keeps_its_checkpoint_where_that_is_asked_for
     cell.run(keep_checkpoints=True)
     assert yaml.safe_load((cell.folder / "config.yaml").read_text())["trainer"]["devices"] == "1"
     assert [path.name for path in cell.folder.rglob("*.ckpt")] == ["best.ckpt"]
-
-
-# Checks.
 
 
 @pytest.mark.usefixtures("here")

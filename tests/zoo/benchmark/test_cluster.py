@@ -119,7 +119,7 @@ def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> N
     jobs = Path("out") / JOBS
     jobs.mkdir(parents=True)
     jobs.chmod(0o777)
-    with pytest.raises(SystemExit, match=r"others may write there, and jobs run what they read in it\. Remove it"):
+    with pytest.raises(SystemExit, match=r"is writable by others, and jobs run its files\. Remove it"):
         launch(*SLURM)
     assert not [*jobs.iterdir()]
 
@@ -140,9 +140,7 @@ def test_python_in_safe_mode_stays_in_safe_mode(slurm: Path, monkeypatch: pytest
     assert " 'a python' -P -u -m submitit.core._submit " in file.read_text()
 
 
-@pytest.mark.parametrize(
-    ("error", "message"), [("", None), ("ValueError: no", r"seed-0 failed: ValueError: no\. Its log: ")]
-)
+@pytest.mark.parametrize(("error", "message"), [("", None), ("ValueError: no", r"seed-0 failed: ValueError: no\. Its")])
 def test_a_job_whose_cell_fails_fails(
     place: Path, monkeypatch: pytest.MonkeyPatch, error: str, message: str | None
 ) -> None:
@@ -167,35 +165,29 @@ SLURM = ["--cluster", "slurm"]
     ("arguments", "message"),
     [
         (["--cluster-options", "timeout_min=5"], r"--cluster-options are for jobs of a cluster\. Add --cluster slurm"),
-        ([*SLURM, "--cluster-options", "gpu"], r"takes NAME=VALUE, such as timeout_min=1440 .*; got 'gpu'"),
+        ([*SLURM, "--cluster-options", "gpu"], r"is 'gpu'\. It must be NAME=VALUE"),
         ([*SLURM, "--cluster-options", "timeout=5"], r"'timeout' need to be prefixed.* Did you mean timeout_min\?"),
         (
             [*SLURM, "--cluster-options", "slurm_partitoin=a"],
-            r"slurm_partitoin'\. Did you mean slurm_partition\? Names are",
+            r"slurm_partitoin'\. Did you mean slurm_partition\? Names",
         ),
         ([*SLURM, "--cluster-options", "partition=a"], r"'partition' is deprecated. Use 'slurm_partition' instead\.$"),
         ([*SLURM, "--cluster-options", "name=5"], r'"name" expected type'),
         ([*SLURM, "--cluster-options", "slurm_additional_parameters=a"], r"--cluster-options: dictionary update"),
-        ([*SLURM, "--cluster-options", "timeout_min=long"], r"timeout_min must be a whole number above 0, got 'long'"),
-        ([*SLURM, "--cluster-options", "timeout_min=0"], r"timeout_min must be a whole number above 0, got 0"),
         (
-            [*SLURM, "--cluster-options", "cpus_per_task=true"],
-            r"cpus_per_task must be a whole number above 0, got True",
+            [*SLURM, "--cluster-options", "timeout_min=long"],
+            r"timeout_min is 'long'\. It must be a whole number above 0",
         ),
-        (
-            [*SLURM, "--cluster-options", "slurm_array_parallelism=1.5"],
-            r"slurm_array_parallelism must be a whole number",
-        ),
-        ([*SLURM, "--cluster-options", "mem_gb=NaN"], r"mem_gb must be a number above 0, got nan"),
-        (
-            [*SLURM, "--cluster-options", "slurm_setup=module load"],
-            r"slurm_setup must be a list of texts.*got 'module load'",
-        ),
-        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes: a job runs one cell on one machine. For more"),
+        ([*SLURM, "--cluster-options", "timeout_min=0"], r"timeout_min is 0\. It must be a whole number above 0"),
+        ([*SLURM, "--cluster-options", "cpus_per_task=true"], r"cpus_per_task is True\. It must be a whole number"),
+        ([*SLURM, "--cluster-options", "slurm_array_parallelism=1.5"], r"is 1\.5\. It must be a whole number"),
+        ([*SLURM, "--cluster-options", "mem_gb=NaN"], r"mem_gb is nan\. It must be a number above 0"),
+        ([*SLURM, "--cluster-options", "slurm_setup=module load"], r"is 'module load'\. It must be a JSON list"),
+        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes: a job runs one cell on one machine. Give more"),
         ([*SLURM, "--cluster-options", "slurm_ntasks_per_node=2"], r"slurm_ntasks_per_node: a job runs one cell"),
         (
             [*SLURM, "--cluster-options", 'slurm_additional_parameters={"ntasks": 4}'],
-            r"slurm_additional_parameters: a job runs one cell",
+            r"parameters: a job runs one cell",
         ),
     ],
 )
@@ -218,23 +210,21 @@ def test_without_slurm_it_says_so(slurm: Path, monkeypatch: pytest.MonkeyPatch, 
     for name in {"sbatch", "srun"} - {*left}:
         (slurm / name).unlink()
     monkeypatch.setenv("PATH", str(slurm))
-    with pytest.raises(SystemExit, match=rf"There is {said} here, and jobs are submitted"):
+    with pytest.raises(SystemExit, match=rf"There is {said} here\. Use a machine"):
         launch(*SLURM)
     assert not Path("out").exists()
 
 
 def test_without_the_library_it_names_the_extra(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(
-        SystemExit, match=r'submitit, which is not installed here.*: pip install "cdr-zoo\[cluster\]"\.'
-    ):
+    with pytest.raises(SystemExit, match=r'submitit is not installed.*: pip install "cdr-zoo\[cluster\]"\.'):
         launch(*SLURM)
     assert not Path("out").exists()
 
 
 def test_what_sbatch_refuses_is_a_sentence_with_its_words(slurm: Path) -> None:
     (slurm / "refused").touch()
-    said = r"The jobs were not submitted \(sbatch: error: invalid partition specified: gpu sbatch: error: failed\)\. If that is"
+    said = r"Submitting failed \(sbatch: error: invalid partition specified: gpu sbatch: error: failed\)\. Change"
     with pytest.raises(SystemExit, match=said):
         launch(*SLURM, "--cluster-options", "slurm_partition=gpu")
 
@@ -247,7 +237,7 @@ def test_numbers_in_the_name_of_the_folder_are_refused(slurm: Path) -> None:
 
 def test_a_wrong_setting_is_refused_before_anything_is_submitted(slurm: Path, write: Write) -> None:
     write(systems={"Wrong": POPULARITY | {"settings": {"model.smoothing": 1}}})
-    with pytest.raises(SystemExit, match="music: Wrong cannot be run as the benchmark has it"):
+    with pytest.raises(SystemExit, match="music: Wrong cannot be run with its settings"):
         launch(*SLURM)
     assert not (slurm / "sbatch.txt").exists()
     assert not Path("out").exists()

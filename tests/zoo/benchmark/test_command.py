@@ -31,7 +31,7 @@ def test_only_matching_cells_are_run(write: Write, place: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "film/*"], r"No cell matches 'film/\*'. Their names are such as music/popularity/seed-0"),
+        (["--only", "film/*"], r"No cell matches 'film/\*'. Names are such as music/popularity/seed-0"),
         (["--processes", "0"], r"--processes is 0\. It must be at least 1"),
         (["--config", "absent.yaml"], "BenchmarkError: There is no config 'absent.yaml'.* Did you mean bench.yaml"),
     ],
@@ -51,7 +51,7 @@ def test_a_file_in_another_encoding_is_a_message(place: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message", "said"),
     [
-        ({"model.smoothing": 1}, r"music: Wrong cannot be run as the benchmark has it", "smoothing"),
+        ({"model.smoothing": 1}, r"music: Wrong cannot be run with its settings", "smoothing"),
         ({"data.evaluation.ks": [5]}, r"music: Wrong", ""),
     ],
 )
@@ -67,9 +67,7 @@ def test_a_wrong_setting_is_refused_before_anything_runs(
 
 def test_a_second_command_on_a_folder_is_refused(place: Path) -> None:
     with locked(place / "out" / BENCHMARK, "busy"):
-        with pytest.raises(
-            SystemExit, match=r"FolderInUseError: Another benchmark command is running in out\. Wait for it"
-        ):
+        with pytest.raises(SystemExit, match=r"FolderInUseError: Another benchmark command is running in out\."):
             run("--config", "bench.yaml", "--runs", "out")
         assert [path.name for path in (place / "out").iterdir()] == [f".{BENCHMARK}.lock"]
         run("--config", "bench.yaml", "--runs", "out", "--dry-run")  # which changes nothing

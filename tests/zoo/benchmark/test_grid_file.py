@@ -16,10 +16,8 @@ ROOT = Path(__file__).parents[3]
 Write = Callable[..., Path]
 Made = Callable[..., Benchmark]
 
+OF_A_NAME = {"class_path": "Shuffled", "init_args": {"of": "JLT"}}
 SHIPPED = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
-
-
-# What a file says.
 
 
 def test_a_file_is_read_with_its_defaults(made: Made) -> None:
@@ -35,10 +33,8 @@ def test_a_file_is_read_with_its_defaults(made: Made) -> None:
 def test_a_file_is_read_whole(made: Made) -> None:
     published = {"dataset": "douban", "source": "book", "target": "music"}
     task = {"title": "M", "settings": {"data.link": 0.5}, "published": published}
-    search = {
-        "trials": 3,
-        "parameters": {"model.lr": {"low": 1, "high": 2.5}, "model.dims": {"choices": [[8, 4], [4]]}},
-    }
+    parameters = {"model.lr": {"low": 1, "high": 2.5}, "model.dims": {"choices": [[8, 4], [4]]}}
+    search = {"trials": 3, "parameters": parameters}
     benchmark = made(
         about="what it is",
         tasks={"music": task},
@@ -55,21 +51,15 @@ def test_a_file_is_read_whole(made: Made) -> None:
     kept = benchmark.tasks["music"].published
     assert kept is not None
     assert (kept.dataset, kept.source, kept.target) == ("douban", "book", "music")
-    assert benchmark.systems["S"].search == Search(
-        3, {"model.lr": Range(1, 2.5), "model.dims": Range(choices=[[8, 4], [4]])}
-    )
+    searched = {"model.lr": Range(1, 2.5), "model.dims": Range(choices=[[8, 4], [4]])}
+    assert benchmark.systems["S"].search == Search(3, searched)
     first, _ = benchmark.rows()
     assert (first.name, first.published_as, first.reason) == ("S, all", "P", "r")
     assert benchmark.seeds_of(first) == [7], "a system's own seeds come first"
 
 
-# What it is refused for.
-
-
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        BenchmarkError, match=r"There is no config '.*absent.yaml', .* Names: python -m zoo configs list"
-    ):
+    with pytest.raises(BenchmarkError, match=r"There is no config '.*absent.yaml', .* Names: python -m zoo"):
         read_benchmark(tmp_path / "absent.yaml")
     with pytest.raises(BenchmarkError, match="is a folder, and no config"):
         read_benchmark(tmp_path)
@@ -80,8 +70,8 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     [
         ("title: [", r"bench.yaml is no YAML: "),
         ("", r"bench.yaml holds no settings of a benchmark"),
-        ("title: 2024-01-01", r"holds a value that is no text, number, list or mapping: .*date"),
-        ("title: {? [1, 2] : 3}", r"is no YAML|holds a value that is no text"),
+        ("title: 2024-01-01", r"has a value that is no text, number, list or map: .*date"),
+        ("title: {? [1, 2] : 3}", r"is no YAML|has a value that is no text"),
     ],
 )
 def test_a_file_that_holds_no_settings_is_refused(place: Path, text: str, message: str) -> None:
@@ -128,37 +118,29 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
             r"A publisher is a class name, or .*; got \{'class_path': 3\}",
         ),
         (
-            released(
-                publisher={"class_path": "Shuffled", "init_args": {"of": "JLT"}}, epsilons=[3], epsilon_key="of.epsilon"
-            ),
-            r"epsilon_key leads through settings by name to an epsilon; at 'epsilon' it finds 'JLT'",
+            released(publisher=OF_A_NAME, epsilons=[3], epsilon_key="of.epsilon"),
+            r"epsilon_key leads to 'JLT' at 'epsilon'\. It must lead through settings",
         ),
         (system(seeds=[]), r"Seeds must be distinct numbers from 0 on; S has \[\]"),
         ({"tasks": {"a": {"title": "A", "seeds": []}}}, r"Seeds must be distinct numbers from 0 on; a has \[\]"),
         (
             system(search={"trials": 2, "seeds": "first", "parameters": {"publisher.epsilon": {"low": 1, "high": 2}}}),
-            r"publishes in every trial must be each seed's own.* got seeds 'first'. Take 'each', or search no setting",
+            r"seeds is 'first', and each trial publishes\. Only 'each'",
         ),
         (system(tasks=["music", "film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
         (released(tasks=["film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
-        (
-            system(config="absent.yaml"),
-            r"No config at absent.yaml for S. .* or names of configs that come with the code",
-        ),
+        (system(config="absent.yaml"), r"S has no config at absent\.yaml\. Builtin ones: python -m zoo"),
         (released(publisher={"init_args": {}}), r"class_path and init_args; got \{'init_args': \{\}\}"),
         (
             system(search={"trials": 0, "parameters": {"model.lr": {"low": 1, "high": 2}}}),
-            "at least one trial and one parameter",
+            "has 0 trials .*one of each",
         ),
-        (system(search={"trials": 5, "parameters": {}}), r"at least one trial and one parameter; got 5 and \[\]"),
-        (searched(low=1, high=1), r"needs finite low < high .* got low 1.0, high 1.0"),
-        (searched(low=0, high=1, log=True), r"low > 0 where log"),
-        (
-            searched(low=1, high=2, choices=[1, 2]),
-            r"or choices; got low 1.0, high 2.0, log False, integer False, choices \[1, 2\]",
-        ),
-        (searched(low=1), r"needs finite low < high"),
-        (searched(), r"needs finite low < high"),
+        (system(search={"trials": 5, "parameters": {}}), r"has 5 trials of \[\]\. It needs one of each"),
+        (searched(low=1, high=1), r"A range is low 1.0, high 1.0, .*needs finite low < high"),
+        (searched(low=0, high=1, log=True), r"log: above 0"),
+        (searched(low=1, high=2, choices=[1, 2]), r"low 1.0, high 2.0, .*choices \[1, 2\]"),
+        (searched(low=1), r"A range is low 1.0, high None"),
+        (searched(), r"A range is low None, high None"),
     ],
 )
 def test_what_makes_no_benchmark_is_refused(write: Write, settings: dict[str, Any], message: str) -> None:
@@ -225,29 +207,19 @@ def test_a_benchmark_without_a_row_is_refused(write: Write) -> None:
     ],
 )
 def test_a_range_that_cannot_be_searched_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="A searched setting needs"):
+    with pytest.raises(ValueError, match="A range is"):
         Range(**settings)
 
 
-@pytest.mark.parametrize(
-    ("parameter", "anew"),
-    [
-        ("publisher.epsilon", True),
-        ("model.lr", False),
-        ("data.batch_size", False),
-    ],
-)
+@pytest.mark.parametrize(("parameter", "anew"), [("publisher.epsilon", True), ("data.batch_size", False)])
 def test_a_search_over_the_publisher_publishes_in_every_trial(parameter: str, anew: bool) -> None:
     assert Search(1, {"model.lr": Range(1, 2), parameter: Range(1, 2)}).touches_source is anew
 
 
 @pytest.mark.parametrize("parameter", ["data.filters.min_user_ratings", "data.evaluation.split", "data.users", "seed"])
 def test_a_search_may_not_change_the_data(parameter: str) -> None:
-    with pytest.raises(ValueError, match="Others change the data that trials are compared on"):
+    with pytest.raises(ValueError, match="not the test data"):
         Search(1, {parameter: Range(choices=[1, 2])})
-
-
-# What ships with the package.
 
 
 @cache
@@ -262,9 +234,7 @@ def test_a_shipped_benchmark_can_be_read(path: Path, monkeypatch: pytest.MonkeyP
     benchmark = shipped(path)
     assert list(benchmark.rows())
     assert path.read_text(encoding="utf-8").startswith("# "), "its first line says what it is"
-    assert all(row.reason for row in benchmark.rows() if row.published_as), (
-        "a figure of a paper is compared with a reason"
-    )
+    assert all(row.reason for row in benchmark.rows() if row.published_as), "a paper's figure needs a reason"
 
 
 def test_shipped_benchmarks_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,22 +267,15 @@ def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
             assert given.get("num_releases", 1) == len(sources), (row.task, row.name)
 
 
-# The baseline of the report.
-
-
 def test_a_baseline_names_a_row_and_changes_no_cell(write: Write, made: Made, tmp_path: Path) -> None:
     plain = made()
     name = next(plain.rows()).name
     named = made(baseline=name)
     assert (plain.baseline, named.baseline, named.plain()["baseline"]) == ("", name, name)
     assert [cell.digest for cell in cells_of(named, tmp_path)] == [cell.digest for cell in cells_of(plain, tmp_path)]
-    with pytest.raises(
-        BenchmarkError, match=r"No row is called 'Nobody', to be the baseline of the others; there are \['"
-    ):
+    with pytest.raises(BenchmarkError, match=r"The baseline is 'Nobody'\. It must be one of the rows \['"):
         read_benchmark(write(baseline="Nobody"))
 
-
-# Series, for negative transfer.
 
 TWO_TASKS: dict[str, Any] = {"tasks": {"few": {"title": "Few"}, "many": {"title": "Many"}}}
 
@@ -337,13 +300,13 @@ def test_a_series_is_read_by_its_numbers_of_domains(single: str, made: Made) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (in_series("Popularity", {4: "none"}), r"series 'Music' has \['none'\], which are no tasks"),
-        (in_series("Popularity", {0: "few"}), r"number of domains, .* 'Music' has {0: 'few'}"),
-        (in_series("Popularity", {4: "few", 8: "few"}), r"'Music' has {4: 'few', 8: 'few'}"),
-        (in_series("Popularity", {}), r"'Music' has {}"),
-        (in_series("EASE", {4: "few"}), r"S is to be held against 'EASE' .*there are \['Popularity', 'S, Nothing'\]"),
-        (in_series("S, Plaintext", {4: "few"}), "no row of a target alone is called so"),
-        (in_series("Popularity", {16: "many"}), r"there are \[\]"),
+        (in_series("Popularity", {4: "none"}), r"series 'Music' has \['none'\]\. It must have tasks of"),
+        (in_series("Popularity", {0: "few"}), r"'Music' is {0: 'few'}\. .* number of domains"),
+        (in_series("Popularity", {4: "few", 8: "few"}), r"'Music' is {4: 'few', 8: 'few'}"),
+        (in_series("Popularity", {}), r"'Music' is {}"),
+        (in_series("EASE", {4: "few"}), r"single of S is 'EASE'\. .* one of \['Popularity', 'S, Nothing'\]"),
+        (in_series("S, Plaintext", {4: "few"}), "single of S is 'S, Plaintext'"),
+        (in_series("Popularity", {16: "many"}), r"one of \[\]"),
     ],
 )
 def test_a_series_that_compares_nothing_is_refused(write: Write, settings: dict[str, Any], message: str) -> None:
@@ -354,10 +317,6 @@ def test_a_series_that_compares_nothing_is_refused(write: Write, settings: dict[
 def test_a_series_changes_no_cell(made: Made, tmp_path: Path) -> None:
     """What is finished stays finished when a series is declared."""
     declared = in_series("Popularity", {4: "few", 16: "many"})
-    bare = {
-        **declared,
-        "series": None,
-        "systems": {**declared["systems"], "S": {**declared["systems"]["S"], "single": ""}},
-    }
+    bare = in_series("", {}) | {"series": None}
     digests = [{cell.name: cell.digest for cell in cells_of(made(**grid), tmp_path)} for grid in (declared, bare)]
     assert digests[0] == digests[1]

@@ -20,20 +20,11 @@ def publisher_of(arguments: list[str]) -> dict[str, Any]:
     return given
 
 
-# Rows.
-
-
 def test_every_epsilon_has_a_row_and_its_own_noise_control_behind_it(made: Made) -> None:
     jlt = {"class_path": "JLT", "init_args": {"num_components": 8}}
     rows = list(made(**system(releases=[{"publisher": jlt, "epsilons": [1, 0.5, 16]}])).rows())
-    assert [row.release for row in rows] == [
-        "JLT eps 1",
-        "Noise (JLT eps 1)",
-        "JLT eps 0.5",
-        "Noise (JLT eps 0.5)",
-        "JLT eps 16",
-        "Noise (JLT eps 16)",
-    ]
+    labels = [f"JLT eps {epsilon}" for epsilon in ("1", "0.5", "16")]
+    assert [row.release for row in rows] == [name for label in labels for name in (label, f"Noise ({label})")]
     for row, control, epsilon in zip(rows[::2], rows[1::2], (1.0, 0.5, 16.0), strict=True):
         settings = {"class_path": "JLT", "init_args": {"num_components": 8, "epsilon": epsilon}}
         assert row == Row("music", "S", row.release, epsilon=epsilon, publisher=settings)
@@ -75,36 +66,24 @@ def test_what_the_papers_call_it_is_said_of_the_row_alone(made: Made) -> None:
 
 
 def test_systems_and_releases_run_on_their_own_tasks(made: Made) -> None:
+    a = {"config": "pricdr.yaml"}
     benchmark = made(
         tasks={"music": {"title": "M"}, "cold": {"title": "C"}},
         systems={
-            "A": {"config": "pricdr.yaml", "tasks": ["cold"]},
+            "A": {**a, "tasks": ["cold"]},
             "B": {
-                "config": "pricdr.yaml",
+                **a,
                 "releases": [
                     {"publisher": "Plaintext", "noise_control": False},
                     {"publisher": "Nothing", "tasks": ["music"]},
                     {"publisher": "JLT", "epsilons": [1, 2], "tasks": ["cold"], "noise_control": False},
                 ],
             },
-            "C": {
-                "config": "pricdr.yaml",
-                "tasks": ["music"],
-                "releases": [{"publisher": "Nothing", "tasks": ["cold"]}],
-            },
+            "C": {**a, "tasks": ["music"], "releases": [{"publisher": "Nothing", "tasks": ["cold"]}]},
         },
     )
-    assert names(benchmark) == [
-        "music: B, Plaintext",
-        "music: B, Nothing",
-        "cold: A",
-        "cold: B, Plaintext",
-        "cold: B, JLT eps 1",
-        "cold: B, JLT eps 2",
-    ]
-
-
-# Arguments.
+    cold = ["cold: A", "cold: B, Plaintext", "cold: B, JLT eps 1", "cold: B, JLT eps 2"]
+    assert names(benchmark) == ["music: B, Plaintext", "music: B, Nothing", *cold]
 
 
 def test_arguments_are_the_settings_of_the_task_and_then_of_the_system(made: Made) -> None:
@@ -153,10 +132,8 @@ def test_the_draw_of_a_control_follows_the_seed_of_the_cell(made: Made, name: st
     (row,) = benchmark.rows()
     assert "seed" not in (row.publisher or {})["init_args"], "the row is the same whatever the seed"
     for seed in (0, 5):
-        assert publisher_of(benchmark.arguments(row, seed)) == {
-            "class_path": name,
-            "init_args": {"seed": seed, "of": of},
-        }
+        given = {"class_path": name, "init_args": {"seed": seed, "of": of}}
+        assert publisher_of(benchmark.arguments(row, seed)) == given
     benchmark = made(**released(publisher={"class_path": name, "init_args": {"of": of, "seed": 99}}))
     (row,) = (row for row in benchmark.rows() if row.control != "noise")
     assert publisher_of(benchmark.arguments(row, 4))["init_args"]["seed"] == 99, "a seed of the file stays"
@@ -176,9 +153,6 @@ def test_a_setting_is_written_as_the_command_line_takes_it() -> None:
         assert json.loads(written) == value
 
 
-# For the report.
-
-
 def test_a_benchmark_can_be_written_as_json(made: Made) -> None:
     search = {"trials": 1, "parameters": {"model.lr": {"low": 0.1, "high": 1}}}
     benchmark = made(**system(search=search, releases=[{"publisher": "JLT", "epsilons": [1]}]))
@@ -191,13 +165,10 @@ def test_a_benchmark_can_be_written_as_json(made: Made) -> None:
 
 
 def test_an_epsilon_may_lie_in_another_class_of_the_publisher(made: Made) -> None:
-    nested = {
-        "class_path": "GeneratorPublisher",
-        "init_args": {"network": {"class_path": "SPPG", "init_args": {"steps": 4}}},
-    }
-    (row,) = made(
-        **released(publisher=nested, epsilons=[3], epsilon_key="network.init_args.epsilon", noise_control=False)
-    ).rows()
+    network = {"class_path": "SPPG", "init_args": {"steps": 4}}
+    nested = {"class_path": "GeneratorPublisher", "init_args": {"network": network}}
+    given = {"epsilons": [3], "epsilon_key": "network.init_args.epsilon", "noise_control": False}
+    (row,) = made(**released(publisher=nested, **given)).rows()
     assert row.publisher is not None
     assert row.publisher["init_args"]["network"] == {"class_path": "SPPG", "init_args": {"steps": 4, "epsilon": 3.0}}
     assert nested["init_args"] == {"network": {"class_path": "SPPG", "init_args": {"steps": 4}}}

@@ -37,9 +37,8 @@ def fitted(method: Recommender, data: Synthetic, epochs: int = 2) -> Trainer:
 def embeddings(vectors: Tensor, users: Tensor, name: str = "book", **settings: Any) -> Release:  # noqa: ANN401
     """A release of vectors (users, layers, width) of some users of the source."""
     like = Plaintext().publish(Synthetic(**SMALL | settings).source(name), name)
-    return Release(
-        "embeddings", name, {"vectors": vectors}, like.user_ids[users.numpy()], like.record, (NonPrivateEvent(),)
-    )
+    ids = like.user_ids[users.numpy()]
+    return Release("embeddings", name, {"vectors": vectors}, ids, like.record, (NonPrivateEvent(),))
 
 
 def two_sources(folder: Path) -> dict[str, Path]:

@@ -9,11 +9,7 @@ from torch import Tensor
 
 from datamodules import CrossDomainDataModule
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import (
-    PPGenCDR,
-    Publisher,
-    Ratings,
-)
+from zoo import PPGenCDR, Publisher, Ratings
 from zoo.nn.generator import RowGenerator
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
@@ -36,9 +32,8 @@ class ByHand(Publisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Its release, without a guarantee."""
         record = unprotected_record("by hand", "it was made for a test")
-        return PlannedRelease.of_tensors(
-            record, NonPrivateEvent(), sizes, lambda source, _: self.tensors(source), "generator"
-        )
+        make = lambda source, _: self.tensors(source)  # noqa: E731
+        return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, make, "generator")
 
 
 class ByHeart(ByHand):

@@ -26,9 +26,7 @@ class Meeting:
 def averaged(gradients: list[list[Tensor | None]]) -> list[list[Tensor | None]]:
     """What two processes with these gradients have afterwards."""
     meeting = Meeting()
-    own = [
-        [nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(1))] for _ in range(2)
-    ]
+    own = [[nn.Parameter(torch.zeros(shape)) for shape in ((2, 2), (3,), (1,))] for _ in range(2)]
     for parameters, given in zip(own, gradients, strict=True):
         for parameter, gradient in zip(parameters, given, strict=True):
             parameter.grad = gradient

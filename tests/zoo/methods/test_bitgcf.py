@@ -110,9 +110,8 @@ def test_scores_are_those_of_dense_graphs_mixed_user_by_user(two_sources: BiTGCF
     method = two_sources
     users, items, sources = dense_propagated(method)
     assert 0 < int(method.known.sum()) < len(users), "some users are cold"
-    assert {0.0, 1.0} < {
-        float(share) for name in method.source_sides for share in method._side(name).transfer.target_shares
-    }
+    sides = [method._side(name) for name in method.source_sides]
+    assert {0.0, 1.0} < {float(share) for side in sides for share in side.transfer.target_shares}
     (ours, our_items), our_sources = method.propagated()
     assert torch.allclose(ours.double(), users, atol=1e-6)
     assert torch.allclose(our_items.double(), items, atol=1e-6)
@@ -182,9 +181,8 @@ def test_a_cold_user_is_what_the_sources_know_and_no_factor_that_nobody_trained(
         assert torch.equal(method.score_all(users), before)
         assert (before[cold].std(1) > 0).all()
         row = int(method._linked("movie").links[cold.nonzero()[0]])
-        method._source_tables("movie").items.weight[
-            method.source_pairs("movie").rows.dense(torch.tensor([row]))[0] > 0
-        ] += 1
+        rated = method.source_pairs("movie").rows.dense(torch.tensor([row]))[0] > 0
+        method._source_tables("movie").items.weight[rated] += 1
         assert not torch.allclose(method.score_all(users)[cold][0], before[cold][0])
         for parameter, old in zip(method.parameters(), kept, strict=True):
             parameter.copy_(old)
@@ -224,11 +222,7 @@ def test_rows_of_zeros_and_ones_are_learned_from(publisher: Publisher, tmp_path:
     trainer, _ = trained(method, tmp_path, publisher, epochs=1, missing_users="zero")
     assert torch.isfinite(method.score_all(torch.arange(30))).all()
     assert math.isfinite(float(trainer.callback_metrics["train/loss"]))
-    kept = {
-        "source_sides.book.graph.starts",
-        "source_sides.book.draws._unseen.pairs",
-        "source_sides.book.transfer.rows",
-    }
+    kept = {f"source_sides.book.{name}" for name in ("graph.starts", "draws._unseen.pairs", "transfer.rows")}
     assert kept <= set(method._ddp_params_and_buffers_to_ignore)
 
 
@@ -248,10 +242,8 @@ def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
 
 def test_a_planted_transfer_is_found_for_users_without_history(tmp_path: Path) -> None:
     """60 cold test users: a standard error of the difference is about .085; the seed is fixed."""
-    assert (
-        cold_hit_rate(Plaintext(), tmp_path / "linked")
-        > cold_hit_rate(Shuffled(Plaintext()), tmp_path / "other") + 0.15
-    )
+    other = cold_hit_rate(Shuffled(Plaintext()), tmp_path / "other")
+    assert cold_hit_rate(Plaintext(), tmp_path / "linked") > other + 0.15
 
 
 #: Rows of five target users in a source of five, and the ratings of all there and here: users 0 to 2 are in both, 2 with a row of

@@ -62,10 +62,8 @@ def test_a_planted_transfer_is_found_for_cold_users_and_not_with_wrong_people(tm
         _, trainer = solved(tmp_path / name, publisher, link=0.95)
         return float(trainer.callback_metrics["test/full/hit_rate@10"])
 
-    right, wrong, redrawn = (
-        figure("right", bridge()), figure("wrong", Shuffled(bridge())), figure("redrawn", Noise(bridge()))
-    )  # fmt: skip
-    assert right > max(wrong, redrawn) + 0.1
+    others = figure("wrong", Shuffled(bridge())), figure("redrawn", Noise(bridge()))
+    assert figure("right", bridge()) > max(others) + 0.1
 
 
 def test_without_a_release_or_a_row_everybody_has_the_mean(tmp_path: Path) -> None:
@@ -102,11 +100,8 @@ def test_where_the_source_does_not_lie_nobody_is_placed_by_it(tmp_path: Path, mo
 
 
 def test_a_stronger_noise_is_trusted_less(tmp_path: Path) -> None:
-    lengths = [
-        float(solved(tmp_path / str(epsilon), bridge(epsilon))[0].places[torch.tensor([0, 1])].norm())
-        for epsilon in (0.01, 1e6)
-    ]
-    assert lengths[0] < lengths[1]
+    noisy, clear = (solved(tmp_path / str(epsilon), bridge(epsilon))[0].places for epsilon in (0.01, 1e6))
+    assert noisy[[0, 1]].norm() < clear[[0, 1]].norm()
 
 
 def test_rows_of_other_items_are_refused() -> None:
@@ -134,11 +129,8 @@ def test_directions_that_there_cannot_be_are_refused(directions: int, damping: f
 
 
 def test_maps_to_other_directions_are_refused() -> None:
-    sources = {
-        "a": {"width": 2, "num_users": 3},
-        "b": {"width": 3, "num_users": 1},
-        "nobody": {"width": 1, "num_users": 0},
-    }
+    shapes = {"a": (2, 3), "b": (3, 1), "nobody": (1, 0)}
+    sources = {name: {"width": width, "num_users": users} for name, (width, users) in shapes.items()}
     sizes = {"num_users": 3, "num_items": 4, "sources": sources}
     with pytest.raises(ReleaseMismatchError, match=r"to the same directions, and the maps have \{'a': 2, 'b': 3\}"):
         Bridge().build(sizes)

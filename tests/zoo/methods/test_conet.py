@@ -35,11 +35,8 @@ def fitted(
     releases = {}
     if publisher is not None:
         source = Synthetic(**settings, sources=["video"]).source("video")
-        releases = {
-            "video": publisher.publish(source, "video").save(
-                folder / f"{type(publisher).__name__}-{len(list(folder.iterdir()))}"
-            )
-        }
+        place = folder / f"{type(publisher).__name__}-{len(list(folder.iterdir()))}"
+        releases = {"video": publisher.publish(source, "video").save(place)}
     seed_everything(0)
     trainer = quiet(max_epochs=epochs, check_val_every_n_epoch=max(epochs, 1))
     trainer.fit(method, datamodule=Synthetic(**settings, sources=list(releases), releases=releases))
@@ -57,21 +54,13 @@ def wide(method: CoNet) -> CoNet:
 
 
 def test_the_loss_is_that_of_both_domains_and_of_the_crossings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {
-        "dims": (8, 6, 4),
-        "sparsity": 0.3,
-        "source_weight": 0.7,
-        "num_negatives": 1,
-        "dropout": 0.0,
-    }
-    method, _ = fitted(CoNet(**settings), Plaintext(), tmp_path, overlap=0.5, missing_users="zero")
+    made = CoNet(dims=(8, 6, 4), sparsity=0.3, source_weight=0.7, num_negatives=1, dropout=0.0)
+    method, _ = fitted(made, Plaintext(), tmp_path, overlap=0.5, missing_users="zero")
     wide(method)
     links, rows = method.sources["video"].links, method.source_pairs("video").rows
     stranger = next(row for row in range(40) if row not in links.tolist())
     source = PairBatch(torch.tensor([int(links[25]), stranger]), torch.tensor([3, 9]), torch.tensor([1.0, 0.0]))
-    monkeypatch.setattr(
-        ReleasedPairs, "pairs", lambda _, count, negatives: source if (count, negatives) == (2, 1) else None
-    )
+    monkeypatch.setattr(ReleasedPairs, "pairs", lambda _, *asked: source if asked == (2, 1) else None)
     loss = method.step(PAIRS)["loss"].item()
 
     net, tower, h = method.network, method.network.tower("video"), method.network.crossings["video"]
@@ -88,14 +77,11 @@ def test_the_loss_is_that_of_both_domains_and_of_the_crossings(tmp_path: Path, m
         logits: torch.Tensor = of.head(a if of is net.target else b)
         return logits[0]
 
-    videos = [
-        tower.items.weight[rows.dense(links[[u]])[0].bool()].mean(0) if links[u] >= 0 else None for u in range(40)
-    ]
+    has = [rows.dense(links[[u]])[0].bool() if links[u] >= 0 else None for u in range(40)]
+    videos = [None if own is None else tower.items.weight[own].mean(0) for own in has]
     music = [net.target.items.weight[method.target_rows.dense(torch.tensor([u]))[0].bool()].mean(0) for u in range(40)]
-    said = [
-        logit(net.users.weight[u], net.target.items.weight[i], videos[u], net.target)
-        for u, i in zip(PAIRS.users.tolist(), PAIRS.items.tolist(), strict=True)
-    ]
+    pairs = zip(PAIRS.users.tolist(), PAIRS.items.tolist(), strict=True)
+    said = [logit(net.users.weight[u], net.target.items.weight[i], videos[u], net.target) for u, i in pairs]
     also = [
         logit(net.users.weight[25], music[25], tower.items.weight[3], tower),
         logit(net.users.weight[40 + stranger], None, tower.items.weight[9], tower),
@@ -143,9 +129,8 @@ def test_users_of_both_domains_share_a_row_and_strangers_have_their_own(tmp_path
 
 def test_two_sources_have_strangers_of_their_own(tmp_path: Path) -> None:
     settings = SMALL | {"overlap": 0.5, "missing_users": "zero", "sources": ["video", "movie"]}
-    releases = {
-        n: Plaintext().publish(Synthetic(**settings).source(n), n).save(tmp_path / n) for n in ("video", "movie")
-    }
+    sources = {name: Synthetic(**settings).source(name) for name in ("video", "movie")}
+    releases = {name: Plaintext().publish(source, name).save(tmp_path / name) for name, source in sources.items()}
     method = CoNet(dims=(8, 6, 4))
     trainer = quiet(max_epochs=1)
     trainer.fit(method, datamodule=Synthetic(**settings, releases=releases))
@@ -165,17 +150,11 @@ def test_a_release_of_nobody_is_as_no_release(nothing: Publisher, tmp_path: Path
     assert torch.equal(without.eval().score_all(users), with_nobody.eval().score_all(users))
 
 
-@pytest.mark.parametrize(
-    "publisher",
-    [
-        FlippedRows(epsilon=2.0),
-        Noise(Plaintext()),
-        Shuffled(Plaintext()),
-        Partial(Plaintext(), share=0.3),
-        Thinned(Plaintext(), share=0.3),
-    ],
-    ids=lambda publisher: type(publisher).__name__,
-)
+OF_BITS = (FlippedRows(epsilon=2.0), Noise(Plaintext()), Shuffled(Plaintext()))
+OF_FEWER = (Partial(Plaintext(), share=0.3), Thinned(Plaintext(), share=0.3))
+
+
+@pytest.mark.parametrize("publisher", [*OF_BITS, *OF_FEWER], ids=lambda publisher: type(publisher).__name__)
 def test_every_release_of_zeros_and_ones_is_learned_from(publisher: Publisher, tmp_path: Path) -> None:
     method, trainer = fitted(CoNet(dims=(8, 6, 4)), publisher, tmp_path, epochs=1, missing_users="zero")
     assert 0 < float(trainer.callback_metrics["train/loss"]) < 2
@@ -183,9 +162,7 @@ def test_every_release_of_zeros_and_ones_is_learned_from(publisher: Publisher, t
 
 
 def test_rows_that_say_nothing_of_single_items_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        TypeError, match=r"CoNet learns from who has which item, .* 'video' .*Release ratings \(Plaintext\) or flipped"
-    ):
+    with pytest.raises(TypeError, match=r"CoNet learns from who has which item, .* 'video' .*Release ratings"):
         fitted(CoNet(dims=(8, 6, 4)), JLT(epsilon=8.0, num_components=8), tmp_path)
 
 
@@ -226,10 +203,7 @@ def test_cold_users_are_ranked_by_what_they_have_in_the_source(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"dims": (8, 4), "cross_layers": 2},
-            r"cross_layers must lie in \[0, 1\], as dims \[8, 4\] make 1 layers; got 2",
-        ),
+        ({"dims": (8, 4), "cross_layers": 2}, r"must lie in \[0, 1\], as dims \[8, 4\] make 1 layers; got 2"),
         ({"cross_layers": -1}, r"cross_layers must lie in \[0, 3\].*got -1"),
     ],
 )
@@ -277,10 +251,8 @@ def test_logits_are_those_of_the_equations(cross_layers: int) -> None:
     net = network("book", "movie", cross_layers=cross_layers)
     users, items = torch.tensor([5, 0, 2]), net.target.items(torch.tensor([4, 1, 1]))
     book, movie = net.tower("book").items(torch.tensor([0, 3, 2])), net.tower("movie").items(torch.tensor([1, 1, 0]))
-    reads = {
-        "book": Read(book, torch.tensor([True, False, True])),
-        "movie": Read(movie, torch.tensor([True, False, False])),
-    }
+    in_book, in_movie = torch.tensor([True, False, True]), torch.tensor([True, False, False])
+    reads = {"book": Read(book, in_book), "movie": Read(movie, in_movie)}
     logits = net(users, Read.item(items), reads)
     for k, present in enumerate([{"book": book[0], "movie": movie[0]}, {}, {"book": book[2]}]):
         expected = slowly(net, int(users[k]), items[k], present, None, known=True)

@@ -38,11 +38,8 @@ def test_all_items_are_learned_from_as_on_the_dense_matrix() -> None:
     seed_everything(0)
     method, _ = fitted(DMF(dims=(8, 4), scale=3.0), 0)
     users = torch.tensor([5, 0, 119])
-    logits = 3 * F.cosine_similarity(
-        method.towers.users(method.target_rows, users)[:, None],
-        method.item_factors()[None],
-        dim=-1,
-    )
+    factors = method.towers.users(method.target_rows, users)
+    logits = 3 * F.cosine_similarity(factors[:, None], method.item_factors()[None], dim=-1)
     dense = F.binary_cross_entropy_with_logits(logits, method.target_rows.dense(users), reduction="sum")
     assert torch.allclose(method.step(UserBatch(users))["loss"], dense, rtol=1e-4)
 
@@ -65,9 +62,8 @@ def test_who_is_in_several_pairs_is_read_once(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(
             method.towers, tower, lambda rows, ids, o=original: (read.append(ids.tolist()), o(rows, ids))[1]
         )
-    outputs = method.step(
-        PairBatch(torch.tensor([4, 1, 4, 1]), torch.tensor([7, 3, 3, 3]), torch.tensor([1.0, 1, 0, 0]))
-    )
+    users, items, labels = torch.tensor([4, 1, 4, 1]), torch.tensor([7, 3, 3, 3]), torch.tensor([1.0, 1, 0, 0])
+    outputs = method.step(PairBatch(users, items, labels))
     assert read == [[1, 4], [3, 7]]
     assert len(outputs["user_factors"]) == len(outputs["item_factors"]) == 4
 

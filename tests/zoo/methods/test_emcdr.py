@@ -75,9 +75,8 @@ def mapped_by_hand(method: EMCDR, name: str) -> Tensor:
     centre, mean = x.mean(0), y.mean(0)
     ridge = method._ridges[name].spectrum
     penalty = ridge.best_penalty(y.numpy()) * float((x - centre).square().sum()) / len(x)
-    weights = torch.linalg.solve(
-        (x - centre).T @ (x - centre) + penalty * torch.eye(x.shape[1]), (x - centre).T @ (y - mean)
-    )
+    x = x - centre
+    weights = torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1]), x.T @ (y - mean))
     return ((vectors - centre) @ weights + mean).float()
 
 
@@ -104,10 +103,8 @@ def test_history_and_row_decide_what_a_user_is_scored_by(share: float, tmp_path:
 @pytest.mark.parametrize("map_dims", [(), (5,)])
 def test_sources_have_a_map_each_and_the_mean_counts(map_dims: tuple[int, ...], tmp_path: Path) -> None:
     both: dict[str, Any] = {"sources": ["book", "film"]}
-    paths = {
-        name: published(Partial(Plaintext(), share), tmp_path, name, **both)
-        for name, share in (("book", 0.7), ("film", 0.4))
-    }
+    shares = {"book": 0.7, "film": 0.4}
+    paths = {name: published(Partial(Plaintext(), share), tmp_path, name, **both) for name, share in shares.items()}
     method = EMCDR(num_factors=4, map_dims=map_dims, source_rank=6)
     fitted(method, around(paths, **both))
     with torch.no_grad():
@@ -128,9 +125,8 @@ def test_sources_have_a_map_each_and_the_mean_counts(map_dims: tuple[int, ...], 
 @pytest.mark.parametrize("candidates", [20, 0])
 def test_the_share_is_the_best_on_validation(candidates: int, tmp_path: Path) -> None:
     """Every share tried on the same factors; the choice is kept in a checkpoint and stays at the test."""
-    settings = {
-        "evaluation": Evaluation(split="random2", num_candidates=candidates), "batch_size": 512, "link": 0.3
-    }  # fmt: skip
+    evaluation = Evaluation(split="random2", num_candidates=candidates)
+    settings: dict[str, Any] = {"evaluation": evaluation, "batch_size": 512, "link": 0.3}
     data = around({"book": published(Plaintext(), tmp_path, **settings)}, **settings)
     method = EMCDR(num_factors=4, lr=0.1)
     trainer = fitted(method, data, epochs=6)
@@ -195,10 +191,9 @@ def test_embeddings_are_read_with_all_their_layers(source_rank: int, tmp_path: P
         fitted(method, around({"book": release.save(tmp_path / f"{scale}")}), epochs=0)
         assert method.sizes is not None
         assert method.sizes["sources"]["book"]["num_layers"] == 2
+        turn = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
         with torch.no_grad():
-            method.factors.users.weight.copy_(
-                said[:, :4] @ torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
-            )
+            method.factors.users.weight.copy_(said[:, :4] @ turn)
         mapped, _ = method.mapped(torch.arange(60))
         known = method.factors.users.weight.detach()
         figures.append(mapped)

@@ -41,13 +41,8 @@ def alone(method: Recommender, **settings: Any) -> Member:  # noqa: ANN401
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Three members, one of them twice."""
-    made = Ensemble(
-        {
-            "EASE": Member(EASE(20.0)),
-            "UserKNN": alone(UserKNN()),
-            "DMF": Member(DMF(dims=(8, 4)), copies=2, max_epochs=3, batch_size=16),
-        }
-    )
+    dmf = Member(DMF(dims=(8, 4)), copies=2, max_epochs=3, batch_size=16)
+    made = Ensemble({"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN()), "DMF": dmf})
     return trained(made, tmp_path_factory.mktemp("runs"))
 
 

@@ -30,10 +30,9 @@ def made(folder: Path, *publishers: Publisher, split: str = "random2", **setting
     names = [f"book{k}" for k in range(len(publishers))]
     shape = SIZES | {"sources": names, "missing_users": "zero"}
     shape["evaluation"] = Evaluation(split=split)  # type: ignore[arg-type]
-    paths = {
-        name: publisher.publish(Synthetic(**shape).source(name), name).save(folder / name)
-        for name, publisher in zip(names, publishers, strict=True)
-    }
+    paths = {}
+    for name, publisher in zip(names, publishers, strict=True):
+        paths[name] = publisher.publish(Synthetic(**shape).source(name), name).save(folder / name)
     seed_everything(0)
     method = ETL(**{"dims": (8, 4)} | WITHOUT_DROPOUT | settings)
     trainer(0).fit(method, datamodule=Synthetic(**shape, releases=paths))
@@ -85,16 +84,16 @@ def expected_loss(method: ETL, user: int) -> float:
 @pytest.mark.parametrize(
     "publishers",
     [
-        (Plaintext(),),
-        (JLT(num_components=6, epsilon=8.0),),
-        (Partial(Plaintext(), share=0.5), Plaintext()),
-        (Nothing(),),
-        (),
+        [Plaintext()],
+        [JLT(num_components=6, epsilon=8.0)],
+        [Partial(Plaintext(), share=0.5), Plaintext()],
+        [Nothing()],
+        [],
     ],
     ids=["bits", "numbers", "two sources, one of them partial", "nobody", "no source"],
 )
 def test_the_loss_is_the_sum_of_what_each_user_costs_and_each_source_that_has_the_user(
-    tmp_path: Path, publishers: tuple[Publisher, ...]
+    tmp_path: Path, publishers: list[Publisher]
 ) -> None:
     method = made(tmp_path, *publishers, cross_weight=0.7, equivalence_weight=0.4, adversarial_weight=1.3)
     outputs = method.step(UserBatch(USERS))
@@ -218,10 +217,8 @@ def test_losses_are_the_cross_entropies_of_single_verdicts() -> None:
 
     def verdict(code: torch.Tensor) -> float:
         hidden = [float((w @ code + b).detach().relu()) for w, b in zip(first.weight, first.bias, strict=True)]
-        logit = sum(float(w.detach()) * h for w, h in zip(second.weight[0], hidden, strict=True)) + float(
-            second.bias[0].detach()
-        )
-        return 1 / (1 + math.exp(-logit))
+        logit = sum(float(w.detach()) * h for w, h in zip(second.weight[0], hidden, strict=True))
+        return 1 / (1 + math.exp(-logit - float(second.bias[0].detach())))
 
     assert len(first.bias) == 2
     real = [verdict(code) for code in codes]

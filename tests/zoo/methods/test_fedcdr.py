@@ -51,13 +51,16 @@ def mapped_by_hand(method: FedCDR, user: int) -> Tensor | None:
     return sum(said) / len(said) if said else None
 
 
+def tables(method: FedCDR) -> list[Tensor]:
+    """Heads and factors of users and items."""
+    return [table.weight.detach().double() for table in (method.heads, method.factors.users, method.factors.items)]
+
+
 @pytest.mark.parametrize("map_dims", [(), (5,)])
 def test_the_loss_is_that_of_own_and_of_mapped_vectors(map_dims: tuple[int, ...], tmp_path: Path) -> None:
     """One number after another, in double precision."""
     method = of_two(tmp_path, 2, map_dims=map_dims, l2=0.3)
-    heads, users, items = (
-        table.weight.detach().double() for table in (method.heads, method.factors.users, method.factors.items)
-    )
+    heads, users, items = tables(method)
     assert float((heads - 1).abs().max()) > 0.01
     expected, terms = 0.0, 0
     for user, positive, negative in zip(*TRIPLES, strict=True):
@@ -103,9 +106,7 @@ def test_history_and_rows_decide_what_a_user_is_scored_by(share: float, tmp_path
     """Known and not, in one release, both or none; who is neither is ranked by item counts."""
     method = of_two(tmp_path, 3, source_share=share)
     known, scores = method.target_rows.counts() > 0, method.ranking_scores(EVERYBODY).detach().double()
-    heads, own, items = (
-        table.weight.detach().double() for table in (method.heads, method.factors.users, method.factors.items)
-    )
+    heads, own, items = tables(method)
     assert torch.equal(heads[~known], torch.ones_like(heads[~known])), "a head that was never trained"
     seen = set()
     for user in range(60):
@@ -121,9 +122,8 @@ def test_history_and_rows_decide_what_a_user_is_scored_by(share: float, tmp_path
 
 def test_the_weight_is_the_best_on_validation(tmp_path: Path) -> None:
     """Vectors that the target's own factors are made of are worth something; every weight is tried on the same factors."""
-    settings: dict[str, Any] = {
-        "evaluation": Evaluation(split="random2", num_candidates=20), "batch_size": 512, "link": 0.6
-    }  # fmt: skip
+    evaluation = Evaluation(split="random2", num_candidates=20)
+    settings: dict[str, Any] = {"evaluation": evaluation, "batch_size": 512, "link": 0.6}
     path = published(embedded(), tmp_path, **settings)
     method, data = FedCDR(num_factors=4, source_dropout=0.0, l2=0.01, lr=0.1), around({"book": path}, **settings)
     trainer = fitted(method, data, epochs=4)
@@ -146,9 +146,7 @@ def test_without_anybody_in_common_the_target_scores_alone(sources: list[str], t
 
 
 def test_ratings_are_no_vectors(tmp_path: Path) -> None:
-    with pytest.raises(
-        TypeError, match=r"FedCDR reads releases of kind \['embeddings'\]; the release of 'book' is of kind"
-    ):
+    with pytest.raises(TypeError, match=r"FedCDR reads releases of kind \['embeddings'\]; the release of 'book' is"):
         fitted(FedCDR(num_factors=4), around({"book": published(Plaintext(), tmp_path)}), epochs=0)
 
 
@@ -165,8 +163,6 @@ def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:
 
 def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     """120 cold test users: the margin is some three standard errors of the difference; seeds are fixed."""
-    found, expected = (
-        cold_hit_rate(FedCDR(num_factors=8, lr=0.05), made, tmp_path, epochs=12)
-        for made in (embedded(), Shuffled(embedded()))
-    )
+    both = embedded(), Shuffled(embedded())
+    found, expected = (cold_hit_rate(FedCDR(num_factors=8, lr=0.05), made, tmp_path, epochs=12) for made in both)
     assert found > expected + 0.18

@@ -85,9 +85,8 @@ class Alone:
             loss = self.loss()
             first = float(loss.detach()) if first is None else first
             gradients = torch.autograd.grad(loss, list(parts.values()))
-            after = {
-                n: p.detach() - self.method.local_lr * g for (n, p), g in zip(parts.items(), gradients, strict=True)
-            }
+            moves = zip(parts.items(), gradients, strict=True)
+            after = {name: part.detach() - self.method.local_lr * move for (name, part), move in moves}
             self.vector = after["vector"]
             self.rows = {item: after[item] for item in self.rows}
             self.attention = {name: after[name] for name in self.attention}
@@ -112,10 +111,8 @@ class Alone:
 def test_a_round_is_that_of_each_client_alone(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     method = begun(**settings)
     monkeypatch.setattr(fedgnn, "unowned_items", seen := Seen())
-    items, attention = (
-        method.items.detach().clone(),
-        {n: p.detach().clone() for n, p in method.graphs.named_parameters()},
-    )
+    items = method.items.detach().clone()
+    attention = {name: part.detach().clone() for name, part in method.graphs.named_parameters()}
     updates, vectors, losses = method.play(CLIENTS)
     clients = []
     for place, user in enumerate(CLIENTS.tolist()):
@@ -142,9 +139,8 @@ def test_a_round_is_that_of_each_client_alone(settings: dict[str, Any], monkeypa
     for name, part in method.graphs.named_parameters():
         assert part.grad is not None
         assert torch.allclose(part.grad, -sum(len(c.own) / total * c.moved(name) for c in clients))
-    assert loss.item() == pytest.approx(
-        sum(len(c.own) / total * float(x) for c, x in zip(clients, losses, strict=True))
-    )
+    weighed = [len(c.own) / total * float(x) for c, x in zip(clients, losses, strict=True)]
+    assert loss.item() == pytest.approx(sum(weighed))
     assert torch.equal(method.items, items), "a round alone changes nothing"
 
 
@@ -283,9 +279,7 @@ def test_who_has_nothing_is_refused_in_a_round_and_asking_for_too_many_is_told(t
     message = r"batch_size asks for 41 clients in a round, and 40 have ratings: each round has all of them\. Set it to 40 or less\."
     with pytest.warns(UserWarning, match=message):
         fitted(FedGNN(num_factors=3), around(batch_size=41))
-    with pytest.raises(
-        ValueError, match=r"1 users have every one of the 4 items, so they have no negative item to draw"
-    ):
+    with pytest.raises(ValueError, match=r"1 users have every one of the 4 items, so they have no negative item"):
         published([[1, 1, 1, 1], [0, 1, 1, 0]], tmp_path)
 
 
@@ -306,9 +300,7 @@ def test_a_planted_pattern_is_found(attention: Any) -> None:  # noqa: ANN401
 
 
 def test_fedsgd_is_one_step() -> None:
-    with pytest.raises(
-        ValueError, match=r"In fedsgd a client takes one step, got local_steps 2\. Set rounds to fedavg\."
-    ):
+    with pytest.raises(ValueError, match=r"In fedsgd a client takes one step, got local_steps 2\. Set rounds to"):
         FedGNN(local_steps=2)
 
 
@@ -316,10 +308,7 @@ def test_private_rounds_of_several_processes_are_refused() -> None:
     FedGNN().check_processes(2)
     private = FedGNN(epsilon=8.0, clip=0.5)
     private.check_processes(1)
-    with pytest.raises(
-        ValueError,
-        match="FedGNN plays private rounds in one process, which draws all clients and the noise; got 2 processes",
-    ):
+    with pytest.raises(ValueError, match=r"FedGNN plays private rounds in one process, which .*; got 2 processes"):
         private.check_processes(2)
 
 

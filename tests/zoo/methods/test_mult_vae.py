@@ -84,7 +84,5 @@ def test_it_learns_tastes() -> None:
 
 
 def test_a_hidden_layer_is_needed() -> None:
-    with pytest.raises(
-        ValueError, match=r"dims must name a hidden layer and the latent, each at least 1 wide; got \[8\]"
-    ):
+    with pytest.raises(ValueError, match=r"dims must name a hidden layer and the latent, each at least 1 wide; got"):
         MultVAE(dims=(8,))

@@ -151,9 +151,7 @@ def test_the_files_are_read_when_training_starts_and_never_again(parts: dict[str
 
 def test_pretrained_parts_that_do_not_fit_are_refused(parts: dict[str, Any], tmp_path: Path) -> None:
     gmf, mlp = parts["pretrained_gmf"], parts["pretrained_mlp"]
-    with pytest.raises(
-        FileNotFoundError, match=r"No checkpoint at pretrained_gmf .*none\.ckpt\. Fit a run with parts: gmf"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"No checkpoint at pretrained_gmf .*none\.ckpt\. Fit a run with"):
         run(NeuMF(**SMALL, pretrained_gmf=tmp_path / "none.ckpt", pretrained_mlp=mlp), tmp_path)
     (tmp_path / "half.ckpt").write_bytes(Path(gmf).read_bytes()[:-500])
     with pytest.raises(ValueError, match=r"half\.ckpt is no checkpoint, or is damaged \(BadZipFile\)\."):
@@ -161,16 +159,12 @@ def test_pretrained_parts_that_do_not_fit_are_refused(parts: dict[str, Any], tmp
     torch.save([1], tmp_path / "list.ckpt")
     with pytest.raises(ValueError, match=r"pretrained_gmf must be a checkpoint of NeuMF .*list\.ckpt holds \[\]"):
         run(NeuMF(**SMALL, pretrained_gmf=tmp_path / "list.ckpt", pretrained_mlp=mlp), tmp_path)
-    with pytest.raises(
-        ValueError, match="pretrained_gmf must be a checkpoint of NeuMF with parts: gmf and as many layers"
-    ):
+    with pytest.raises(ValueError, match="pretrained_gmf must be a checkpoint of NeuMF with parts: gmf and as many"):
         run(NeuMF(**SMALL, pretrained_gmf=mlp, pretrained_mlp=mlp), tmp_path)
     other = run(BPR(num_factors=3), tmp_path)
     with pytest.raises(ValueError, match=r"pretrained_mlp must be .*holds \['factors\.items\.weight'"):
         run(NeuMF(**SMALL, pretrained_gmf=gmf, pretrained_mlp=other), tmp_path)
-    with pytest.raises(
-        ValueError, match=r"pretrained_gmf .* has other widths: .*'gmf\.users\.weight': \(40, 3\).*the same gmf_dim"
-    ):
+    with pytest.raises(ValueError, match=r"pretrained_gmf .*: .*'gmf\.users\.weight': \(40, 3\).*the same gmf_dim"):
         run(NeuMF(gmf_dim=5, mlp_dims=SMALL["mlp_dims"], **parts), tmp_path)
     with pytest.raises(ReleaseMismatchError, match="was trained on other data, or on another split"):
         run(NeuMF(**SMALL, **parts), tmp_path, evaluation=Evaluation(split="random2"))
@@ -185,16 +179,12 @@ def test_each_optimiser_is_what_it_says() -> None:
         assert trainer.current_epoch == 0
 
 
-@pytest.mark.parametrize(
-    ("which", "settings", "epochs"),
-    [
-        ("both", {"lr": 1e-2}, 30),
-        ("gmf", {"lr": 1e-2, "gmf_dim": 16}, 30),
-        ("mlp", {"lr": 5e-3, "mlp_dims": (64, 64, 32)}, 40),
-    ],
-    ids=["both", "gmf", "mlp"],
-)
-def test_planted_tastes_are_learned(which: Any, settings: dict[str, Any], epochs: int) -> None:  # noqa: ANN401
+OF_PART = {"both": {"lr": 1e-2}, "gmf": {"lr": 1e-2, "gmf_dim": 16}, "mlp": {"lr": 5e-3, "mlp_dims": (64, 64, 32)}}
+
+
+@pytest.mark.parametrize(("which", "epochs"), [("both", 30), ("gmf", 30), ("mlp", 40)])
+def test_planted_tastes_are_learned(which: Any, epochs: int) -> None:  # noqa: ANN401
+    settings: dict[str, Any] = OF_PART[which]
     _, trainer = fitted(NeuMF(parts=which, **settings), epochs, batch_size=256)
     assert learned(trainer) > 1.2 * popular()
 
@@ -202,10 +192,7 @@ def test_planted_tastes_are_learned(which: Any, settings: dict[str, Any], epochs
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"pretrained_gmf": "a"},
-            "takes pretrained_gmf and pretrained_mlp together, with parts: both; got a, None",
-        ),
+        ({"pretrained_gmf": "a"}, "takes pretrained_gmf and pretrained_mlp together, with parts: both; got a, None"),
         ({"parts": "gmf", "pretrained_gmf": "a", "pretrained_mlp": "b"}, "got a, b and parts: gmf"),
     ],
 )

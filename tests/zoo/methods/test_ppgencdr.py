@@ -14,16 +14,7 @@ from torch import Tensor, nn
 from callbacks import RobustnessConductor
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.ppgencdr_runs import SIZES, STILL, TINY, ByHand, ByHeart, read, trainer_of
-from zoo import (
-    Noise,
-    Partial,
-    Plaintext,
-    Popularity,
-    PPGenCDR,
-    Publisher,
-    Recommender,
-    Release,
-)
+from zoo import Noise, Partial, Plaintext, Popularity, PPGenCDR, Publisher, Recommender, Release
 from zoo.data.batches import UserBatch
 
 
@@ -40,8 +31,6 @@ def two_sources(folder: Path) -> Synthetic:
 def both(tmp_path: Path) -> Synthetic:
     return two_sources(tmp_path)
 
-
-# The loss, written out.
 
 Floats = npt.NDArray[np.float64]
 
@@ -168,9 +157,6 @@ def test_it_needs_no_layer_before_the_code(both: Synthetic) -> None:
     assert method.step(UserBatch(torch.tensor([0, 1])))["loss"].isfinite()
 
 
-# What comes of it.
-
-
 def test_the_robustness_conductor_works_with_it(both: Synthetic) -> None:
     trainer, method = trainer_of(RobustnessConductor(weight=10.0)), PPGenCDR(**TINY)
     trainer.fit(method, datamodule=both)
@@ -182,9 +168,8 @@ def test_the_robustness_conductor_works_with_it(both: Synthetic) -> None:
 
 def cold_hit_rate(method: Recommender, publisher: Publisher, folder: Path, seed: int) -> float:
     settings: dict[str, Any] = {"link": 1.0, "evaluation": Evaluation(split="cold_start"), "seed": seed}
-    path = publisher.publish(Synthetic(**settings).source("book"), "book").save(
-        folder / f"{seed}-{len(list(folder.iterdir()))}"
-    )
+    place = folder / f"{seed}-{len(list(folder.iterdir()))}"
+    path = publisher.publish(Synthetic(**settings).source("book"), "book").save(place)
     trainer = trainer_of(epochs=12)
     data = Synthetic(**settings, releases={"book": path})
     trainer.fit(method, datamodule=data)

@@ -17,15 +17,7 @@ from torch import Tensor
 
 from datamodules import CrossDomainDataModule, Douban, Synthetic
 from tests.zoo.methods.ppgencdr_runs import SIZES, STILL, TINY, ByHand, read, trainer_of
-from zoo import (
-    SPPG,
-    GeneratorPublisher,
-    Plaintext,
-    PPGenCDR,
-    Publisher,
-    Ratings,
-    Release,
-)
+from zoo import SPPG, GeneratorPublisher, Plaintext, PPGenCDR, Publisher, Ratings, Release
 
 
 @pytest.fixture(scope="module")
@@ -171,13 +163,11 @@ def test_the_sources_ratings_are_nowhere_within_reach(
 
 
 def test_it_refuses_a_release_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Synthetic(
-        **SIZES, releases={"book": ByHand().publish(Synthetic(**SIZES).source("book"), "book").save(tmp_path / "book")}
-    )
+    path = ByHand().publish(Synthetic(**SIZES).source("book"), "book").save(tmp_path / "book")
+    data = Synthetic(**SIZES, releases={"book": path})
     assert PPGenCDR.reads == {"generator", "rows", "ratings"}
     monkeypatch.setattr(PPGenCDR, "reads", frozenset({"rows"}))
     with pytest.raises(
-        TypeError,
-        match=r"PPGenCDR reads releases of kind \['rows'\]; the release of 'book' is of kind 'generator'. Choose",
+        TypeError, match=r"PPGenCDR reads releases of kind \['rows'\]; .* 'book' is of kind 'generator'"
     ):
         read(PPGenCDR(**TINY), data)

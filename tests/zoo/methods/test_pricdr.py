@@ -57,16 +57,12 @@ def test_alignment_weighs_what_it_says(tmp_path: Path) -> None:
 
 def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) -> None:
     """By hand, for users in both sources, in one and in none: losses add up over sources, codes are means."""
-    settings: dict[str, Any] = {
-        "sources": ["book", "film"],
-        "evaluation": Evaluation(split="cold_start"),
-        "seed": 0,
-        "missing_users": "zero",
-    }
-    paths = {
-        name: Partial(Plaintext(), share).publish(Synthetic(**settings).source(name), name).save(tmp_path / name)
-        for name, share in (("book", 0.7), ("film", 0.4))
-    }
+    settings: dict[str, Any] = {"sources": ["book", "film"], "seed": 0, "missing_users": "zero"}
+    settings["evaluation"] = Evaluation(split="cold_start")
+    paths = {}
+    for name, share in (("book", 0.7), ("film", 0.4)):
+        release = Partial(Plaintext(), share).publish(Synthetic(**settings).source(name), name)
+        paths[name] = release.save(tmp_path / name)
     seed_everything(1)
     method = PriCDR(dims=(8, 4), alignment_weight=3.0, source_dropout=0.0)
     trainer = quiet(max_epochs=0)
@@ -89,6 +85,5 @@ def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) 
         assert float(method.step(UserBatch(users))["loss"]) == pytest.approx(expected, rel=1e-4)
         cold = (method.target_rows.counts_of(users) == 0)[:, None]
         assert bool((cold & (count == 2)).any())
-        assert torch.allclose(
-            method.user_factors(users), torch.where(cold, total / count.clamp(min=1), target), atol=1e-5
-        )
+        factors = torch.where(cold, total / count.clamp(min=1), target)
+        assert torch.allclose(method.user_factors(users), factors, atol=1e-5)

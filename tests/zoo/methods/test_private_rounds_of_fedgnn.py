@@ -12,6 +12,7 @@ from torch import Tensor
 
 import zoo.methods.fedgnn as fedgnn
 from callbacks import PrivacyBudget
+from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.test_fedgcdr import of_two, two_sources
 from tests.zoo.methods.test_fedgnn import Alone, Seen, around, begun, some
 from zoo import EmbeddingPublisher, FedGCDR, FedGNN
@@ -26,11 +27,8 @@ USERS, ITEMS = 40, 30
 
 
 def trainer_of(*callbacks: Callback, epochs: int = 9, **settings: Any) -> Trainer:  # noqa: ANN401
-    return Trainer(
-        **{"max_epochs": epochs, "accelerator": "cpu", "logger": False, "enable_checkpointing": False,
-        "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0, "limit_val_batches": 0}
-        | settings, callbacks=[*callbacks],
-    )  # fmt: skip
+    unvalidated = {"max_epochs": epochs, "num_sanity_val_steps": 0, "limit_val_batches": 0}
+    return quiet(**unvalidated | settings, callbacks=[*callbacks])
 
 
 def fitted(method: FedGNN, *callbacks: Callback, epochs: int = 9, path: Path | None = None) -> Trainer:
@@ -222,9 +220,6 @@ def unprotected(method: FedGNN) -> FedGNN:
     return method
 
 
-# FedGCDR.
-
-
 def test_maps_are_noised_with_the_rest_and_fine_tuning_counts(tmp_path: Path) -> None:
     method = of_two(tmp_path, releases=two_sources(tmp_path), **PRIVATE, finetune_after=2, noise_seed=1)
     shared = {name: part.detach().clone() for name, part in method.shared().items()}
@@ -257,9 +252,6 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
     assert not [name for name in method.trainer.callback_metrics if "attention" in name or name.startswith("train/")]
 
 
-# Refusals.
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -267,10 +259,7 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
         ({"clip": 1.0}, r"delta, clip and noise_seed go with epsilon; got None, 1\.0 and None without"),
         ({"delta": 1e-5}, r"delta, clip and noise_seed go with epsilon"),
         ({"noise_seed": 1}, r"delta, clip and noise_seed go with epsilon"),
-        (
-            PRIVATE | {"num_pseudo_items": 2},
-            r"num_pseudo_items is 2, and epsilon 8\.0: with noise on every item made-up changes hide nothing more",
-        ),
+        (PRIVATE | {"num_pseudo_items": 2}, r"num_pseudo_items is 2, and epsilon 8\.0: with noise on every item"),
         (PRIVATE | {"rate": 0.0}, r"rate must lie in \(0, 1\]"),
         (PRIVATE | {"num_rounds": 0}, r"steps must be an integer of at least 1"),
         (PRIVATE | {"relation": "change_one_rating"}, r"Training protects whole users"),
@@ -296,9 +285,7 @@ def test_validation_penalties_and_other_precisions_are_refused() -> None:
 
 
 def test_its_users_vectors_are_not_published_beside() -> None:
-    with pytest.raises(
-        ValueError, match=r"FedGNN has an epsilon of its own, which protects item vectors: not those of users"
-    ):
+    with pytest.raises(ValueError, match=r"FedGNN has an epsilon of its own, which protects item vectors: not"):
         EmbeddingPublisher(private(), 8.0, clip=1.0)
 
 

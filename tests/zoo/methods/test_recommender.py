@@ -45,9 +45,8 @@ def trainer(*callbacks: Callback) -> Trainer:
 
 def data(top_k: int = 10, **evaluation: object) -> Synthetic:
     settings = Evaluation(split="ratio", shares=(0.4, 0.2, 0.4), ks=(1, 3, 10), **evaluation)  # type: ignore[arg-type]
-    return Synthetic(
-        num_users=USERS, num_items=20, ratings_per_user=8, evaluation_batch_size=5, top_k=top_k, evaluation=settings
-    )
+    sizes: dict[str, Any] = {"num_users": USERS, "num_items": 20, "ratings_per_user": 8, "evaluation_batch_size": 5}
+    return Synthetic(**sizes, top_k=top_k, evaluation=settings)
 
 
 def rated(made: Synthetic) -> dict[int, set[int]]:
@@ -207,9 +206,7 @@ def test_an_epoch_that_was_broken_off_counts_for_no_later_fit() -> None:
 
 
 def test_old_names_of_attributes_warn_and_are_the_new_ones() -> None:
-    with pytest.warns(
-        DeprecationWarning, match=r"Plugged\.alone is now single_process_reason\. Use that; the old name goes"
-    ):
+    with pytest.warns(DeprecationWarning, match=r"Plugged\.alone is now single_process_reason\. Use that; the old"):
 
         class Plugged(Given):
             @property
@@ -219,11 +216,8 @@ def test_old_names_of_attributes_warn_and_are_the_new_ones() -> None:
     method = Plugged()
     with pytest.raises(ValueError, match=r"Plugged is of one process; got 2 processes"):
         method.check_processes(2)
-    for old, new in {
-        "alone": "single_process_reason",
-        "solved": "converged",
-        "worked_out_by_each": "replicated_buffers",
-    }.items():
+    renamed = {"alone": "single_process_reason", "solved": "converged", "worked_out_by_each": "replicated_buffers"}
+    for old, new in renamed.items():
         with pytest.warns(DeprecationWarning, match=rf"Plugged\.{old} is now {new}\. Use that"):
             assert getattr(method, old) == getattr(method, new)
     with pytest.warns(DeprecationWarning, match=r"Plugged\.kept is now cache"):

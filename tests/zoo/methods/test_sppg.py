@@ -35,9 +35,6 @@ def private(request: pytest.FixtureRequest) -> Run:
     return fitted(GANStabilizer(), mechanism=request.param, epsilon=8.0)
 
 
-# A private training.
-
-
 def test_it_takes_exactly_the_planned_steps_and_stops(private: Run) -> None:
     method, trainer, _ = private
     spent = method.private_gradient
@@ -74,9 +71,8 @@ def test_another_fit_takes_no_further_step(private: Run) -> None:
     assert method.steps_left == 0
     assert same(method.state_dict(), before)
     sanitised = method.privacy.mechanism == "gs_wgan"
-    another = (
-        partial(method.step, UserBatch(torch.arange(8))) if sanitised else partial(gradients, method, torch.arange(8))
-    )
+    users = torch.arange(8)
+    another = partial(method.step, UserBatch(users)) if sanitised else partial(gradients, method, users)
     with pytest.raises(BudgetSpentError, match="planned steps were taken; another one would cost more"):
         another()
 
@@ -111,9 +107,8 @@ def test_no_log_has_anything_of_what_is_secret(private: Run) -> None:
 def test_a_penalty_on_the_generator_is_not_logged_where_it_may_tell_of_the_critic() -> None:
     class Added(Callback):
         def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-            pl_module.add_penalty(
-                "squares", lambda outputs: outputs["fake_scores"].detach().square().mean(), to="generator"
-            )
+            squares = lambda outputs: outputs["fake_scores"].detach().square().mean()  # noqa: E731
+            pl_module.add_penalty("squares", squares, to="generator")
 
     for mechanism, names in (("gs_wgan", set()), ("none", {"train/loss", "train/penalty/squares"})):
         run = fitted(Added(), mechanism=mechanism, epochs=1)
@@ -180,10 +175,9 @@ def test_what_the_weights_of_a_checkpoint_cost_is_counted_also_where_they_are_on
 @pytest.mark.usefixtures("planned")
 def test_a_training_without_noise_cannot_be_gone_on_with_as_private(tmp_path: Path) -> None:
     fitted(mechanism="none", epochs=1).trainer.save_checkpoint(tmp_path / "open.ckpt")
+    where: dict[str, Any] = {"ckpt_path": tmp_path / "open.ckpt", "weights_only": True}
     with pytest.raises(ValueError, match="What was trained without noise cannot be gone on with as private"):
-        trainer_of().fit(
-            SPPG(**SMALL), datamodule=Synthetic(**SIZES), ckpt_path=tmp_path / "open.ckpt", weights_only=True
-        )
+        trainer_of().fit(SPPG(**SMALL), datamodule=Synthetic(**SIZES), **where)
 
 
 @pytest.mark.parametrize("mechanism", ["private_d", "gs_wgan"])
@@ -196,9 +190,6 @@ def test_noise_with_a_seed_leaves_no_guarantee(mechanism: str) -> None:
         record = method.release(method.data.train, "music").record
         assert (record.guarantee, record.reason, record.epsilon) == (Guarantee.NONE, "seeded noise", None)
     assert same(found[0].state_dict(), found[1].state_dict()), "but it is repeatable"
-
-
-# The release.
 
 
 def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: Run, tmp_path: Path) -> None:

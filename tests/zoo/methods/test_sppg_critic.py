@@ -58,9 +58,8 @@ def test_a_product_of_several_layers_sums_what_the_last_makes_of_the_product() -
     hidden = ((dense @ made.first.weight + made.first.bias) * made.condition(conditions)).relu()
     last = made.rest[1]
     assert isinstance(last, torch.nn.Linear)
-    assert torch.allclose(
-        made.score_rows(dense, conditions), (hidden @ last.weight.T + last.bias).sum(dim=1), atol=1e-6
-    )
+    expected = (hidden @ last.weight.T + last.bias).sum(dim=1)
+    assert torch.allclose(made.score_rows(dense, conditions), expected, atol=1e-6)
 
 
 def test_a_product_of_one_layer_tells_rows_by_their_mean_alone_and_a_perceptron_does_not() -> None:
@@ -74,9 +73,8 @@ def test_a_product_of_one_layer_tells_rows_by_their_mean_alone_and_a_perceptron_
             for parameter in made.rest.parameters():
                 parameter.abs_()
             halves = made.score_rows(torch.full((50, 30), 0.5), conditions)
-            gaps[conditioning] = (
-                made.score_rows(real, conditions) + made.score_rows(1 - real, conditions)
-            ) / 2 - halves
+            sums = made.score_rows(real, conditions) + made.score_rows(1 - real, conditions)
+            gaps[conditioning] = sums / 2 - halves
     assert torch.allclose(gaps["product"], torch.zeros(50), atol=1e-5)
     assert float(gaps["sum"].min()) > 1e-2
 

@@ -16,8 +16,6 @@ from tests.zoo.privacy.training.critics import bare_plan
 from zoo import SPPG
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 
-# Without noise, and with it.
-
 
 class Popular(Synthetic):
     """15 of 80 items have nine tenths of the ratings. Who likes what differs by chance alone."""
@@ -81,19 +79,13 @@ def test_a_bounded_critic_stays_bounded() -> None:
         assert not torch.equal(values, weights.before[f"critic.{name}"])
 
 
-# What is refused.
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"mechanism": "gs_gan"}, r"mechanism must be one of \('private_d', 'first_layer_only', 'gs_wgan', 'none', "),
         ({"mechanism": "first_layer_noise"}, "mechanism is 'first_layer_noise' and paper_faithful False"),
         ({"mechanism": "upstream_noise"}, "mechanism is 'upstream_noise' and paper_faithful False"),
-        (
-            {"mechanism": "private_d", "paper_faithful": True},
-            "For a guarantee take private_d, first_layer_only or gs_wgan",
-        ),
+        ({"mechanism": "private_d", "paper_faithful": True}, "For a guarantee take private_d, first_layer_only or"),
         ({"mechanism": "none", "paper_faithful": True}, "mechanism is 'none' and paper_faithful True"),
         ({"steps": 0}, r"steps, sample_size and n_critic must be at least 1; got \(0, 8, 2\)"),
         ({"relation": "one_item"}, "is not a valid Relation"),
@@ -138,9 +130,7 @@ def assert_refused(match: str, error: type[Exception] = ValueError, **trainer: A
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_other_precisions_are_refused(precision: str) -> None:
-    assert_refused(
-        f"SPPG trains in single precision; got '{precision}'. Set trainer.precision to 32-true", precision=precision
-    )
+    assert_refused(f"SPPG trains in single precision; got '{precision}'. Set trainer.precision to", precision=precision)
 
 
 @pytest.mark.filterwarnings("ignore:.*16-mixed.*")
@@ -150,9 +140,7 @@ def test_half_precision_is_refused_by_whatever_name_it_runs() -> None:
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "world_size", property(lambda _self: 2))
-    assert_refused(
-        "SPPG takes its steps in one process, since what is accounted for is one sample and one noise a step; got 2 processes"
-    )
+    assert_refused("SPPG takes its steps in one process, since .* is one sample and one noise a step; got 2 processes")
 
 
 @pytest.mark.parametrize(

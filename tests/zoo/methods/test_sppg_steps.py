@@ -45,9 +45,6 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> Make:
     return make
 
 
-# What a step of the critic reads.
-
-
 class RealLosses:
     """A method's losses of real rows, for `looped`."""
 
@@ -129,15 +126,12 @@ def test_without_noise_and_clip_a_private_training_is_the_ordinary_one(
     """The mechanism is all that differs: DP-SGD and GS-WGAN, each with next to no noise and nothing to clip."""
     drawn_alike(monkeypatch)
     plan = bare_plan(0.0, clip=HUGE, steps=7)
-    sanitised = SanitisationPlan(
-        noise_multiplier=1e-15, clip=1e6, rows=8, steps=4, relation=Relation.ZERO_OUT_ONE_USER, delta=1e-5
-    )
+    zeroed: dict[str, Any] = {"relation": Relation.ZERO_OUT_ONE_USER, "delta": 1e-5}
+    sanitised = SanitisationPlan(noise_multiplier=1e-15, clip=1e6, rows=8, steps=4, **zeroed)
     monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: plan)
     monkeypatch.setattr(GeneratorPrivacy, "sanitisation_plan", lambda _self, _users: sanitised)
-    ordinary, *others = (
-        fitted(GANStabilizer(), mechanism=mechanism, conditioning=conditioning)
-        for mechanism in ("none", "private_d", "gs_wgan")
-    )
+    mechanisms = ("none", "private_d", "gs_wgan")
+    ordinary, *others = (fitted(GANStabilizer(), mechanism=kind, conditioning=conditioning) for kind in mechanisms)
     assert not same(ordinary.method.state_dict(), ordinary.weights.before)
     for run in others:
         assert run.method.critic_steps.taken == 7
@@ -154,10 +148,8 @@ def test_with_an_infinitesimal_clip_nothing_depends_on_the_ratings(
     for clip in (1e-9, HUGE):
         plan = bare_plan(1.0 if clip < 1 else 0.0, clip=clip, steps=7)
         monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users, plan=plan: plan)
-        ends[clip] = [
-            fitted(data=Synthetic(**SIZES, data_seed=data_seed), conditioning=conditioning, noise_seed=3).method
-            for data_seed in (0, 1)
-        ]
+        both = [Synthetic(**SIZES, data_seed=data_seed) for data_seed in (0, 1)]
+        ends[clip] = [fitted(data=data, conditioning=conditioning, noise_seed=3).method for data in both]
     (one, other), unclipped = ends[1e-9], ends[HUGE]
     assert same(one.state_dict(), other.state_dict(), within=1e-4)
     assert not same(unclipped[0].state_dict(), unclipped[1].state_dict(), within=1e-3)
@@ -206,9 +198,6 @@ def test_how_far_gs_wgan_moves_the_global_random_state_tells_of_no_rating() -> N
     assert torch.equal(*states)
 
 
-# What a step of the generator is told.
-
-
 @BOTH
 def test_the_generator_sees_the_sanitised_gradient_of_its_rows_and_nothing_else(
     without_noise: Make, monkeypatch: pytest.MonkeyPatch, conditioning: str
@@ -240,9 +229,6 @@ def test_a_step_of_the_critic_leaves_the_generator_alone() -> None:
         assert same(dict(method.generator.state_dict()), before)
 
 
-# The average.
-
-
 def test_what_is_scored_is_the_average_of_the_generator_over_its_steps() -> None:
     method, _, weights = fitted(mechanism="none", average=0.7, steps=12, lr_generator=1e-2)
     assert len(weights.steps) == 6
@@ -267,18 +253,13 @@ def test_an_average_follows_the_steps_and_does_not_steer_them() -> None:
     assert same(*ends)
 
 
-# Readings of the paper that do not hold.
-
-
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize(
     ("mechanism", "kind"), [("first_layer_noise", FirstLayerNoise), ("upstream_noise", UpstreamNoise)]
 )
 def test_a_reading_that_does_not_hold_is_warned_of_once_a_process(mechanism: str, kind: type[Any]) -> None:
     warn_once.cache_clear()
-    with pytest.warns(
-        UserWarning, match=f"SPPG with {mechanism} protects nobody: {UNSOUND[mechanism]}. The re"
-    ) as warned:
+    with pytest.warns(UserWarning, match=f"SPPG with {mechanism} protects nobody: {UNSOUND[mechanism]}") as warned:
         runs = [fitted(mechanism=mechanism, paper_faithful=True, epochs=1) for _ in range(2)]
     assert sum("protects nobody" in str(warning.message) for warning in warned) == 1
     for run in runs:

@@ -26,9 +26,8 @@ def ratings(matrix: Floats, users: list[str]) -> Ratings:
 def fitted(train: Ratings, releases: dict[str, Release], **settings: Any) -> UserKNN:  # noqa: ANN401
     """The method with its data read, without a trainer."""
     where = {name: {user: row for row, user in enumerate(r.user_ids.tolist())} for name, r in releases.items()}
-    links = {
-        name: torch.tensor([rows.get(user, -1) for user in train.user_ids.tolist()]) for name, rows in where.items()
-    }
+    users = train.user_ids.tolist()
+    links = {name: torch.tensor([rows.get(user, -1) for user in users]) for name, rows in where.items()}
     method = UserKNN(**settings)
     asked = {"ks": (10,), "ties": "expected", "full_ranking": True, "sampled_ranking": True}
     method.read_data(SimpleNamespace(train=train, releases=releases, links=links, **asked))  # type: ignore[arg-type]
@@ -36,16 +35,9 @@ def fitted(train: Ratings, releases: dict[str, Release], **settings: Any) -> Use
 
 
 def cosines(rows: Floats) -> Floats:
-    norms = np.linalg.norm(rows, axis=1)
-    return np.array(
-        [
-            [
-                rows[u] @ rows[v] / (norms[u] * norms[v]) if min(norms[u], norms[v]) > 1e-9 else 0
-                for v in range(len(rows))
-            ]
-            for u in range(len(rows))
-        ]
-    )
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    units = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 1e-9)
+    return np.asarray(units @ units.T)
 
 
 def slow_scores(
@@ -87,10 +79,7 @@ def parties() -> tuple[Ratings, Ratings]:
     target[[3, 19]] = 0
     source = (rng.random((20, 9)) < 0.4).astype(float)
     source[[1, 8]] = 0
-    return (
-        ratings(target, [f"u{u}" for u in range(23)]),
-        ratings(source, [f"u{u}" for u in reversed(range(-4, 16))]),
-    )
+    return (ratings(target, [f"u{u}" for u in range(23)]), ratings(source, [f"u{u}" for u in reversed(range(-4, 16))]))
 
 
 def published(source: Ratings, publisher: Publisher, name: str = "book") -> dict[str, Release]:
@@ -130,9 +119,8 @@ def test_near_neighbours_count_for_more_and_popular_items_for_less(
     releases: dict[str, Release] = {}
     for number, publisher in enumerate(publishers):
         releases |= published(source, publisher, f"book{number}")
-    weights = {
-        "source_weight": 0.7, "popularity_weight": 0.01, "similarity_power": 2.0, "popularity_damping": 0.25
-    }  # fmt: skip
+    weights: dict[str, Any] = {"source_weight": 0.7, "popularity_weight": 0.01}
+    weights |= {"similarity_power": 2.0, "popularity_damping": 0.25}
     scores = fitted(target, releases, **weights).score_all(torch.arange(23))
     assert np.allclose(scores.numpy(), slow_scores(target, releases, **weights), atol=1e-5)
 
@@ -193,9 +181,8 @@ def test_somebody_of_whom_the_source_knows_nothing_is_nobodys_neighbour() -> Non
 
 
 def cold_hit_rate(link: float, publisher: Publisher, folder: Path, seed: int) -> float:
-    settings: dict[str, Any] = {
-        "link": link, "evaluation": Evaluation(split="cold_start"), "seed": seed, "missing_users": "zero"
-    }  # fmt: skip
+    settings: dict[str, Any] = {"link": link, "seed": seed, "missing_users": "zero"}
+    settings["evaluation"] = Evaluation(split="cold_start")
     source = Synthetic(**settings).source("book")
     path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
     trainer = quiet(max_epochs=1)

@@ -30,25 +30,14 @@ def parser() -> Arguments:
     option = made.add_argument
     said = "folder of a benchmark's runs, such as runs/benchmarks/smoke, or folders of runs that fit has left, such as runs/*/*"
     option("runs", type=Path, nargs="+", metavar="RUNS", help=said)
-    option(
-        "--baseline",
-        metavar="NAME",
-        help="row to hold all others against (default: a benchmark's own, or EASE; of runs none)",
-    )
-    option(
-        "--task",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="of a benchmark this task alone; may be given several times (default: all)",
-    )
+    against = "row to hold all others against (default: a benchmark's own, or EASE; of runs none)"
+    option("--baseline", metavar="NAME", help=against)
+    alone = "of a benchmark this task alone; may be given several times (default: all)"
+    option("--task", action="append", default=[], metavar="NAME", help=alone)
     option("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
-    option(
-        "--tracker",
-        choices=("wandb", "tensorboard"),
-        help="also tell this tracker, as a run of its own in the project cdr-zoo: figures, results.csv and gains.csv, and what "
-        "each row guarantees; W&B without an account: WANDB_MODE=offline",
-    )
+    told = "also tell this tracker, as a run of its own in the project cdr-zoo: figures, results.csv and gains.csv, and what "
+    told += "each row guarantees; W&B without an account: WANDB_MODE=offline"
+    option("--tracker", choices=("wandb", "tensorboard"), help=told)
     return made
 
 

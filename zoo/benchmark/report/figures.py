@@ -25,11 +25,7 @@ from zoo.runtime.run_folder import visible
 #: Distinguishable also without colour vision (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 #: Rows without guarantee that are drawn as levels: what stands without a release, and what plain ratings give.
-REFERENCES = {
-    "Popularity": ("0.65", "-"),
-    "Nothing": ("0.35", "-."),
-    "Plaintext": ("0.0", ":"),
-}
+REFERENCES = {"Popularity": ("0.65", "-"), "Nothing": ("0.35", "-."), "Plaintext": ("0.0", ":")}
 #: And the row that all others are held against.
 BASELINE_STYLE = ("0.35", "--")
 #: Dots per inch of a PNG.
@@ -68,10 +64,8 @@ def curves(results: Results, task: str) -> dict[str, Picture]:
     for line in results.lines[task]:
         if line.guarantee is not None and line.row.control == "":
             groups.setdefault(line.guarantee, []).append(line)
-    return {
-        slug(f"{task} {g.unit} {g.relation} {g.delta:.6g}"): _curve(results, task, g, lines)
-        for g, lines in groups.items()
-    }
+    names = {kind: slug(f"{task} {kind.unit} {kind.relation} {kind.delta:.6g}") for kind in groups}
+    return {names[kind]: _curve(results, task, kind, lines) for kind, lines in groups.items()}
 
 
 @mpl.rc_context({"text.parse_math": False})  # names are no formulas
@@ -103,9 +97,8 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
         if line.name == results.baseline and line.guarantee is None:
             style = BASELINE_STYLE
         if style and line.has(ranking):
-            axes.axhline(
-                line.mean(ranking, DECIDING), color=style[0], linestyle=style[1], linewidth=1, label=shown(line.name)
-            )
+            drawn: dict[str, Any] = {"color": style[0], "linestyle": style[1], "linewidth": 1}
+            axes.axhline(line.mean(ranking, DECIDING), label=shown(line.name), **drawn)
     axes.set_xscale("log")
     ticks = sorted({line.epsilon for line in lines if line.epsilon})
     axes.set_xticks(ticks, [rounded_up(epsilon) for epsilon in ticks], minor=False)
@@ -118,11 +111,9 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
 def _errorbar(
     axes: Axes, where: Sequence[Line], lines: Sequence[Line], ranking: str, colour: str, label: str, faint: bool = False
 ) -> None:
-    points = sorted(
-        (at.epsilon or 0.0, line.mean(ranking, DECIDING), line.sd(ranking, DECIDING))
-        for at, line in zip(where, lines, strict=True)
-    )
-    x, y, sd = zip(*points, strict=True)
+    pairs = zip(where, lines, strict=True)
+    points = [(at.epsilon or 0.0, line.mean(ranking, DECIDING), line.sd(ranking, DECIDING)) for at, line in pairs]
+    x, y, sd = zip(*sorted(points), strict=True)
     marker, linestyle, alpha = ("x", ":", 0.6) if faint else ("o", "-", 1.0)
     style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": linestyle, "alpha": alpha}
     bars = np.nan_to_num(sd)  # one seed has no spread
@@ -141,9 +132,6 @@ def svg_of(figure: Figure) -> str:
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
     return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
-
-
-# Learning curves.
 
 
 def validated(folder: Path) -> dict[int, float]:
@@ -186,9 +174,6 @@ def _learning(results: Results, task: str, drawn: list[tuple[Line, list[dict[int
     return Picture.of(figure)
 
 
-# The first figure.
-
-
 @mpl.rc_context({"text.parse_math": False})  # names are no formulas
 def overview(results: Results) -> Picture:
     """NDCG@10 of the best rows of every task with its spread over seeds, with and without a guarantee."""
@@ -216,18 +201,10 @@ def _drawn(results: Results, task: str) -> list[Line]:
 def _draw_overview(axes: Axes, results: Results, task: str, lines: Sequence[Line]) -> None:
     ranking = results.ranking_of(task)
     for place, line in enumerate(lines):
-        private = line.guarantee is not None
-        axes.errorbar(
-            [line.mean(ranking, DECIDING)],
-            [place],
-            xerr=[np.nan_to_num(line.sd(ranking, DECIDING))],  # one seed has no spread
-            marker="o",
-            markersize=5,
-            color=COLOURS[0] if private else "0.45",
-            markerfacecolor=COLOURS[0] if private else "white",
-            capsize=2,
-            linewidth=1,
-        )
+        edge, face = ("0.45", "white") if line.guarantee is None else (COLOURS[0], COLOURS[0])
+        style: dict[str, Any] = {"marker": "o", "markersize": 5, "color": edge, "markerfacecolor": face}
+        spread = np.nan_to_num(line.sd(ranking, DECIDING))  # one seed has no spread
+        axes.errorbar([line.mean(ranking, DECIDING)], [place], xerr=[spread], capsize=2, linewidth=1, **style)
     axes.set_yticks(range(len(lines)), [shown(_label(line)) for line in lines], fontsize=8)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlabel(f"NDCG@10, {RANKINGS[ranking]}; filled: with a guarantee", fontsize=8)

@@ -17,16 +17,7 @@ from zoo.benchmark.grid import slug
 from zoo.benchmark.report.figures import Picture
 from zoo.benchmark.report.gains import Gain, Transfer, gains, transfers
 from zoo.benchmark.report.page import context, render
-from zoo.benchmark.report.results import (
-    BASELINE,
-    LIST_MEASURES,
-    MEASURES,
-    RANKINGS,
-    Line,
-    Results,
-    ResultsError,
-    Run,
-)
+from zoo.benchmark.report.results import BASELINE, LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
 from zoo.benchmark.report.run_folders import named
 from zoo.runtime.run_folder import ATTENTION, write_together
 
@@ -43,11 +34,7 @@ def results_csv(results: Results) -> str:
 
 def _result(line: Line) -> dict[str, object]:
     guarantee = line.guarantee
-    found: dict[str, object] = {
-        "task": line.row.task,
-        "system": line.row.system,
-        "release": line.row.release,
-        "control": line.row.control,
+    found: dict[str, object] = _row(line) | {
         "method": line.runs[0].report["method"],
         "published_as": line.row.published_as,
         "guarantee": line.standing,
@@ -57,10 +44,9 @@ def _result(line: Line) -> dict[str, object]:
         "seeds": len(line.runs),
         "cases": round(line.average(lambda r: len(r.cases))),
     }
-    for ranking in RANKINGS:
-        for measure in MEASURES:
-            found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
-            found[f"{ranking}/{measure} sd"] = _number(line.sd(ranking, measure))
+    for ranking, measure in product(RANKINGS, MEASURES):
+        found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
+        found[f"{ranking}/{measure} sd"] = _number(line.sd(ranking, measure))
     for ranking, measure in product(RANKINGS, LIST_MEASURES):
         found[f"{ranking}/{measure}"] = _number(line.mean(ranking, measure))
     costs = line.costs
@@ -78,20 +64,13 @@ def seeds_csv(results: Results) -> str:
 
 
 def _seed(line: Line, run: Run) -> dict[str, object]:
-    return {
-        "task": line.row.task,
-        "system": line.row.system,
-        "release": line.row.release,
-        "control": line.row.control,
-        "seed": run.seed,
-        "cases": len(run.cases),
-        "epochs": run.report["epochs"],
-        **{
-            f"{ranking}/{measure}": _number(run.figure(ranking, measure))
-            for ranking in RANKINGS
-            for measure in (*MEASURES, *LIST_MEASURES)
-        },
-    }
+    figures = product(RANKINGS, (*MEASURES, *LIST_MEASURES))
+    own: dict[str, object] = {"seed": run.seed, "cases": len(run.cases), "epochs": run.report["epochs"]}
+    return _row(line) | own | {"/".join(figure): _number(run.figure(*figure)) for figure in figures}
+
+
+def _row(line: Line) -> dict[str, object]:
+    return {name: getattr(line.row, name) for name in ("task", "system", "release", "control")}
 
 
 def negative_transfer_csv(found: Sequence[Transfer]) -> str:
@@ -154,27 +133,22 @@ def _csv(rows: Sequence[dict[str, object]]) -> str:
 
 
 def attention_rows(results: Results) -> list[dict[str, object]]:
-    """One row for each task, row, source and layer: its mean weight over users, mean and spread over the seeds that have it."""
+    """Return mean attention weights over users by task, row, source and layer, with mean and spread over seeds."""
     return [row for line in results.rows for row in _of_line(line)]
 
 
 def _of_line(line: Line) -> Iterator[dict[str, object]]:
-    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    by_place: dict[tuple[str, str], list[dict[str, str]]] = {}
     for run in line.runs:
         for row in _attention_of(run):
-            found.setdefault((row["source"], row["layer"]), []).append(row)
-    for (source, layer), rows in found.items():
+            by_place.setdefault((row["source"], row["layer"]), []).append(row)
+    for (source, layer), rows in by_place.items():
         means = [mean for row in rows if not math.isnan(mean := float(row["mean"]))]
-        yield {
-            "task": line.row.task,
-            "row": line.name,
-            "source": source,
-            "layer": layer,
-            "mean": f"{statistics.mean(means):.6f}" if means else "",
-            "sd": f"{statistics.stdev(means):.6f}" if len(means) > 1 else "",
-            "overlap": f"{statistics.mean(float(row['overlap']) for row in rows):.6f}",
-            "seeds": len(rows),
-        }
+        mean = statistics.mean(means) if means else math.nan
+        sd = statistics.stdev(means) if len(means) > 1 else math.nan
+        overlap = statistics.mean(float(row["overlap"]) for row in rows)
+        found = {"task": line.row.task, "row": line.name, "source": source, "layer": layer}
+        yield {**found, "mean": _number(mean), "sd": _number(sd), "overlap": _number(overlap), "seeds": len(rows)}
 
 
 def _attention_of(run: Run) -> list[dict[Any, Any]]:
@@ -185,7 +159,7 @@ def _attention_of(run: Run) -> list[dict[Any, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and not {"source", "layer", "mean", "overlap"} <= rows[0].keys():
-        raise ResultsError(f"{path} is none of AttentionFigure's. Remove its folder and run the benchmark again.")
+        raise ResultsError(f"{path} is none of AttentionFigure's. Remove its folder and run it again.")
     return rows
 
 
@@ -222,13 +196,8 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
     """Write every file of the report; each is whole or not there. `tasks` are those asked for."""
     found, moved = gains(results), transfers(results)
     notes = out / NOTES
-    values = context(
-        results,
-        found,
-        commands(results, out, tasks),
-        notes.read_text(encoding="utf-8") if notes.is_file() else "",
-        moved,
-    )
+    written = notes.read_text(encoding="utf-8") if notes.is_file() else ""
+    values = context(results, found, commands(results, out, tasks), written, moved)
     files = {"results.csv": results_csv(results), "seeds.csv": seeds_csv(results), "gains.csv": gains_csv(found)}
     if moved:
         files["negative_transfer.csv"] = negative_transfer_csv(moved)
@@ -246,11 +215,12 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
 
 def as_tracked(results: Results, written: Written) -> dict[str, Any]:
     """Return what a tracker gets of a report; the name of one without a benchmark is its title."""
+    texts = {name.removesuffix(".csv"): text for name in TABLES if (text := written.files[name])}
     return {
         "name": slug(results.benchmark.get("name") or results.benchmark["title"]),
         "config": settings(results),
         "images": {name: picture.png() for name, picture in written.pictures.items()},
-        "tables": {name.removesuffix(".csv"): table(text) for name in TABLES if (text := written.files[name])},
+        "tables": {name: pl.read_csv(io.StringIO(text), infer_schema_length=None) for name, text in texts.items()},
     }
 
 
@@ -270,16 +240,6 @@ def settings(results: Results) -> dict[str, Any]:
 def privacy_of(line: Line) -> dict[str, Any]:
     """What a row guarantees, as plain values; None where it guarantees nothing."""
     kind = line.guarantee
-    return {
-        "guarantee": line.standing,
-        "unit": kind and kind.unit,
-        "relation": kind and kind.relation,
-        "epsilon": line.epsilon,
-        "delta": kind and kind.delta,
-        "conditions": list(line.conditions) if kind else [],
-    }
-
-
-def table(text: str) -> pl.DataFrame:
-    """A CSV file's columns, numbers as numbers."""
-    return pl.read_csv(io.StringIO(text), infer_schema_length=None)
+    found = {name: getattr(kind, name, None) for name in ("unit", "relation", "delta")}
+    conditions = list(line.conditions) if kind else []
+    return found | {"guarantee": line.standing, "epsilon": line.epsilon, "conditions": conditions}

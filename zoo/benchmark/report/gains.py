@@ -1,16 +1,13 @@
 """Paired differences: of a row and its controls, and of a row with more sources and with fewer (negative transfer).
 
-Each is tested over users and over seeds, with Holm's correction.
-
 Reference of negative transfer: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024,
-section 4.2. The paper compares means. Here each difference is also tested, because a row may be lower by chance. A row with more
-sources is compared with every smaller number of them.
+section 4.2. The paper compares means. Here each difference is also tested, because a row may be lower by chance.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import polars as pl
 
@@ -44,8 +41,12 @@ class Gain:
 def gains(results: Results) -> list[Gain]:
     """Every row against every control it has, the baseline among them, corrected within each task, control and figure."""
     controls = dict.fromkeys(filter(None, (NOISE, results.baseline, NOTHING)))
-    families = product(results.lines, controls, RANKINGS, CLAIMED)
-    return [gain for family in families for gain in corrected(list(_family(results, *family)))]
+    made: list[Gain] = []
+    for task, against, ranking, measure in product(results.lines, controls, RANKINGS, CLAIMED):
+        pairs = [(line, control_of(results, line, against)) for line in results.lines[task]]
+        family = [_gain(results, *pair, against, ranking, measure) for pair in pairs]
+        made += corrected([gain for gain in family if gain is not None])
+    return made
 
 
 def control_of(results: Results, line: Line, against: str) -> Line | None:
@@ -65,13 +66,12 @@ def _is_control(row: Row, own: Row, against: str) -> bool:
     return row.name == against
 
 
-def _family(results: Results, task: str, against: str, ranking: str, measure: str) -> Iterator[Gain]:
-    for line in results.lines[task]:
-        control = control_of(results, line, against)
-        if control is None or not (line.has(ranking, measure) and control.has(ranking, measure)):
-            continue
-        if tested := paired_tests(results, line, control, f"{ranking}/{measure}"):
-            yield Gain(task, line, against, ranking, measure, *tested)
+def _gain(results: Results, line: Line, other: Line | None, against: str, ranking: str, measure: str) -> Gain | None:
+    """Return the tested difference of two rows; None if there is nothing to compare."""
+    if other is None or not (line.has(ranking, measure) and other.has(ranking, measure)):
+        return None
+    tested = paired_tests(results, line, other, f"{ranking}/{measure}")
+    return Gain(line.row.task, line, against, ranking, measure, *tested) if tested else None
 
 
 def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[Comparison, Comparison | None] | None:
@@ -98,9 +98,6 @@ def corrected(family: Sequence[Gain]) -> list[Gain]:
         replace(gain, users_holm=own, seeds_holm=None if gain.seeds is None else next(seeds))
         for gain, own in zip(family, users, strict=True)
     ]
-
-
-# Negative transfer.
 
 
 @dataclass(frozen=True)
@@ -132,26 +129,21 @@ def transfers(results: Results) -> list[Transfer]:
     found: list[Transfer] = []
     for title in results.benchmark.get("series", {}):
         pairs = list(_pairs(results, title))
-        for pair in pairs:
-            _check_same_cases(title, pair.line, pair.other)
+        for _, _, line, _, other in pairs:
+            _check_same_cases(title, line, other)
         for ranking, measure in product(RANKINGS, DRAWN):
-            found += _corrected(list(_transfer_family(results, title, pairs, ranking, measure)))
+            family = []
+            for kind, domains, line, fewer, other in pairs:
+                against = other.name if fewer is None else f"{fewer} domains"
+                if gain := _gain(results, line, other, against, ranking, measure):
+                    family.append(Transfer(title, kind, domains, fewer, other, gain))
+            found += _corrected(family)
     return found
 
 
 def tasks_of(results: Results, title: str) -> dict[int, str]:
     """The tasks of a series by how many domains they have, the fewest first."""
     return dict(sorted((int(domains), task) for domains, task in results.benchmark["series"][title].items()))
-
-
-class _Pair(NamedTuple):
-    """What is held against what."""
-
-    kind: Kind
-    domains: int
-    line: Line
-    fewer: int | None
-    other: Line
 
 
 def _corrected(family: Sequence[Transfer]) -> list[Transfer]:
@@ -164,20 +156,8 @@ def _corrected(family: Sequence[Transfer]) -> list[Transfer]:
     return made
 
 
-def _transfer_family(
-    results: Results, title: str, pairs: Sequence[_Pair], ranking: str, measure: str
-) -> Iterator[Transfer]:
-    for kind, domains, line, fewer, other in pairs:
-        if not (line.has(ranking, measure) and other.has(ranking, measure)):
-            continue
-        if tested := paired_tests(results, line, other, f"{ranking}/{measure}"):
-            against = other.name if fewer is None else f"{fewer} domains"
-            gain = Gain(line.row.task, line, against, ranking, measure, *tested)
-            yield Transfer(title, kind, domains, fewer, other, gain)
-
-
-def _pairs(results: Results, title: str) -> Iterator[_Pair]:
-    """Rows of systems that name a `single`, controls left out."""
+def _pairs(results: Results, title: str) -> Iterator[tuple[Kind, int, Line, int | None, Line]]:
+    """Yield kind, domains, row, fewer domains and other row, of systems with a `single` and without controls."""
     tables = {domains: results.lines.get(task, []) for domains, task in tasks_of(results, title).items()}
     for domains, lines in tables.items():
         for line in lines:
@@ -187,10 +167,10 @@ def _pairs(results: Results, title: str) -> Iterator[_Pair]:
             everywhere = [lines, *tables.values()]
             alone = next((other for table in everywhere for other in table if other.name == single), None)
             if alone is not None:
-                yield _Pair("soft", domains, line, None, alone)
+                yield "soft", domains, line, None, alone
             for fewer in (count for count in tables if count < domains):
                 same = (other for other in tables[fewer] if other.name == line.name)
-                yield from (_Pair("hard", domains, line, fewer, other) for other in same)
+                yield from (("hard", domains, line, fewer, other) for other in same)
 
 
 def _check_same_cases(title: str, line: Line, other: Line) -> None:
@@ -199,7 +179,5 @@ def _check_same_cases(title: str, line: Line, other: Line) -> None:
     ours, theirs = (some.cases.select(key) for some in (line, other))
     mine, others = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if mine.join(others, on=key, how="anti").height or others.join(mine, on=key, how="anti").height:
-        raise ResultsError(
-            f"In the series {title!r}, {line.name} on {line.row.task!r} and {other.name} on {other.row.task!r} were tested on "
-            "different cases. Tasks of a series may differ in their sources alone: give them one target, split and filters."
-        )
+        both = f"{line.name} on {line.row.task!r} and {other.name} on {other.row.task!r}"
+        raise ResultsError(f"In series {title!r}, {both} were tested on different cases. Use one target and split.")

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from zoo.benchmark.report.gains import paired_tests
 from zoo.benchmark.report.results import DECIDING, LIST_MEASURES, MEASURES, RANKINGS, Line, Results, or_least
-from zoo.benchmark.report.significance import Comparison, holm
+from zoo.benchmark.report.significance import holm
 from zoo.benchmark.report.tables import Table, metric, p_value, signed, under
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.suggestions import count_of
@@ -18,8 +18,7 @@ BEST = 10
 def leaderboards(results: Results, task: str, ranking: str) -> list[Table]:
     """What is compared, what is told of its lists, and the controls, folded away; nothing where nobody ranked so."""
     lines = results.ranked(task, ranking)
-    compared = [line for line in lines if not line.row.control]
-    controls = [line for line in lines if line.row.control]
+    compared, controls = ([line for line in lines if bool(line.row.control) is control] for control in (False, True))
     made = []
     if compared:
         made = [_figures("", compared, ranking), *_lists(compared, ranking)]
@@ -30,12 +29,10 @@ def leaderboards(results: Results, task: str, ranking: str) -> list[Table]:
 
 def _figures(title: str, lines: Sequence[Line], ranking: str, *, folded: bool = False) -> Table:
     measures = [m for m in MEASURES if any(line.has(ranking, m) for line in lines)]
-    rows = [
-        [*_head(line), *cells, str(len(line.runs))]
-        for line, cells in zip(lines, _cells(lines, ranking, measures, bold=not folded), strict=True)
-    ]
-    notes = ["† ranks some users by item counts, because its scores mean nothing for them."]
-    notes = [*(notes if any(line.counted for line in lines) else []), *under(lines)]
+    cells = _cells(lines, ranking, measures, bold=not folded)
+    rows = [[*_head(line), *own, str(len(line.runs))] for line, own in zip(lines, cells, strict=True)]
+    counted = "† ranks some users by item counts, because its scores mean nothing for them."
+    notes = [*([counted] if any(line.counted for line in lines) else []), *under(lines)]
     columns = ["row", "guarantee", "epsilon", *map(metric, measures), "seeds"]
     return Table(title, columns, rows, notes, words=2, folded=folded)
 
@@ -87,19 +84,15 @@ def _cell(mean: float, sd: float, is_best: bool) -> str:
 def pair_table(results: Results, task: str, ranking: str) -> Table | None:
     """NDCG@10 of each of the best rows less that of each below it, paired over users; None where there are not two."""
     lines = [line for line in results.ranked(task, ranking) if not line.row.control][:BEST]
-    tested = {
-        (better, worse): found[0]
-        for better, worse in combinations(range(len(lines)), 2)
-        if (found := paired_tests(results, lines[better], lines[worse], f"{ranking}/{DECIDING}"))
-    }
+    name = f"{ranking}/{DECIDING}"
+    pairs = {(i, j): paired_tests(results, lines[i], lines[j], name) for i, j in combinations(range(len(lines)), 2)}
+    tested = {pair: found[0] for pair, found in pairs.items() if found}
     if not tested:
         return None
     corrected = dict(zip(tested, holm([comparison.p_value for comparison in tested.values()]), strict=True))
     others = range(1, len(lines))
-    rows = [
-        [f"{number + 1}. {line.name}", *(_difference(tested, corrected, (number, other)) for other in others)]
-        for number, line in enumerate(lines)
-    ]
+    shown = {pair: _difference(tested[pair].difference, corrected[pair]) for pair in tested}
+    rows = [[f"{i + 1}. {line.name}", *(shown.get((i, j), "") for j in others)] for i, line in enumerate(lines)]
     note = (
         f"Mean {metric(DECIDING)} of a row less that of one further down, by its number; in brackets the two-sided p-value of a "
         "paired t-test over users (each averaged over its seeds), after Holm's correction for all pairs of this table; bold below "
@@ -110,10 +103,6 @@ def pair_table(results: Results, task: str, ranking: str) -> Table | None:
     return Table(title, columns, rows, [note], folded=not results.folders)  # a benchmark says what it compares
 
 
-def _difference(
-    tested: dict[tuple[int, int], Comparison], corrected: dict[tuple[int, int], float], pair: tuple[int, int]
-) -> str:
-    if pair not in tested:
-        return ""
-    text = signed(tested[pair].difference)
-    return f"{f'**{text}**' if corrected[pair] < 0.05 else text} ({p_value(corrected[pair]).replace('**', '')})"
+def _difference(difference: float, p: float) -> str:
+    text = signed(difference)
+    return f"{f'**{text}**' if p < 0.05 else text} ({p_value(p).replace('**', '')})"

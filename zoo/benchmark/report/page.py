@@ -62,24 +62,22 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
     """The sections of one task, empty ones among them."""
     own = [gain for gain in found if gain.task == task]
     compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
+    gained = [tables.gain_table(lines, own, ranking, DECIDING) for ranking in compared]
+    leaders = [tables.leader_table(own, ranking, DECIDING) for ranking in compared]
     pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
-    drawn = curves(results, task)
-    learned = learning_curves(results, task)
     beside = versus(results, task)
     settings = [tables.search_table(lines), tables.settings_table(lines)]
+    titles = {ranking: f"{ranking.title()} ranking ({words})" for ranking, words in RANKINGS.items()}
     return [
-        *(
-            Section(f"{ranking.title()} ranking ({words})", leaderboards(results, task, ranking))
-            for ranking, words in RANKINGS.items()
-        ),
-        Section("Privacy and utility", [tables.guarantee_table(lines)], drawn),
-        Section("What a row gains over its controls", tables.gain_tables(lines, own, compared)),
-        Section("Any two rows", [table for table in pairs if table is not None]),
-        Section("Learning curves", figures=learned, shows="validation NDCG@10 by epoch"),
+        *(Section(title, leaderboards(results, task, ranking)) for ranking, title in titles.items()),
+        Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
+        Section("What a row gains over its controls", [*gained, *filter(None, leaders)]),
+        Section("Any two rows", [*filter(None, pairs)]),
+        Section("Learning curves", figures=learning_curves(results, task), shows="validation NDCG@10 by epoch"),
         Section("Slices", tables.slice_tables(lines)),
         Section("Beside the papers", [tables.versus_table(beside)] if beside else []),
         Section("Arithmetic of the figures", [tables.arithmetic_table(results, task)]),
-        Section("Settings", [table for table in settings if table is not None]),
+        Section("Settings", [*filter(None, settings)]),
         Section("Cost", [tables.cost_table(lines)]),
     ]
 
@@ -90,10 +88,9 @@ def _series(results: Results, title: str, moved: Sequence[Transfer]) -> Chapter:
     sections = []
     for ranking, words in RANKINGS.items():
         made = [tables.transfer_table(own, ranking, measure) for measure in CLAIMED]
-        sections.append(Section(f"Negative transfer, {words}", [table for table in made if table is not None]))
+        sections.append(Section(f"Negative transfer, {words}", [*filter(None, made)]))
     titles = {domains: results.benchmark["tasks"][task]["title"] for domains, task in tasks_of(results, title).items()}
-    counts = ", ".join(f"{domains} ({task})" for domains, task in titles.items())
-    said = f"One target with more and more domains: {counts}."
+    said = f"One target with more and more domains: {', '.join(f'{n} ({task})' for n, task in titles.items())}."
     return Chapter(f"series {title}", f"Negative transfer: {title}", said, [s for s in sections if s.tables])
 
 
@@ -101,10 +98,10 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
     wanted = sum(len(row["seeds"]) for row in results.benchmark["rows"] if row["task"] == task)
     done = sum(len(line.runs) for line in lines)
     cases = max(len(run.cases) for line in lines for run in line.runs)
-    apart = f"{results.apart[task]} " if task in results.apart else ""
     odd = list(dict.fromkeys(sentence for line in lines for run in line.runs for sentence in run.says_little))
     said = f" **Of a test these figures say little:** {'; '.join(odd)}." if odd else ""
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
+    apart = f"{results.apart[task]} " if task in results.apart else ""
     return (
         f"{apart}{finished}. Each is tested once, on {count_of(cases, 'held-out case')}, at the epoch of its best validation "
         "NDCG@10. Mean and sample standard deviation over seeds; the best mean of a column is bold; ties count in expectation."
@@ -113,14 +110,10 @@ def _said(results: Results, task: str, lines: Sequence[Line]) -> str:
 
 
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:
-    """Five lines: what is compared, what is best, what is best with a guarantee, who stands above the baseline, what is gained."""
-    return [
-        _compared(results),
-        _best(results, "Best", lambda line: True),
-        _best(results, "Best with a guarantee", lambda line: line.guarantee is not None),
-        _against(results, found),
-        _over_noise(results, found),
-    ]
+    """Return five lines: rows and runs, the best row, the best private row, and gains over baseline and noise."""
+    best = _best(results, "Best", lambda line: True)
+    private = _best(results, "Best with a guarantee", lambda line: line.guarantee is not None)
+    return [_compared(results), best, private, _against(results, found), _over_noise(results, found)]
 
 
 def _compared(results: Results) -> str:
@@ -155,10 +148,10 @@ def _best(results: Results, head: str, wanted: Callable[[Line], bool]) -> str:
 def _placed(results: Results, task: str, line: Line) -> str:
     ranking = results.ranking_of(task)
     where = f" on {results.benchmark['tasks'][task]['title']}" if len(results.lines) > 1 else ""
-    epsilon = (
-        "" if line.epsilon is None else f", epsilon {rounded_up(line.epsilon)} ({line.standing}) for {line.guarantee}"
-    )
-    return f"{line.name} with {line.mean(ranking, DECIDING):.4f} among {RANKINGS[ranking]}{where}{epsilon}"
+    said = f"{line.name} with {line.mean(ranking, DECIDING):.4f} among {RANKINGS[ranking]}{where}"
+    if line.epsilon is None:
+        return said
+    return f"{said}, epsilon {rounded_up(line.epsilon)} ({line.standing}) for {line.guarantee}"
 
 
 def _against(results: Results, found: Sequence[Gain]) -> str:
@@ -189,22 +182,17 @@ def _over_noise(results: Results, found: Sequence[Gain]) -> str:
 
 def _of_tasks(results: Results, found: Sequence[Gain], against: str) -> list[Gain]:
     """Differences from one control, each task in the ranking that it is summed up by, controls left out."""
-    return [
-        gain
-        for gain in found
-        if (gain.against, gain.measure) == (against, DECIDING)
-        and not gain.line.row.control
-        and gain.ranking == results.ranking_of(gain.task)
-    ]
+    own = [gain for gain in found if (gain.against, gain.measure) == (against, DECIDING)]
+    return [gain for gain in own if not gain.line.row.control and gain.ranking == results.ranking_of(gain.task)]
 
 
 def context(
     results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str, moved: Sequence[Transfer] = ()
 ) -> dict[str, Any]:
-    """What the templates are filled with."""
+    """Return the values of the templates."""
     benchmark = results.benchmark
-    runs = [run for line in results.rows for run in line.runs]
-    versions = {", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs}
+    made_with = [run.versions for line in results.rows for run in line.runs]
+    versions = {", ".join(f"{name} {value}" for name, value in own.items()) for own in made_with}
     return {
         "title": benchmark["title"],
         "about": benchmark["about"].strip(),
@@ -225,14 +213,9 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 @cache
 def _environment(escapes: bool) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("zoo.benchmark.report", "."),
-        autoescape=escapes,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    loader = PackageLoader("zoo.benchmark.report", ".")
+    environment = Environment(loader=loader, autoescape=escapes, undefined=StrictUndefined, **blocks)
     environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": text}
     return environment
 
@@ -256,5 +239,4 @@ def inline(svg: str, name: str) -> Markup:
     """A figure inside the page; its element names are made its own, so that two figures do not share any."""
     prefix = slug(name)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
-    svg = re.sub(r'(xlink:href="|href="|url\()#([^")]+)', rf"\1#{prefix}-\2", svg)
-    return Markup(svg)
+    return Markup(re.sub(r'(href="|url\()#([^")]+)', rf"\1#{prefix}-\2", svg))

@@ -9,11 +9,9 @@
 * ``fedgcdr``: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation*, NeurIPS 2024; tables 1, 2 and 5
   ("Single Domain" is ``FedGNN``).
 
-Many rows break the arithmetic that binds HR, NDCG and MRR of one positive per case; :attr:`Published.inconsistencies` says how.
-
-A case whose positive has rank ``r`` adds ``(1, 1 / log2(r + 1), 1 / r)`` to HR@K, NDCG@K and MRR@K if ``r <= K``, and nothing
-otherwise. Means over cases, over runs, and over the ranks that a tie leaves open are mixtures of such points. So every bound that
-is linear in them also holds for the means.
+Many rows contradict the arithmetic of HR, NDCG and MRR with one positive per case (:attr:`Published.inconsistencies`): rank ``r``
+adds ``(1, 1 / log2(r + 1), 1 / r)`` to them if ``r <= K``, and nothing otherwise. Means over cases, runs and ties are mixtures of
+such points, so every bound that is linear in them also holds for the means.
 """
 
 import csv
@@ -103,33 +101,27 @@ def _compared(line: Line, paper: Published) -> Versus:
     return Versus(line, paper, status, "; ".join(reasons))
 
 
-# The arithmetic of the figures.
-
-
 def violations(figures: Mapping[str, float], tolerance: float = 1e-4, *, joint: bool = False) -> list[str]:
-    """What in a set of figures cannot be, as one sentence per broken rule.
+    """Return a sentence for each rule that figures break.
 
     With ``d(r)`` the discount of rank ``r``, ``1 / log2(r + 1)`` for NDCG and ``1 / r`` for MRR, the rules are:
 
     * every figure lies in [0, 1], and none falls as K grows;
     * NDCG@K and MRR@K lie in ``[d(K), d(1)] * HR@K``, and MRR@K is at most NDCG@K;
-    * between consecutive cut-offs ``K1 < K2``, NDCG and MRR grow by an amount in ``[d(K2), d(K1 + 1)]`` times the
-      growth of HR;
-    * with ``joint``, NDCG and MRR over HR lie in the convex hull of the ranks' points, again in total and between
-      cut-offs. With the rules above this is exact: all three metrics without rounding pass if and only if some
-      distribution of ranks has them. It is for figures of one checkpoint; where each was read at its own best
-      checkpoint, as some papers do, they can break it and keep the other rules.
+    * between consecutive cut-offs ``K1 < K2``, NDCG and MRR grow by ``[d(K2), d(K1 + 1)]`` times the growth of HR;
+    * with ``joint``, NDCG and MRR over HR lie in the convex hull of the ranks' points, in total and between cut-offs. Together the
+      rules are exact: figures without rounding pass if and only if some distribution of ranks has them. Figures that were each
+      read at their own best checkpoint, as in some papers, may break this rule alone.
 
-    A figure may be wrong by half of ``tolerance``. Each rule compares two sides that are linear in the figures and
-    allows for the most that this can move them: ``tolerance / 2`` times the sum of the figures' absolute coefficients.
+    Each rule allows for ``tolerance / 2`` times the sum of its absolute coefficients.
 
     Args:
-        figures: Any of ``hit_rate@K``, ``ndcg@K`` and ``mrr@K`` by that name, for any cut-offs.
-        tolerance: One unit in the last digit of the figures; 1e-4 for figures published to four digits.
-        joint: Whether NDCG and MRR are also held against each other.
+        figures: Any of ``hit_rate@K``, ``ndcg@K`` and ``mrr@K`` by that name.
+        tolerance: One unit in the last digit of the figures; 1e-4 for four digits.
+        joint: Whether the joint rule applies.
     """
     if not 0 <= tolerance < math.inf:
-        raise ValueError(f"tolerance must be a number of at least 0, for example 1e-4; got {tolerance}.")
+        raise ValueError(f"tolerance is {tolerance}. It must be a number of at least 0, such as 1e-4.")
     held = _Figures(figures, tolerance)
     return [*_single(held), *_against_hits(held), *(_joint(held) if joint else [])]
 
@@ -144,9 +136,7 @@ class _Figures:
         for key, value in figures.items():
             match = re.fullmatch(r"(hit_rate|ndcg|mrr)@([1-9]\d*)", key)
             if not match:
-                raise ValueError(
-                    f"Figures must be named hit_rate@K, ndcg@K or mrr@K, for example ndcg@10; got {key!r}."
-                )
+                raise ValueError(f"A figure is named {key!r}. It must be hit_rate@K, ndcg@K or mrr@K.")
             self.at[match[1]][int(match[2])] = float(value)
         self.at = {metric: dict(sorted(by_cut_off.items())) for metric, by_cut_off in self.at.items()}
 

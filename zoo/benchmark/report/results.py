@@ -21,27 +21,19 @@ from zoo.runtime.suggestions import nearest
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
 #: What is told of the lists, and how tables call it; the last two stand in the run's own figures (`zoo.data.metrics.ListMetrics`).
-LIST_NAMES = {
-    "recall": "Recall",
-    "precision": "Precision",
-    "map": "MAP",
-    "coverage": "coverage",
-    "novelty": "novelty",
-}
+LIST_NAMES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "coverage": "coverage", "novelty": "novelty"}
 LIST_MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES)
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
-#: What rows are compared by: on validation it has chosen the checkpoint.
+#: The metric that rows are compared by; on validation it chose the checkpoint.
 DECIDING = "ndcg@10"
-#: What rows are held against beside their controls, where nobody names another row.
+#: The default row for paired tests.
 BASELINE = "EASE"
-#: Names of rows that a message lists at most.
+#: Rows that a message names at most.
 SHOWN = 8
 
-#: What a run must say of itself, and a record of its release.
-REPORTED = (
-    *("method", "metrics", "ranked_by_item_counts", "train_seconds"),
-    *("epochs", "parameters", "peak_memory", "release_bytes"),
-)
+#: Required keys of ``metrics.json``.
+REPORTED: tuple[str, ...] = ("method", "metrics", "ranked_by_item_counts", "train_seconds", "epochs", "parameters")
+REPORTED += ("peak_memory", "release_bytes")
 
 
 class ResultsError(ValueError):
@@ -50,7 +42,7 @@ class ResultsError(ValueError):
 
 @dataclass(frozen=True)
 class GuaranteeKind:
-    """What rows must have in common to stand in one table: who is protected, which data sets are kept alike, and delta."""
+    """Privacy unit, relation and delta, which the rows of one figure share."""
 
     unit: str
     relation: str
@@ -74,27 +66,24 @@ class Run:
     versions: dict[str, str]
     search: dict[str, Any] | None = None  # the trials and what was chosen of them, where this run searched
     settings: Mapping[str, Any] = field(default_factory=dict)  # dotted, of a run that no benchmark has run
+    _lists: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict, init=False)  # by ranking and cut-off
 
     def figure(self, ranking: str, measure: str) -> float:
-        """A test figure, such as ``("full", "ndcg@10")``; NaN where neither the run nor its cases have it."""
+        """Return a test figure, such as ``("full", "ndcg@10")``; NaN if neither the run nor its cases have it."""
         found = self.report["metrics"].get(f"test/{ranking}/{measure}")
         if found is None and measure.split("@")[0] in ("recall", "precision", "map"):
             found = self.lists(ranking, int(measure.split("@")[1])).get(measure)
         return math.nan if found is None else float(found)
 
     def lists(self, ranking: str, k: int) -> dict[str, float]:
-        """What the ranks of its cases say of users' lists."""
+        """Return list metrics of its cases."""
         if (ranking, k) not in self._lists:
             self._lists[ranking, k] = list_figures(self.cases, ranking, k)
         return self._lists[ranking, k]
 
     @cached_property
-    def _lists(self) -> dict[tuple[str, int], dict[str, float]]:
-        return {}
-
-    @cached_property
     def says_little(self) -> list[str]:
-        """Why the figures of its test say little; nothing of an ordinary test, nor of a run of an earlier version."""
+        """Why the metrics of its test are unreliable; empty for an ordinary test."""
         path = self.folder / DATA
         found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return [str(sentence) for sentence in found.get("test_says_little", ())]
@@ -112,9 +101,7 @@ class Run:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             what = str(error).split("\n", 1)[0]  # polars may go on for many lines
-            raise ResultsError(
-                f"{path} cannot be read ({what}). Remove its folder and run the benchmark again."
-            ) from error
+            raise ResultsError(f"{path} cannot be read ({what}). Remove its folder and run it again.") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +140,7 @@ class Line:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Means over runs: seconds of training and of the whole cell, epochs, parameters, MiB at most, bytes released."""
+        """Means over runs; peak memory in MiB."""
         return {
             "train_seconds": self.average(lambda run: run.report["train_seconds"]),
             "cell_seconds": self.average(lambda run: run.cell_seconds),
@@ -175,10 +162,7 @@ class Line:
 
     @cached_property
     def guarantee(self) -> GuaranteeKind | None:
-        """What all releases of every run guarantee together; None if one guarantees nothing, or there is none.
-
-        Releases of one row that protect different things are refused.
-        """
+        """What all releases of all runs guarantee; None without a release, or if one guarantees nothing."""
         records = [record for run in self.runs for record in run.records.values()]
         if not records or not all(record.claims for record in records):
             return None
@@ -196,16 +180,13 @@ class Line:
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
-        """What must be true for the epsilon to be that of the sources' own files; of a proved one nothing."""
-        return tuple(
-            dict.fromkeys(
-                text for run in self.runs for record in run.records.values() for text in record.sentences("conditions")
-            )
-        )
+        """What the epsilon assumes; empty for a proved one."""
+        records = [record for run in self.runs for record in run.records.values()]
+        return tuple(dict.fromkeys(text for record in records for text in record.sentences("conditions")))
 
     @property
     def standing(self) -> str:
-        """How far the epsilon may be relied on, in one word; `none` and `no release` where there is no epsilon."""
+        """`proved` or `conditional`; without an epsilon `none` or `no release`."""
         if self.guarantee is None:
             return "none" if self.row.release else "no release"
         return "conditional" if self.conditions else "proved"
@@ -225,7 +206,7 @@ class Results:
     lines: dict[str, list[Line]]  # by task, in the order of the benchmark; rows without a finished run are left out
     finished: int  # how many cells are
     baseline: str = BASELINE  # the row that all others are held against, by name; empty for none
-    # Of tasks whose runs could not stand in the table of the first, a sentence that says why.
+    # Why a task's runs are not in the table of the first, in a sentence.
     apart: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[Path, ...] = ()  # of runs that no benchmark has run
 
@@ -255,11 +236,9 @@ class Results:
         return seeds
 
     def of_tasks(self, names: Sequence[str]) -> "Results":
-        """The same without all other tasks; one that the benchmark does not have, or of which no cell is finished, is refused."""
+        """Return the results of these tasks alone; raise `ResultsError` for one without a finished cell."""
         if self.folders:
-            raise ResultsError(
-                "--task chooses among the tasks of a benchmark, and these are runs that fit has left. Leave it out."
-            )
+            raise ResultsError("--task chooses a task of a benchmark. These are runs of fit; leave it out.")
         for name in names:
             if name not in self.lines:
                 known = f"{nearest(name, self.lines)} Finished ones are of {', '.join(self.lines)}."
@@ -272,42 +251,36 @@ class Results:
         return replace(self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, finished=finished)
 
     def held_against(self, name: str) -> "Results":
-        """The same with another row to hold all others against; a name that no row has is refused."""
+        """Return the results with another baseline; raise `ResultsError` if no row has this name."""
         names = list(dict.fromkeys(line.name for line in self.rows))
         if name not in names:
-            others = f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            raise ResultsError(
-                f"No finished row is called {name!r}, to hold the others against.{nearest(name, names)} Rows: "
-                f"{'; '.join(names[:SHOWN])}{others}."
-            )
+            rows = "; ".join([*names[:SHOWN], *([f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else [])])
+            raise ResultsError(f"No finished row is called {name!r}.{nearest(name, names)} Rows: {rows}.")
         return replace(self, baseline=name)
 
 
 def or_least(value: float) -> float:
-    """Return the value, and the least of all for NaN."""
+    """Return the value, minus infinity for NaN."""
     return -math.inf if math.isnan(value) else value
 
 
 def read_results(runs: Path) -> Results:
-    """Read the runs of one benchmark; where there is none, or none of its cells is finished, that is refused."""
+    """Read the runs of one benchmark; raise `ResultsError` if there is none, or no cell is finished."""
     path = runs / BENCHMARK
     if not path.is_file():
         raise ResultsError(
-            f"{runs} holds no {BENCHMARK}, so it is no folder of a benchmark. Run `python -m zoo benchmark --config FILE` and "
-            "give the folder that it names; or give folders of runs that `fit` has left, such as runs/PriCDR/version_0."
+            f"{runs} holds no {BENCHMARK}, so it is no folder of a benchmark. Run `python -m zoo benchmark --config FILE`, or "
+            "give folders of runs, such as runs/PriCDR/version_0."
         )
     try:
         benchmark, lines = _read_lines(runs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ResultsError(
-            f"{path} or a run below it cannot be read ({type(error).__name__}: {error}). If another version wrote it, give the "
-            "benchmark command again: it runs nothing that is finished."
-        ) from error
+        said = f"{type(error).__name__}: {error}"
+        raise ResultsError(f"{path} or a run below it cannot be read ({said}). Repeat the benchmark.") from error
     count = sum(len(line.runs) for some in lines.values() for line in some)
     if not count:
-        raise ResultsError(
-            f"No cell of {runs} is finished. Run: python -m zoo benchmark --config {benchmark['config']}"
-        )
+        command = f"python -m zoo benchmark --config {benchmark['config']}"
+        raise ResultsError(f"No cell of {runs} is finished. Run: {command}")
     kept = {task: some for task, some in lines.items() if some}
     return Results(benchmark, kept, count, benchmark.get("baseline") or BASELINE)
 
@@ -328,11 +301,11 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
 
 
 def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, PrivacyRecord]]:
-    """What a run found and its privacy records; a KeyError where either lacks something, and a ValueError where it is no JSON."""
+    """Return ``metrics.json`` and the records of a run; raise KeyError or ValueError for wrong files."""
     report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
     for key in REPORTED:
-        report[key]  # what is missing is said now, not halfway through the report
+        report[key]  # raises now, not halfway through the report
     return report, {source: record_of(kept) for source, kept in records.items()}
 
 
@@ -350,24 +323,19 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     return Run(seed, folder, report, records, cell["seconds"], tuned, cell["versions"], search)
 
 
-# Metrics of users' lists.
-
-
 def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
-    """Return recall, precision and MAP at a cut-off, means over users, by names such as ``recall@10``; empty where cases lack them.
+    """Return mean recall, precision and MAP over users by names such as ``recall@10``; empty if cases lack them.
 
-    A user's list ranks all items, best first, without those already known of the user. With ``m`` held-out items, AP@K is the sum
-    of the precision at the place of each that is among the first K, over ``min(m, K)``; MAP@K is its mean. Where every ``m`` is 1,
-    recall, precision and MAP are HR@K, HR@K / K and MRR@K. Ties count in expectation over their breaking, exactly.
+    With ``m`` held-out items, AP@K is the sum of the precision at the rank of each that is among the first K, over ``min(m, K)``.
+    If every ``m`` is 1, the metrics are HR@K, HR@K / K and MRR@K. Ties count in expectation, exactly.
 
-    Reference: Manning, Raghavan and Schütze, *Introduction to Information Retrieval*, 2008, sections 8.3 and 8.4; the cut at K, and
-    ``min(m, K)`` so that a perfect list has 1, are custom among recommenders. McSherry and Najork, *Computing Information Retrieval
-    Performance Measures Efficiently in the Presence of Tied Scores*, ECIR 2008.
+    Reference: Manning, Raghavan and Schütze, *Introduction to Information Retrieval*, 2008, sections 8.3 and 8.4. McSherry and
+    Najork, *Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores*, ECIR 2008.
 
     Args:
-        cases: Of one run, with the columns ``user_id``, and ``<ranking>/hit_rate@K`` and ``mrr@K``, or where somebody has several
-            held-out items ``full/above`` and ``full/level``: how many other items are above each and level with it.
-        ranking: ``full``, or ``sampled``, where each held-out item has candidates of its own, so that only who has one has a list.
+        cases: Of one run, with the columns ``user_id``, and ``<ranking>/hit_rate@K`` and ``mrr@K``. If a user has several held-out
+            items, ``full/above`` and ``full/level``: the number of other items above each and level with it.
+        ranking: ``full``, or ``sampled``, in which only a user with one held-out item has a list.
         k: The cut-off.
     """
     hits, reciprocal = (f"{ranking}/{name}@{k}" for name in ("hit_rate", "mrr"))
@@ -375,28 +343,24 @@ def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
         if not {hits, reciprocal} <= {*cases.columns}:
             return {}
         recall, mean_precision = (float(cases[name].cast(pl.Float64).to_numpy().mean()) for name in (hits, reciprocal))
-        return _named(k, recall, recall / k, mean_precision)
+        return {f"recall@{k}": recall, f"precision@{k}": recall / k, f"map@{k}": mean_precision}
     if ranking != "full" or not {"full/above", "full/level"} <= {*cases.columns}:
         return {}
     users = _users(cases.select("user_id", above=pl.col("full/above"), level=pl.col("full/level")), k)
     of_users = users.select(
-        (pl.col("hits") / pl.col("held_out")).mean().alias("recall"),
-        (pl.col("hits") / k).mean().alias("precision"),
-        (pl.col("found") / pl.col("held_out").clip(upper_bound=k)).mean().alias("map"),
+        (pl.col("hits") / pl.col("held_out")).mean().alias(f"recall@{k}"),
+        (pl.col("hits") / k).mean().alias(f"precision@{k}"),
+        (pl.col("found") / pl.col("held_out").clip(upper_bound=k)).mean().alias(f"map@{k}"),
     )
-    return _named(k, *of_users.row(0))
-
-
-def _named(k: int, recall: float, precision: float, mean_precision: float) -> dict[str, float]:
-    return {f"recall@{k}": recall, f"precision@{k}": precision, f"map@{k}": mean_precision}
+    return of_users.row(0, named=True)
 
 
 def _users(cases: pl.DataFrame, k: int) -> pl.DataFrame:
-    """Of each user how many items were held out, and of the first K places the expected hits and sum of precisions.
+    """Return each user's number of held-out items, expected hits, and expected sum of precisions among the first K.
 
-    Held-out items with as many items above them and level with them stand in one tie, in which every order is equally likely. A
-    tie of ``size`` items, ``m`` of them held out, stands behind ``before`` items, ``h`` of them held out. Its place ``t`` is
-    that of a held-out one with chance ``m / size``; if it is, ``h + 1 + (t - 1)(m - 1)/(size - 1)`` stand up to there, on average.
+    Every order within a tie is equally likely. A tie of ``size`` items, ``m`` of them held out, follows ``before`` items, ``h`` of
+    them held out. Its place ``t`` is a held-out item with probability ``m / size``; up to there are then on average
+    ``h + 1 + (t - 1)(m - 1)/(size - 1)`` held-out items.
     """
     m, h, before, size = (pl.col(name) for name in ("m", "h", "before", "size"))
     ties = (

@@ -16,31 +16,25 @@ import yaml
 from zoo.benchmark.cell import BENCHMARK
 from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import DECIDING, RANKINGS, Line, Results, ResultsError, Run, read_files
-from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.exports import PUBLISHERS
 from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, flat
 
-#: Where the seeds stand of which a row has several: those of the command and of the data, and of what controls draw.
+#: Settings in which runs of one row differ.
 SEEDS = ("seed_everything", "data.init_args.seed", "publisher.init_args.seed", "publisher.init_args.of.init_args.seed")
-#: Of the data, what changes neither who is tested nor on what: it may differ within a table.
+#: Settings of the data that do not change the test, so that they may differ within a table.
 OF_TRAINING = ("sources", "catalogues", "batch_size", "denoiser", "missing_users", "top_k")
-#: What two runs of one seed must have in common to stand in one table, and what is said where they have not.
-SAME = {
-    "held out": "other items are held out",
-    "history": "there are other ratings to train on",
-    "ratings": "there are other ratings to train on",
-    "drawn": "held-out items are ranked among other candidates",
-    "candidates": "held-out items are ranked among other candidates",
-    "ties": "ties are counted otherwise",
-}
-#: The same in a title.
+#: Why two runs of one seed are not in one table, with the form for a title.
 SHORT = {
     "other items are held out": "other items held out",
     "there are other ratings to train on": "other ratings",
     "held-out items are ranked among other candidates": "other candidates",
     "ties are counted otherwise": "other ties",
 }
-#: Settings that a name may hold; where more differ, the folder tells rows apart.
+ITEMS, RATINGS, CANDIDATES, TIES = SHORT
+#: The reason for each part of the test that differs.
+SAME = {"held out": ITEMS, "history": RATINGS, "ratings": RATINGS, "drawn": CANDIDATES, "candidates": CANDIDATES}
+SAME["ties"] = TIES
+#: Settings that a name has at most; if more differ, the folder names the row.
 IN_A_NAME = 3
 
 
@@ -74,15 +68,11 @@ class RunFolder:
         return release_of(self.settings.get("publisher"), self.run)
 
     @property
-    def own(self) -> Mapping[str, Any]:
-        """The settings that make it the run it is, but for its seed."""
-        return self.run.settings
-
-    @property
     def target(self) -> dict[str, Any]:
         """Of these, what the target's data are and what is held out of them."""
         free = tuple(f"data.init_args.{name}" for name in OF_TRAINING)
-        return {key: value for key, value in self.own.items() if key.startswith("data.") and not _under(key, free)}
+        own = self.run.settings.items()
+        return {key: value for key, value in own if key.startswith("data.") and not _under(key, free)}
 
     @cached_property
     def tested(self) -> dict[str, str]:
@@ -125,24 +115,22 @@ class _Table:
             both = row.runs.keys() & other.runs.keys()
             for seed in sorted(both):
                 ours, theirs = row.runs[seed].tested, other.runs[seed].tested
-                said += [
-                    why for key, why in SAME.items() if key in ours.keys() & theirs.keys() and ours[key] != theirs[key]
-                ]
-            if not both and (changed := _changed(row.first.target, other.first.target)):
-                said.append(
-                    f"no seed is common, and these settings of the data differ: {', '.join(map(short, changed))}"
-                )
+                common = ours.keys() & theirs.keys()
+                said += [why for key, why in SAME.items() if key in common and ours[key] != theirs[key]]
+            mine, theirs = row.first.target, other.first.target
+            if not both and (changed := sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))):
+                names = ", ".join(map(short, changed))
+                said.append(f"no seed is common, and these settings of the data differ: {names}")
         return list(dict.fromkeys(said))
 
 
 def read_run_folders(folders: Sequence[Path]) -> Results:
-    """Read runs that `fit` has left, whatever their methods, and put those that were tested on the same into one table.
+    """Read runs of `fit`, with a table for those that were tested on the same.
 
-    Runs that differ in their seed alone are one row. What cannot be compared in one table is not: it gets another one, and
-    `Results.apart` says why. Runs that were begun and not tested are left out, and the text about the runs says so.
+    Runs that differ in their seed alone are one row. `Results.apart` says why a table is separate. Untested runs are left out.
 
     Raises:
-        ResultsError: A folder is no run that was tested, or is named twice.
+        ResultsError: If a folder is not a tested run, or is named twice.
     """
     tested, left_out = _tested(folders)
     lines: dict[str, list[Line]] = {}
@@ -152,9 +140,8 @@ def read_run_folders(folders: Sequence[Path]) -> Results:
         title = _title(table)
         task = _new(slug(title), lines)
         if table.apart:
-            apart[task] = (
-                f"These runs do not stand in the table of {next(iter(titles.values()))}: {'; '.join(table.apart)}."
-            )
+            first = next(iter(titles.values()))
+            apart[task] = f"These runs do not stand in the table of {first}: {'; '.join(table.apart)}."
         titles[task] = title if task == slug(title) else _told_apart(title, table, titles.values())
         lines[task] = list(_lines(task, table))
     described = _as_benchmark(tested, titles, lines) | {"about": left_out}
@@ -204,12 +191,9 @@ def _tables(rows: Sequence[_Grouped]) -> list[_Table]:
 
 def _read(folder: Path) -> RunFolder:
     if (folder / BENCHMARK).is_file():
-        raise ResultsError(f"{folder} is the folder of a benchmark, which has a report of its own: give it alone.")
+        raise ResultsError(f"{folder} is the folder of a benchmark. It has its own report: name it alone.")
     if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:
-        raise ResultsError(
-            f"{folder} is no folder of a run that was tested: it holds no {missing[0]}. Give folders that `python -m zoo fit` has "
-            "left, such as runs/PriCDR/version_0, or one folder of a benchmark's runs."
-        )
+        raise ResultsError(f"{folder} is no folder of a tested run: it has no {missing[0]}. Name runs of fit.")
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = yaml.safe_load(text)
@@ -226,9 +210,8 @@ def _read(folder: Path) -> RunFolder:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
         said = str(error).split("\n", 1)[0]
-        raise ResultsError(
-            f"{folder} cannot be read ({type(error).__name__}: {said}). Leave it out, or train it anew."
-        ) from error
+        kind = type(error).__name__
+        raise ResultsError(f"{folder} cannot be read ({kind}: {said}). Leave it out, or train it again.") from error
     return made
 
 
@@ -246,7 +229,7 @@ def _rows(runs: Sequence[RunFolder]) -> list[_Grouped]:
     """Runs that differ in nothing but the seed together; a seed that is run twice is a row of its own."""
     rows: list[tuple[str, _Grouped]] = []
     for made in runs:
-        key = json.dumps([made.method, made.release.name, made.own], sort_keys=True, default=str)
+        key = json.dumps([made.method, made.release.name, made.run.settings], sort_keys=True, default=str)
         seeded = next((row for own, row in rows if own == key and made.run.seed not in row.runs), None)
         if seeded is None:
             rows.append((key, _Grouped({made.run.seed: made})))
@@ -258,9 +241,11 @@ def _rows(runs: Sequence[RunFolder]) -> list[_Grouped]:
 def _lines(task: str, table: _Table) -> Iterator[Line]:
     """The rows of a table, with names that tell them apart."""
     firsts = [row.first for row in table.rows]
-    systems = system_names(
-        [(made.method, made.release.name, _of_system(made.own), "/".join(made.path.parts[-2:])) for made in firsts]
-    )
+    places = ["/".join(made.path.parts[-2:]) for made in firsts]
+    # Without the publisher's settings: a row and its noise baseline have the same name.
+    own = [{k: v for k, v in made.run.settings.items() if not k.startswith("publisher")} for made in firsts]
+    named_by = zip(firsts, own, places, strict=True)
+    systems = system_names([(made.method, made.release.name, settings, place) for made, settings, place in named_by])
     for row, system in zip(table.rows, systems, strict=True):
         release = _imitating(row.first, firsts)
         runs = tuple(made.run for _, made in sorted(row.runs.items()))
@@ -268,25 +253,18 @@ def _lines(task: str, table: _Table) -> Iterator[Line]:
 
 
 def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Release:
-    """Its release; of a noise control without what it imitates, where no other row has just that publisher."""
+    """Return its release, without `of` if no other row has the publisher that a noise baseline imitates."""
     of = arguments(made.settings.get("publisher")).get("of")
-    there = any(
-        same_class(of, other.settings.get("publisher")) for other in others if other.release.name == made.release.of
-    )
+    imitated = [other for other in others if other.release.name == made.release.of]
+    there = any(same_class(of, other.settings.get("publisher")) for other in imitated)
     return made.release if there or made.release.control != "noise" else replace(made.release, of="")
-
-
-def _of_system(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run's settings, those of the target's party: a row and its noise control have them in common."""
-    return {key: value for key, value in settings.items() if not key.startswith("publisher")}
 
 
 def _title(table: _Table) -> str:
     made = table.rows[0].first
     target = made.data.get("target", {}).get("domain") or made.target.get("data.init_args.target") or "target"
-    split = made.data.get("split")
-    source = of_class(made.settings.get("data"))
-    return " ".join([str(target), *([f"({source}, split {split})"] if split else [f"({source})"])])
+    source, split = of_class(made.settings.get("data")), made.data.get("split")
+    return f"{target} ({source}, split {split})" if split else f"{target} ({source})"
 
 
 def _told_apart(title: str, table: _Table, taken: Collection[str]) -> str:
@@ -321,19 +299,12 @@ def _as_benchmark(
     }
 
 
-def _changed(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
-
-
 def _under(key: str, names: Sequence[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _digest(*values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-# Names of rows.
 
 
 def release_of(publisher: Any, run: Run) -> Release:  # noqa: ANN401  plain settings
@@ -344,7 +315,8 @@ def release_of(publisher: Any, run: Run) -> Release:  # noqa: ANN401  plain sett
     if publisher:
         return _published(publisher)
     records = [run.records[name] for name in sources if name in run.records]
-    names = dict.fromkeys(_recorded(record) for record in records)
+    epsilons = ["" if record.epsilon is None else f" eps {record.epsilon:g}" for record in records]
+    names = dict.fromkeys(f"{record.mechanism.name}{said}" for record, said in zip(records, epsilons, strict=True))
     return Release(" and ".join(names) or "a release")
 
 
@@ -358,11 +330,6 @@ def _published(publisher: Any) -> Release:  # noqa: ANN401  plain settings
     shown = name if asked is None else f"{name} eps {asked:g}"
     is_control = PUBLISHERS.get(name, "").endswith(".controls")
     return Release(shown, "control" if is_control else "", "", asked)
-
-
-def _recorded(record: PrivacyRecord) -> str:
-    name, epsilon = record.mechanism.name, record.epsilon
-    return name if epsilon is None else f"{name} eps {epsilon:g}"
 
 
 def of_class(settings: Any) -> str:  # noqa: ANN401  plain settings
@@ -383,14 +350,13 @@ def same_class(ours: Any, theirs: Any) -> bool:  # noqa: ANN401  plain settings
 
 
 def system_names(rows: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[str]:
-    """A name for each row, without its release.
+    """Return a name for each row, without its release.
 
     Args:
-        rows: Method, release, settings but for the publisher's, and the name of a folder, of each.
+        rows: Method, release, settings without the publisher's, and folder of each.
 
     Returns:
-        The method, and behind it what differs among rows of the method; a row and its noise control are called the same. Where
-        a name would have to hold more than a few settings, or two rows have the same name and release yet, the folder.
+        The method with the settings that differ among its rows, or with the folder if that is not unique or too long.
     """
     names = [f"{method}{_differing(rows, number)}" for number, (method, *_) in enumerate(rows)]
     full = [(name, release) for name, (_, release, *_) in zip(names, rows, strict=True)]

@@ -1,8 +1,7 @@
 """Paired tests of one recommender against another, and Holm's correction for several of them.
 
-Cases are frames with columns ``seed``, ``user_id`` and a metric such as ``ndcg@10``, one row per seed and user. Pairs are the
-rows that both frames have. A frame with one seed against one with several is taken for a recommender without randomness,
-whose single run is that of every seed, if each seed of the other has exactly its users: pairing is then by ``user_id`` alone.
+Cases are frames with columns ``seed``, ``user_id`` and a metric such as ``ndcg@10``, one row per seed and user. A frame with one
+seed, whose users are those of every seed of the other, is taken for a deterministic recommender and paired by user alone.
 """
 
 from collections.abc import Sequence
@@ -29,26 +28,21 @@ class Comparison:
 
 
 def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
-    """Paired t-test of independent pairs.
+    """Return the paired t-test of independent pairs.
 
-    Equal differences have no spread and hence no t statistic: the interval is the point itself. If they are 0, the
-    p-value is 1. Otherwise it is that of the sign-flip test, ``2 ** (1 - pairs)``, the smallest that this many pairs can give
-    without a model of their spread; formally it would be 0, a certainty that no five numbers give.
+    Equal differences have no t statistic: the interval is the point itself. The p-value is 1 if they are 0, and otherwise that of
+    the sign-flip test, ``2 ** (1 - pairs)``, the smallest without a model of their spread.
 
-    Both have the shape ``(pairs,)``, at least two of them, finite and in one order.
+    Both arguments are finite, in one order, and have shape ``(pairs,)`` with at least two pairs.
     """
     x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(
-            f"ours and theirs must be one-dimensional and of equal length, got shapes {x.shape} and {y.shape}; "
-            "keep the cases that both have, in one order."
-        )
+        raise ValueError(f"Pairs have shapes {x.shape} and {y.shape}. They must be one-dimensional and equally long.")
     if len(x) < 2:
-        raise ValueError(f"A paired test needs at least two pairs, got {len(x)}; add seeds or users.")
+        raise ValueError(f"A paired test has {len(x)} pairs. It needs at least two; add seeds or users.")
     for name, values in (("ours", x), ("theirs", y)):
-        if not np.isfinite(values).all():
-            wrong = int((~np.isfinite(values)).sum())
-            raise ValueError(f"{name} must be finite, got {wrong} NaN or infinite of {len(x)}; leave those pairs out.")
+        if wrong := int((~np.isfinite(values)).sum()):
+            raise ValueError(f"{name} has {wrong} NaN or infinite values of {len(x)}. Leave those pairs out.")
     rounding = ROUNDING * float(np.abs([x, y]).max())
     differences = x - y
     mean, better = float(differences.mean()), int((differences > rounding).sum())
@@ -61,17 +55,15 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjusted p-values, in the order given.
+    """Return Holm's step-down adjusted p-values, in the order given.
 
-    The ``i``-th smallest of ``m`` is multiplied by ``m - i + 1``, raised to the adjusted values before it, and capped
-    at 1. Rejecting what is at most ``alpha`` keeps the chance of any false rejection at most ``alpha``, whatever the
-    dependence.
+    They control the family-wise error rate under any dependence.
 
     Reference: Holm, *A Simple Sequentially Rejective Multiple Test Procedure*, Scandinavian Journal of Statistics, 1979.
     """
     for p_value in p_values:
         if not 0 <= p_value <= 1:
-            raise ValueError(f"p_values must lie in [0, 1], got {p_value}; leave out comparisons without a test.")
+            raise ValueError(f"A p-value is {p_value}. It must lie in [0, 1].")
     adjusted, largest = [0.0] * len(p_values), 0.0
     for position, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - position) * float(p_values[index])))
@@ -80,26 +72,22 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison:
-    """Paired test over users: do the trained models differ on users like these?
+    """Test over users whether the trained models differ.
 
-    A user's rows under several seeds are not independent, so they are averaged first and the user counts once.
+    A user's rows under several seeds are dependent, so they are averaged first.
     """
     pairs = common_cases(ours, theirs, metric)
     if pairs.is_empty():
-        raise ValueError(
-            f"ours and theirs have no seed and user in common ({len(ours)} and {len(theirs)} rows); "
-            "compare runs of one data set and split."
-        )
+        raise ValueError(f"{len(ours)} and {len(theirs)} rows share no seed and user. Compare runs of one split.")
     users = pairs.group_by("user_id").agg(pl.col("ours", "theirs").mean()).sort("user_id")
     return paired(users["ours"].to_numpy(), users["theirs"].to_numpy())
 
 
 def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison | None:
-    """Paired test over seeds: does the difference of the means hold when training is repeated?
+    """Test over seeds whether the difference of the means holds when training is repeated.
 
-    Each seed gives one pair, the two means over the users that both frames have under it. None with fewer than two common
-    seeds, and when neither mean changes with the seed: two recommenders without randomness give one observation, however
-    often it is repeated.
+    Each seed gives one pair of means over common users. None with fewer than two common seeds, or if neither mean changes with the
+    seed: two deterministic recommenders give one observation.
     """
     seeds = common_cases(ours, theirs, metric).group_by("seed").agg(pl.col("ours", "theirs").mean()).sort("seed")
     means = seeds.select("ours", "theirs").to_numpy()
@@ -109,9 +97,9 @@ def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
 
 
 def common_cases(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Columns ``seed``, ``user_id``, ``ours`` and ``theirs``; a row per seed and user that both frames have.
+    """Return columns ``seed``, ``user_id``, ``ours`` and ``theirs`` of common seeds and users.
 
-    Sorted, so that sums, and with them equal means, do not depend on the order of the rows.
+    Sorted, so that sums do not depend on the order of the rows.
     """
     first, second = _cases(ours, metric, "ours"), _cases(theirs, metric, "theirs")
     first, second = _under_every_seed(first, second), _under_every_seed(second, first)
@@ -122,13 +110,11 @@ def _cases(frame: pl.DataFrame, metric: str, name: str) -> pl.DataFrame:
     """The three columns that matter, the metric under ``name``."""
     missing = [column for column in ("seed", "user_id", metric) if column not in frame.columns]
     if missing:
-        raise ValueError(f"{name} must have the columns seed, user_id and {metric}; it lacks {', '.join(missing)}.")
+        raise ValueError(f"{name} lacks {', '.join(missing)}. It must have the columns seed, user_id and {metric}.")
     # null becomes NaN, because a mean would pass over it in silence
     cases = frame.select("seed", "user_id", pl.col(metric).cast(pl.Float64).fill_null(float("nan")).alias(name))
     if twice := int(cases.select("seed", "user_id").is_duplicated().sum()):
-        raise ValueError(
-            f"{name} must have one row per seed and user, got {twice} rows that share theirs; drop repeats."
-        )
+        raise ValueError(f"{name} has {twice} rows that share seed and user. Drop repeats.")
     return cases
 
 

@@ -46,19 +46,9 @@ def under(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         if line.conditions and line.epsilon is not None:
             sets.setdefault(line.conditions, []).append(line.name)
-    notes = []
-    for conditions, names in sets.items():
-        whose = f" ({', '.join(names)})" if len(sets) > 1 else ""
-        only = "it is the epsilon of the source's own file only if"
-        notes.append(f"‡ conditional{whose}: {only} {'; and if '.join(conditions)}.")
-    return notes
-
-
-def gain_tables(ordered: Sequence[Line], found: Sequence[Gain], rankings: Sequence[str]) -> list[Table]:
-    """NDCG@10 of every row less that of its controls, and of whom it gains most, in each ranking."""
-    leaders = [leader_table(found, ranking, DECIDING) for ranking in rankings]
-    gained = [gain_table(ordered, found, ranking, DECIDING) for ranking in rankings]
-    return [*gained, *(table for table in leaders if table is not None)]
+    only = "it is the epsilon of the source's own file only if"
+    whose = {conditions: f" ({', '.join(names)})" if len(sets) > 1 else "" for conditions, names in sets.items()}
+    return [f"‡ conditional{names}: {only} {'; and if '.join(conditions)}." for conditions, names in whose.items()]
 
 
 def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
@@ -96,9 +86,8 @@ def leader_table(found: Sequence[Gain], ranking: str, measure: str) -> Table | N
         best = max(group, key=lambda gain: gain.users.difference)
         rows.append([best.line.name, guarantee, epsilon, *_gain_cells(best), str(len(group))])
     columns = ["row", "guarantee", "epsilon", f"less {NOISE}", "p over users", "p over seeds", "of rows"]
-    note = (
-        "Of all rows with a noise control and the same guarantee at the same epsilon, the one that gains most over it."
-    )
+    note = "Of all rows with a noise control and the same guarantee at the same epsilon, "
+    note += "the one that gains most over it."
     return Table(f"What gains most, {metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note], words=2)
 
 
@@ -129,11 +118,8 @@ def _gain_cells(gain: Gain | None) -> list[str]:
     if gain is None:
         return ["-", "-", "-"]
     users = gain.users
-    return [
-        f"{signed(users.difference)} [{signed(users.low)}, {signed(users.high)}]",
-        p_value(gain.users_holm),
-        "-" if gain.seeds_holm is None else p_value(gain.seeds_holm),
-    ]
+    difference = f"{signed(users.difference)} [{signed(users.low)}, {signed(users.high)}]"
+    return [difference, p_value(gain.users_holm), "-" if gain.seeds_holm is None else p_value(gain.seeds_holm)]
 
 
 def signed(value: float) -> str:
@@ -162,12 +148,10 @@ def overlap_slices() -> Slices:
 
 def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, float]]:
     """Mean of a figure in each slice and cases per seed; None where a slice has no case."""
-    found = []
-    for where in slices.values():
-        values = line.cases.filter(where)[figure].cast(pl.Float64)
-        mean = values.mean()
-        found.append((mean if isinstance(mean, float) else None, len(values) / len(line.runs)))
-    return found
+    columns = [line.cases.filter(where)[figure].cast(pl.Float64) for where in slices.values()]
+    means = [values.mean() for values in columns]
+    counts = [len(values) / len(line.runs) for values in columns]
+    return [(mean if isinstance(mean, float) else None, count) for mean, count in zip(means, counts, strict=True)]
 
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
@@ -176,11 +160,8 @@ def slice_tables(lines: Sequence[Line]) -> list[Table]:
     lines = [line for line in lines if line.has(ranking)]
     # A row without release has nobody in one: beside the overlap it would add nothing but its name.
     both = [line for line in lines if line.cases["linked"].n_unique() == 2]
-    made = [
-        _slice_table("Training items of the user", item_slices(), lines, ranking),
-        _slice_table("Overlap", overlap_slices(), both, ranking),
-    ]
-    return [table for table in made if table is not None]
+    by_items = _slice_table("Training items of the user", item_slices(), lines, ranking)
+    return [*filter(None, (by_items, _slice_table("Overlap", overlap_slices(), both, ranking)))]
 
 
 def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str) -> Table | None:
@@ -200,12 +181,12 @@ def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str
 def search_table(lines: Sequence[Line]) -> Table | None:
     """What the search of each run chose, and how that did on validation; None where nobody searched."""
     rows = []
-    for line in lines:
-        for run in line.runs:
-            if run.search is not None:
-                best = max(trial["val/ndcg@10"] for trial in run.search["trials"])
-                chosen = ", ".join(f"{name} {_setting(value)}" for name, value in run.search["chosen"].items())
-                rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])
+    for line, run in ((own, run) for own in lines for run in own.runs):
+        if run.search is not None:
+            best = max(trial["val/ndcg@10"] for trial in run.search["trials"])
+            shown = {name: f"{v:.3g}" if isinstance(v, float) else str(v) for name, v in run.search["chosen"].items()}
+            chosen = ", ".join(f"{name} {value}" for name, value in shown.items())
+            rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])
     note = (
         "By NDCG@10 on validation. A row that has one line and more seeds uses the first one's settings for all of them; that they "
         "were chosen with another draw of the release is not counted in an epsilon."
@@ -214,29 +195,21 @@ def search_table(lines: Sequence[Line]) -> Table | None:
     return Table("What the search chose", columns, rows, [note], words=2, folded=True) if rows else None
 
 
-def _setting(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def settings_table(lines: Sequence[Line]) -> Table | None:
     """What the settings of rows are, those left out that all have in common; None of a benchmark's rows, whose file says it."""
     own = [line.runs[0].settings for line in lines]
-    keys = sorted(
-        {key for settings in own for key in settings} - {"model.class_path", "publisher", "publisher.class_path"}
-    )
+    classes = {"model.class_path", "publisher", "publisher.class_path"}
+    keys = sorted({key for settings in own for key in settings} - classes)
     keys = [key for key in keys if any(settings.get(key, ABSENT) != own[0].get(key, ABSENT) for settings in own)]
+    if not keys:
+        return None
     rows = [
         [line.name, ", ".join(f"{short(key)} {said(settings[key])}" for key in keys if key in settings) or "-"]
         for line, settings in zip(lines, own, strict=True)
     ]
-    note = (
-        "Of a row with several seeds, those of its first. Settings that all rows share stand in any run's config.yaml."
-    )
-    return (
-        Table("Settings in which rows differ", ["row", "settings"], rows, [note], words=1, reasoned=True)
-        if keys
-        else None
-    )
+    note = "Of a row with several seeds, those of its first. "
+    note += "Settings that all rows share stand in any run's config.yaml."
+    return Table("Settings in which rows differ", ["row", "settings"], rows, [note], reasoned=True)
 
 
 def cost_table(lines: Sequence[Line]) -> Table:
@@ -271,10 +244,8 @@ def versus_table(rows: Sequence[Versus]) -> Table:
     cells = []
     for row in rows:
         line, paper = row.line, row.paper
-        figures = [
-            f"{line.mean('sampled', m):.4f} ({f'{paper.figures[m]:.4f}' if m in paper.figures else '-'})"
-            for m in MEASURES
-        ]
+        printed = {measure: f"{value:.4f}" for measure, value in paper.figures.items()}
+        figures = [f"{line.mean('sampled', m):.4f} ({printed.get(m, '-')})" for m in MEASURES]
         cells.append([line.name, f"{paper.method} ({paper.paper})", *figures, row.status, row.reason or "-"])
     columns = ["ours", "paper's", *map(metric, MEASURES), "status", "reason"]
     note = (
@@ -293,10 +264,9 @@ def arithmetic_table(results: Results, task: str) -> Table:
             broken = violations(ours, tolerance=1e-6, joint=True)
             rows += [[f"{line.name}, seed {run.seed}, {ranking}", sentence] for sentence in broken]
     count = sum(len(line.runs) for line in lines)
+    note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
     if count == 1:
         note = f"Our one run is {'not ' if rows else ''}consistent in every ranking."
-    else:
-        note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
     where = results.benchmark["tasks"][task]["published"]
     theirs = published(**where) if where else []
     for paper in theirs:

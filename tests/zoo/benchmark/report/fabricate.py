@@ -47,22 +47,22 @@ VERSIONS = {"zoo": "0.1.0", "torch": "2.0"}
 OTHERS = {"full": 149, "sampled": 99}
 SEEDS = [0, 1, 2]
 JLT = {"class_path": "JLT", "init_args": {"num_components": 8}}
+CONFIG: dict[str, Any] = {"config": "system.yaml"}
+EASE = CONFIG | {"seeds": [0]}
+DOUBAN = {"dataset": "douban", "source": "book", "target": "music"}
 #: Every kind of row once: controls with one seed, rows with and without a guarantee, three kinds of guarantee.
 GRID: dict[str, Any] = {
     "title": "Fabricated <runs> & figures",
     "about": "Ranks are drawn, not learned.\n",
     "seeds": SEEDS,
     "tasks": {
-        "book-music": {
-            "title": "Book -> Music",
-            "published": {"dataset": "douban", "source": "book", "target": "music"},
-        },
+        "book-music": {"title": "Book -> Music", "published": DOUBAN},
         "cold": {"title": "Music & nothing known"},
         "empty": {"title": "Nobody has run this"},
     },
     "systems": {
-        "Popularity": {"config": "system.yaml", "seeds": [0]},
-        "EASE": {"config": "system.yaml", "seeds": [0]},
+        "Popularity": EASE,
+        "EASE": EASE,
         "DMF": {"config": "system.yaml", "tasks": ["book-music"], "published_as": "DMF", "reason": "another loss"},
         "PriCDR": {
             "config": "system.yaml",
@@ -84,9 +84,8 @@ GRID: dict[str, Any] = {
             ],
         },
         "Searched": {
-            "config": "system.yaml",
+            **EASE,
             "tasks": ["book-music"],
-            "seeds": [0],
             "releases": [{"publisher": JLT, "noise_control": False}],
             "search": {"trials": 7, "parameters": {"model.lr": {"low": 0.1, "high": 1.0}}},
         },
@@ -97,16 +96,10 @@ GRID: dict[str, Any] = {
 #: A few rows on one task, and the same without a guarantee, of which nothing is drawn.
 SMALL: dict[str, Any] = GRID | {
     "tasks": {"cold": {"title": "Cold"}},
-    "systems": {
-        "EASE": {"config": "system.yaml", "seeds": [0]},
-        "PriCDR": {"config": "system.yaml", "releases": [{"publisher": JLT, "epsilons": [1]}]},
-    },
+    "systems": {"EASE": EASE, "PriCDR": {**CONFIG, "releases": [{"publisher": JLT, "epsilons": [1]}]}},
 }
 BARE: dict[str, Any] = SMALL | {
-    "systems": {
-        "EASE": {"config": "system.yaml", "seeds": [0]},
-        "PriCDR": {"config": "system.yaml", "releases": [{"publisher": "Plaintext"}]},
-    },
+    "systems": {"EASE": EASE, "PriCDR": {**CONFIG, "releases": [{"publisher": "Plaintext"}]}}
 }
 
 
@@ -259,9 +252,6 @@ def cases_of(facts: Facts) -> pl.DataFrame:
 def figures(cases: pl.DataFrame) -> list[str]:
     """Columns of figures."""
     return [name for name in cases.columns if "/" in name]
-
-
-# Rows without any file.
 
 
 def a_run(seed: int = 0, records: dict[str, Record] | None = None, **metrics: float) -> Run:

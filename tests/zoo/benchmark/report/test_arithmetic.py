@@ -83,10 +83,7 @@ BROKEN = {
     "above 1": ({"ndcg@5": 1.1}, "NDCG@5 is 1.1000; it must lie in [0, 1]"),
     "below 0": ({"mrr@5": -0.2}, "MRR@5 is -.2000; it must lie in [0, 1]"),
     "no number": ({"hit_rate@5": math.nan, "ndcg@5": 0.2}, "HR@5 is nan; it must lie in [0, 1]"),
-    "HR falls": (
-        {"hit_rate@5": 0.4, "hit_rate@10": 0.3},
-        "HR@10 is .3000; with HR@5 of .4000 it must not be lower",
-    ),
+    "HR falls": ({"hit_rate@5": 0.4, "hit_rate@10": 0.3}, "HR@10 is .3000; with HR@5 of .4000 it must not be lower"),
     "MRR falls": ({"mrr@5": 0.257, "mrr@10": 0.2439}, "MRR@10 is .2439; with MRR@5 of .2570 it must not be lower"),
     "NDCG above HR": (
         {"hit_rate@5": 0.142, "ndcg@5": 0.185},
@@ -156,9 +153,8 @@ def test_the_slack_is_half_a_unit_per_figure_and_no_more() -> None:
 
 
 def test_a_finer_tolerance_prints_more_digits() -> None:
-    assert violations({"ndcg@5": 0.2, "mrr@5": 0.200004}, 1e-6) == [
-        "MRR@5 is .200004; with NDCG@5 of .200000 it must lie in [.000000, .200000]"
-    ]
+    [sentence] = violations({"ndcg@5": 0.2, "mrr@5": 0.200004}, 1e-6)
+    assert sentence == "MRR@5 is .200004; with NDCG@5 of .200000 it must lie in [.000000, .200000]"
 
 
 def test_nothing_is_consistent() -> None:
@@ -167,11 +163,11 @@ def test_nothing_is_consistent() -> None:
 
 @pytest.mark.parametrize("key", ["recall@5", "full/ndcg@5", "ndcg@05", "ndcg@5.0"])
 def test_an_unknown_figure_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match=r"must be named hit_rate@K, ndcg@K or mrr@K, for example ndcg@10; got '"):
+    with pytest.raises(ValueError, match=r"It must be hit_rate@K, ndcg@K or mrr@K"):
         violations({key: 0.1})
 
 
 @pytest.mark.parametrize("tolerance", [-1e-4, math.nan])
 def test_a_tolerance_that_is_none_is_refused(tolerance: float) -> None:
-    with pytest.raises(ValueError, match="tolerance must be a number of at least 0, for example 1e-4; got"):
+    with pytest.raises(ValueError, match=r"tolerance is .*at least 0, such as 1e-4"):
         violations(SOUND, tolerance)

@@ -57,20 +57,14 @@ def refusal(*arguments: object) -> str:
     return ended.value.code
 
 
-# What is written.
-
-
 def test_every_file_is_written_and_named(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["runs", "--out", "docs/out"])
     found = contents(small.parent / "docs" / "out")
     [svg] = [name for name in found if name.endswith(".svg") and name != "overview.svg"]
     assert found.keys() == {"README.md", "report.html", "results.csv", "seeds.csv", "gains.csv", "overview.svg", svg}
     assert all(found.values()), "and none is empty"
-    printed = capsys.readouterr().out.split()
-    assert printed == [
-        f"docs/out/{name}"
-        for name in ("results.csv", "seeds.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
-    ]
+    names = ("results.csv", "seeds.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
+    assert capsys.readouterr().out.split() == [f"docs/out/{name}" for name in names]
 
 
 def test_no_temporary_file_is_left(report: Path) -> None:
@@ -132,14 +126,9 @@ def test_cells_of_other_tasks_are_not_counted(results: Results) -> None:
 
 
 def test_a_task_that_is_not_there_is_refused(bare: Path) -> None:
-    assert (
-        refusal("runs", "--task", "colt")
-        == "ResultsError: No cell of a task 'colt' is finished. Did you mean cold? Finished ones are of cold."
-    )
-    assert (
-        refusal("runs", "--task", "zzz")
-        == "ResultsError: No cell of a task 'zzz' is finished. Finished ones are of cold."
-    )
+    for name, hint in (("colt", " Did you mean cold?"), ("zzz", "")):
+        said = f"ResultsError: No cell of a task '{name}' is finished.{hint} Finished ones are of cold."
+        assert refusal("runs", "--task", name) == said
 
 
 def test_a_report_that_breaks_off_leaves_the_last_one_whole(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,9 +153,6 @@ def test_what_is_unfinished_is_said(bare: Path, capsys: pytest.CaptureFixture[st
     main(["runs", "--out", "out"])
     assert capsys.readouterr().out.endswith("\n6 of 7 cells are finished; the report says so.\n")
     assert "\n6 of 7 runs are finished." in (bare.parent / "out" / "README.md").read_text(encoding="utf-8")
-
-
-# CSV.
 
 
 def test_results_csv_has_a_line_for_every_row(results: Results, report: Path) -> None:
@@ -243,9 +229,6 @@ def test_no_difference_is_an_empty_file() -> None:
     assert gains_csv([]) == ""
 
 
-# Refusals.
-
-
 def test_a_folder_without_a_benchmark_is_refused(tmp_path: Path) -> None:
     said = refusal(tmp_path, "--out", tmp_path / "out")
     assert said.startswith(f"ResultsError: {tmp_path} holds no benchmark.json, so it is no folder of a benchmark.")
@@ -315,18 +298,13 @@ def test_whatever_cannot_be_read_is_refused(small: Path) -> None:
         (small / name).write_bytes(before)
 
 
-# The command line.
-
-
 def test_the_front_hands_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["zoo", "report", "runs"])
     zoo_main()
     assert (bare.parent / "report" / "report.html").is_file(), "the folder that is written unless another is named"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"), [([], "the following arguments are required: RUNS"), (["a", "--to", "b"], "--to")]
-)
+@pytest.mark.parametrize(("arguments", "message"), [([], "arguments are required: RUNS"), (["a", "--to", "b"], "--to")])
 def test_wrong_arguments_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -342,7 +320,7 @@ def test_help_says_what_is_written(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     said = capsys.readouterr().out
     assert said.startswith("usage: python -m zoo report [-h] [--baseline NAME] [--task NAME] [--out OUT]")
     assert all(
-        word in said for word in ("README.md", "results.csv", "seeds.csv", "gains.csv", "report.html", "notes.md")
+        name in said for name in ("README.md", "results.csv", "seeds.csv", "gains.csv", "report.html", "notes.md")
     )
 
 
@@ -364,8 +342,6 @@ def test_neither_a_report_nor_the_page_of_a_release_imports_lightning(bare: Path
     assert ended.stderr.splitlines()[-1].startswith("ResultsError: absent holds no benchmark.json")
     assert "Traceback" not in ended.stderr
 
-
-# Sorting, by the page's own script over a table that is made of plain objects.
 
 TABLE = """
 const cells = [["b", "0.2000 ±0.1"], ["a", "**-**"], ["c", "<.001"], ["d", "1,234"], ["e", "-"]];
@@ -394,9 +370,6 @@ def test_a_click_on_a_head_sorts_and_a_second_one_turns_it_round(report: Path) -
         *("dbcae descending", "cbdae ascending"),  # a dash is last, whichever way
         *("abcde ascending", "edcba descending", "dbcea descending"),
     ]
-
-
-# In a browser.
 
 
 class Shown(HTMLParser):

@@ -71,9 +71,6 @@ def private(
     return reread(folder, grid, facts)
 
 
-# Which figures there are.
-
-
 def test_every_kind_of_guarantee_has_a_figure(results: Results, drawn: dict[str, str]) -> None:
     kinds = {str(line.guarantee) for line in results.lines[TASK] if line.guarantee is not None}
     assert len(drawn) == len(kinds) == 3
@@ -107,9 +104,6 @@ def test_a_figure_s_name_is_that_of_a_file(tmp_path: Path) -> None:
     results = private(tmp_path, lambda row: proved(), ONE, task="Book -> mu/sic_1")
     [name] = curves(results, "Book -> mu/sic_1")
     assert re.fullmatch(r"[\w.-]+", name)
-
-
-# What is written in them.
 
 
 def test_a_figure_is_well_formed_and_needs_nothing_from_outside(drawn: dict[str, str]) -> None:
@@ -180,9 +174,6 @@ def test_a_label_that_holds_an_epsilon_of_its_own_is_written_whole(tmp_path: Pat
     assert "PriCDR, JLT eps 16 of half" in texts(svg)
 
 
-# What is drawn.
-
-
 def test_one_ranking_has_one_panel(tmp_path: Path) -> None:
     def facts(row: Row, seed: int) -> Facts | None:
         made = facts_of(row, seed)
@@ -211,9 +202,6 @@ def test_another_result_gives_another_figure(results: Results, drawn: dict[str, 
     [same] = curves(dataclasses.replace(results, lines={TASK: kept}), TASK).values()
     [other] = curves(dataclasses.replace(results, lines={TASK: fewer}), TASK).values()
     assert same != other
-
-
-# As pixels.
 
 
 def test_a_png_shows_what_the_svg_does_and_leaves_it_as_it_is(tmp_path: Path) -> None:

@@ -98,9 +98,6 @@ def expected_pairs(results: Results, task: str) -> set[tuple[str, str]]:
     return pairs
 
 
-# Controls.
-
-
 def test_every_row_has_its_own_noise_control(results: Results) -> None:
     noise = {line.name: control_of(results, line, NOISE) for line in results.lines[TASK]}
     assert {name: control.name for name, control in noise.items() if control is not None} == {
@@ -132,9 +129,6 @@ def test_a_control_without_finished_runs_is_none(results: Results) -> None:
     assert all(control_of(made, line, NOISE) is None for lines in left.values() for line in lines)
 
 
-# Differences.
-
-
 def test_every_difference_is_that_counted_by_hand(results: Results, found: list[Gain]) -> None:
     for gain in found:
         control = control_of(results, gain.line, gain.against)
@@ -157,9 +151,6 @@ def test_every_row_is_compared_with_every_control_that_it_has(results: Results, 
                 pairs = {(g.line.name, g.against) for g in family}
                 assert len(pairs) == len(family)
                 assert pairs == expected_pairs(results, task)
-
-
-# Seeds.
 
 
 def test_one_run_of_ease_is_compared_with_every_seed(found: list[Gain]) -> None:
@@ -250,9 +241,6 @@ def test_a_ranking_that_was_not_asked_for_has_no_difference(tmp_path: Path) -> N
     assert len(found) == len(CLAIMED)
 
 
-# Holm's correction.
-
-
 def families(found: Sequence[Gain]) -> dict[tuple[str, ...], list[Gain]]:
     made: dict[tuple[str, ...], list[Gain]] = defaultdict(list)
     for gain in found:
@@ -276,14 +264,9 @@ def test_a_test_that_cannot_be_made_makes_no_family_larger(found: list[Gain]) ->
     family = families(found)[TASK, EASE, "full", "ndcg@10"]
     untested = {gain.line.name for gain in family if gain.seeds is None}
     assert untested == {"Popularity", "Searched, JLT"}
-    smallest = min(
-        (gain for gain in family if gain.seeds is not None), key=lambda gain: gain.seeds.p_value if gain.seeds else 1
-    )
+    smallest = min((gain for gain in family if gain.seeds), key=lambda gain: gain.seeds.p_value if gain.seeds else 1)
     assert smallest.seeds is not None
     assert smallest.seeds_holm == pytest.approx(min(1, smallest.seeds.p_value * (len(family) - len(untested))))
-
-
-# What the tests find.
 
 
 def drawn(rows: int, gain: float) -> Results:

@@ -1,7 +1,7 @@
 """Leaderboards: every row in one table with its guarantee, the best bold, controls folded away; and any two rows, tested."""
 
-import dataclasses
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import polars as pl
@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.zoo.benchmark.report.fabricate import (
-    in_memory,
-    line_of,
-    proved,
-    unproved,
-)
+from tests.zoo.benchmark.report.fabricate import in_memory, line_of, proved, unproved
 from tests.zoo.benchmark.report.test_tables import TASK, named, with_records
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.leaderboard import BEST, leaderboards, pair_table
@@ -24,9 +19,6 @@ from zoo.benchmark.report.significance import holm
 from zoo.privacy.accounting.relation import Relation
 
 LISTS = "What the lists hold"
-
-
-# Who stands where.
 
 
 @pytest.mark.parametrize("task", [TASK, "cold"])
@@ -42,20 +34,18 @@ def test_public_and_private_rows_stand_in_one_table_and_controls_in_another(
     for table, is_control in ((main, False), (controls, True)):
         names = [row[0].removesuffix(" †") for row in table.rows]
         assert sorted(names) == sorted(
-            line.name for line in results.lines[task] if bool(line.row.control) == is_control
+            line.name for line in results.lines[task] if (line.row.control != "") == is_control
         )
         means = [line_of(results, task, name).mean(ranking, "ndcg@10") for name in names]
         assert means == sorted(means, reverse=True), "the best first"
     assert "**" not in str(controls.rows), "nothing is best among controls"
 
 
-record = st.one_of(
-    st.none(), st.tuples(st.sampled_from([0.5, 4.0]), st.sampled_from([1e-5, 1e-6]), st.sampled_from(list(Relation)))
-)
+guarantee = st.tuples(st.sampled_from([0.5, 4.0]), st.sampled_from([1e-5, 1e-6]), st.sampled_from(list(Relation)))
 
 
 @settings(max_examples=40, deadline=None)
-@given(records=st.lists(record, min_size=1, max_size=6))
+@given(records=st.lists(st.none() | guarantee, min_size=1, max_size=6))
 def test_every_row_says_whom_its_release_protects_and_how_far(
     results: Results, records: list[tuple[float, float, Relation] | None]
 ) -> None:
@@ -93,9 +83,6 @@ def test_controls_alone_are_not_folded_away(results: Results) -> None:
     assert not table.folded
 
 
-# Figures.
-
-
 @pytest.mark.parametrize("ranking", RANKINGS)
 def test_cells_are_mean_and_spread_over_seeds(results: Results, ranking: str) -> None:
     main, *_, controls = leaderboards(results, TASK, ranking)
@@ -123,7 +110,7 @@ def test_the_best_mean_of_a_column_is_bold_and_no_other(results: Results, task: 
 
 def test_equal_means_are_bold_together(results: Results) -> None:
     ease = line_of(results, "cold", "EASE")
-    twin = Line(dataclasses.replace(ease.row, system="Twin"), ease.runs)
+    twin = Line(replace(ease.row, system="Twin"), ease.runs)
     table = leaderboards(in_memory([ease, twin], "cold"), "cold", "full")[0]
     assert all(cell.startswith("**") for row in table.rows for cell in row[3:-1])
 
@@ -149,29 +136,21 @@ def test_an_epsilon_is_never_shown_lower(results: Results, epsilon: float, other
         assert max(epsilon, other) * (1 - 1e-8) <= shown <= max(epsilon, other) * 1.01
 
 
-# Lists.
-
-
 def test_what_runs_of_before_did_not_measure_is_left_out_and_of_one_row_a_dash(results: Results) -> None:
     lists = leaderboards(results, TASK, "full")[1]
     assert lists.title == LISTS
     assert lists.columns[3:] == [
-        tables.metric(m) for m in LIST_MEASURES if m.split("@")[0] in ("recall", "precision", "map")
+        tables.metric(m) for m in LIST_MEASURES if m.startswith(("recall", "precision", "map"))
     ]
     line = line_of(results, TASK, "DMF")
     metrics = {"test/full/coverage@10": 0.5, "test/full/novelty@10": 3.25}
-    newer = tuple(
-        dataclasses.replace(run, report=run.report | {"metrics": run.report["metrics"] | metrics}) for run in line.runs
-    )
+    newer = tuple(replace(run, report=run.report | {"metrics": run.report["metrics"] | metrics}) for run in line.runs)
     old = line_of(results, TASK, "EASE")
     lists = leaderboards(in_memory([Line(line.row, newer), old]), TASK, "full")[1]
     cells = named(lists)
     assert (cells["DMF"]["coverage@10"], cells["DMF"]["novelty@10"]) == ("0.5000 ±0.0000", "3.2500 ±0.0000")
     assert (cells["EASE"]["coverage@10"], cells["EASE"]["novelty@10"]) == ("-", "-")
     assert "coverage@5" not in lists.columns
-
-
-# Any two rows.
 
 
 def test_any_two_of_the_best_rows_are_tested_over_users(results: Results) -> None:

@@ -16,9 +16,7 @@ Scores = tuple[list[int], list[int]]  # of held-out items, and of all others tha
 def orders(scores: list[int]) -> list[list[int]]:
     """Every order of items, best first, that breaks ties in some way."""
     levels = [[item for item, own in enumerate(scores) if own == score] for score in sorted({*scores}, reverse=True)]
-    return [
-        [item for level in order for item in level] for order in product(*(permutations(level) for level in levels))
-    ]
+    return [[item for level in order for item in level] for order in product(*map(permutations, levels))]
 
 
 def measured(order: list[int], held_out: int, k: int) -> tuple[float, float, float]:
@@ -45,7 +43,7 @@ some_scores = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 def test_they_are_means_over_every_order_of_equal_scores(users: list[Scores], k: int) -> None:
     users = [*users, ([1, 1], [0, 1])]  # somebody has two, so ranks are counted
     expected = [
-        np.mean([measured(order, len(own), k) for order in orders([*own, *others])], axis=0) for own, others in users
+        np.mean([measured(order, len(own), k) for order in orders(own + others)], axis=0) for own, others in users
     ]
     found = list_figures(cases_of(users), "full", k)
     assert list(found) == [f"recall@{k}", f"precision@{k}", f"map@{k}"]
@@ -53,10 +51,8 @@ def test_they_are_means_over_every_order_of_equal_scores(users: list[Scores], k:
 
 
 def test_of_one_held_out_item_each_they_are_hr_and_mrr() -> None:
-    cases = pl.DataFrame(
-        {"user_id": ["a", "b"], "sampled/hit_rate@5": [1.0, 0.0], "sampled/mrr@5": [0.25, 0.0]},
-        schema_overrides={"sampled/hit_rate@5": pl.Float32},
-    )
+    hits = pl.Series([1.0, 0.0], dtype=pl.Float32)
+    cases = pl.DataFrame({"user_id": ["a", "b"], "sampled/hit_rate@5": hits, "sampled/mrr@5": [0.25, 0.0]})
     assert list_figures(cases, "sampled", 5) == {"recall@5": 0.5, "precision@5": 0.1, "map@5": 0.125}
     assert list_figures(cases, "full", 5) == list_figures(cases, "sampled", 10) == {}
 

@@ -67,11 +67,8 @@ def of(found: list[Transfer], ranking: str = "full", measure: str = "ndcg@10") -
 def test_rows_are_held_against_their_target_alone_and_themselves_with_fewer_sources(found: list[Transfer]) -> None:
     expected = {("soft", f"{name}, Plaintext", n, None, single) for n in TASKS for name, single in SINGLES.items()}
     expected |= {("soft", "EMCDR, JLT", 16, None, "LightGCN")}
-    expected |= {
-        ("hard", f"{name}, Plaintext", more, fewer, f"{name}, Plaintext")
-        for name in SINGLES
-        for more, fewer in ((8, 4), (16, 4), (16, 8))
-    }
+    rows = [f"{name}, Plaintext" for name in SINGLES]
+    expected |= {("hard", row, more, fewer, row) for row in rows for more, fewer in ((8, 4), (16, 4), (16, 8))}
     for ranking in RANKINGS:
         for measure in DRAWN:
             own = of(found, ranking, measure)
@@ -125,11 +122,8 @@ def test_a_row_of_the_same_task_is_the_target_alone_before_others(tmp_path: Path
 
 @pytest.mark.parametrize("gone", ["LightGCN", "few"])
 def test_what_is_not_finished_is_left_out(series: Results, gone: str) -> None:
-    left = {
-        task: [line for line in lines if line.row.system != gone]
-        for task, lines in series.lines.items()
-        if task != gone
-    }
+    tasks = {task: lines for task, lines in series.lines.items() if task != gone}
+    left = {task: [line for line in lines if line.row.system != gone] for task, lines in tasks.items()}
     kinds = {(each.kind, each.gain.line.row.system) for each in transfers(replace(series, lines=left))}
     soft = {("soft", "PriCDR")} if gone == "LightGCN" else set()
     assert kinds == {("hard", "EMCDR"), ("hard", "PriCDR")} | soft
@@ -148,7 +142,7 @@ def test_tasks_that_test_others_are_no_series(series: Results, change: Callable[
     lines = [Line(line.row, line.runs) for line in series.lines["most"]]
     for line in lines:
         line.__dict__["cases"] = pl.concat([change(run.cases) for run in line.runs])
-    message = "In the series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
+    message = "In series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
     with pytest.raises(ResultsError, match=message):
         transfers(replace(series, lines=series.lines | {"most": lines}))
 

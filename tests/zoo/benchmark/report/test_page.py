@@ -47,17 +47,13 @@ def page(source: str) -> Page:
     return Page(source)
 
 
-# The same in both.
-
-
 def test_both_have_every_table(made: list[Chapter], markdown: str, page: Page) -> None:
     expected = [[table.columns, *table.rows] for table in every_table(made) if table.rows]
     assert len(expected) == TABLES
     assert all(len({len(row) for row in table}) == 1 < len(table) for table in expected), "rectangles under a head"
+    shown = [[list(map(plain, row)) for row in table] for table in expected]
     for tables in (markdown_tables(markdown), page.tables):
-        assert [[list(map(plain, row)) for row in table] for table in tables] == [
-            [list(map(plain, row)) for row in table] for table in expected
-        ]
+        assert [[list(map(plain, row)) for row in table] for table in tables] == shown
 
 
 def test_both_have_every_heading(made: list[Chapter], markdown: str, page: Page) -> None:
@@ -117,9 +113,6 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     ]
 
 
-# Markdown.
-
-
 def test_a_markdown_table_stands_between_empty_lines(markdown: str) -> None:
     lines = markdown.splitlines()
     for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
@@ -140,9 +133,6 @@ def test_markdown_begins_with_title_words_notes_and_commands(markdown: str) -> N
     assert head.endswith(f"\n\n![NDCG@10 of the best rows](overview.svg)\n\nRanks are drawn, not learned.\n\n{NOTES}")
     assert "\n```\npython -m zoo benchmark --config bench.yaml\npython -m zoo report runs/benchmarks/bench" in markdown
     assert "\nMade with torch 2.0, zoo 0.1.0.\n" in markdown or "\nMade with zoo 0.1.0, torch 2.0.\n" in markdown
-
-
-# HTML.
 
 
 def test_the_page_is_closed_as_it_was_opened(page: Page, source: str) -> None:
@@ -186,8 +176,6 @@ def test_the_navigation_leads_to_every_task(page: Page, results: Results) -> Non
 def test_every_html_table_has_one_head(page: Page) -> None:
     assert page.count("table") == page.count("thead") == page.count("tbody") == page.count("caption") == TABLES
 
-
-# Names.
 
 AWKWARD = "A|B <b>&amp; \\ `c` 2**3 and 2**4 a\x1b[31m\u202e"
 LABEL = "\"q\" | <script>alert('x')</script>"
@@ -290,9 +278,6 @@ def test_a_cell_is_well_formed_whatever_it_says(text: str) -> None:
     assert page.tables[0][0][0].replace("*", "") == text.replace("*", "")
 
 
-# Notes.
-
-
 def test_notes_stand_at_the_top_of_the_page(page: Page, source: str) -> None:
     assert page.texts["h2"][:2] == ["What stands out", "How these figures were made"]
     assert page.texts["li"][5:] == ["first entry", "second entry\non two lines", "2 < 3 & 4"]
@@ -328,9 +313,6 @@ def test_what_a_grid_says_of_itself_is_read_as_its_notes_are(tmp_path: Path) -> 
 )
 def test_notes_are_markdown_without_html_pictures_or_scripts(text: str, expected: str) -> None:
     assert prose(text) == expected
-
-
-# Figures inside the page.
 
 
 def test_ids_of_a_figure_bear_its_name() -> None:

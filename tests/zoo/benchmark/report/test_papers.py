@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import zoo.benchmark.report.papers
-from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, in_memory, line_of
+from tests.zoo.benchmark.report.fabricate import DOUBAN, a_run, cell_folder, in_memory, line_of
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report import tables
+from zoo.benchmark.report import papers, tables
 from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
 from zoo.benchmark.report.results import MEASURES, Line, Results, read_results
 from zoo.runtime.run_folder import METRIC_NAMES
@@ -23,16 +22,11 @@ def of(paper: str, *tables: int) -> list[Published]:
 
 
 def test_every_cell_of_the_file_is_in_one_row() -> None:
-    with Path(zoo.benchmark.report.papers.__file__).with_name("papers.csv").open(encoding="utf-8") as file:
+    with Path(papers.__file__).with_name("papers.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert sum(len(row.figures) for row in all_published()) == len(lines) == 640
-    assert Counter((row.paper, row.table) for row in all_published()) == {
-        ("pricdr", 1): 60,
-        ("ppgencdr", 1): 14,
-        ("fedgcdr", 1): 21,
-        ("fedgcdr", 2): 21,
-        ("fedgcdr", 5): 14,
-    }
+    counts = {("pricdr", 1): 60, ("ppgencdr", 1): 14, ("fedgcdr", 1): 21, ("fedgcdr", 2): 21, ("fedgcdr", 5): 14}
+    assert Counter((row.paper, row.table) for row in all_published()) == counts
     assert len(all_published()) == 130
 
 
@@ -40,31 +34,16 @@ def test_a_direction_has_the_rows_of_every_paper() -> None:
     rows = published("douban", "book", "music")
     assert {row.paper for row in rows} == {"pricdr", "ppgencdr"}
     [best] = [row for row in rows if row.method == "PriCDR-S"]
-    assert best == Published(
-        paper="pricdr",
-        table=1,
-        dataset="douban",
-        source="book",
-        target="music",
-        method="PriCDR-S",
-        figures={
-            "hit_rate@5": 0.3701,
-            "ndcg@5": 0.2582,
-            "mrr@5": 0.2212,
-            "hit_rate@10": 0.5097,
-            "ndcg@10": 0.3032,
-            "mrr@10": 0.2397,
-        },
-    )
+    figures = {"hit_rate@5": 0.3701, "ndcg@5": 0.2582, "mrr@5": 0.2212}
+    figures |= {"hit_rate@10": 0.5097, "ndcg@10": 0.3032, "mrr@10": 0.2397}
+    assert best == Published("pricdr", 1, "douban", "book", "music", "PriCDR-S", figures)
     assert published("douban", "music", "book") == []
 
 
 def test_every_paper_is_cited_with_its_year() -> None:
-    assert zoo.benchmark.report.papers.__doc__ is not None
+    assert papers.__doc__ is not None
     for paper in {row.paper for row in all_published()}:
-        [cited] = re.findall(
-            rf"``{paper}``: [^;]*Cross-Domain Recommendation\*[^;]*;", zoo.benchmark.report.papers.__doc__
-        )
+        [cited] = re.findall(rf"``{paper}``: [^;]*Cross-Domain Recommendation\*[^;]*;", papers.__doc__)
         assert re.search(r"202[234]", cited)
 
 
@@ -92,14 +71,7 @@ def test_the_rows_that_stand_out_are_explained() -> None:
         assert any(sentence.endswith("must not be lower") for sentence in row.inconsistencies) == (method == "DMF")
 
 
-# Ours beside the papers', and the arithmetic that both are held against.
-
-
 TASK = "book-music"
-DOUBAN = {"dataset": "douban", "source": "book", "target": "music"}
-
-
-# Arithmetic.
 
 
 def test_honest_runs_are_consistent(results: Results) -> None:
@@ -126,9 +98,6 @@ def test_a_run_whose_figures_were_altered_is_named(own_runs: Path) -> None:
     assert table.notes == ["Of ours not all 26 runs are consistent in every ranking."]
     name, k = key.split("/")[1].split("@")
     assert any(f"{METRIC_NAMES[name]}@{k}" in row[1] for row in table.rows)
-
-
-# Beside the papers.
 
 
 def ours(name: str, *figures: float, reason: str = "") -> Line:

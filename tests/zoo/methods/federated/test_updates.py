@@ -51,19 +51,10 @@ def test_who_is_not_finite_is_found_and_left_out(where: str, value: float) -> No
     broken = UPDATES._replace(differences=differences, shared=shared)
     finite = broken.finite()
     assert finite.tolist() == [True, False, True]
-    found, expected = (
-        weighted_mean(broken.without(~finite), 4),
-        weighted_mean(
-            ClientUpdates(
-                torch.tensor([0, 0, 1]),
-                UPDATES.rows[[0, 1, 3]],
-                UPDATES.differences[[0, 1, 3]],
-                {name: part[[0, 2]] for name, part in UPDATES.shared.items()},
-                UPDATES.weights[[0, 2]],
-            ),
-            4,
-        ),
-    )
+    kept, shared = [0, 1, 3], {name: part[[0, 2]] for name, part in UPDATES.shared.items()}
+    rows = torch.tensor([0, 0, 1]), UPDATES.rows[kept], UPDATES.differences[kept]
+    expected = weighted_mean(ClientUpdates(*rows, shared, UPDATES.weights[[0, 2]]), 4)
+    found = weighted_mean(broken.without(~finite), 4)
     assert torch.allclose(found.table, expected.table)
     assert all(torch.allclose(found.shared[name], expected.shared[name]) for name in expected.shared)
 

@@ -14,17 +14,8 @@ from pytorch_lightning import Trainer
 from datamodules import Evaluation, Filters, MovieLens100K, Synthetic
 from tests.zoo.methods.one_bit_mc.runs import PRIVATE, Log, fitted, low_rank, method, trainer
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import (
-    EASE,
-    Clear,
-    GradientPerturbation,
-    InputPerturbation,
-    ObjectivePerturbation,
-    OutputPerturbation,
-)
+from zoo import EASE, Clear, GradientPerturbation, InputPerturbation, ObjectivePerturbation, OutputPerturbation
 from zoo.runs.cli import ZooCLI
-
-# What is shown.
 
 
 @pytest.mark.parametrize("name", ["none", *PRIVATE])
@@ -59,9 +50,6 @@ def test_a_run_ends_by_itself_and_another_epoch_changes_nothing() -> None:
     assert torch.equal(model.matrix, matrix)
 
 
-# Finished.
-
-
 def test_everybody_is_scored_where_pairs_are_hidden() -> None:
     data = low_rank(evaluation=Evaluation(split="cold_start"))
     hidden, _ = fitted(method(InputPerturbation(2.0, hide_pairs=True)), data)
@@ -89,9 +77,6 @@ def test_entries_are_held_to_alpha_only_if_asked() -> None:
     assert float(held.matrix.abs().max()) <= 0.3 + 1e-7
 
 
-# How signs and a known matrix are met.
-
-
 @pytest.mark.parametrize("name", ["none", "GraP"])
 def test_figures_are_those_by_hand(name: str) -> None:
     data = low_rank()
@@ -99,16 +84,11 @@ def test_figures_are_those_by_hand(name: str) -> None:
     run.test(model, datamodule=data, verbose=False)
     matrix = model.matrix.numpy()
     rated = data.read("entries")
-    where = {
-        column: {n: i for i, n in enumerate(names)}
-        for column, names in zip("ui", data.public_ids("entries"), strict=True)
-    }
+    users, items = ({name: place for place, name in enumerate(names)} for names in data.public_ids("entries"))
     held = data.read_held_out("entries")
     assert held is not None
-    right = [
-        np.sign(matrix[where["u"][user], where["i"][item]]) == sign
-        for user, item, sign in held[1].select("user_id", "item_id", "rating").iter_rows()
-    ]
+    cases = held[1].select("user_id", "item_id", "rating").iter_rows()
+    right = [np.sign(matrix[users[user], items[item]]) == sign for user, item, sign in cases]
     assert rated.height == data.train.num_ratings + len(right)
     assert float(run.callback_metrics["test/sign_accuracy"]) == pytest.approx(np.mean(right))
     truth = data.truth.numpy()
@@ -158,14 +138,8 @@ def test_who_has_no_sign_has_zeros_and_is_ranked_by_counts(name: str, tmp_path: 
     assert torch.equal(model.ranking_scores(torch.tensor([4]))[0], model.item_counts)
 
 
-# Refusals.
-
-
 def test_implicit_feedback_is_refused() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"OneBitMC learns from signs, and the data at hand are implicit feedback. Set --data.filters.signs true and a",
-    ):
+    with pytest.raises(ValueError, match=r"OneBitMC learns from signs, .* implicit feedback. Set --data.filters.signs"):
         fitted(method(), Synthetic(num_users=24, num_items=30, ratings_per_user=6))
 
 
@@ -176,9 +150,7 @@ def test_signs_are_refused_by_methods_of_implicit_feedback() -> None:
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "world_size", property(lambda _self: 2))
-    with pytest.raises(
-        ValueError, match=r"OneBitMC is solved by one process; got 2 processes. Set trainer.devices to 1"
-    ):
+    with pytest.raises(ValueError, match=r"OneBitMC is solved by one process; got 2 processes. Set trainer.devices"):
         fitted(method())
 
 
@@ -203,9 +175,6 @@ def test_matrices_that_are_too_large_are_refused() -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         method(**settings)
-
-
-# Through the command line.
 
 
 @pytest.mark.usefixtures("zoo_data")

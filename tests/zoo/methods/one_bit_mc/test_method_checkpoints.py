@@ -12,12 +12,7 @@ from torch import Tensor
 
 from datamodules import Synthetic
 from tests.zoo.methods.one_bit_mc.runs import PRIVATE, Log, fitted, low_rank, method, trainer
-from zoo import (
-    GradientPerturbation,
-    InputPerturbation,
-    ObjectivePerturbation,
-    OneBitMC,
-)
+from zoo import GradientPerturbation, InputPerturbation, ObjectivePerturbation, OneBitMC
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.fields import Guarantee
@@ -35,9 +30,6 @@ def arrays(value: object) -> Iterator[np.ndarray]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from arrays(part)
-
-
-# Interrupted.
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -100,9 +92,6 @@ def test_another_perturbation_is_refused_without_a_trainer_too(tmp_path: Path) -
     with pytest.raises(ReleaseMismatchError, match=r"begun on other ratings"):
         fitted(same, low_rank(seed=2))
     fitted(OneBitMC.load_from_checkpoint(path, weights_only=True, perturbation=ObjectivePerturbation(8.0)))
-
-
-# Finished.
 
 
 def test_one_sign_changes_nothing_of_a_checkpoint_but_what_was_noised(tmp_path: Path) -> None:

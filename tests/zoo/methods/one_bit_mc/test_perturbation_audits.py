@@ -41,10 +41,8 @@ def audited(perturbation: Perturbation) -> list[Result]:
 @pytest.mark.parametrize("name", SOUND)
 def test_a_claim_is_audited_with_the_settings_at_hand(name: str) -> None:
     kind, settings, count = SOUND[name]
-    results, record = (
-        audited(kind(2.0, **settings)),
-        OneBitMC(tau=5.0, perturbation=kind(2.0, **settings)).forecast(9, 9),
-    )
+    results = audited(kind(2.0, **settings))
+    record = OneBitMC(tau=5.0, perturbation=kind(2.0, **settings)).forecast(9, 9)
     assert len(results) == count
     for result in results:
         assert (result.audit.epsilon, result.audit.delta, result.audit.relation) == (2.0, record.delta, record.relation)

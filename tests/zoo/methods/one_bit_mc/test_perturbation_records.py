@@ -124,19 +124,12 @@ def test_a_delta_that_hands_over_a_user_is_refused(kind: Callable[..., Perturbat
     assert kind(1.0, delta=0.99 / users).record(posed).delta == 0.99 / users
 
 
+PROBIT = problem(link=Probit(), alpha=1.0)
 UNSOUND: dict[str, tuple[Perturbation, Problem, str]] = {
     "published ObjP": (ObjectivePerturbation(1.0, paper_faithful=True), problem(), "published noise is half"),
-    "published probit ObjP": (
-        ObjectivePerturbation(1.0, paper_faithful=True),
-        problem(link=Probit(), alpha=1.0),
-        "published proof lacks a factor of 2",
-    ),
+    "published probit ObjP": (ObjectivePerturbation(1.0, paper_faithful=True), PROBIT, "proof lacks a factor of 2"),
     "published OutP": (OutputPerturbation(1.0, paper_faithful=True), problem(alpha=1.0), "noise is for one entry"),
-    "inexact ObjP": (
-        ObjectivePerturbation(1.0, inexact=True),
-        problem(link=Probit(), alpha=1.0),
-        "the minimiser is not exact, and the proof is for the exact one",
-    ),
+    "inexact ObjP": (ObjectivePerturbation(1.0, inexact=True), PROBIT, "the minimiser is not exact"),
     "no noise": (Clear(), problem(), "no noise"),
 }
 
@@ -170,9 +163,6 @@ def test_an_objective_is_shown_where_it_is_of_what_was_noised(
 ) -> None:
     perturbation.check(Terms(link, 1.0))
     assert perturbation.shows_objective(link) is shown
-
-
-# Refusals.
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
@@ -237,12 +227,8 @@ def test_an_output_without_a_sensitivity_is_refused() -> None:
 
 
 def test_settings_are_plain_and_tell_perturbations_apart() -> None:
-    assert InputPerturbation(1.0).settings == {
-        "name": "InputPerturbation",
-        "epsilon": 1.0,
-        "hide_pairs": False,
-        "noise_seed": None,
-    }
+    expected = {"name": "InputPerturbation", "epsilon": 1.0, "hide_pairs": False, "noise_seed": None}
+    assert InputPerturbation(1.0).settings == expected
     assert Clear().settings == {"name": "Clear"}
     made = ObjectivePerturbation(1.0)
     before = made.settings

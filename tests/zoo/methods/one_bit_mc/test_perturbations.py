@@ -22,8 +22,6 @@ from zoo.privacy.mechanisms.one_bit import plan_gradient
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
 from zoo.privacy.randomness.noise import NoiseSource
 
-# Input.
-
 
 def test_signs_are_flipped_at_the_rate_of_the_plan() -> None:
     posed = problem(shape=(300, 300), count=60_000)
@@ -69,11 +67,8 @@ def test_every_pair_reports() -> None:
 @pytest.mark.parametrize(
     "perturbation",
     [
-        InputPerturbation(1.0),
-        InputPerturbation(1.0, hide_pairs=True),
-        ObjectivePerturbation(1.0),
-        ObjectivePerturbation(1.0, noise="gaussian"),
-        ObjectivePerturbation(1.0, ridge=0.3),
+        *(InputPerturbation(1.0), InputPerturbation(1.0, hide_pairs=True), ObjectivePerturbation(1.0)),
+        *(ObjectivePerturbation(1.0, noise="gaussian"), ObjectivePerturbation(1.0, ridge=0.3)),
     ],
     ids=lambda p: json.dumps(p.settings),
 )
@@ -86,9 +81,6 @@ def test_nothing_but_what_was_drawn_is_read(perturbation: Perturbation) -> None:
     assert found.any()
     assert np.array_equal(found, other)
     assert all(np.array_equal(before[name], drawn[name]) for name in before)
-
-
-# Objective.
 
 
 def test_the_tilt_of_a_probit_objective_is_added_to_the_signs() -> None:
@@ -111,12 +103,7 @@ def test_the_published_objective_has_half_of_the_noise() -> None:
     assert np.abs(published).mean() == pytest.approx(0.5, rel=0.05)
 
 
-# Gradient.
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"noise": "laplace"}, {"dual": False}, {"dual": False, "step_size": "spectral"}], ids=str
-)
+@pytest.mark.parametrize("settings", [{}, {"noise": "laplace"}, {"dual": False, "step_size": "spectral"}], ids=str)
 def test_signs_are_read_through_noisy_gradients_alone(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,9 +161,6 @@ def test_an_interrupted_run_does_not_use_a_seeds_draws_twice(halt: int) -> None:
     resumed = perturbation.solver(posed, {}, seeded())
     resumed.load_state(solver.state())
     assert np.array_equal(run(resumed), run(solver))
-
-
-# Output.
 
 
 @pytest.mark.parametrize(("link", "bounded"), [(Logistic(), False), (Logistic(), True), (Probit(0.8), True)])

@@ -24,9 +24,6 @@ def flipped_likelihood(seed: int = 0, rate: float = 0.3) -> Likelihood:
     return Likelihood.of(observations(seed), Flipped(Logistic(), rate, rate))
 
 
-# The objective.
-
-
 @pytest.mark.parametrize("tilted", [False, True])
 @pytest.mark.parametrize("link", [Logistic(), Probit(0.8), Flipped(Logistic(), 0.2, 0.2), Flipped(Probit(), 0.1, 0.3)])
 def test_the_gradient_is_the_derivative(link: Link, tilted: bool) -> None:
@@ -70,9 +67,6 @@ def test_with_a_logistic_link_a_bit_and_a_tilt_are_one() -> None:
 def test_observations_that_say_nothing_are_refused(cells: list[int], signs: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Observations((2, 3), np.array(cells, dtype=np.int64), np.array(signs, dtype=float))
-
-
-# Spectral projected gradient.
 
 
 @pytest.mark.parametrize("bound", [None, 0.6])
@@ -143,9 +137,8 @@ def test_a_start_within_the_constraint_is_taken_as_it_is() -> None:
     start = NuclearBall(4.0)(np.ones((6, 7)))
     solver = spg(likelihood, start=start)
     assert np.array_equal(solver.point, start)
-    assert likelihood.value(likelihood.at(run(solver))) == pytest.approx(
-        least_logistic_loss(observations(), 4.0), rel=1e-4
-    )
+    least = least_logistic_loss(observations(), 4.0)
+    assert likelihood.value(likelihood.at(run(solver))) == pytest.approx(least, rel=1e-4)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.5])
@@ -168,9 +161,6 @@ def test_the_objective_is_evaluated_once_for_every_share_that_is_tried(monkeypat
     monkeypatch.setattr(Likelihood, "value", lambda own, entries: asked.append(entries) or value(own, entries))
     run(spg(Likelihood.of(observations(), Probit(0.3)), 8.0))
     assert len({entries.tobytes() for entries in asked}) == len(asked) > 10
-
-
-# A fixed number of steps.
 
 
 def test_exactly_so_many_steps_are_taken_whatever_happens() -> None:
@@ -208,10 +198,8 @@ def test_dual_averaging_is_that_of_a_hand_loop() -> None:
         moved = np.zeros(seen.shape)
         moved.ravel()[seen.cells] = -0.8 * total
         point = ball(moved)
-    solver = FixedSteps(
-        likelihood, NuclearBall(2.0), 9, 0.8, lambda entries, k: likelihood.gradient(entries) + noise[k], dual=True
-    )
-    assert np.array_equal(run(solver), point)
+    given = lambda entries, k: likelihood.gradient(entries) + noise[k]  # noqa: E731
+    assert np.array_equal(run(FixedSteps(likelihood, NuclearBall(2.0), 9, 0.8, given, dual=True)), point)
 
 
 def test_spectral_sizes_are_those_of_the_gradients_given_and_stay_in_range() -> None:
@@ -248,9 +236,6 @@ def test_steps_that_do_not_go_together_are_refused() -> None:
         FixedSteps(likelihood, ball, 3, 1.0, dual=True, spectral=True)
     with pytest.raises(ValueError, match=r"Steps from 0 against all gradients have one size and no ridge"):
         FixedSteps(Likelihood.of(observations(), Logistic(), ridge=1.0), ball, 3, 1.0, dual=True)
-
-
-# Several starts.
 
 
 @pytest.mark.parametrize("careless", ["from the first solution", "from 0"])
@@ -297,15 +282,11 @@ def test_of_several_starts_every_step_takes_one_projection() -> None:
     assert len(taken) == solver.steps
 
 
-# Interrupted.
-
-
 def noisy_steps(**kind: bool) -> FixedSteps:
     likelihood = Likelihood.of(observations(), Logistic())
     noise = np.random.default_rng(0).normal(size=(12, 20))
-    return FixedSteps(
-        likelihood, NuclearBall(2.0), 12, 1.0, lambda entries, k: likelihood.gradient(entries) + noise[k], **kind
-    )
+    given = lambda entries, k: likelihood.gradient(entries) + noise[k]  # noqa: E731
+    return FixedSteps(likelihood, NuclearBall(2.0), 12, 1.0, given, **kind)
 
 
 def two_starts() -> MultiStart:
