@@ -38,14 +38,13 @@ class Weights(NamedTuple):
 class AttentionFigure(Callback):
     """Draws a method's domain attention: by source and layer, with its spread over users, its course and the source's overlap.
 
-    After each epoch `domain_attention` is asked for all users of the target with history, until fine-tuning begins: from then on
-    attention is held, and what it would give to items that move on is of no use to anybody. Of an epoch a source has its mean over
-    the users that it has a row of, in each layer. At the end of `fit` the run folder gets ``attention.csv`` with the last such
-    epoch, ``attention_course.csv`` with every one, and ``attention.png``: of the last epoch, not of the best checkpoint.
+    After each epoch before fine-tuning it calls the method's `domain_attention(users)`, which returns ``(users, layers)`` by
+    source, as `FedGCDR` does, for all users with history. A source's mean is over the users that it has a row of, in each
+    layer. At the end of `fit` the run folder gets ``attention.csv`` (last such epoch, not the best checkpoint),
+    ``attention_course.csv`` (all epochs) and ``attention.png``.
 
-    A method weighs domains if it has `domain_attention(users)`, which gives ``(users, layers)`` by source, as `FedGCDR` does. Any
-    other is refused before training; so is one whose rounds are private, for attention is worked out from ratings and no epsilon
-    covers it. The files are the simulation's: they hold means and percentiles over users, and are no release.
+    Any other method is refused before training; so is one with private rounds, as attention is computed from ratings that no
+    epsilon covers. The files hold means and percentiles over users, and are no release.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.3.
     """

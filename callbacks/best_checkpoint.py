@@ -41,14 +41,11 @@ class WholeCheckpoints(TorchCheckpointIO):
 class BestCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/best.ckpt``, the epoch of the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
 
-    Where the protocol has no validation set (``latest1``, ``random1``), or none of it is looked at (``limit_val_batches: 0``), the
-    last epoch is kept as ``best``.
-
-    A run that goes on from ``last.ckpt`` takes over the ``best.ckpt`` that lies beside it, wherever the two were moved, if it is
-    the one that it was saved with: their digests are compared. Another one is refused.
+    Without validation (``latest1``, ``random1`` or ``limit_val_batches: 0``), the last epoch is kept as ``best``. A run resumed
+    from ``last.ckpt`` takes over the ``best.ckpt`` next to it if its digest is the one that was saved; another one is refused.
 
     Args:
-        keep_last: Whether to keep the last epoch too, to go on from.
+        keep_last: Whether to keep the last epoch too, to resume from.
     """
 
     def __init__(self, keep_last: bool = True) -> None:

@@ -13,24 +13,20 @@ REAL, FAKE = "real_scores", "fake_scores"
 class GANStabilizer(Callback):
     """Adds ``tau/2 (D(r)^2 + D(r~)^2)`` to what a critic minimises, one value for every score.
 
-    Closed-loop control of a Wasserstein game: near its equilibrium generator and critic move like a pendulum without
-    friction, and the squared scores are the friction. On the Dirac game with the real point at c the motion has the poles
-    of ``s^2 + 2 tau c^2 s + 1``: below ``tau = 1/c^2`` it spirals in at the rate ``tau c^2``, above it creeps in.
+    This is the friction of a Wasserstein game, whose players otherwise circle each other. On the Dirac game with the real point
+    at c the motion has the poles of ``s^2 + 2 tau c^2 s + 1``: below ``tau = 1/c^2`` it spirals in at the rate ``tau c^2``.
 
-    For any method that exposes ``real_scores`` and ``fake_scores``, one by one, since a private critic scores real and
-    generated rows in passes of their own. A score's value stands in the loss of its own user, so the clip holds for it too.
-
-    Logged: ``train/critic_gap`` (mean real less mean generated score), ``train/score_drift`` (how far the mean generated
-    score moved in a batch) and ``train/gradient_norm`` of each optimiser, noise included. What the method calls ``secret``
-    is left out.
+    For any method that exposes ``real_scores`` and ``fake_scores``, in one pass or one each. A score's value is in the loss of
+    its own user, so it is clipped too. Logged unless ``secret``: ``train/critic_gap`` (mean real less mean generated score),
+    ``train/score_drift`` (change of the mean generated score in a batch) and ``train/gradient_norm`` of each optimiser, noise
+    included.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 6 and 7; after Xu et al., *Understanding and Stabilizing GANs'
-    Training Dynamics Using Control Theory*, ICML 2020.
-
-    Departures: the paper's appendix has the poles of ``s^2 + tau s + 1``, which are these at ``c^2 = 1/2`` alone.
+    Training Dynamics Using Control Theory*, ICML 2020. Departures: the paper's appendix has the poles of ``s^2 + tau s + 1``,
+    which are these at ``c^2 = 1/2`` alone.
 
     Args:
-        tau: Strength; the paper's sweep is best at 2. 0 adds nothing to the loss: what is left is the log.
+        tau: Strength; the paper's sweep is best at 2. 0 only logs.
     """
 
     logs = frozenset({"train/critic_gap", "train/score_drift", "train/gradient_norm/*"})

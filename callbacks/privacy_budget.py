@@ -18,28 +18,27 @@ from zoo.runtime.run_folder import differing, plain
 
 
 class PrivacyBudget(Callback):
-    """Shows the epsilon spent so far beside the loss, and ends training before the step that would exceed a budget.
+    """Shows the privacy budget used so far beside the loss, and stops training before the step that would exceed a budget.
 
     For every module that has `NoisySteps` as its ``private_gradient`` when training begins, such as `SPPG`. No guarantee
-    rests on it: the plan in the module ends the training by itself, at the epsilon that the noise was computed for. A lower
-    budget ends it earlier, with the noise of the plan, after the most steps that keep within it.
+    depends on it: the module's plan stops the training at the epsilon that the noise was calibrated to. A lower budget stops it
+    earlier, with the same noise, after the most steps that keep within it.
 
-    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Noise
-    with a seed proves nothing: no epsilon is shown then, but a warning, and training ends where it would otherwise.
+    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. With seeded
+    noise there is no epsilon but a warning.
 
-    Steps are counted by the module, over all runs. Going on is refused under other settings, with fewer steps than were
-    taken, and with a higher budget than was promised, or one that is spent already.
+    The module counts steps over all runs. Resuming is refused with other settings, fewer steps than were taken, a higher
+    budget, or one that is used up already.
 
     Args:
         epsilon: The budget; null: the epsilon of the plan. More than that changes nothing.
-        every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch has one anyway.
+        every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch always has one.
     """
 
     logs = frozenset({"train/epsilon", "train/steps_left"})
 
     def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
-        if epsilon is not None:
-            checks.positive(epsilon=epsilon)
+        checks.positive(epsilon=epsilon)
         if type(every) is not int or every < 1:
             raise ValueError(f"every must be an integer of at least 1, a number of epochs; got {every!r}.")
         self.epsilon, self.every = epsilon, every

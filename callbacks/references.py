@@ -21,10 +21,9 @@ def references(
     full: bool,
     sampled: bool,
 ) -> dict[str, Figures]:
-    """Figures that a ranking by chance and one by item counts (Popularity) have on held-out cases, by the names of a run's own.
+    """Return figures of ranking by chance and by item counts (Popularity) on held-out cases, under the names of a run's own.
 
-    Exact: chance is a tie of all, counted in expectation over its breaking whatever ``ties`` says of the others. Nothing is scored,
-    and no matrix of all items is made: how many items lie above a count is looked up, less those that the user has seen.
+    Both are exact: chance is a tie of all in expectation, whatever ``ties`` is. No matrix of all items is made.
 
     Args:
         counts: How often each item occurs in training, shape ``(num_items,)``.

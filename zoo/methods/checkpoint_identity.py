@@ -13,10 +13,7 @@ from zoo.runtime.run_folder import differing, flat
 
 
 class CheckpointIdentity(EpochMeans, TargetModule):
-    """Writes the sizes, digests and random states of a training into its checkpoints, and resumes from them.
-
-    A checkpoint holds plain values and tensors only. One that belongs to other data or releases is refused.
-    """
+    """Writes the sizes, digests and random states of a training into its checkpoints, and resumes from them."""
 
     build: Callable[[Sizes], None]  # the method's
 

@@ -1,7 +1,6 @@
 """Ensemble: several methods trained one after another, or taken from runs, and the weighted sum of their standardised scores."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,16 +10,14 @@ from torch import Tensor, nn
 from zoo.data.batches import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, settings_of, take, train
+from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, take, train
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.runtime import checks
+from zoo.runtime.run_folder import plain
 
 
 def standardised(scores: Tensor) -> Tensor:
-    """Each row (batch, num_items) less its mean and over its standard deviation (of the row, not of a sample); 0 for a level row.
-
-    Methods score on scales of their own, and by users on others: what is left is how far an item stands out for a user.
-    """
+    """Standardise each row (batch, num_items) to mean 0 and standard deviation 1; a constant row becomes 0."""
     centred = scores - scores.mean(dim=1, keepdim=True)
     spread = centred.square().mean(dim=1, keepdim=True).sqrt()
     # Up to rounding of large level scores.
@@ -29,19 +26,17 @@ def standardised(scores: Tensor) -> Tensor:
 
 
 def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -> tuple[Tensor, float]:
-    """Weights of candidates, by forward selection with replacement.
+    """Choose weights of candidates by forward selection with replacement.
 
-    Each round adds the candidate with which the sum of those chosen so far, each as often as it was, is worth most; of equal ones
-    the first. Kept are the weights of the best round, of equal ones the earliest: never worth less than the best candidate alone,
-    nor with more rounds. Nothing is drawn.
+    Each round adds the candidate that makes the mean of those chosen so far worth most; the weights of the best round are
+    returned. So the value is never below that of the best candidate alone. The first of equal candidates and rounds wins.
 
-    Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1.
-
-    Departures: it begins with nothing, in the place of the best few (section 2.2), and selects once among all candidates (section
-    2.3 repeats it among random ones).
+    Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and
+    2.1. Departures: it starts empty, not with the best few (section 2.2), and selects once among all candidates (section 2.3
+    repeats it).
 
     Args:
-        number: Of candidates, at least 1.
+        number: Number of candidates, at least 1.
         value: What weights (number,) that sum to 1 are worth; higher is better.
         rounds: How many candidates are added, at least 1.
 
@@ -67,31 +62,25 @@ MOST_SCORES = 1 << 28
 class Ensemble(Recommender):
     """A weighted sum of what several methods score, each user's scores of each method standardised over all items.
 
-    An epoch trains one copy of one member wholly, with a training of its own that ends by the member's patience and is left at its
-    best validation epoch; so a run that is interrupted goes on with the copy that it had come to. Members that are runs are taken
-    over in the first epoch. Then weights are chosen anew for all members that are complete, by NDCG@10 on validation: by forward
-    selection with replacement, which is never worth less there than the best of them alone. Without a validation set all weights
-    are equal.
-    The training ends by itself after the last copy: give `trainer.max_epochs` at least as many epochs as there are copies to train,
-    and no `EarlyStopping`. The run keeps the epoch that is best on validation, as ever, which need not be the last.
+    An epoch trains one copy of one member completely, with early stopping of its own, and keeps its best validation epoch. An
+    interrupted run resumes with the current copy. Members that are runs are loaded in the first epoch. After each epoch,
+    weights of the complete members are chosen by NDCG@10 on validation (`greedy_weights`), or are equal without a validation
+    set. Training stops after the last copy: set `trainer.max_epochs` to at least the number of copies, and no `EarlyStopping`.
+    The run keeps its best epoch on validation. A member adds nothing for users it cannot score.
 
-    A member adds nothing for a user whom it cannot score, and a user whom none can is ranked by item counts, as ever.
-
-    Privacy: all members read the same releases, one of each source, and target ratings. Whatever is made of a release costs no more
-    than the release itself, however many members read it: the run's record lists it once. So a run of another release is refused,
-    since two releases of one source cost what both cost together and no record of this run would say so; and so is a member that
-    adds noise of its own in training: every such training is paid for by itself, and choosing weights on validation reads ratings
-    that it does not cover.
+    Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
+    release is refused: two releases of a source cost their sum, which no record of this run would state. A member that adds
+    noise in training is refused too: each such training costs privacy budget, and weights chosen on validation are not covered
+    by it.
 
     Reference: Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1, for the weights.
-
-    Departures: there the models' predictions are averaged as they are; here scores have no common scale, so each user's are
-    standardised first. Of a bag only training is repeated (copies), nobody is drawn anew.
+    Departures: scores are standardised by user first, as they have no common scale. Copies repeat training on all users,
+    without resampling.
 
     Args:
         members: By name; see `zoo.methods.members.Member`.
-        weights: Of every member by its name, in the place of chosen ones; not negative.
-        rounds: Of the selection: weights are multiples of one over at most so many.
+        weights: Of every member by its name, instead of chosen ones; not negative.
+        rounds: Rounds of the selection; weights are multiples of one over a number of rounds.
     """
 
     batches = "steps"
@@ -135,7 +124,7 @@ class Ensemble(Recommender):
         return given
 
     def _plain_members(self) -> dict[str, Any]:
-        return {name: settings_of(member) for name, member in self.members.items()}
+        return {name: plain(member) for name, member in self.members.items()}
 
     # Building and reading data.
 
@@ -307,15 +296,14 @@ class Ensemble(Recommender):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the methods of runs from the checkpoint, then build."""
         kept = checkpoint["zoo"]["members"]
-        self._know({name: replace(Member.of(kept[name])) for name in kept})
+        self._know({name: Member.of(kept[name]) for name in kept})
         super().on_load_checkpoint(checkpoint)
 
 
 class HeldOutScores:
-    """What each member scores on the validation cases, and what weights of them are worth.
+    """What each member scores on the validation cases, and what weights of members are worth.
 
-    Candidates are scored where validation has any, as the epoch is chosen by them; else all items, of as many evenly spaced cases
-    as `MOST_SCORES` allows.
+    Candidates are scored where validation has any; else all items, of as many evenly spaced cases as `MOST_SCORES` allows.
     """
 
     def __init__(self, ensemble: Ensemble, names: list[str]) -> None:

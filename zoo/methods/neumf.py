@@ -25,21 +25,20 @@ CHUNK = 16
 class NeuMF(Recommender):
     """Neural matrix factorisation: a product of factors (GMF) and a perceptron on other factors (MLP), under one head.
 
-    Target only. Learned from observed pairs and ``num_negatives`` unobserved ones for each, drawn anew every epoch, by binary
-    cross-entropy. ``parts`` leaves one of the two out: `gmf` and `mlp` are models of their own, and what pre-training needs.
+    Target only. Learned from observed pairs and ``num_negatives`` unobserved ones for each, resampled every epoch, by binary
+    cross-entropy. ``parts`` may leave out one of the two.
 
     Pre-training: fit a run with ``parts: gmf`` and one with ``parts: mlp`` on the same data, and name their checkpoints in
-    ``pretrained_gmf`` and ``pretrained_mlp``. When training starts from nothing, tables and layers are copied from them,
-    and the head becomes their heads side by side, times alpha and 1 - alpha. The files are not read again: neither to resume,
-    nor to test or load the finished run.
+    ``pretrained_gmf`` and ``pretrained_mlp``. When a new training begins, tables and layers are copied from them, and the head
+    becomes their heads side by side, times alpha and 1 - alpha. Resuming, testing or loading the run does not read the files.
 
     Reference: He et al., *Neural Collaborative Filtering*, WWW 2017, equations 8 to 10 (GMF and MLP), 12 (NeuMF) and 7 (the
     loss), section 3.4.1 and equation 13 (pre-training).
 
     Departures: layers of the perceptron are Glorot uniform and the head LeCun uniform, as in the released code; the paper's
-    N(0, 0.01) is kept for the tables, and would leave a deep perceptron silent for epochs. A batch holds observed pairs and all
-    their negatives, so ``data.batch_size`` counts the former. Logits are ranked, never their sigmoids, which tie. Negatives
-    are never in the user's training row. The best epoch is chosen on validation, not on the test.
+    N(0, 0.01) is that of the tables alone. ``data.batch_size`` counts observed pairs, without their negatives. Logits are
+    ranked, as sigmoids tie. Negatives are never in the user's training row. The best epoch is chosen on validation, not on the
+    test.
 
     Args:
         parts: `both`, `gmf` or `mlp`.

@@ -181,10 +181,8 @@ class SPPG(Recommender):
         checks.at_least_one(condition_dim=condition_dim, generator_dims=generator_dims)
         checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
         checks.one_of(get_args(Conditioning), conditioning=conditioning)
-        checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density)
+        checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density, critic_bound=critic_bound)
         checks.below_one(dropout=dropout, average=average, density=density)
-        if critic_bound is not None:
-            checks.positive(critic_bound=critic_bound)
         self.condition_dim, self.noise_dim, self.dropout, self.density = condition_dim, noise_dim, dropout, density
         self.generator_dims, self.critic_dims = tuple(generator_dims), tuple(critic_dims)
         self.conditioning: Conditioning = conditioning

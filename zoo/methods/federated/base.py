@@ -194,17 +194,16 @@ def touched_rows(clients: Tensor, rows: Tensor, num_rows: int) -> TouchedRows:
 def unowned_items(
     items: Tensor, counts: Tensor, num_items: int, num_each: int, uniform: Uniform | None = None
 ) -> Tensor:
-    """``num_each`` items for each of a client's own, uniform over those that the client has not, with replacement.
+    """Draw ``num_each`` items for each of a client's own, uniformly from those that the client does not have, with replacement.
 
-    Item number ``r`` of those a client has not is ``r + k`` if ``k`` of its own come before it, which is found by one search in
-    all clients' items at once, so nothing is drawn twice.
+    Item number ``r`` of these is ``r + k`` if ``k`` own items come before it; one search finds it for all clients at once.
 
     Args:
-        items: Items of the clients, one client's after another's, rising within each, shape ``(entries,)``.
-        counts: How many each has, shape ``(clients,)``.
-        num_items: How many there are.
-        num_each: How many to draw.
-        uniform: What is drawn with; None: torch's global random state.
+        items: Items of the clients, client by client, rising within each, shape ``(entries,)``.
+        counts: Number of items of each client, shape ``(clients,)``.
+        num_items: Number of all items.
+        num_each: Number to draw for each entry.
+        uniform: Source of uniform numbers; None: torch's global random state.
 
     Returns:
         Items, shape ``(entries, num_each)``; a row is for the client whose entry it is.
@@ -229,19 +228,19 @@ def unowned_items(
 def local_moves(
     losses: Callable[[Copies], Tensor], start: Mapping[str, Tensor], num_steps: int, lr: float
 ) -> tuple[Copies, Tensor]:
-    """How far steps of gradient descent take all clients at once, each on copies of its own.
+    """Run gradient descent of all clients at once, each on its own copies, and return how far each moved.
 
-    What is in ``start`` is of one client each, so the gradient of the sum of all losses is every client's own.
+    ``start`` holds one row per client, so the gradient of the summed losses is every client's own.
 
     Args:
         losses: From the copies to the loss of each client, shape ``(clients,)``.
-        start: The copies that they begin from, by name.
-        num_steps: How many steps each takes, at least 1.
+        start: The copies at the start, by name.
+        num_steps: Number of steps, at least 1.
         lr: Size of a step.
 
     Returns:
-        The steps added up, by name, in the shapes of ``start``, and the losses (clients,) before the first step; no gradient
-        passes through either.
+        The sum of steps, by name, in the shapes of ``start``, and the losses (clients,) before the first step; no gradient
+        passes.
     """
     moves = {name: torch.zeros_like(part) for name, part in start.items()}
     before: list[Tensor] = []
