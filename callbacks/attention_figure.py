@@ -57,13 +57,11 @@ class AttentionFigure(Callback):
         """Refuse a method without domain attention, or with private rounds; choose the folder on every process."""
         if not hasattr(pl_module, "domain_attention"):
             raise TypeError(
-                f"AttentionFigure draws what domains weigh, and {type(pl_module).__name__} has no domain_attention. Leave the "
-                "callback out, or use FedGCDR."
+                f"{type(pl_module).__name__} has no domain_attention. AttentionFigure needs it. Leave it out, or use FedGCDR."
             )
         if getattr(pl_module, "privacy", None) is not None:
             raise ValueError(
-                "AttentionFigure works attention out from ratings, which no epsilon of private rounds covers. Leave the callback "
-                "out, or set model.epsilon to null."
+                "No epsilon of private rounds covers attention. Leave AttentionFigure out, or set model.epsilon to null."
             )
         self._folder = folder_of_run(trainer)
 

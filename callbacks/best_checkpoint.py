@@ -122,8 +122,7 @@ class BestCheckpoint(ModelCheckpoint):
         source = self._from or Path(state["best_model_path"])
         if "best_digest" not in state:
             raise ValueError(
-                f"{source} was saved before version 0.3 and does not say which best.ckpt is its own, so a run that goes on from "
-                "it could end by testing another model. Train anew; best.ckpt can still be tested: python -m zoo test."
+                f"{source} was saved before version 0.3 and does not say which best.ckpt is its own. Train anew, or test best.ckpt."
             )
         if (digest := state["best_digest"]) is None:
             return source  # it is the best epoch itself
@@ -134,8 +133,7 @@ class BestCheckpoint(ModelCheckpoint):
                 return path
         found = f"{there[0]} is another one" if there else f"there is none in {source.parent}"
         raise ValueError(
-            f"{source} was saved beside a best.ckpt with the SHA-256 {digest[:12]}..., and {found}. Put the run's own back beside "
-            "it, or train anew."
+            f"{source} was saved beside a best.ckpt of SHA-256 {digest[:12]}..., and {found}. Put the run's own back."
         )
 
 

@@ -96,12 +96,7 @@ class BoundaryLedger(Callback):
             self.crossings += released(name, receiver, release, data.release_paths[name], clients)
 
     def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,  # noqa: ANN401  Lightning's signature
-        batch: Any,  # noqa: ANN401  Lightning's signature
-        batch_idx: int,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Count a round and log its totals."""
         method: Any = pl_module

@@ -42,8 +42,8 @@ class GANStabilizer(Callback):
         exposed: frozenset[str] = getattr(pl_module, "exposes", frozenset())
         if not {REAL, FAKE} <= exposed:
             raise TypeError(
-                f"GANStabilizer needs a method that exposes {REAL} and {FAKE}; {type(pl_module).__name__} exposes "
-                f"{sorted(exposed) or 'nothing'}. Use it with a GAN, such as SPPG, or leave it out."
+                f"{type(pl_module).__name__} exposes {sorted(exposed) or 'nothing'}. GANStabilizer needs {REAL} and {FAKE}. "
+                "Use it with a GAN, such as SPPG, or leave it out."
             )
         pl_module.add_penalty("gan_stabilizer", self.penalty, to="critic")  # type: ignore[operator]
 

@@ -57,8 +57,7 @@ class PrivacyBudget(Callback):
         spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
             raise TypeError(
-                f"PrivacyBudget needs a method that takes private steps, and this {type(pl_module).__name__} takes none. Use it "
-                "with one that does, such as SPPG with the mechanism private_d, or leave the callback out."
+                f"{type(pl_module).__name__} takes no private steps. PrivacyBudget needs them. Use SPPG, or leave the callback out."
             )
         # As it was asked for, and over it what was worked out of that.
         asked = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
@@ -71,8 +70,7 @@ class PrivacyBudget(Callback):
         self._proves = spender.private and spender.plan.epsilon < math.inf
         if not self._proves:
             rank_zero_warn(
-                "PrivacyBudget: the noise of this training has a seed, or there is none, so nothing is guaranteed and no "
-                "epsilon is shown. Leave the seed out (noise_seed: null) to have a guarantee."
+                "PrivacyBudget: noise has a seed, or is absent, so no epsilon is shown. Set noise_seed to null for a guarantee."
             )
         trainer.should_stop |= spender.steps_left < 1
 
@@ -86,8 +84,7 @@ class PrivacyBudget(Callback):
             breaches.append(f"the budget was {promise['epsilon']} and is {self.epsilon}")
         if breaches:
             raise ValueError(
-                f"PrivacyBudget: the training was begun with another promise: {', '.join(breaches)}. Go on with it as it was, "
-                "within the same budget or a lower one, or begin anew with a new callback."
+                f"PrivacyBudget: the training began with another promise: {', '.join(breaches)}. Keep to it, or begin anew."
             )
 
     def _allowed(self, spender: NoisySteps[StepPlan]) -> int:
@@ -101,7 +98,7 @@ class PrivacyBudget(Callback):
             what, cost = f"the {taken} steps taken so far" if taken else "one step", self._cost(max(taken, 1))
             raise ValueError(
                 f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Allow at least "
-                "that, or train anew with more noise, by a lower epsilon of the method itself."
+                "that, or train anew with a lower epsilon of the method."
             )
         return allowed
 

@@ -47,8 +47,8 @@ class RobustnessConductor(Callback):
             exposed = sorted(getattr(pl_module, "exposes", ()))
             serving = [name for name in METHODS if exported(name).exposes >= NEEDED]
             raise TypeError(
-                f"RobustnessConductor needs a method that exposes {sorted(NEEDED)}; {type(pl_module).__name__} exposes "
-                f"{exposed or 'nothing'}. Leave the callback out, or use one of {serving}."
+                f"{type(pl_module).__name__} exposes {exposed or 'nothing'}. RobustnessConductor needs {sorted(NEEDED)}. "
+                f"Leave the callback out, or use one of {serving}."
             )
         pl_module.add_penalty("robustness_conductor", self.penalty)
 

@@ -196,14 +196,8 @@ def data_table(summary: dict[str, Any]) -> Table:
     for name, release in summary["releases"].items():
         kind = f"{release['kind']}{', denoised' if release['denoised'] else ''}"
         overlap = f"{release['overlap']:,} ({release['overlap'] / max(target['users'], 1):.0%})"
-        table.add_row(
-            f"release of {escape(visible(name))} ({kind})",
-            f"{release['users']:,}",
-            f"{release['width']:,}",
-            "",
-            "",
-            overlap,
-        )
+        shape = (f"{release['users']:,}", f"{release['width']:,}")
+        table.add_row(f"release of {escape(visible(name))} ({kind})", *shape, "", "", overlap)
     held_out = (
         f"{summary['validation_cases']:,} validation and {count_of(summary['test_cases'], 'test case')}; "
         f"{count_of(summary['users_without_test_item'], 'user')} without a test item"

@@ -31,16 +31,14 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     the loss of a batch. Nothing is built from data before ``setup``, so both parties can make every object.
     """
 
-    #: What one training batch holds. ``users``: users whose whole rows are read; ``pairs``: user, item and label; ``triples``:
-    #: user, observed and unobserved item; ``once``: all users in one batch, one batch an epoch (closed forms); ``steps``: all
-    #: users in every batch, ``steps_per_epoch`` of them an epoch (solvers).
+    #: What a training batch holds. ``users``: users with whole rows; ``pairs``: user, item, label; ``triples``: user, observed and
+    #: unobserved item; ``once``, ``steps``: all users, in one batch an epoch (closed forms) or `steps_per_epoch` (solvers).
     batches: Literal["users", "pairs", "triples", "once", "steps"] = "users"
     num_negatives: int = 1  # sampled items for each observed one, where `batches` is ``pairs``
     steps_per_epoch: int = 1  # where `batches` is ``steps``
     #: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
     reads: frozenset[str] = frozenset()
-    #: Whether scores mean something for a user without target history. If not, such users are ranked by the item counts of
-    #: the training ratings.
+    #: Whether users without target history can be scored; if not, they are ranked by item counts of the training ratings.
     scores_cold_users: bool = False
     #: Whether somebody it was not trained with is scored by the row of a release alone, as a user without target history is.
     scores_by_rows: bool = False
@@ -48,8 +46,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     reads_signs: ClassVar[bool] = False
     #: Names of the tensors that ``step`` returns beside the loss, for penalties.
     exposes: ClassVar[frozenset[str]] = frozenset()
-    #: Figures that training logs beside those of rankings, each class those of its own; one that ends with ``*`` names all that
-    #: begin so. Who watches another one is refused before anything is published.
+    #: Further figures that training logs, by class; ``*`` at the end matches any. Monitors of other figures are refused.
     logs: ClassVar[frozenset[str]] = frozenset({"train/loss"})
     #: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
     not_saved: ClassVar[tuple[str, ...]] = ()

@@ -66,8 +66,7 @@ class Bridge(Recommender):
         widths = {name: source["width"] for name, source in sizes["sources"].items() if source["num_users"]}
         if len(set(widths.values())) > 1:
             raise ReleaseMismatchError(
-                f"Bridges must lead to the same directions, and the maps have {widths} of them. Ask the sources for maps to "
-                "the same projections."
+                f"The maps have {widths} directions. All must have the same ones. Ask the sources for maps to the same projections."
             )
         width = next(iter(widths.values()), self.num_directions)
         self.register_buffer("mean", torch.zeros(sizes["num_items"]))
@@ -80,8 +79,7 @@ class Bridge(Recommender):
         damping = {float(release.record.public_inputs.get("item_damping", 0.0)) for release in self._maps().values()}
         if len(damping) > 1:
             raise ReleaseMismatchError(
-                f"Bridges must lead to the same directions, and the maps were made with item_damping {sorted(damping)}. Ask the "
-                "sources for maps to the same projections."
+                f"The maps have item_damping {sorted(damping)}. Ask the sources for maps to the same projections."
             )
         found = directions_of(train.matrix, self.decoder.shape[0], damping.pop() if damping else self.item_damping)
         self.mean.copy_(torch.from_numpy(found.mean))
@@ -122,8 +120,7 @@ def place(release: Release, rows: Ratings, both: int, explained_share: float = 0
     table, items, counts = (release.tensors[name].double().numpy() for name in ("map", "items", "counts"))
     if rows.num_items != len(counts):
         raise ReleaseMismatchError(
-            f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Give the rows as the "
-            "source published them, with the same list of items."
+            f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Use the source's items."
         )
     stated = release.record.public_inputs
     clip, sigma, kept = float(stated["row_clip"]), float(stated["sigma"]), items.astype(np.int64)

@@ -110,8 +110,7 @@ class CrossNetwork(nn.Module):
         factors = self.dropout(self.users(users))
         own: State = (factors, self.dropout(target.items))
         theirs: dict[str, State] = {name: (factors, self.dropout(read.items)) for name, read in sources.items()}
-        known = _column(target.present)
-        shares = _shares({name: _column(read.present) for name, read in sources.items()})
+        known, shares = target.present[..., None].float(), _shares(sources)
         for depth in range(self.cross_layers):
             crossing = [shares[name] * self._cross(name, depth, state) for name, state in theirs.items()]
             if depth == self.cross_layers - 1:  # whose logits are not wanted is read for the last time
@@ -136,14 +135,11 @@ class CrossNetwork(nn.Module):
         return sum((weight.abs().sum() for weight in self.crossings.parameters()), zero)
 
 
-def _column(present: Tensor) -> Tensor:
-    return present[..., None].float()
-
-
-def _shares(present: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What each source counts in the mean over those that are present."""
-    if not present:
+def _shares(sources: Mapping[str, Read]) -> dict[str, Tensor]:
+    """Weight of each source in the mean over those that are present."""
+    if not sources:
         return {}
+    present = {name: read.present[..., None].float() for name, read in sources.items()}
     count = torch.stack([*present.values()]).sum(0).clamp(min=1)
     return {name: one / count for name, one in present.items()}
 
@@ -216,8 +212,7 @@ class CoNet(Recommender):
         checks.below_one(dropout=dropout)
         if not 0 <= cross_layers < len(dims):
             raise ValueError(
-                f"cross_layers must lie in [0, {len(dims) - 1}], as dims {list(dims)} make {len(dims) - 1} layers; got "
-                f"{cross_layers}."
+                f"cross_layers is {cross_layers}. It must lie in [0, {len(dims) - 1}], the number of layers of dims. Change either."
             )
         self.dims, self.cross_layers, self.dropout = tuple(dims), cross_layers, dropout
         self.sparsity, self.source_weight = sparsity, source_weight

@@ -20,10 +20,7 @@ from zoo.runtime import checks
 
 
 def reverse_gradient(inputs: Tensor, weight: float) -> Tensor:
-    """The inputs, whose gradient goes back with its sign turned, times ``weight``.
-
-    Reference: Ganin et al., *Domain-Adversarial Training of Neural Networks*, JMLR 2016, section 4.2.
-    """
+    """Return the inputs; their gradient goes back times ``-weight`` (Ganin et al., JMLR 2016, section 4.2)."""
     reversed_: Tensor = _Reversed.apply(inputs, weight)  # type: ignore[no-untyped-call]
     return reversed_
 

@@ -103,7 +103,7 @@ class DDTCDR(Recommender):
             self.source_sides[name] = SourceSide(source["num_users"], source["width"], self.dims, self.dropout)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep the pairs of the releases to draw from, beside what every method keeps."""
+        """Keep the pairs of the releases to draw from."""
         super().read_data(data)
         self.draws: ModulesOf[ReleasedPairs] = ModulesOf({name: self.source_pairs(name) for name in self.sources})
 

@@ -91,10 +91,7 @@ class Ensemble(Recommender):
     finished: Tensor
 
     def __init__(
-        self,
-        members: Mapping[str, Member],
-        weights: Mapping[str, float] | None = None,
-        rounds: int = 30,
+        self, members: Mapping[str, Member], weights: Mapping[str, float] | None = None, rounds: int = 30
     ) -> None:
         super().__init__()
         checks.at_least_one(rounds=rounds)
@@ -158,8 +155,7 @@ class Ensemble(Recommender):
         """Refuse what would end the training before its last member; then read the data."""
         if stage == "fit" and self.trainer.early_stopping_callbacks:
             raise ValueError(
-                "EarlyStopping would end the ensemble after the first member that adds nothing. Members stop by their own "
-                "patience: leave it out (--trainer.callbacks null)."
+                "EarlyStopping ends the ensemble too soon. Members stop by their own patience: leave it out."
             )
         super().setup(stage)
 
@@ -351,8 +347,7 @@ def _check_names(members: Mapping[str, Member], weights: Mapping[str, float] | N
         return
     if set(weights) != set(members) or min(weights.values()) < 0 or not 0 < sum(weights.values()) < float("inf"):
         raise ValueError(
-            f"weights must have one for each of {sorted(members)}, none negative and not all 0; got {dict(weights)}. Leave them "
-            "out to have them chosen on validation."
+            f"weights are {dict(weights)}. Give one for each of {sorted(members)}, none negative and not all 0, or null."
         )
 
 

@@ -167,14 +167,13 @@ class FedGCDR(FedGNN):
     def _check_layers(self, name: str, layers: int, width: int) -> None:
         if layers != self.num_layers:
             raise TypeError(
-                f"{type(self).__name__} has {self.num_layers} layers, and the release of {name!r} has vectors of {layers}. Set "
-                f"model.num_layers to {layers}, or choose a network for EmbeddingPublisher that makes {self.num_layers}, such as "
-                f"FedGNN with num_layers {self.num_layers}."
+                f"{type(self).__name__} has {self.num_layers} layers, and the release of {name!r} has {layers}. Set "
+                f"model.num_layers to {layers}, or let EmbeddingPublisher release {self.num_layers}, by a FedGNN of as many."
             )
         if not self.mapping and width != self.num_factors:
             raise TypeError(
-                f"Without maps vectors stay as wide as they are: num_factors is {self.num_factors}, and the release of {name!r} "
-                f"has {width}. Set model.num_factors to {width}, or model.mapping to true."
+                f"num_factors is {self.num_factors} without maps, and the release of {name!r} has width {width}. Set "
+                f"model.num_factors to {width}, or model.mapping to true."
             )
 
     # Virtual users.

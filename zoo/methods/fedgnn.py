@@ -131,8 +131,7 @@ class FedGNN(Federated):
             raise ValueError(f"In fedsgd a client takes one step, got local_steps {local_steps}. Set rounds to fedavg.")
         if num_pseudo_items and epsilon is not None:
             raise ValueError(
-                f"num_pseudo_items is {num_pseudo_items}, and epsilon {epsilon}: with noise on every item made-up changes hide "
-                "nothing more, and are clipped with the true ones. Set num_pseudo_items to 0."
+                f"num_pseudo_items is {num_pseudo_items} with epsilon {epsilon}. Private rounds need none. Set it to 0."
             )
         self.num_factors, self.num_layers, self.attention, self.rounds = num_factors, num_layers, attention, rounds
         self.local_steps, self.local_lr = local_steps, local_lr
@@ -165,14 +164,12 @@ class FedGNN(Federated):
         counts = self.target_rows.counts()
         if full := int((counts == self.target_rows.width).sum()):
             raise ValueError(
-                f"{full} users have every one of the {self.target_rows.width} items, so they have no negative item to draw. "
-                "Use a method that reads whole rows, or filter these users out."
+                f"{full} users have every one of the {self.target_rows.width} items and no negative item. Filter these users out."
             )
         clients, asked = int((counts > 0).sum()), getattr(self.data, "batch_size", 0)
         if asked > clients:
             warnings.warn(
-                f"batch_size asks for {asked} clients in a round, and {clients} have ratings: each round has all of them. Set it "
-                f"to {clients} or less.",
+                f"batch_size is {asked}, and {clients} clients have ratings: each round has all. Set it to {clients} or less.",
                 stacklevel=2,
             )
 
@@ -251,8 +248,7 @@ class FedGNN(Federated):
         finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
         if not finite.any():
             raise FloatingPointError(
-                "No client of the round has a finite update: the model has diverged, or was loaded so. Take smaller steps (lr, "
-                f"local_lr; now {self.lr} and {self.local_lr}), or begin anew."
+                f"No client of the round has a finite update: the model has diverged. Lower lr ({self.lr}) or local_lr."
             )
         if not finite.all():
             updates = updates.without(~finite)

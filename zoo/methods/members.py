@@ -85,8 +85,7 @@ def method_of(settings: Mapping[str, Any]) -> Recommender:
     found = getattr(there, last, None) if there is sys.modules["zoo"] else vars(there).get(last) if there else None
     if not (isinstance(found, type) and issubclass(found, Recommender)):
         raise ValueError(
-            f"{name[:200]!r} is no method of the zoo, nor of a package that is imported. If you trust its package, import that "
-            "first."
+            f"{name[:200]!r} is no method of the zoo, nor of an imported package. If you trust its package, import that first."
         )
     return found(**settings.get("init_args") or {})
 
@@ -100,8 +99,7 @@ def checkpoint_in(run: str) -> dict[str, Any]:
             raise KeyError("zoo")
     except Exception as error:  # whatever a missing, damaged or other file leads to
         raise ValueError(
-            f"No member can be taken from {run!r}: {path} is no checkpoint of a run ({type(error).__name__}). Give the folder of a "
-            "run, such as runs/DMF/version_0, or a checkpoint of it."
+            f"No member can be taken from {run!r}: {path} is no checkpoint of a run ({type(error).__name__}). Name a run's folder."
         ) from error
     return {**found}
 
@@ -127,9 +125,8 @@ def take(
     if differing or any(sizes["sources"].get(name) != size for name, size in sources.items()):
         raise ReleaseMismatchError(
             f"The run of a {type(method).__name__} was trained on other data or releases than those at hand; these differ: "
-            f"{differing or sorted(sources)}. Members share one split and one release of each source, so that the ensemble costs "
-            f"no more privacy than that release. Its releases lay at {kept['paths'] or 'no path'}: train with those, or train the "
-            "member here."
+            f"{differing or sorted(sources)}. Members share releases, so the ensemble costs no more privacy than that release. "
+            f"Use its releases ({kept['paths'] or 'no path'}), or train the member here."
         )
     method.load_state_dict(checkpoint["state_dict"])
 

@@ -159,6 +159,6 @@ class MixedFactors(Recommender):
 
     def _candidate_scores(self, batch: RankingBatch, share: float) -> Tensor:
         self.share.fill_(share)
-        return (
-            self.score(batch.users, listed_items(batch)) if self.data.sampled_ranking else self.score_all(batch.users)
-        )
+        if self.data.sampled_ranking:
+            return self.score(batch.users, listed_items(batch))
+        return self.score_all(batch.users)

@@ -78,21 +78,17 @@ class NeuMF(Recommender):
         checks.positive(lr=lr)
         checks.below_one(dropout=dropout)
         checks.shares(pretrained_weight=pretrained_weight)
-        self._check_pretraining(parts, pretrained_gmf, pretrained_mlp)
+        given = pretrained_gmf is not None, pretrained_mlp is not None
+        if any(given) and not (all(given) and parts == "both"):
+            raise ValueError(
+                f"pretrained_gmf is {pretrained_gmf} and pretrained_mlp {pretrained_mlp}, parts: {parts}. Set both with parts both."
+            )
         self.parts, self.gmf_dim, self.mlp_dims, self.dropout = parts, gmf_dim, tuple(mlp_dims), dropout
         self.num_negatives, self.optimizer, self.lr = num_negatives, optimizer, lr
         for name in ("pretrained_gmf", "pretrained_mlp"):  # a pathlib.Path would make the checkpoint unsafe to read
             self.hparams[name] = self.hparams[name] and str(self.hparams[name])
         self.pretrained = {"gmf": pretrained_gmf, "mlp": pretrained_mlp} if pretrained_gmf and pretrained_mlp else {}
         self.pretrained_weight = pretrained_weight
-
-    @staticmethod
-    def _check_pretraining(parts: str, gmf: str | None, mlp: str | None) -> None:
-        if (gmf is None) != (mlp is None) or (gmf is not None and parts != "both"):
-            raise ValueError(
-                "Pre-training takes pretrained_gmf and pretrained_mlp together, with parts: both; got "
-                f"{gmf}, {mlp} and parts: {parts}."
-            )
 
     def build(self, sizes: Sizes) -> None:
         """Make the parts and their head."""
@@ -153,8 +149,7 @@ class NeuMF(Recommender):
         """The weights of a run of one part, refused unless it was trained on these data and has these widths."""
         if not path.is_file():
             raise FileNotFoundError(
-                f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part} first; it keeps "
-                "checkpoints/best.ckpt."
+                f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part}, and name its checkpoints/best.ckpt."
             )
         checkpoint = load_tensors(path)
         checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
@@ -170,8 +165,7 @@ class NeuMF(Recommender):
         target = self.data.digests.keys() & kept["digests"].keys()
         if not target or any(self.data.digests[name] != kept["digests"][name] for name in target):
             raise ReleaseMismatchError(
-                f"pretrained_{part} {path} was trained on other data, or on another split, than those at hand. Fit it "
-                "again on these, with the same seed."
+                f"pretrained_{part} {path} was trained on other data, or on another split. Fit it again on these."
             )
         if differing := {name: tuple(found[name].shape) for name in wanted if found[name].shape != wanted[name]}:
             raise ValueError(

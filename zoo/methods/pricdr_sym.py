@@ -76,16 +76,13 @@ class PriCDRSym(Recommender):
         rows = self.all_source_rows(batch.users, batch.released)
         reconstruction, alignment, _, _ = self.source_side.losses(rows, codes, shared)
         loss = all_items_loss(self._decode(codes), observed) + reconstruction + self.alignment_weight * alignment
-        return {"loss": loss, "user_factors": codes, "item_factors": self._last_layer().weight}
+        items = self.decoder[-1].weight
+        assert isinstance(items, Tensor)
+        return {"loss": loss, "user_factors": codes, "item_factors": items}
 
     def _decode(self, codes: Tensor) -> Tensor:
         logits: Tensor = self.decoder(codes.relu())
         return logits
-
-    def _last_layer(self) -> nn.Linear:
-        layer = self.decoder[-1]
-        assert isinstance(layer, nn.Linear)
-        return layer
 
     def score_all(self, users: Tensor) -> Tensor:
         """Decoded logits of all items, from the source code where there is no target history."""

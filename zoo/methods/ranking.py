@@ -7,24 +7,14 @@ from torch import Tensor
 
 from zoo.data.batches import PredictBatch, RankingBatch
 from zoo.data.best_items import Recommendations, best_unseen
-from zoo.data.metrics import (
-    SELECTION_METRIC,
-    ListMetrics,
-    PhaseRanking,
-    full_counts,
-    listed_items,
-    sampled_counts,
-)
+from zoo.data.metrics import SELECTION_METRIC, ListMetrics, PhaseRanking, full_counts, listed_items, sampled_counts
 from zoo.data.rows import SparseRows
 from zoo.methods.target_data import TargetData, TargetModule
 from zoo.nn.modules import ModulesOf
 
 
 class RankingEvaluation(TargetModule):
-    """Ranks held-out items in validation and test, and recommends in prediction.
-
-    Users that a method cannot score are ranked by the item counts of the training ratings.
-    """
+    """Ranks held-out items in validation and test, and recommends; unscorable users are ranked by training item counts."""
 
     # What the method has.
     target_rows: SparseRows

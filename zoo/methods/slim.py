@@ -72,12 +72,7 @@ class SLIM(ItemWeights):
     """
 
     def __init__(
-        self,
-        l1: float = 1.0,
-        l2: float = 50.0,
-        tolerance: float = 1e-4,
-        max_sweeps: int = 100,
-        max_items: int = 20_000,
+        self, l1: float = 1.0, l2: float = 50.0, tolerance: float = 1e-4, max_sweeps: int = 100, max_items: int = 20_000
     ) -> None:
         super().__init__(max_items)
         checks.not_negative(l1=l1)
@@ -92,9 +87,7 @@ class SLIM(ItemWeights):
         found, sweeps = item_regressions(gram, self.l1, self.l2, self.tolerance, self.max_sweeps)
         if sweeps == self.max_sweeps:
             logger.warning(
-                "SLIM stops after %d sweeps, of which the last may have changed a weight by more than %g; raise max_sweeps.",
-                sweeps,
-                self.tolerance,
+                "SLIM stops after %d sweeps without converging to %g; raise max_sweeps.", sweeps, self.tolerance
             )
         self.weights.copy_(found)
         return {}

@@ -40,11 +40,10 @@ class ItemSum(nn.Module):
         return out if self.bias is None else out + self.bias
 
     def user_norms(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
-        """L2 norm of each user's gradient, by parameter, shape ``(batch,)`` each; a ValueError if an item is in a row twice.
+        """Return the L2 norm of each user's gradient, by parameter, shape ``(batch,)`` each.
 
-        Args:
-            inputs: What ``forward`` was given.
-            gradients: Gradient of each user's loss with respect to the user's output, shape ``(batch, width)``.
+        ``inputs`` are those of ``forward``; ``gradients`` (batch, width) are those of each user's loss by the user's output.
+        Raises a ValueError if an item is in a row twice.
         """
         items, weights = inputs
         places = torch.arange(items.shape[1], device=items.device)

@@ -228,9 +228,9 @@ def test_cold_users_are_ranked_by_what_they_have_in_the_source(tmp_path: Path) -
     [
         (
             {"dims": (8, 4), "cross_layers": 2},
-            r"cross_layers must lie in \[0, 1\], as dims \[8, 4\] make 1 layers; got 2",
+            r"cross_layers is 2\. It must lie in \[0, 1\], the number of layers of dims",
         ),
-        ({"cross_layers": -1}, r"cross_layers must lie in \[0, 3\].*got -1"),
+        ({"cross_layers": -1}, r"cross_layers is -1\. It must lie in \[0, 3\]"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:

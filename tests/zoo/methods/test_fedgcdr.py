@@ -249,7 +249,7 @@ def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
 
 def test_releases_of_other_layers_or_widths_are_refused(tmp_path: Path) -> None:
     releases = two_sources(tmp_path, layers=1)
-    message = r"FedGCDR has 2 layers, and the release of 'book' has vectors of 1\. Set model\.num_layers to 1, or choose .* FedGNN"
+    message = r"FedGCDR has 2 layers, and the release of 'book' has 1\. Set model\.num_layers to 1, or let .* FedGNN"
     with pytest.raises(TypeError, match=message):
         of_two(tmp_path, releases=releases)
     message = (

@@ -164,9 +164,10 @@ class Played(NamedTuple):
 def gathered(own: Played) -> Played:
     """The round of all processes, the same in each; every process has to call it. Alone it is its own."""
     distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    size = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    if size == 1:
         return own
-    parts: list[Played] = [own] * distributed.get_world_size()
+    parts: list[Played] = [own] * size
     distributed.all_gather_object(parts, move_data_to_device(own, torch.device("cpu")))
     found: Played = move_data_to_device(joined(parts), own.users.device)
     return found
@@ -192,7 +193,5 @@ def joined(parts: Sequence[Played]) -> Played:
         shared,
         torch.cat([one.weights for one in updates]),
     )
-    users, vectors, losses = (
-        torch.cat(column) for column in zip(*((p.users, p.vectors, p.losses) for p in apart), strict=True)
-    )
+    users, vectors, losses = (torch.cat([getattr(p, name) for p in apart]) for name in ("users", "vectors", "losses"))
     return Played(users, together, vectors, losses)

@@ -109,8 +109,7 @@ class OneBitMC(Recommender):
         shape = sizes["num_users"], sizes["num_items"]
         if shape[0] * shape[1] > self.max_cells:
             raise ValueError(
-                f"A matrix of {shape[0]} x {shape[1]} has more than max_cells = {self.max_cells} entries, and some of them are "
-                "kept in float64. Raise max_cells if there is memory, or filter rare items out."
+                f"A matrix of {shape[0]} x {shape[1]} has more than max_cells = {self.max_cells} entries. Raise it, or filter."
             )
         self.register_buffer("matrix", torch.zeros(shape))
 
