@@ -125,7 +125,9 @@ def draw_attention(course: Mapping[int, Sequence[Weights]], path: Path) -> None:
         figure = Figure(figsize=(11, 1.8 + 0.34 * max(len(sources), 4)), layout="constrained")
         weights, overlap, epochs = figure.subplots(1, 3, sharey=True, width_ratios=(4, 1.2, 3))
         _draw_weights(weights, last, sources)
-        _draw_overlap(overlap, last, sources)
+        shares = {row.source: 100 * row.overlap for row in last}
+        overlap.barh(range(len(sources)), [shares[name] for name in sources], color="0.6", height=0.6)
+        overlap.set(xlabel="% of users", title="overlap", xlim=(0, 100))
         _draw_course(figure, epochs, course, sources)
         weights.set_yticks(range(len(sources)), [_shown(name) for name in sources])
         weights.set_ylim(max(len(sources), 1) - 0.5, -0.5)
@@ -163,12 +165,6 @@ def _draw_weights(axes: Any, rows: Sequence[Weights], sources: Sequence[str]) ->
     axes.set(xlabel="weight", title="attention: mean, and 5 to 95 % of users")
     axes.legend(frameon=False, fontsize=8)
     axes.set_xlim(left=0)
-
-
-def _draw_overlap(axes: Any, rows: Sequence[Weights], sources: Sequence[str]) -> None:  # noqa: ANN401  matplotlib's
-    shares = {row.source: 100 * row.overlap for row in rows}
-    axes.barh(range(len(sources)), [shares[name] for name in sources], color="0.6", height=0.6)
-    axes.set(xlabel="% of users", title="overlap", xlim=(0, 100))
 
 
 def _draw_course(figure: Any, axes: Any, course: Mapping[int, Sequence[Weights]], sources: Sequence[str]) -> None:  # noqa: ANN401

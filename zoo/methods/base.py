@@ -28,7 +28,8 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     """Base of all methods: building from data, training steps, penalties.
 
     A constructor stores its arguments, :meth:`build` makes the networks from the sizes of the data, and :meth:`step` returns
-    the loss of a batch. Nothing is built from data before ``setup``, so both parties can make every object.
+    the loss of a batch. Nothing is built from data before ``setup``, so both parties can make every object. Whatever a method
+    does with releases and target ratings is post-processing: it uses no further privacy budget of the sources.
     """
 
     #: What a training batch holds. ``users``: users with whole rows; ``pairs``: user, item, label; ``triples``: user, observed and

@@ -73,7 +73,6 @@ class BiTGCF(GraphRecommender):
     Networks*, CIKM 2020. Its text could not be checked; settings and rules are those of the authors' code
     (github.com/sunshinelium/Bi-TGCF): the two halves of the mix, both lambdas 0.8, three layers of 64, a transfer after each,
     Adam at 1e-3.
-
     Departures: layers are LightGCN's. The authors' layers add products of node and neighbourhood, use dropout, are normalised
     and concatenated. The loss is BPR's with one negative (theirs: cross-entropy with four); the penalty is on factors before
     any layer. Each batch of the target comes with as many triples of each source; the authors train surplus batches of the

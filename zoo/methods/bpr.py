@@ -19,7 +19,6 @@ class BPR(Recommender):
 
     Reference: Rendle et al., *BPR: Bayesian Personalized Ranking from Implicit Feedback*, UAI 2009, sections 4.1 (BPR-OPT) and
     4.3.1 (matrix factorisation).
-
     Departures: Adam in batches instead of single steps of stochastic gradient descent; one pass over the observed pairs an
     epoch instead of a bootstrap; one ``l2`` for all factors, where the paper has three.
 

@@ -72,7 +72,6 @@ class CFGAN(Adversarial):
     Reference: Chae et al., *CFGAN: A Generic Collaborative Filtering Framework based on Generative Adversarial Networks*, CIKM
     2018: CFGAN_ZR, CFGAN_PM and CFGAN_ZP. Defaults are the settings that Dervishaj & Cremonesi (SAC 2022) tuned for MovieLens
     1M, user mode.
-
     Departures: the generator maximises the log of being taken for real; the paper minimises the log of being detected, whose
     slope vanishes. The players alternate by batches of one size (the code: by epochs, with sizes of their own). Each zero is
     sampled independently, anew in each step, where the code takes exactly the ratio. Scores are the generator's linear output.

@@ -174,7 +174,6 @@ class CoNet(Recommender):
 
     Reference: Hu, Zhang, Yang, *CoNet: Collaborative Cross Networks for Cross-Domain Recommendation*, CIKM 2018: its base
     network, its cross connection units (one matrix per layer for both directions), its sparse variant and its joint loss.
-
     Departures: the paper joins single pairs of the same user, the released code pairs of different users; here the mean of all
     the user's items stands for the pair of the other domain. Only observed items are read there, as items drawn with the label
     would reveal it. One logit replaces two classes. Layers are Glorot uniform, as N(0, 0.01) silences a deep perceptron; tables

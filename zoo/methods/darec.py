@@ -105,12 +105,10 @@ class DARec(Recommender):
     cross-entropy.
 
     Scores are the target decoder's logits: by the history, by the row, or by both mixed by ``source_share``; rows of several
-    sources are averaged. Without a release it is a denoising autoencoder of the target's rows. It processes releases and target
-    ratings only, so it uses no further privacy budget.
+    sources are averaged. Without a release it is a denoising autoencoder of the target's rows.
 
     Reference: Yuan, Yao, Benatallah: *DARec: Deep Domain Adaptation for Cross-Domain Recommendation via Transferring Rating
     Patterns*, IJCAI 2019, section 3; the user-based variant. The reversal: Ganin et al., JMLR 2016.
-
     Departures: the paper learns from the squared error of the given ratings, which a constant solves if all are 1. Here every
     entry counts, by cross-entropy, and decoders start from item frequencies. The encoders are AutoRec's, with tanh instead of
     the sigmoid, and are trained with the rest, not before it. The published evaluation scores everybody from the source

@@ -48,7 +48,6 @@ class DDTCDR(Recommender):
 
     Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2 (the map), 3.3
     (the mixture, in both directions) and 3.5 (several domains).
-
     Departures: the paper reads users and items from features that both domains have, by autoencoders trained beforehand; here
     each has a factor, learned with the networks. So ``alignment_weight``, which is not in the paper, must tie u_A to u_B: with
     0 nothing transfers. Logits are mixed, and binary cross-entropy replaces the squared error of ratings. The released code

@@ -48,7 +48,6 @@ class EASE(ItemWeights):
     solving): 20,000 items are 3.2 GB.
 
     Reference: Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, WWW 2019, equation 8.
-
     Departure: with ``row_exponent`` the row of a user of n items is scaled by ``n^-row_exponent``; 0 is the paper's.
 
     Args:

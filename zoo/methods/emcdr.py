@@ -27,11 +27,10 @@ class EMCDR(MixedFactors):
 
     A linear map (no ``map_dims``) is ridge regression in closed form, solved at each evaluation, its penalty by leave-one-out.
     A perceptron learns beside the factors, without moving them. Mapped vectors are averaged over the sources that have the
-    user. It processes releases and target ratings only, so it uses no further privacy budget.
+    user.
 
     Reference: Man, Shen, Jin, Cheng, *Cross-Domain Recommendation: An Embedding and Mapping Approach*, IJCAI 2017: its latent
     factors (MF and BPR), its maps (linear and a perceptron with one hidden layer) and its cold-start users.
-
     Departures: the source, or the target for a release of rows, factorises the source's ratings; the paper has all ratings at
     one place. The linear map has an intercept and a penalty. The perceptron is learned along with the factors, not after them.
     MF is fitted to observed and sampled pairs, not to ratings alone. The paper maps cold-start users only (``source_share`` 1);

@@ -117,8 +117,7 @@ class ETL(Adversarial):
     A user's row in either domain is encoded, the user's embedding is added, and the code is rectified. Decoded, it must give
     its own row (self). A source's code times W, decoded by the target's decoder, must give the target's row, and the target's
     code times ``W^T`` the source's (cross). W must map a code there and back unchanged (equivalence). Codes before
-    rectification must look standard normal to their domain's discriminator (prior). It processes releases and target ratings
-    only, so it uses no further privacy budget.
+    rectification must look standard normal to their domain's discriminator (prior).
 
     Users with target history are scored by the target's own logits, mixed with the cross logits by ``cross_share``; cold-start
     users by the cross logits without embedding. Every source has its own autoencoder, map and discriminator; mapped codes are
@@ -126,7 +125,6 @@ class ETL(Adversarial):
 
     Reference: Chen, Zhang, Tsang, Pan & Su, *Toward Equivalent Transformation of User Preferences in Cross Domain
     Recommendation*, ACM TOIS 41(1), 2023 (online 2022; arXiv 2009.06884).
-
     Departures: all networks take a step of Adam on every batch; in the released code the discriminators take every third batch,
     by SGD, and the others skip it. W starts orthogonal instead of Xavier. A loss is a mean over the users of a batch, so a
     weight decay of 4e-6 is the released 1e-3 at 256 users. The weight of the prior is a setting; the released one is unused and

@@ -18,13 +18,11 @@ class FedCDR(MixedFactors):
     The score of an item is ``sum_k head_k (vector_k + source_share * map(source's vector)_k) item_k``. Vector and head (one
     weight for each number) stay at the user's device; items and maps are shared. Each source has a map; the mean over those
     that have the user is added. The maps learn to rank by the mapped vectors alone, without moving the factors. So a share of 0
-    is the target's own model. A user without target history is scored by the mapped vector under an untrained head of ones. It
-    processes releases and target ratings only, so it uses no further privacy budget.
+    is the target's own model. A user without target history is scored by the mapped vector under an untrained head of ones.
 
     Reference: Wu, Li, Chang, Rigall, Wang, Xu, *FedCDR: Federated Cross-Domain Recommendation for Privacy-Preserving Rating
     Prediction*, CIKM 2022. **No code of it is known and its text could not be checked: this is our reading** of how others
     describe it. Sources are averaged as in the comparison of Yang et al., *FedGCDR*, NeurIPS 2024.
-
     Departures, as far as known: the paper predicts ratings, both domains learn from each other, and clients add noise to
     gradients. Here the loss is BPR's, the source has trained before its release, and the release alone is protected. All
     clients are trained at one place in batches of triples; Adam also moves vectors of clients outside of the batch. Vectors are

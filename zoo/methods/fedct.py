@@ -96,12 +96,10 @@ class FedCT(MixedFactors):
     plus the latent's divergence from N(0, I). Latents and coders do not move the factors.
 
     For a user without target history, the target's decoder makes a factor of the mean of what the sources encode. For a user
-    with history, the factor decoded from the latent is mixed with the target's by ``source_share``. It processes releases and
-    target ratings only, so it uses no further privacy budget.
+    with history, the factor decoded from the latent is mixed with the target's by ``source_share``.
 
     Reference: Liu, Xu, Yu, Fu, Zhang, Marian, *FedCT: Federated Collaborative Transfer for Recommendation*, SIGIR 2021. **Its
     text could not be checked and the repository of its code is not known: this is our reading** of how both are described.
-
     Departures, as far as known: the paper trains the domains' models first; here the target's is learned along with the rest.
     Vectors are centred and divided by one number, the target's anew at each step. All clients are trained at one place. A
     latent starts at N(0, I). Cold-start users are not trained on. Errors and divergence are means over their numbers. The paper

@@ -1,7 +1,7 @@
 """FedGCDR: a user's vectors from many domains join its graph in the target, and attention says how much each counts."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch
 from zoo.data.rows import Bags
 from zoo.methods.federated.base import Copies
-from zoo.methods.fedgnn import FedGNN, Rounds
+from zoo.methods.fedgnn import FedGNN
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers
+from zoo.nn.ego_graph import EgoOutput, VirtualUsers
 from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
 from zoo.runtime import checks
 
@@ -65,7 +65,6 @@ class FedGCDR(FedGNN):
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, sections 3.2.2
     and 3.2.3, equations 5 to 11. FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
     ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false.
-
     Departures, beside those of `FedGNN`: a source without a row of the user has no virtual user; the paper makes one of noise,
     as sources with ``missing_users: zero`` release. Vectors of a source are centred and divided by one number. Social
     regularisation is toward mapped vectors, not released ones. In the losses ``x_l`` is the layer's output, as in the releases.
@@ -80,22 +79,7 @@ class FedGCDR(FedGNN):
         mapping_weight: Weight of the mapping loss.
         social_weight: Weight of social regularisation.
         finetune_after: The number of epochs before fine-tuning; null: there is none.
-        attention: `paper` or `gat`; see `FedGNN`, as for all that follow.
-        rounds: `fedsgd` or `fedavg`.
-        local_steps: Steps of a client in a round.
-        local_lr: Step size of the clients.
-        num_negatives: Items that a client draws for each of its own.
-        num_pseudo_items: Further items of which a client sends random changes.
-        server: `adam` or `sgd`.
-        l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
-        lr: Step size of the server.
-        epsilon: Privacy loss of all rounds in the target, in which maps are learned too; null: no guarantee.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        clip: L2 norm that a client's whole update is clipped to.
-        num_rounds: With epsilon, rounds in all, those of fine-tuning among them.
-        rate: With epsilon, probability of each user to be in a round.
-        relation: `zero_out_one_user` or `replace_one_user`.
-        noise_seed: Null: noise and samples of the operating system.
+        **of_rounds: All other arguments of `FedGNN`.
     """
 
     reads = frozenset({"embeddings"})
@@ -115,27 +99,9 @@ class FedGCDR(FedGNN):
         mapping_weight: float = 0.01,
         social_weight: float = 0.01,
         finetune_after: int | None = 30,
-        attention: Attention = "paper",
-        rounds: Rounds = "fedsgd",
-        local_steps: int = 1,
-        local_lr: float = 1.0,
-        num_negatives: int = 4,
-        num_pseudo_items: int = 0,
-        server: Literal["adam", "sgd"] = "adam",
-        l2: float = 0.0,
-        lr: float = 1e-2,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        clip: float | None = None,
-        num_rounds: int = 100,
-        rate: float = 0.1,
-        relation: Literal["zero_out_one_user", "replace_one_user"] = "zero_out_one_user",
-        noise_seed: int | None = None,
+        **of_rounds: Any,  # noqa: ANN401  as FedGNN has them
     ) -> None:
-        super().__init__(
-            num_factors, num_layers, attention, rounds, local_steps, local_lr, num_negatives, num_pseudo_items,
-            server, l2, lr, epsilon, delta, clip, num_rounds, rate, relation, noise_seed,
-        )  # fmt: skip
+        super().__init__(num_factors, num_layers, **of_rounds)
         checks.at_least_one(map_dims=map_dims, finetune_after=finetune_after)
         checks.not_negative(mapping_weight=mapping_weight, social_weight=social_weight)
         self.map_dims, self.mapping, self.expansion = tuple(map_dims), mapping, expansion

@@ -65,7 +65,6 @@ class FedGNN(Federated):
     References: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.1,
     equations 1 to 4; McMahan et al., AISTATS 2017, algorithm 1, for ``fedsgd`` and ``fedavg``; Reddi et al., ICLR 2021, for
     Adam at the server; McMahan et al., ICLR 2018, for DP-FedAvg; Wu et al., *FedGNN*, 2021, for the name.
-
     Departures: items are scored by their own vectors, as in the released code; the paper scores by the graph's, which exist
     only for a client's own items. Negatives are never items of the client. Clients are in one round an epoch. Vectors begin
     near 0 instead of uniform(0, 1). Defaults are ours but for two layers, Adam, its step size and four negatives.
@@ -137,10 +136,8 @@ class FedGNN(Federated):
         self.local_steps, self.local_lr = local_steps, local_lr
         self.num_negatives, self.num_pseudo_items = num_negatives, num_pseudo_items
         self.server, self.l2, self.lr = server, l2, lr
-        #: What the clients of the last round sent; those left out have sent nothing.
-        self.sent: ClientUpdates | None = None
-        #: How many item rows each client of the last round asked for, (clients,): those it touched and, so that these do not stand
-        #: out, those that it only pretends to have changed; also of clients left out.
+        self.sent: ClientUpdates | None = None  # in the last round; clients left out have sent nothing
+        #: Item rows that each client of the last round asked for, (clients,): touched and pseudo rows, also of clients left out.
         self.fetched: Tensor | None = None
 
     def build(self, sizes: Sizes) -> None:

@@ -24,7 +24,6 @@ class GANMF(Adversarial):
     Reference: Dervishaj & Cremonesi, *GAN-based Matrix Factorization for Recommender Systems*, SAC 2022, user mode; the energy
     is that of Zhao et al., *Energy-based Generative Adversarial Network*, ICLR 2017. Defaults are the authors' settings for
     MovieLens 1M, which want thousands of steps: on data with short epochs, use larger step sizes or more patience.
-
     Departures: the players alternate by batches on the same users (the released code: by epochs). Users without history are not
     trained on. The margin uses the means of a batch, as in the released code.
 

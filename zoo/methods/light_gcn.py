@@ -71,7 +71,6 @@ class LightGCN(GraphRecommender):
 
     Reference: He, Deng, Wang, Li, Zhang, Wang, *LightGCN: Simplifying and Powering Graph Convolution Network for
     Recommendation*, SIGIR 2020, equations 3 (a layer), 4 (the sum of layers), 5 (the score) and 15 (the loss).
-
     Departures: the penalty is on the factors of the batch's triples before any layer, as in the released code; equation 15 has
     all factors in every batch. One pass over the observed pairs an epoch replaces random draws. Layer weights are settings; the
     paper's are equal. As in the paper, a user's row contains the predicted item.

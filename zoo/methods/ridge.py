@@ -24,8 +24,7 @@ class Ridge(Recommender):
     the mean target row. Target rows are scaled to unit length, so that every user has the same say; this alone ranks better
     than item counts. So compare gains with the noise baseline, not with Popularity.
 
-    For n users and rows of width w it needs dense n x min(n, w) and w x items matrices. It processes releases and target
-    ratings only, so it uses no further privacy budget.
+    For n users and rows of width w it needs dense n x min(n, w) and w x items matrices.
 
     References: Hoerl & Kennard, Technometrics 1970; leave-one-out residuals: Allen, Technometrics 1974 (see `zoo.nn.ridge`).
     Departure from EMCDR (Man et al., IJCAI 2017): the map goes from rows to rows, not between embeddings.

@@ -102,7 +102,6 @@ class SPPG(Recommender):
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
     ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020.
-
     Departures: ``first_layer_only`` freezes the layers that one reading of the paper trains on raw rows. Scores stand for
     realness (the released code has the other sign). The critic's condition is the generator's embedding; one of its own would
     take noise for every user. By default condition and row meet as a product in a critic of one layer: the paper's perceptron

@@ -18,8 +18,8 @@ class UserKNN(Recommender):
     rows (0 without a row), plus ``popularity_weight``, which ranks items that no neighbour has. Release rows may have any real
     values.
 
-    Nothing is trained. It processes releases and target ratings only, so it uses no further privacy budget. Memory is a few
-    dense matrices of ``chunk_size`` users x users, ``chunk_size`` x width and ``chunk_size`` x items.
+    Nothing is trained. Memory is a few dense matrices of ``chunk_size`` users x users, ``chunk_size`` x width and
+    ``chunk_size`` x items.
 
     Reference: Herlocker, Konstan, Borchers, Riedl, *An Algorithmic Framework for Performing Collaborative Filtering*, SIGIR
     1999. Departures: missing ratings count as 0, so a score is a sum and no mean. By default everybody is a neighbour.
