@@ -54,11 +54,11 @@ class BoundaryLedger(Callback):
       gets its own row: tensors as in its files, before denoising, and all user ids in UTF-8;
     - in each round of a federated method, server to clients: the item rows they asked for, and all that they share;
     - clients to server: rows asked for, rows changed and by how much, shared parts, weights. A client that is left out has
-      asked and been answered, and has sent nothing. `FedGCDR` shares the maps of sources that have a client of the round, and
-      nothing once fine-tuning has begun;
+      asked and been answered, and has sent nothing. `FedGCDR` shares the maps of sources with a client of the round, until
+      fine-tuning;
     - in private rounds (`zoo.privacy.training.private_rounds`), who is in a round is secret: counted is what the expected
-      number of clients exchange if tables go whole. What they send is only clipped: the server, which adds the noise, is
-      trusted, or gets sums.
+      number of clients exchange if tables go whole. What they send is only clipped: the server adds the noise and is trusted,
+      or gets sums.
 
     A method is federated if it has `sent` (`zoo.methods.federated.updates.ClientUpdates` of the last round) and `fetched` (rows
     that each client asked for, ``(clients,)``). A round is a batch. ``train/bytes_up`` and ``train/bytes_down`` are logged for

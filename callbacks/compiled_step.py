@@ -11,8 +11,7 @@ class CompiledStep(Callback):
     """Compiles a method's step, and nothing of the trainer around it.
 
     The first step takes some 20 seconds on a CPU, where it needs a C++ compiler; for speed see docs/benchmarks.md. Figures
-    equal those of an uncompiled run up to rounding. Refused are methods that are solved, and private trainings, whose clipping
-    reads the network's own operations.
+    equal those of an uncompiled run up to rounding. Methods that are solved and private trainings are refused.
 
     Args:
         backend: Compiler of the graphs, as `torch.compile` names it; `inductor` makes machine code.

@@ -18,12 +18,10 @@ class GANStabilizer(Callback):
 
     For any method that exposes ``real_scores`` and ``fake_scores``, in one pass or one each. A score's value is in the loss of
     its own user, so it is clipped too. Logged unless ``secret``: ``train/critic_gap`` (mean real less mean generated score),
-    ``train/score_drift`` (change of the mean generated score in a batch) and ``train/gradient_norm`` of each optimiser, noise
-    included.
+    ``train/score_drift`` (change of the mean generated score in a batch) and ``train/gradient_norm`` of each optimiser.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 6 and 7; after Xu et al., *Understanding and Stabilizing GANs'
-    Training Dynamics Using Control Theory*, ICML 2020. Departures: the paper's appendix has the poles of ``s^2 + tau s + 1``,
-    which are these at ``c^2 = 1/2`` alone.
+    Training Dynamics Using Control Theory*, ICML 2020. Departures: the appendix has the poles at ``c^2 = 1/2`` alone.
 
     Args:
         tau: Strength; the paper's sweep is best at 2. 0 only logs.

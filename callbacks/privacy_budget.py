@@ -24,11 +24,10 @@ class PrivacyBudget(Callback):
     depends on it: the module's plan stops the training at the epsilon that the noise was calibrated to. A lower budget stops it
     earlier, with the same noise, after the most steps that keep within it.
 
-    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. With seeded
-    noise there is no epsilon but a warning.
+    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Seeded noise
+    has no epsilon.
 
-    The module counts steps over all runs. Resuming is refused with other settings, fewer steps than were taken, a higher
-    budget, or one that is used up already.
+    The module counts steps over all runs. Resuming is refused with other settings, fewer steps, or a higher or used-up budget.
 
     Args:
         epsilon: The budget; null: the epsilon of the plan. More than that changes nothing.

@@ -25,8 +25,7 @@ class RobustnessConductor(Callback):
 
     Losses of methods are summed over the rows of a batch, hence the factor B: ``weight`` is in units of the loss of one row. A
     user's loss sums over all items, a pair's is one term: a sampled loss wants a weight smaller by about the number of items.
-    Correlations are over the rows of a process's batch; see `decorrelation_loss` for its bound. A batch of one row adds
-    nothing.
+    Correlations are over the rows of a process's batch; see `decorrelation_loss` for its bound.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, section "Enhancing RCDR with Robustness", equations 11 and 12. Departures:
     equation 11 sums over the correlation matrix, here is its mean: the paper's weight is ``weight = λ_R K (K - 1) / B``, so its

@@ -32,12 +32,10 @@ class Trackers(Callback):
 
     When training begins: the settings, and what each release protects, with epsilon and delta, as hyperparameters. After the
     test: seconds, parameters, peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users
-    and items) and artifacts (W&B only) are personal data and a tracker may be another company's: they are sent on request
-    alone.
+    and items) and artifacts (W&B only) are personal data and trackers may be another company's: they are sent on request.
 
     Args:
-        artifacts: `checkpoint` (the best one, made of the target's ratings), `releases`: files sent to trackers that store
-            files.
+        artifacts: `checkpoint` (the best one, made of the target's ratings), `releases`: files to send.
         recommendations: Number of users whose recommendations are shown, the first by row.
     """
 

@@ -22,8 +22,7 @@ class FeatureTransfer(nn.Module):
         own' = (mixed + common) / 2,    mixed = lambda own + (1 - lambda) other,    common = (n own + m other) / (n + m)
 
     which is ``own + share (other - own)`` with ``share = (1 - lambda + m / (n + m)) / 2``. Both domains are mixed from the
-    vectors before. The share is 1 for a user without an edge in the own domain, and 0 for one without an edge in the other or
-    unknown to it.
+    vectors before. The share is 1 for a user without an edge in the own domain, and 0 for one without an edge in the other.
     """
 
     users: Tensor  # target's users who have a row in the source, (common,)
@@ -66,17 +65,15 @@ class BiTGCF(GraphRecommender):
 
     A user without target history has no trained factor: the vectors of the source's layers take its place. A user without
     ratings in the release keeps the target's vectors. Of several sources, the target takes over the average of those that have
-    ratings of the user. Without a source it equals `LightGCN` with equal layer weights. It learns from the source's pairs, so
-    it reads rows of zeros and ones.
+    ratings of the user. Without a source it equals `LightGCN` with equal layer weights. It reads rows of zeros and ones.
 
     Reference: Liu, Li, Li, Pan, *Cross Domain Recommendation via Bi-directional Transfer Graph Collaborative Filtering
     Networks*, CIKM 2020. Its text could not be checked; settings and rules are those of the authors' code
-    (github.com/sunshinelium/Bi-TGCF): the two halves of the mix, both lambdas 0.8, three layers of 64, a transfer after each,
-    Adam at 1e-3.
-    Departures: layers are LightGCN's. The authors' layers add products of node and neighbourhood, use dropout, are normalised
-    and concatenated. The loss is BPR's with one negative (theirs: cross-entropy with four); the penalty is on factors before
-    any layer. Each batch of the target comes with as many triples of each source; the authors train surplus batches of the
-    larger domain alone. Their users are in both domains; the shares of the others are ours.
+    (github.com/sunshinelium/Bi-TGCF): the mix, lambdas of 0.8, three layers of 64, Adam at 1e-3. Departures: layers are
+    LightGCN's. The authors' layers add products of node and neighbourhood, use dropout, are normalised and concatenated. The
+    loss is BPR's with one negative (theirs: cross-entropy with four); the penalty is on factors before any layer. Each batch of
+    the target comes with as many triples of each source; the authors train surplus batches of the larger domain alone. Their
+    users are in both domains; the shares of the others are ours.
 
     Args:
         num_factors: Width of a user's and of an item's factor.

@@ -29,8 +29,7 @@ class Bridge(Recommender):
     `Nothing`, directions follow the arguments.
 
     The gain ``g`` is public. For a map with noise variance ``s`` and ``n`` users whom both know, the signal is ``t = (|C|^2 - s
-    kept k) / n``. Then ``g = t / (k s clip^2 + t^2 / explained_share)`` is the least-squares factor. Only the release is read
-    for it.
+    kept k) / n``. Then ``g = t / (k s clip^2 + t^2 / explained_share)`` is the least-squares factor.
 
     **Whose rows are read where.** A person's row is read without noise, for that person's own list alone: by the source, or on
     the person's device with `place` and the exported mean and decoder. The datamodule reads it where the source's file is
@@ -40,8 +39,7 @@ class Bridge(Recommender):
     References: mean and projection are `zoo.data.directions`; the release is `BridgePublisher`'s. Not from a paper.
 
     Args:
-        explained_share: Share of the variance of positions that the source would explain without noise; larger trusts the map
-            more.
+        explained_share: Share of the variance of positions that the source would explain without noise.
         num_directions: Of the target, where no map fixes it.
         item_damping: Of the target's directions, where no map fixes it; see `ProjectionPublisher`.
     """

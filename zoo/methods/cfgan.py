@@ -64,18 +64,17 @@ class CFGAN(Adversarial):
     Target only, user mode: both players read the user's row as the condition. The discriminator sees the generator's row only
     at the user's items, so a constant 1 would win the game. Zeros prevent that, by ``scheme``:
 
-    * ``ZR``, zero reconstruction: sampled items that the user does not have are pulled to 0 by ``zr_weight`` times the mean
-      over users of their summed squared scores;
+    * ``ZR``, zero reconstruction: sampled items without a purchase are pulled to 0 by ``zr_weight`` times their summed squared
+      scores, a mean over users;
     * ``PM``, partial masking: the discriminator sees the scores of sampled items that the user does not have;
     * ``ZP``: both, each with a sample of its own.
 
     Reference: Chae et al., *CFGAN: A Generic Collaborative Filtering Framework based on Generative Adversarial Networks*, CIKM
     2018: CFGAN_ZR, CFGAN_PM and CFGAN_ZP. Defaults are the settings that Dervishaj & Cremonesi (SAC 2022) tuned for MovieLens
-    1M, user mode.
-    Departures: the generator maximises the log of being taken for real; the paper minimises the log of being detected, whose
-    slope vanishes. The players alternate by batches of one size (the code: by epochs, with sizes of their own). Each zero is
-    sampled independently, anew in each step, where the code takes exactly the ratio. Scores are the generator's linear output.
-    Users without history are not trained on.
+    1M. Departures: the generator maximises the log of being taken for real; the paper minimises the log of being detected,
+    whose slope vanishes. The players alternate by batches of one size (the code: by epochs, with sizes of their own). Each zero
+    is sampled independently, anew in each step, where the code takes exactly the ratio. Users without history are not trained
+    on.
 
     Args:
         scheme: `ZR`, `PM` or `ZP`.

@@ -101,19 +101,18 @@ class DARec(Recommender):
     A domain's encoder makes a vector of a user's row, and the extractor a pattern of the vector. Every decoder reads its own
     domain's row of the user from the pattern of any domain. A classifier predicts the domain; its reversed gradient teaches
     extractor and encoders to hide it. The loss of a batch of users is the cross-entropy over all target items of every pattern,
-    plus ``source_weight`` times that of every source's row (squared error of real-valued rows), plus the classifier's
-    cross-entropy.
+    plus ``source_weight`` times that of every source's row (squared error of real values), plus the classifier's.
 
     Scores are the target decoder's logits: by the history, by the row, or by both mixed by ``source_share``; rows of several
     sources are averaged. Without a release it is a denoising autoencoder of the target's rows.
 
     Reference: Yuan, Yao, Benatallah: *DARec: Deep Domain Adaptation for Cross-Domain Recommendation via Transferring Rating
-    Patterns*, IJCAI 2019, section 3; the user-based variant. The reversal: Ganin et al., JMLR 2016.
-    Departures: the paper learns from the squared error of the given ratings, which a constant solves if all are 1. Here every
-    entry counts, by cross-entropy, and decoders start from item frequencies. The encoders are AutoRec's, with tanh instead of
-    the sigmoid, and are trained with the rest, not before it. The published evaluation scores everybody from the source
-    (``source_share`` 1). Entries of rows are left out while training. Every further source has an encoder, a decoder and a
-    class. The classifier sees only users of several domains. Widths are not the published ones; see below.
+    Patterns*, IJCAI 2019, section 3; the user-based variant. The reversal: Ganin et al., JMLR 2016. Departures: the paper
+    learns from the squared error of the given ratings, which a constant solves if all are 1. Here every entry counts, by
+    cross-entropy, and decoders start from item frequencies. The encoders are AutoRec's, with tanh instead of the sigmoid, and
+    are trained with the rest, not before it. The published evaluation scores everybody from the source (``source_share`` 1).
+    Entries of rows are left out while training. Every further source has an encoder, a decoder and a class. The classifier sees
+    only users of several domains. Widths are not the published ones; see below.
 
     Args:
         vector_dim: Width of a domain's vector of a user; 500 is as published.

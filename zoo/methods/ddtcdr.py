@@ -47,12 +47,12 @@ class DDTCDR(Recommender):
     Cross terms and mapped factors are averaged over the sources that have the user. It reads ratings or flipped cells.
 
     Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2 (the map), 3.3
-    (the mixture, in both directions) and 3.5 (several domains).
-    Departures: the paper reads users and items from features that both domains have, by autoencoders trained beforehand; here
-    each has a factor, learned with the networks. So ``alignment_weight``, which is not in the paper, must tie u_A to u_B: with
-    0 nothing transfers. Logits are mixed, and binary cross-entropy replaces the squared error of ratings. The released code
-    detaches the cross terms, mixes losses, and has a matrix for each direction; here the gradient passes both networks and the
-    one map. Adam replaces stochastic gradient descent. The paper scores no cold-start user.
+    (the mixture, in both directions) and 3.5 (several domains). Departures: the paper reads users and items from features that
+    both domains have, by autoencoders trained beforehand; here each has a factor, learned with the networks. So
+    ``alignment_weight``, which is not in the paper, must tie u_A to u_B: with 0 nothing transfers. Logits are mixed, and binary
+    cross-entropy replaces the squared error of ratings. The released code detaches the cross terms, mixes losses, and has a
+    matrix for each direction; here the gradient passes both networks and the one map. Adam replaces stochastic gradient
+    descent. The paper scores no cold-start user.
 
     Args:
         dims: Widths of the perceptron; the first is that of a user's and an item's factor side by side.

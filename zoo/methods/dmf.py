@@ -17,10 +17,10 @@ class DMF(TwoTowerRecommender):
     """Deep matrix factorisation: a user's rating row and an item's rating column, each through a tower; cosine.
 
     Target only. Reference: Xue et al., *Deep Matrix Factorization Models for Recommender Systems*, IJCAI 2017, sections 3.2 and
-    3.3, as PriCDR uses it on the target domain (Chen et al., WWW 2022, section 4.4).
-    Departures: the logit is ``scale`` times the cosine, as a bare cosine (1, as released with PriCDR) keeps every sigmoid in
-    [.27, .73]. No layer of ReLU follows the last, so factors can be negative; the paper's clamp of the cosine above 0 is left
-    out. As in the paper a user's row contains the predicted item, and an item's column the user; both dropouts thin them.
+    3.3, as PriCDR uses it on the target domain (Chen et al., WWW 2022, section 4.4). Departures: the logit is ``scale`` times
+    the cosine, as a bare cosine (1, as released with PriCDR) keeps every sigmoid in [.27, .73]. No layer of ReLU follows the
+    last, so factors can be negative; the paper's clamp of the cosine above 0 is left out. As in the paper a user's row contains
+    the predicted item, and an item's column the user; both dropouts thin them.
 
     Args:
         dims: Widths of both towers' layers.

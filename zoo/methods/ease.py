@@ -44,11 +44,11 @@ class EASE(ItemWeights):
     """Embarrassingly shallow autoencoder: an item-item matrix with an empty diagonal, solved at once.
 
     Minimises ``||X - X B||^2 + l2 ||B||^2`` with ``diag(B) = 0`` over the 0/1 matrix ``X`` of training ratings: with ``P = (X'X
-    + l2 I)^-1``, ``B_ij = -P_ij / P_jj`` off the diagonal. Target only. Memory is one dense items x items matrix (float64 while
-    solving): 20,000 items are 3.2 GB.
+    + l2 I)^-1``, ``B_ij = -P_ij / P_jj`` off the diagonal. Target only. Memory is one dense items x items matrix in float64:
+    20,000 items are 3.2 GB.
 
-    Reference: Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, WWW 2019, equation 8.
-    Departure: with ``row_exponent`` the row of a user of n items is scaled by ``n^-row_exponent``; 0 is the paper's.
+    Reference: Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, WWW 2019, equation 8. Departure: with
+    ``row_exponent`` the row of a user of n items is scaled by ``n^-row_exponent``; 0 is the paper's.
 
     Args:
         l2: Weight of the squared norm; larger for sparser data.

@@ -22,26 +22,22 @@ class EMCDR(MixedFactors):
         ``source_share * map(source's vector) + (1 - source_share) * target factor``,
 
     whose share is 1 for a user without target history and 0 for one without a row. Vectors of `embeddings` are read
-    unprocessed. Rows wider than ``source_rank`` are factorised (`zoo.nn.mapping.narrowed`). All are centred and divided by one
-    number.
+    unprocessed. Rows wider than ``source_rank`` are factorised (`zoo.nn.mapping.narrowed`). All are standardised.
 
     A linear map (no ``map_dims``) is ridge regression in closed form, solved at each evaluation, its penalty by leave-one-out.
-    A perceptron learns beside the factors, without moving them. Mapped vectors are averaged over the sources that have the
-    user.
+    A perceptron learns beside the factors, without moving them. Sources that have the user are averaged.
 
     Reference: Man, Shen, Jin, Cheng, *Cross-Domain Recommendation: An Embedding and Mapping Approach*, IJCAI 2017: its latent
-    factors (MF and BPR), its maps (linear and a perceptron with one hidden layer) and its cold-start users.
-    Departures: the source, or the target for a release of rows, factorises the source's ratings; the paper has all ratings at
-    one place. The linear map has an intercept and a penalty. The perceptron is learned along with the factors, not after them.
-    MF is fitted to observed and sampled pairs, not to ratings alone. The paper maps cold-start users only (``source_share`` 1);
-    the choice of a share on validation is ours (see `MixedFactors`).
+    factors (MF and BPR), its maps (linear and a perceptron with one hidden layer) and its cold-start users. Departures: the
+    source, or the target for a release of rows, factorises the source's ratings; the paper has all ratings at one place. The
+    linear map has an intercept and a penalty. The perceptron is learned along with the factors, not after them. MF is fitted to
+    observed and sampled pairs, not to ratings alone. The paper maps cold-start users only (``source_share`` 1); the choice of a
+    share on validation is ours (see `MixedFactors`).
 
     Args:
         num_factors: Width of the target's factors.
-        factorisation: Loss of the target's factors: ``bpr`` or ``mf``, squared error of observed pairs (1) and sampled ones
-            (0).
-        map_dims: Widths of the hidden layers of the map, tanh behind each; none: a linear map. The paper has one hidden layer,
-            twice as wide as the factors.
+        factorisation: Loss of the target's factors: ``bpr`` or ``mf``, squared error of observed and sampled pairs.
+        map_dims: Widths of the hidden layers of the map, tanh behind each; none: a linear map. The paper has one layer.
         source_share: Share of the mapped factor; 1 is as published, null is chosen on validation.
         source_rank: Rows wider than this are narrowed to it.
         source_dropout: Probability of leaving out a number of a vector while the perceptron learns.

@@ -32,8 +32,7 @@ def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -
     returned. So the value is never below that of the best candidate alone. The first of equal candidates and rounds wins.
 
     Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and
-    2.1. Departures: it starts empty, not with the best few (section 2.2), and selects once among all candidates (section 2.3
-    repeats it).
+    2.1. Departures: it starts empty, not with the best few (section 2.2), and selects once (section 2.3 repeats it).
 
     Args:
         number: Number of candidates, at least 1.
@@ -70,12 +69,10 @@ class Ensemble(Recommender):
 
     Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
     release is refused: two releases of a source cost their sum, which no record of this run would state. A member that adds
-    noise in training is refused too: each such training costs privacy budget, and weights chosen on validation are not covered
-    by it.
+    noise in training is refused too: its guarantee does not cover weights chosen on validation.
 
     Reference: Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1, for the weights.
-    Departures: scores are standardised by user first, as they have no common scale. Copies repeat training on all users,
-    without resampling.
+    Departures: scores are standardised by user first, as they have no common scale. Copies train on all users.
 
     Args:
         members: By name; see `zoo.methods.members.Member`.

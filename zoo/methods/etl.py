@@ -79,8 +79,8 @@ class CoupledAutoencoders(nn.Module):
 class PriorDiscriminator(nn.Module):
     """Distinguishes codes from draws of a standard normal distribution, by one hidden layer of half their width.
 
-    Reference: Makhzani et al., *Adversarial Autoencoders*, 2015, section 2; losses of Goodfellow et al., NIPS 2014, that of the
-    codes in the non-saturating form.
+    Reference: Makhzani et al., *Adversarial Autoencoders*, 2015, section 2; losses of Goodfellow et al., NIPS 2014,
+    non-saturating.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
@@ -124,12 +124,11 @@ class ETL(Adversarial):
     averaged over the sources that have the user.
 
     Reference: Chen, Zhang, Tsang, Pan & Su, *Toward Equivalent Transformation of User Preferences in Cross Domain
-    Recommendation*, ACM TOIS 41(1), 2023 (online 2022; arXiv 2009.06884).
-    Departures: all networks take a step of Adam on every batch; in the released code the discriminators take every third batch,
-    by SGD, and the others skip it. W starts orthogonal instead of Xavier. A loss is a mean over the users of a batch, so a
-    weight decay of 4e-6 is the released 1e-3 at 256 users. The weight of the prior is a setting; the released one is unused and
-    1 in effect. Real-valued rows have squared error instead of cross-entropy. The paper has no cold-start users; its code ranks
-    by the domain's own logits.
+    Recommendation*, ACM TOIS 41(1), 2023 (online 2022; arXiv 2009.06884). Departures: all networks take a step of Adam on every
+    batch; in the released code the discriminators take every third batch, by SGD, and the others skip it. W starts orthogonal
+    instead of Xavier. A loss is a mean over the users of a batch, so a weight decay of 4e-6 is the released 1e-3 at 256 users.
+    The weight of the prior is a setting; the released one is unused and 1 in effect. Real-valued rows have squared error
+    instead of cross-entropy. The paper has no cold-start users.
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.

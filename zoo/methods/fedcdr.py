@@ -22,12 +22,11 @@ class FedCDR(MixedFactors):
 
     Reference: Wu, Li, Chang, Rigall, Wang, Xu, *FedCDR: Federated Cross-Domain Recommendation for Privacy-Preserving Rating
     Prediction*, CIKM 2022. **No code of it is known and its text could not be checked: this is our reading** of how others
-    describe it. Sources are averaged as in the comparison of Yang et al., *FedGCDR*, NeurIPS 2024.
-    Departures, as far as known: the paper predicts ratings, both domains learn from each other, and clients add noise to
-    gradients. Here the loss is BPR's, the source has trained before its release, and the release alone is protected. All
-    clients are trained at one place in batches of triples; Adam also moves vectors of clients outside of the batch. Vectors are
-    mapped before they are averaged, as vectors of separate trainings share no axes. For the choice of the share see
-    `MixedFactors`.
+    describe it. Sources are averaged as in the comparison of Yang et al., *FedGCDR*, NeurIPS 2024. Departures, as far as known:
+    the paper predicts ratings, both domains learn from each other, and clients add noise to gradients. Here the loss is BPR's,
+    the source has trained before its release, and the release alone is protected. All clients are trained at one place in
+    batches of triples; Adam also moves vectors of clients outside of the batch. Vectors are mapped before they are averaged, as
+    vectors of separate trainings share no axes. `MixedFactors` chooses the share.
 
     Args:
         num_factors: Width of a user's vector and of an item's.

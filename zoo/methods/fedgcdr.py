@@ -55,20 +55,20 @@ class FedGCDR(FedGNN):
     times `mapping_losses` and ``social_weight`` times `social_losses`.
 
     From epoch ``finetune_after`` on, attention and maps are fixed. The last layer's output of each client becomes its own
-    vector, and rounds learn these and the items, by the loss of prediction alone. A user without target history is scored by
-    virtual users alone.
+    vector, and rounds learn these and the items, by the loss of prediction alone. Cold-start users are scored by virtual users
+    alone.
 
     **What it protects.** The sources' data have the guarantee of their releases. In the target's rounds ratings are not
-    collected, which is all; with ``epsilon`` rounds are private as in `FedGNN`: maps are clipped and noised too, and
-    fine-tuning is part of the plan.
+    collected, which is all; with ``epsilon`` rounds are private as in `FedGNN`: maps are noised too, and the plan includes
+    fine-tuning.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, sections 3.2.2
     and 3.2.3, equations 5 to 11. FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
-    ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false.
-    Departures, beside those of `FedGNN`: a source without a row of the user has no virtual user; the paper makes one of noise,
-    as sources with ``missing_users: zero`` release. Vectors of a source are centred and divided by one number. Social
-    regularisation is toward mapped vectors, not released ones. In the losses ``x_l`` is the layer's output, as in the releases.
-    The paper's "average sum" of FedGCDR-M is read as: the mean of the mapped vectors is added to each layer's output.
+    ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false. Departures, beside those of `FedGNN`: a source
+    without a row of the user has no virtual user; the paper makes one of noise, as sources with ``missing_users: zero``
+    release. Vectors of a source are centred and divided by one number. Social regularisation is toward mapped vectors, not
+    released ones. In the losses ``x_l`` is the layer's output, as in the releases. The paper's "average sum" of FedGCDR-M is
+    read as: the mean of the mapped vectors is added to each layer's output.
 
     Args:
         num_factors: Width of all vectors.

@@ -38,8 +38,7 @@ class FedGNN(Federated):
 
     Target only. Every user with target history is a client and keeps its ratings and a vector of its own; the server has a
     vector of each item and the attention. A client's graph is itself, its items, and a self loop at each; each layer of
-    attention makes a vector of the client. The score of an item is the inner product of the last one with the item's own
-    vector.
+    attention makes a vector of the client. The score of an item is the inner product of the last one with the item's vector.
 
     A batch is a round. Each client draws `num_negatives` items that it does not have for each that it has, and sends changes of
     the rows it touched and of the attention. Its loss is the mean binary cross-entropy over these items. The server uses the
@@ -59,15 +58,14 @@ class FedGNN(Federated):
       checkpoints and exported runs hold those of all, and figures are measured on held-out ratings.
 
     Then all clients have equal weight, and every user is a client; those without items, or with all, add nothing. Nothing of a
-    round is logged, and `sent` and `fetched` stay None. The number of rounds is planned, counted in checkpoints, and never
-    exceeded.
+    round is logged, and `sent` and `fetched` stay None. The number of rounds is planned and counted in checkpoints.
 
     References: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.1,
     equations 1 to 4; McMahan et al., AISTATS 2017, algorithm 1, for ``fedsgd`` and ``fedavg``; Reddi et al., ICLR 2021, for
-    Adam at the server; McMahan et al., ICLR 2018, for DP-FedAvg; Wu et al., *FedGNN*, 2021, for the name.
-    Departures: items are scored by their own vectors, as in the released code; the paper scores by the graph's, which exist
-    only for a client's own items. Negatives are never items of the client. Clients are in one round an epoch. Vectors begin
-    near 0 instead of uniform(0, 1). Defaults are ours but for two layers, Adam, its step size and four negatives.
+    Adam at the server; McMahan et al., ICLR 2018, for DP-FedAvg; Wu et al., *FedGNN*, 2021, for the name. Departures: items are
+    scored by their own vectors, as in the released code; the paper scores by the graph's, which exist only for a client's own
+    items. Negatives are never items of the client. Clients are in one round an epoch. Vectors begin near 0 instead of
+    uniform(0, 1). Defaults are ours but for two layers, Adam, its step size and four negatives.
 
     Args:
         num_factors: Width of all vectors.

@@ -63,8 +63,7 @@ class IALS(Recommender):
 
     Target only. Reference: Rendle, Krichene, Zhang, Koren, *Revisiting the Performance of iALS on Item Recommendation
     Benchmarks*, RecSys 2022, equations 1 to 4 and section 3.3 (scaled regularisation, first factors); Hu, Koren, Volinsky, ICDM
-    2008, for the alternation. Departures from the second: observed pairs have equal weights. Factors of users and items without
-    a rating are 0.
+    2008, for the alternation. Departures from the second: observed pairs have equal weights. Factors without a rating are 0.
 
     Args:
         num_factors: Width of the factors.

@@ -66,14 +66,13 @@ class LightGCN(GraphRecommender):
 
     Target only. Users and items have a factor each, as in BPR, and nothing else is learned. A layer gives each user the sum of
     the factors of the user's items, and each item that of its users, divided by the root of both degrees. The score is the
-    inner product of the weighted sums of the factors and all layers. The loss is BPR's. The graph is that of the training
-    ratings.
+    inner product of the weighted sums of the factors and all layers. The loss is BPR's. Edges are training ratings.
 
     Reference: He, Deng, Wang, Li, Zhang, Wang, *LightGCN: Simplifying and Powering Graph Convolution Network for
-    Recommendation*, SIGIR 2020, equations 3 (a layer), 4 (the sum of layers), 5 (the score) and 15 (the loss).
-    Departures: the penalty is on the factors of the batch's triples before any layer, as in the released code; equation 15 has
-    all factors in every batch. One pass over the observed pairs an epoch replaces random draws. Layer weights are settings; the
-    paper's are equal. As in the paper, a user's row contains the predicted item.
+    Recommendation*, SIGIR 2020, equations 3 (a layer), 4 (the sum of layers), 5 (the score) and 15 (the loss). Departures: the
+    penalty is on the factors of the batch's triples before any layer, as in the released code; equation 15 has all factors in
+    every batch. One pass over the observed pairs an epoch replaces random draws. Layer weights are settings; the paper's are
+    equal. As in the paper, a user's row contains the predicted item.
 
     Args:
         num_factors: Width of a user's and of an item's factor.

@@ -26,8 +26,7 @@ class MixedFactors(Recommender):
 
     The share of the second is 1 for a user without target history and 0 for one without a row. For the others it is
     ``source_share`` or, if null, the smallest of `SHARES` with the best NDCG@10 on the validation cases (sampled candidates if
-    there are any), chosen at each validation; without users who have both it is 0. Sources' vectors are centred and divided by
-    one number.
+    there are any), chosen at each validation; without users who have both it is 0. Sources' vectors are standardised.
 
     A method overrides :meth:`mapped_by`, :meth:`transfer_loss` and, where needed, :meth:`own_factors` and :meth:`mix`.
     """

@@ -24,10 +24,9 @@ class PPGenCDR(TwoTowerRecommender):
     no further privacy budget is used. It reads rows and ratings too, as baselines.
 
     Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*, AAAI
-    2023, equations 8 to 10 and 12. Equation 11 is the callback `RobustnessConductor`.
-    Departures: the paper scores with the target factor alone, the released code with the mean of both (``source_share`` 0.5)
-    and the source's real rows; here rows are generated. DMF is two towers with a scaled cosine, as in `DMF`; the released code
-    has a lookup table and a dot product.
+    2023, equations 8 to 10 and 12. Equation 11 is the callback `RobustnessConductor`. Departures: the paper scores with the
+    target factor alone, the released code with the mean of both (``source_share`` 0.5) and the source's real rows; here rows
+    are generated. DMF is two towers with a scaled cosine, as in `DMF`; the released code has a table and a dot product.
 
     Args:
         dims: Widths of the towers' layers; the last is that of the factors.

@@ -19,11 +19,10 @@ class PriCDRSym(Recommender):
 
     The loss is that of ``PriCDR`` with an autoencoder's logits instead of DMF's.
 
-    Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain Recommendation*, WWW
-    2022, section 6.1 (PriCDR-SYM).
-    Departures: the paper describes the variant in one sentence. As in the released code, where it is disabled, the loss is
-    binary cross-entropy over all items, and one embedding per user is added to both codes before they are rectified. Alignment
-    is row by row as in equation 7. Its weight is 1, not PriCDR's 100: without normalisation 100 draws all codes to zero.
+    Reference: Chen et al., *Differential Private Knowledge Transfer*, WWW 2022, section 6.1 (PriCDR-SYM). Departures: the paper
+    describes the variant in one sentence. As in the released code, where it is disabled, the loss is binary cross-entropy over
+    all items, and one embedding per user is added to both codes before they are rectified. Alignment is row by row as in
+    equation 7. Its weight is 1, not PriCDR's 100: without normalisation 100 draws all codes to zero.
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.

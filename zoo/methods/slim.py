@@ -18,8 +18,7 @@ def item_regressions(gram: Tensor, l1: float, l2: float, tolerance: float, max_s
     """Return non-negative weights ``W`` with an empty diagonal that minimise SLIM's loss, by coordinate descent.
 
     A sweep sets each row of weights in turn, for all explained items at once, to its minimum given the others: ``W_i = max(0,
-    G_i - sum_{k != i} G_ik W_k - l1) / (G_ii + l2)``. ``G_i - G_i W`` is one matrix product for a block of items, and is
-    updated within the block.
+    G_i - sum_{k != i} G_ik W_k - l1) / (G_ii + l2)``. ``G_i - G_i W`` is one matrix product by block, updated within it.
 
     Args:
         gram: ``G = X'X``, symmetric, shape ``(items, items)``.
@@ -56,12 +55,10 @@ class SLIM(ItemWeights):
     """Sparse linear method: each item is explained by few other items, with weights that are not negative.
 
     Minimises ``|X - X W|^2 / 2 + l2 |W|^2 / 2 + l1 |W|_1`` with ``W >= 0`` and ``diag(W) = 0`` over the 0/1 matrix ``X`` of
-    training ratings. Target only. EASE is the same without l1 and signs. Memory is two dense items x items matrices: 20,000
-    items are 3.2 GB.
+    training ratings. Target only. EASE is the same without l1 and signs. Memory is two dense matrices: 20,000 items are 3.2 GB.
 
     Reference: Ning & Karypis, *SLIM: Sparse Linear Methods for Top-N Recommender Systems*, ICDM 2011, equation 4 and section
-    4.3 (coordinate descent and soft thresholding). Columns are solved together, over the Gram matrix; the paper solves one
-    after another.
+    4.3 (coordinate descent and soft thresholding). Departure: columns are solved together, over the Gram matrix.
 
     Args:
         l1: Weight of the sum of weights (lambda): larger, fewer of them.

@@ -97,16 +97,15 @@ class SPPG(Recommender):
     - The generator may be released, and sampled as often as wanted; the critic is no part of a release.
 
     The noise is calibrated before the first step; training stops after ``steps`` critic steps. Figures of the generated rows on
-    the source itself (research) are measured on private ratings, which no guarantee covers; nor does it cover an epoch chosen
-    by them.
+    the source itself (research) are measured on private ratings, which no guarantee covers; nor epochs chosen by them.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
-    ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020.
-    Departures: ``first_layer_only`` freezes the layers that one reading of the paper trains on raw rows. Scores stand for
-    realness (the released code has the other sign). The critic's condition is the generator's embedding; one of its own would
-    take noise for every user. By default condition and row meet as a product in a critic of one layer: the paper's perceptron
-    (``conditioning: sum``, several ``critic_dims``) recognises real rows by their being 0 and 1, and learns less under the same
-    noise. An average of the generator over its steps is scored and released, as in GS-WGAN.
+    ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020. Departures: ``first_layer_only`` freezes the layers that one reading of
+    the paper trains on raw rows. Scores stand for realness (the released code has the other sign). The critic's condition is
+    the generator's embedding; one of its own would take noise for every user. By default condition and row meet as a product in
+    a critic of one layer: the paper's perceptron (``conditioning: sum``, several ``critic_dims``) recognises real rows by their
+    being 0 and 1, and learns less under the same noise. An average of the generator over its steps is scored and released, as
+    in GS-WGAN.
 
     Args:
         mechanism: `private_d`, `first_layer_only`, `gs_wgan` or `none`; or a reading that does not hold.

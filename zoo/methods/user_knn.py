@@ -15,8 +15,7 @@ class UserKNN(Recommender):
 
     The score of item ``i`` for user ``u`` is the sum of ``K(u, v) r_vi`` over the other users ``v`` and their training ratings.
     ``K`` is the cosine of the target rows, plus ``source_weight`` times the sum over the sources of the cosine of the release
-    rows (0 without a row), plus ``popularity_weight``, which ranks items that no neighbour has. Release rows may have any real
-    values.
+    rows (0 without a row), plus ``popularity_weight``, which ranks items that no neighbour has.
 
     Nothing is trained. Memory is a few dense matrices of ``chunk_size`` users x users, ``chunk_size`` x width and
     ``chunk_size`` x items.

@@ -30,8 +30,7 @@ class EgoGraphs(nn.Module):
     """Graph attention on the disjoint union of ego graphs: a client, its own items, joined to it, and a self loop at each.
 
     A layer gives a client the weighted mean of itself, its items and its virtual users, and an item that of itself and its
-    client. Each client has its own copy of an item, so nothing passes from client to client. Virtual users are read and never
-    changed.
+    client. Each client has its own copy of an item, so nothing passes from client to client. Virtual users never change.
 
     ``paper`` is FedGCDR's form: in node ``i`` neighbour ``j`` weighs ``exp(a . [e_i, e_j])``, normalised. The half of ``a``
     that meets ``e_i`` cancels, so it is left out. ``gat`` is the standard form: vectors are multiplied by a matrix of the

@@ -58,8 +58,7 @@ class RowGenerator(nn.Module):
 class GeneratedRows(nn.Module):
     """Rows of a released generator, made a batch at a time; with the readers of `zoo.data.rows.DenseRows`. Nothing is trained.
 
-    Noise is resampled at every reading while a model trains, and is 0 otherwise. The tensors are those of
-    `RowGenerator.tensors`.
+    Noise is resampled at every reading while a model trains, and is 0 otherwise. Tensors: `RowGenerator.tensors`.
     """
 
     embedding: Tensor

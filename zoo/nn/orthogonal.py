@@ -9,8 +9,7 @@ from torch import Tensor, nn
 class OrthogonalMap(nn.Module):
     """One square matrix W that maps factors of one domain to another (``z W``), and back by its transpose (``z W^T``).
 
-    W starts orthogonal; a method adds :meth:`penalty` or :meth:`round_trip` to its loss to keep it so. ``init`` fills W, in
-    place.
+    W starts orthogonal; a method adds :meth:`penalty` or :meth:`round_trip` to its loss to keep it so. ``init`` fills W.
 
     Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2.
     """

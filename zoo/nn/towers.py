@@ -62,8 +62,7 @@ class SparseTower(nn.Module):
 class TwoTowers(nn.Module):
     """Deep matrix factorisation: a tower over users' rows, a tower over items' columns, a scaled cosine between them.
 
-    ``scale`` is the range of the logit. ``input_dropout`` leaves out entries of users' rows, ``item_dropout`` of items'
-    columns.
+    ``scale`` is the range of the logit. Dropouts leave out entries of users' rows and items' columns.
 
     Reference: Xue et al., IJCAI 2017, sections 3.2 and 3.3, equations 6 to 8.
     """

@@ -26,8 +26,8 @@ class Federated(Recommender):
     """Base of methods whose users are clients of a server; with ``epsilon`` their rounds are those of DP-FedAvg.
 
     Then a batch only says that it is time for a round, and `zoo.privacy.training.private_rounds` draws who is in it. There are
-    `num_rounds` of them, over all runs that resumed one another, and ``1 / rate`` in an epoch. Nothing of a round is logged. Who
-    could not be scored without item counts is scored without them, for counts are not protected.
+    `num_rounds` of them, over all runs that resumed one another, and ``1 / rate`` in an epoch. Nothing of a round is logged.
+    Who could not be scored without item counts is scored without them, for counts are not protected.
 
     Args:
         epsilon: Privacy loss of all rounds, for one user; null: no clipping, no noise and no guarantee.
@@ -230,7 +230,7 @@ def local_moves(
 ) -> tuple[Copies, Tensor]:
     """Run gradient descent of all clients at once, each on its own copies, and return how far each moved.
 
-    ``start`` holds one row per client, so the gradient of the summed losses is every client's own.
+    ``start`` has a row per client, so the gradient of the summed losses is every client's own.
 
     Args:
         losses: From the copies to the loss of each client, shape ``(clients,)``.

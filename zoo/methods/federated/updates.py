@@ -125,8 +125,7 @@ def weighted_mean(updates: ClientUpdates, num_rows: int) -> Mean:
 def surrogate_loss(value: Tensor, parameters: Mapping[str, Tensor], directions: Mapping[str, Tensor]) -> Tensor:
     """Return a scalar that equals ``value`` and whose gradient is, for each parameter, minus its direction.
 
-    So a server's optimiser can step along the clients' mean difference (Reddi et al., *Adaptive Federated Optimization*, ICLR
-    2021).
+    So a server's optimiser can step along the clients' mean difference (Reddi et al., ICLR 2021).
     """
     loss = value.detach()
     for name, direction in directions.items():

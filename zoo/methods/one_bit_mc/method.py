@@ -38,7 +38,7 @@ class OneBitMC(Recommender):
 
     Privacy unit: that of `perturbation`, the value of one rating where it adds noise; which pairs are rated is public. The
     record in ``privacy.json`` covers only the matrix of the finished run. Checkpoints of an unfinished run, and the log of its
-    objective, hold what the solver holds.
+    objective, hold the solver's state.
 
     Ratings are signs (`data.filters.signs`). An item or user without an observed sign has zeros in the completed matrix (only
     noise, where that is on the output), and a 0 counts as wrong in ``sign_accuracy``; such users are ranked by item counts. On

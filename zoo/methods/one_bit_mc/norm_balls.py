@@ -144,13 +144,13 @@ class Composition:
 class Intersection(Composition):
     """The projection onto the intersection of both balls, by the alternating direction method of multipliers.
 
-    It stops after `max_passes`, or when the matrices of both balls, and of successive passes, differ by at most the tolerance,
-    relative to the norm (at least 1).
+    It stops after `max_passes`, or when the matrices of both balls, and of successive passes, differ by at most `tolerance`
+    times the norm.
 
     Reference: Boyd et al., *Distributed Optimization and Statistical Learning via the Alternating Direction Method of
     Multipliers*, 2011, section 3.4.1, as in the 1BMC toolbox of Davenport et al. Departures: the weight starts at the distance
     of the matrix, in sizes of the set, as spectral steps can be long; the result is the matrix of the infinity-norm ball, not
-    the mean of both.
+    the mean.
     """
 
     tolerance = 1e-8

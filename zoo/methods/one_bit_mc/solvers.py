@@ -171,8 +171,7 @@ class FixedSteps(Solver):
     """Exactly so many projected steps, as mechanisms need whose guarantee counts steps: data enter through gradients alone.
 
     A step goes from the last point against the gradient there; with `dual` (and no ridge), from 0 against the sum of all
-    gradients so far (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009), so that their
-    noise averages out.
+    gradients so far (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009), to average noise.
 
     `size` is that of each step; with `spectral` that of the first, and the bound of Barzilai-Borwein steps of the given
     gradients. A `gradient` replaces the likelihood's own; then only observed entries and ridge of the likelihood are read.
