@@ -23,15 +23,9 @@ def references(
 ) -> dict[str, Figures]:
     """Return figures of ranking by chance and by item counts (Popularity) on held-out cases, under the names of a run's own.
 
-    Both are exact: chance is a tie of all in expectation, whatever ``ties`` is. No matrix of all items is made.
-
-    Args:
-        counts: How often each item occurs in training, shape ``(num_items,)``.
-        cases: The held-out cases (`zoo.data.evaluation.HeldOutCases`).
-        ks: Cut-offs.
-        ties: How ties of item counts are treated.
-        full: Whether all items are ranked.
-        sampled: Whether sampled candidates are.
+    Both are exact: chance is a tie of all in expectation; ``ties`` is how ties of item counts are treated. ``counts``
+    (num_items,) is how often each item occurs in training, ``cases`` are `zoo.data.evaluation.HeldOutCases`, ``ks`` cut-offs;
+    ``full`` and ``sampled`` say which candidates are ranked. No matrix of all items is made.
     """
     own = counts[cases.items]
     found: dict[str, Figures] = {"chance": {}, "popularity": {}}

@@ -85,11 +85,9 @@ class Adversarial(Recommender):
 
 
 def average_gradients(parameters: Sequence[nn.Parameter], reduce: Callable[..., Tensor]) -> None:
-    """Replace each gradient by its mean over processes; one that no process has stays None.
+    """Replace each gradient by its mean over processes, for the same parameters in each; one that no process has stays None.
 
-    Args:
-        parameters: The same in every process.
-        reduce: Reduces a tensor over all processes by ``reduce_op``, as a strategy of Lightning does.
+    ``reduce`` reduces a tensor over all processes by ``reduce_op``, as a strategy of Lightning does.
     """
     there = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=parameters[0].device)
     anywhere = reduce(there, reduce_op="sum") > 0

@@ -26,21 +26,14 @@ def standardised(scores: Tensor) -> Tensor:
 
 
 def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -> tuple[Tensor, float]:
-    """Choose weights of candidates by forward selection with replacement.
+    """Choose weights (number,) that sum to 1 by forward selection with replacement, and return them with what they are worth.
 
-    Each round adds the candidate that makes the mean of those chosen so far worth most; the weights of the best round are
-    returned. So the value is never below that of the best candidate alone. The first of equal candidates and rounds wins.
+    Each of ``rounds`` adds the candidate that makes the mean of those chosen so far worth most, by ``value`` of weights; the
+    weights of the best round are returned. So the value is never below that of the best candidate alone. The first of equal
+    candidates and rounds wins.
 
     Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and
     2.1. Departures: it starts empty, not with the best few (section 2.2), and selects once (section 2.3 repeats it).
-
-    Args:
-        number: Number of candidates, at least 1.
-        value: What weights (number,) that sum to 1 are worth; higher is better.
-        rounds: How many candidates are added, at least 1.
-
-    Returns:
-        Weights (number,) that sum to 1, and what they are worth.
     """
     counts = torch.zeros(number)
     best, worth = counts, -torch.inf

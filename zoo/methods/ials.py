@@ -15,19 +15,11 @@ _AT_ONCE = 1 << 24
 
 
 def solved_factors(rows: SparseRows, table: Tensor, unobserved_weight: float, penalties: Tensor) -> Tensor:
-    """Solve for the factors that minimise the loss of iALS given the other side's.
+    """Return the factors (rows, dim) that minimise the loss of iALS given the other side's; 0 for a row without a rating.
 
     For a row with observed set ``S``, ratings ``r``, other factors ``h`` and penalty ``p``, the factor ``w`` minimises ``sum_S
-    (w.h - r)^2 + unobserved_weight sum_all (w.h)^2 + p |w|^2``.
-
-    Args:
-        rows: Ratings of the side that is solved for, over the other side.
-        table: Factors of the other side, shape ``(width, dim)``.
-        unobserved_weight: Weight of a pair's squared score, observed or not.
-        penalties: Penalty of each row, positive, shape ``(rows,)``.
-
-    Returns:
-        Factors, shape ``(rows, dim)``; 0 for a row without a rating.
+    (w.h - r)^2 + unobserved_weight sum_all (w.h)^2 + p |w|^2``. ``rows`` are the ratings of the side that is solved for,
+    ``table`` (width, dim) the factors of the other side, ``penalties`` (rows,) are positive.
     """
     counts, dim = rows.counts(), table.shape[1]
     found = torch.zeros(rows.num_rows, dim, dtype=table.dtype, device=table.device)

@@ -15,20 +15,12 @@ _BLOCK = 64
 
 
 def item_regressions(gram: Tensor, l1: float, l2: float, tolerance: float, max_sweeps: int) -> tuple[Tensor, int]:
-    """Return non-negative weights ``W`` with an empty diagonal that minimise SLIM's loss, by coordinate descent.
+    """Return non-negative weights ``W`` (items, items) with an empty diagonal that minimise SLIM's loss, and the number of sweeps.
 
-    A sweep sets each row of weights in turn, for all explained items at once, to its minimum given the others: ``W_i = max(0,
-    G_i - sum_{k != i} G_ik W_k - l1) / (G_ii + l2)``. ``G_i - G_i W`` is one matrix product by block, updated within it.
-
-    Args:
-        gram: ``G = X'X``, symmetric, shape ``(items, items)``.
-        l1: Weight of the sum of weights; not negative.
-        l2: Weight of their squares; positive.
-        tolerance: Largest change of a weight in the last sweep.
-        max_sweeps: Sweeps at most.
-
-    Returns:
-        Weights, column ``j`` explains item ``j``, shape ``(items, items)``; and the number of sweeps.
+    Column ``j`` of ``W`` explains item ``j``. ``gram`` is ``G = X'X``. A sweep of coordinate descent sets each row of weights
+    in turn, for all explained items at once, to its minimum given the others: ``W_i = max(0, G_i - sum_{k != i} G_ik W_k - l1)
+    / (G_ii + l2)``. ``G_i - G_i W`` is one matrix product by block, updated within it. Sweeps stop after ``max_sweeps``, or
+    when no weight has changed by more than ``tolerance``.
     """
     weights = torch.zeros_like(gram)
     diagonal = gram.diagonal().tolist()

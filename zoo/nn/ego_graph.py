@@ -70,14 +70,10 @@ class EgoGraphs(nn.Module):
         virtual: VirtualUsers | None = None,
         copies: Mapping[str, Tensor] | None = None,
     ) -> EgoOutput:
-        """Run all layers of all clients.
+        """Run all layers of all clients on their own vectors (clients, dim) and those of their items (entries, dim), in any order.
 
-        Args:
-            users: The clients' own vectors, shape ``(clients, dim)``.
-            items: Vectors of their items, in any order, shape ``(entries, dim)``.
-            owners: Client of each item, shape ``(entries,)``.
-            virtual: Further neighbours of clients, any number of each.
-            copies: Parameters of each client, as `copies` gives them, instead of the shared ones.
+        ``owners`` (entries,) is the client of each item; ``virtual`` are further neighbours, any number of each client;
+        ``copies`` are parameters of each client, as `copies` gives them, instead of the shared ones.
         """
         if virtual is None:
             virtual = VirtualUsers(users.new_zeros(0, self.num_layers, users.shape[1]), owners.new_zeros(0))

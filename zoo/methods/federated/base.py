@@ -196,17 +196,9 @@ def unowned_items(
 ) -> Tensor:
     """Draw ``num_each`` items for each of a client's own, uniformly from those that the client does not have, with replacement.
 
-    Item number ``r`` of these is ``r + k`` if ``k`` own items come before it; one search finds it for all clients at once.
-
-    Args:
-        items: Items of the clients, client by client, rising within each, shape ``(entries,)``.
-        counts: Number of items of each client, shape ``(clients,)``.
-        num_items: Number of all items.
-        num_each: Number to draw for each entry.
-        uniform: Source of uniform numbers; None: torch's global random state.
-
-    Returns:
-        Items, shape ``(entries, num_each)``; a row is for the client whose entry it is.
+    ``items`` (entries,) are those of the clients, client by client, rising within each; ``counts`` (clients,) is how many each
+    has. ``uniform`` draws uniform numbers (None: torch's global random state). Returns items (entries, num_each). Item number
+    ``r`` of a client's others is ``r + k`` if ``k`` own items come before it; one search finds it for all clients.
     """
     if full := int((counts >= num_items).sum()):
         raise ValueError(
@@ -228,19 +220,10 @@ def unowned_items(
 def local_moves(
     losses: Callable[[Copies], Tensor], start: Mapping[str, Tensor], num_steps: int, lr: float
 ) -> tuple[Copies, Tensor]:
-    """Run gradient descent of all clients at once, each on its own copies, and return how far each moved.
+    """Run ``num_steps`` of gradient descent of all clients at once, and return how far each moved and its first loss (clients,).
 
-    ``start`` has a row per client, so the gradient of the summed losses is every client's own.
-
-    Args:
-        losses: From the copies to the loss of each client, shape ``(clients,)``.
-        start: The copies at the start, by name.
-        num_steps: Number of steps, at least 1.
-        lr: Size of a step.
-
-    Returns:
-        The sum of steps, by name, in the shapes of ``start``, and the losses (clients,) before the first step; no gradient
-        passes.
+    ``start`` holds copies of the parameters by name, one row per client, and ``losses`` maps such copies to the loss of each
+    client, so the gradient of the summed losses is every client's own. Moves have the shapes of ``start``; no gradient passes.
     """
     moves = {name: torch.zeros_like(part) for name, part in start.items()}
     before: list[Tensor] = []
