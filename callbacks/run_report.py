@@ -59,9 +59,8 @@ class RunReport(Callback):
         self.folder = folder_of_run(trainer)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         for name in data.releases.keys() - self._bytes.keys():
-            self._bytes[name] = sum(
-                path.stat().st_size for path in data.release_paths[name].iterdir() if path.is_file()
-            )
+            files = filter(Path.is_file, data.release_paths[name].iterdir())
+            self._bytes[name] = sum(path.stat().st_size for path in files)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print and keep the summary of the data and the records of the releases."""

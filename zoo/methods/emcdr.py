@@ -96,15 +96,11 @@ class EMCDR(MixedFactors):
         return ((users * items).sum(1) - batch.labels).square().sum(), items
 
     def transfer_loss(self, batch: Batch) -> Tensor:
-        """Of a perceptron what its map costs; 0 of a linear one."""
-        return self.map_loss(batch.users)
-
-    def map_loss(self, users: Tensor) -> Tensor:
-        """Return the squared distance of vectors mapped by perceptrons to factors, summed over distinct users with a row."""
+        """The squared distance of vectors mapped by perceptrons to factors, summed over distinct users with a row."""
         loss: Tensor = self.factors.users.weight.new_zeros(())
         if not self.maps:
             return loss
-        users = torch.unique(users)
+        users = torch.unique(batch.users)
         factors = self.factors.users(users).detach()
         for name, perceptron in self.maps.items():
             loss = loss + alignment_loss(perceptron(self._vectors(name)[users]), factors, self._present(name)[users])

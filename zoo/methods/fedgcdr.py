@@ -183,11 +183,10 @@ class FedGCDR(FedGNN):
         copies: Mapping[str, Tensor] | None = None,
     ) -> EgoOutput:
         """The graphs of clients; virtual users are in them, or their mean is added to what is made."""
+        made: EgoOutput = self.graphs(vectors, items, own.rows, virtual if self.expansion else None, copies)
         if self.expansion:
-            grown: EgoOutput = self.graphs(vectors, items, own.rows, virtual, copies)
-            return grown
-        alone: EgoOutput = self.graphs(vectors, items, own.rows, None, copies)
-        return alone._replace(users=alone.users + mean_virtual_user(virtual, len(vectors)))
+            return made
+        return made._replace(users=made.users + mean_virtual_user(virtual, len(vectors)))
 
     def domain_attention(self, users: Tensor) -> dict[str, Tensor]:
         """Return the attention of users (batch,) by source, ``(batch, num_layers)``; 0 without a row or without `expansion`."""
