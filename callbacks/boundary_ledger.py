@@ -54,8 +54,7 @@ class BoundaryLedger(Callback):
       gets its own row: tensors as in its files, before denoising, and all user ids in UTF-8;
     - in each round of a federated method, server to clients: the item rows they asked for, and all that they share;
     - clients to server: rows asked for, rows changed and by how much, shared parts, weights. A client that is left out has
-      asked and been answered, and has sent nothing. `FedGCDR` shares the maps of sources with a client of the round, until
-      fine-tuning;
+      asked and been answered, and has sent nothing. `FedGCDR` shares maps of sources with a client of the round;
     - in private rounds (`zoo.privacy.training.private_rounds`), who is in a round is secret: counted is what the expected
       number of clients exchange if tables go whole. What they send is only clipped: the server adds the noise and is trusted,
       or gets sums.

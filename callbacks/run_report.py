@@ -41,9 +41,10 @@ _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, 
 class RunReport(Callback):
     """Prints a summary of the data before training and one table at the end; keeps both in the run folder.
 
-    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release, and of the training where it has one),
-    ``metrics.json`` (figures of the test, seconds, epochs, parameters, peak memory in MiB, bytes and privacy of each release,
-    figures of chance and item counts, and digests of what was tested, which decide whether two runs are comparable).
+    Files: ``data.json`` (summary of the data), ``privacy.json`` (record of each release, and of the training where it has
+    one, under the method's name), ``metrics.json`` (figures of the test, seconds, epochs, parameters, peak memory of the
+    process in MiB, for each release its bytes and its privacy in one line, what chance and item counts reach on the cases, and
+    digests of what was tested, by which reports tell whether two runs may stand in one table).
     """
 
     def __init__(self) -> None:

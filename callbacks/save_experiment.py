@@ -14,7 +14,10 @@ COMMAND_WORDS = ("ckpt_path", "resume", "weights_only", "verbose", "out", "sourc
 
 
 class SaveExperiment(SaveConfigCallback):
-    """Saves the experiment as ``config.yaml`` in the run folder; after publishing it names the releases. Every command reads it."""
+    """Saves the experiment as ``config.yaml`` in the run folder, without the words of one command.
+
+    Every command accepts the saved file: after publishing it names the releases, so it is the target's form.
+    """
 
     folder: Path | None = None
 

@@ -1,7 +1,6 @@
 """Projections onto the nuclear-norm ball, the infinity-norm ball and both, and onto the matrices of a rank.
 
-Each gives the nearest matrix of the set in the Frobenius norm. Those onto balls are non-expansive, which is what the
-stability of a fixed number of projected steps rests on.
+Each gives the nearest matrix in the Frobenius norm; those onto balls are non-expansive, as fixed numbers of steps need.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Solvers of one-bit matrix completion: spectral projected gradient, and a fixed number of projected steps.
-
-Both go one iteration at a time, so that a trainer can show, interrupt and resume them, and hold their state as arrays.
-"""
+"""Resumable solvers of one-bit matrix completion: spectral projected gradient, and a fixed number of projected steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
