@@ -38,14 +38,13 @@ class Weights(NamedTuple):
 class AttentionFigure(Callback):
     """Draws a method's domain attention: by source and layer, with its spread over users, its course and the source's overlap.
 
-    After each epoch `domain_attention` is asked for all users of the target with history, until fine-tuning begins: from then on
-    attention is held, and what it would give to items that move on is of no use to anybody. Of an epoch a source has its mean over
-    the users that it has a row of, in each layer. At the end of `fit` the run folder gets ``attention.csv`` with the last such
-    epoch, ``attention_course.csv`` with every one, and ``attention.png``: of the last epoch, not of the best checkpoint.
+    After each epoch before fine-tuning it calls the method's `domain_attention(users)`, which returns ``(users, layers)`` by
+    source, as `FedGCDR` does, for all users with history. A source's mean is over the users that it has a row of, in each
+    layer. At the end of `fit` the run folder gets ``attention.csv`` (last such epoch, not the best checkpoint),
+    ``attention_course.csv`` (all epochs) and ``attention.png``.
 
-    A method weighs domains if it has `domain_attention(users)`, which gives ``(users, layers)`` by source, as `FedGCDR` does. Any
-    other is refused before training; so is one whose rounds are private, for attention is worked out from ratings and no epsilon
-    covers it. The files are the simulation's: they hold means and percentiles over users, and are no release.
+    Any other method is refused before training; so is one with private rounds, as attention is computed from ratings that no
+    epsilon covers. The files hold means and percentiles over users, and are no release.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.3.
     """
@@ -58,13 +57,11 @@ class AttentionFigure(Callback):
         """Refuse a method without domain attention, or with private rounds; choose the folder on every process."""
         if not hasattr(pl_module, "domain_attention"):
             raise TypeError(
-                f"AttentionFigure draws what domains weigh, and {type(pl_module).__name__} has no domain_attention. Leave the "
-                "callback out, or use FedGCDR."
+                f"{type(pl_module).__name__} has no domain_attention. AttentionFigure needs it. Leave it out, or use FedGCDR."
             )
         if getattr(pl_module, "privacy", None) is not None:
             raise ValueError(
-                "AttentionFigure works attention out from ratings, which no epsilon of private rounds covers. Leave the callback "
-                "out, or set model.epsilon to null."
+                "No epsilon of private rounds covers attention. Leave AttentionFigure out, or set model.epsilon to null."
             )
         self._folder = folder_of_run(trainer)
 
@@ -128,7 +125,9 @@ def draw_attention(course: Mapping[int, Sequence[Weights]], path: Path) -> None:
         figure = Figure(figsize=(11, 1.8 + 0.34 * max(len(sources), 4)), layout="constrained")
         weights, overlap, epochs = figure.subplots(1, 3, sharey=True, width_ratios=(4, 1.2, 3))
         _draw_weights(weights, last, sources)
-        _draw_overlap(overlap, last, sources)
+        shares = {row.source: 100 * row.overlap for row in last}
+        overlap.barh(range(len(sources)), [shares[name] for name in sources], color="0.6", height=0.6)
+        overlap.set(xlabel="% of users", title="overlap", xlim=(0, 100))
         _draw_course(figure, epochs, course, sources)
         weights.set_yticks(range(len(sources)), [_shown(name) for name in sources])
         weights.set_ylim(max(len(sources), 1) - 0.5, -0.5)
@@ -166,12 +165,6 @@ def _draw_weights(axes: Any, rows: Sequence[Weights], sources: Sequence[str]) ->
     axes.set(xlabel="weight", title="attention: mean, and 5 to 95 % of users")
     axes.legend(frameon=False, fontsize=8)
     axes.set_xlim(left=0)
-
-
-def _draw_overlap(axes: Any, rows: Sequence[Weights], sources: Sequence[str]) -> None:  # noqa: ANN401  matplotlib's
-    shares = {row.source: 100 * row.overlap for row in rows}
-    axes.barh(range(len(sources)), [shares[name] for name in sources], color="0.6", height=0.6)
-    axes.set(xlabel="% of users", title="overlap", xlim=(0, 100))
 
 
 def _draw_course(figure: Any, axes: Any, course: Mapping[int, Sequence[Weights]], sources: Sequence[str]) -> None:  # noqa: ANN401

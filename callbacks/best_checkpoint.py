@@ -41,14 +41,11 @@ class WholeCheckpoints(TorchCheckpointIO):
 class BestCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/best.ckpt``, the epoch of the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
 
-    Where the protocol has no validation set (``latest1``, ``random1``), or none of it is looked at (``limit_val_batches: 0``), the
-    last epoch is kept as ``best``.
-
-    A run that goes on from ``last.ckpt`` takes over the ``best.ckpt`` that lies beside it, wherever the two were moved, if it is
-    the one that it was saved with: their digests are compared. Another one is refused.
+    Without validation (``latest1``, ``random1`` or ``limit_val_batches: 0``), the last epoch is kept as ``best``. A run resumed
+    from ``last.ckpt`` takes over the ``best.ckpt`` next to it if its digest is the one that was saved; another one is refused.
 
     Args:
-        keep_last: Whether to keep the last epoch too, to go on from.
+        keep_last: Whether to keep the last epoch too, to resume from.
     """
 
     def __init__(self, keep_last: bool = True) -> None:
@@ -125,8 +122,7 @@ class BestCheckpoint(ModelCheckpoint):
         source = self._from or Path(state["best_model_path"])
         if "best_digest" not in state:
             raise ValueError(
-                f"{source} was saved before version 0.3 and does not say which best.ckpt is its own, so a run that goes on from "
-                "it could end by testing another model. Train anew; best.ckpt can still be tested: python -m zoo test."
+                f"{source} was saved before version 0.3 and does not say which best.ckpt is its own. Train anew, or test best.ckpt."
             )
         if (digest := state["best_digest"]) is None:
             return source  # it is the best epoch itself
@@ -137,8 +133,7 @@ class BestCheckpoint(ModelCheckpoint):
                 return path
         found = f"{there[0]} is another one" if there else f"there is none in {source.parent}"
         raise ValueError(
-            f"{source} was saved beside a best.ckpt with the SHA-256 {digest[:12]}..., and {found}. Put the run's own back beside "
-            "it, or train anew."
+            f"{source} was saved beside a best.ckpt of SHA-256 {digest[:12]}..., and {found}. Put the run's own back."
         )
 
 

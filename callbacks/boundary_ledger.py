@@ -47,32 +47,25 @@ class Crossing(NamedTuple):
 class BoundaryLedger(Callback):
     """Counts what leaves clients and domains: what, from whom to whom, shape, bytes, round, mechanism and privacy event.
 
-    What is counted, in bytes of the numbers themselves, without what a transport adds:
+    Bytes are those of the numbers themselves, without transport:
 
-    - each release that the method reads, from its domain to the target's, or to the target's clients where the method is federated,
-      of whom each gets its own row: its tensors as they lie in its files, before a target takes noise off them, and the ids of
-      its users in UTF-8, whether the target has these users or not;
-    - in each round of a federated method, server to clients: the item rows that they asked for, and all that they share;
-    - clients to server: which rows they ask for, which they changed and by how much, the shared parts, and their weights.
-      A client that is left out of a round has asked and been answered, and has sent nothing. Of `FedGCDR` the maps of those sources
-      are shared that anybody in the round has a row of, and nothing beside the items once fine-tuning has begun;
-    - where rounds are private (`zoo.privacy.training.private_rounds`), what must not be kept is not: who is in one, how many
-      they are, and their rows. Counted is what as many clients as are expected send and get if tables go whole, so that asking
-      for rows tells nothing. What they send is clipped and no more: the server, which adds the noise, is trusted, or gets sums.
+    - each release that the method reads, from its domain to the target's, or to the clients of a federated method, each of whom
+      gets its own row: tensors as in its files, before denoising, and all user ids in UTF-8;
+    - in each round of a federated method, server to clients: the item rows they asked for, and all that they share;
+    - clients to server: rows asked for, rows changed and by how much, shared parts, weights. A client that is left out has
+      asked and been answered, and has sent nothing. `FedGCDR` shares maps of sources with a client of the round;
+    - in private rounds (`zoo.privacy.training.private_rounds`), who is in a round is secret: counted is what the expected
+      number of clients exchange if tables go whole. What they send is only clipped: the server adds the noise and is trusted,
+      or gets sums.
 
     A method is federated if it has `sent` (`zoo.methods.federated.updates.ClientUpdates` of the last round) and `fetched` (rows
-    that each client of that round asked for, ``(clients,)``); of any other method only releases are counted. A round is a batch.
-
-    ``train/bytes_up`` and ``train/bytes_down`` are logged for each round. At the end of `fit` a table has the totals, and
-    ``boundary.csv`` in the run folder every `Crossing`. It counts the rounds of this `fit`: a resumed run goes on in their
-    numbers and leaves what was sent before to the ledger of that time.
-
-    Beside what was sent stands what would be if every client got the vectors of all items and sent as many gradients. So the
-    paper counts: O(F + |I| F) each way for a client in a round, of model and items. Rows need no names then.
+    that each client asked for, ``(clients,)``). A round is a batch. ``train/bytes_up`` and ``train/bytes_down`` are logged for
+    each. At the end of `fit` a table shows the totals, and ``boundary.csv`` holds every `Crossing` of this `fit`. The column of
+    whole tables counts as the paper does: O(F + |I| F) each way for a client in a round.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, appendix B.2.
 
-    Nothing is protected by it. How many rows clients touched tells of their ratings: the file is the simulation's, no release.
+    It protects nothing. The numbers of touched rows depend on ratings: the file is the simulation's, no release.
     """
 
     logs = frozenset({"train/bytes_up", "train/bytes_down"})
@@ -101,12 +94,7 @@ class BoundaryLedger(Callback):
             self.crossings += released(name, receiver, release, data.release_paths[name], clients)
 
     def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,  # noqa: ANN401  Lightning's signature
-        batch: Any,  # noqa: ANN401  Lightning's signature
-        batch_idx: int,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Count a round and log its totals."""
         method: Any = pl_module

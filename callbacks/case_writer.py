@@ -12,12 +12,11 @@ from zoo.runtime.run_folder import CASES, folder_of_run, write_table
 
 
 class CaseWriter(Callback):
-    """Writes ``test_cases.parquet`` to the run folder: one row per held-out case of the test.
+    """Writes ``test_cases.parquet`` to the run folder: one row per held-out case of the test, sorted by user and item.
 
-    Columns: ``user_id``, ``item_id``, ``train_items`` (the user's training items), ``linked`` (whether some release has
-    a row of the user), the figures, ``sampled/hit_rate@5`` and so on, and of each ranking how many candidates are above the
-    held-out item and level with it, ``full/above`` and ``full/level``. Rows are sorted by user and item, so that two runs on one
-    split can be compared row by row.
+    Columns: ``user_id``, ``item_id``, ``train_items`` (the user's training items), ``linked`` (whether some release has a row
+    of the user), the figures, ``sampled/hit_rate@5`` and so on, and of each ranking how many candidates are above the held-out
+    item and level with it, ``full/above`` and ``full/level``.
     """
 
     def __init__(self) -> None:

@@ -8,16 +8,14 @@ from pytorch_lightning.callbacks import Callback
 
 
 class CompiledStep(Callback):
-    """Compiles what a method works out for each batch, and nothing of the trainer around it.
+    """Compiles a method's step, and nothing of the trainer around it.
 
-    The first step takes some 20 seconds on a CPU, where it needs a C++ compiler, and those after it take longer than without, as
-    far as was tried (docs/benchmarks.md); on a GPU it was not. Figures are those of an uncompiled run up to rounding, as sums are
-    taken in another order. Refused are methods that are solved, and private trainings: what clips each user's gradient reads the
-    network's own operations.
+    The first step takes some 20 seconds on a CPU, where it needs a C++ compiler; for speed see docs/benchmarks.md. Figures
+    equal those of an uncompiled run up to rounding. Methods that are solved and private trainings are refused.
 
     Args:
-        backend: What the graphs are compiled by, as `torch.compile` names it; `inductor` makes machine code.
-        dynamic: Whether sizes may vary without compiling anew; null: found out.
+        backend: Compiler of the graphs, as `torch.compile` names it; `inductor` makes machine code.
+        dynamic: Whether sizes may vary without recompiling; null: found out.
     """
 
     def __init__(self, backend: str = "inductor", dynamic: bool | None = None) -> None:

@@ -13,24 +13,18 @@ REAL, FAKE = "real_scores", "fake_scores"
 class GANStabilizer(Callback):
     """Adds ``tau/2 (D(r)^2 + D(r~)^2)`` to what a critic minimises, one value for every score.
 
-    Closed-loop control of a Wasserstein game: near its equilibrium generator and critic move like a pendulum without
-    friction, and the squared scores are the friction. On the Dirac game with the real point at c the motion has the poles
-    of ``s^2 + 2 tau c^2 s + 1``: below ``tau = 1/c^2`` it spirals in at the rate ``tau c^2``, above it creeps in.
+    This is the friction of a Wasserstein game, whose players otherwise circle each other. On the Dirac game with the real point
+    at c the motion has the poles of ``s^2 + 2 tau c^2 s + 1``: below ``tau = 1/c^2`` it spirals in at the rate ``tau c^2``.
 
-    For any method that exposes ``real_scores`` and ``fake_scores``, one by one, since a private critic scores real and
-    generated rows in passes of their own. A score's value stands in the loss of its own user, so the clip holds for it too.
-
-    Logged: ``train/critic_gap`` (mean real less mean generated score), ``train/score_drift`` (how far the mean generated
-    score moved in a batch) and ``train/gradient_norm`` of each optimiser, noise included. What the method calls ``secret``
-    is left out.
+    For any method that exposes ``real_scores`` and ``fake_scores``, in one pass or one each. A score's value is in the loss of
+    its own user, so it is clipped too. Logged unless ``secret``: ``train/critic_gap`` (mean real less mean generated score),
+    ``train/score_drift`` (change of the mean generated score in a batch) and ``train/gradient_norm`` of each optimiser.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 6 and 7; after Xu et al., *Understanding and Stabilizing GANs'
-    Training Dynamics Using Control Theory*, ICML 2020.
-
-    Departures: the paper's appendix has the poles of ``s^2 + tau s + 1``, which are these at ``c^2 = 1/2`` alone.
+    Training Dynamics Using Control Theory*, ICML 2020. Departures: the appendix has the poles at ``c^2 = 1/2`` alone.
 
     Args:
-        tau: Strength; the paper's sweep is best at 2. 0 adds nothing to the loss: what is left is the log.
+        tau: Strength; the paper's sweep is best at 2. 0 only logs.
     """
 
     logs = frozenset({"train/critic_gap", "train/score_drift", "train/gradient_norm/*"})
@@ -46,8 +40,8 @@ class GANStabilizer(Callback):
         exposed: frozenset[str] = getattr(pl_module, "exposes", frozenset())
         if not {REAL, FAKE} <= exposed:
             raise TypeError(
-                f"GANStabilizer needs a method that exposes {REAL} and {FAKE}; {type(pl_module).__name__} exposes "
-                f"{sorted(exposed) or 'nothing'}. Use it with a GAN, such as SPPG, or leave it out."
+                f"{type(pl_module).__name__} exposes {sorted(exposed) or 'nothing'}. GANStabilizer needs {REAL} and {FAKE}. "
+                "Use it with a GAN, such as SPPG, or leave it out."
             )
         pl_module.add_penalty("gan_stabilizer", self.penalty, to="critic")  # type: ignore[operator]
 
@@ -63,7 +57,7 @@ class GANStabilizer(Callback):
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if gradients and not (number == 0 and "critic" in _secret(pl_module)):
             norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
-            _averaged(pl_module, f"train/gradient_norm/{number}", norm)
+            pl_module.log_mean(f"train/gradient_norm/{number}", norm)  # type: ignore[operator]
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
@@ -74,16 +68,10 @@ class GANStabilizer(Callback):
         if fake is None or FAKE in secret:
             return
         if real is not None and REAL not in secret:
-            _averaged(pl_module, "train/critic_gap", real - fake)
+            pl_module.log_mean("train/critic_gap", real - fake)  # type: ignore[operator]
         if self._before is not None:
-            drift = abs(fake - self._before)
-            _averaged(pl_module, "train/score_drift", drift)
+            pl_module.log_mean("train/score_drift", abs(fake - self._before))  # type: ignore[operator]
         self._before = fake
-
-
-def _averaged(method: LightningModule, name: str, value: Tensor | float) -> None:
-    """Log the mean over the epoch: a log of each step would take as long as a tenth of a private one."""
-    method.log_mean(name, value)  # type: ignore[operator]
 
 
 def _secret(method: LightningModule) -> frozenset[str]:

@@ -18,28 +18,26 @@ from zoo.runtime.run_folder import differing, plain
 
 
 class PrivacyBudget(Callback):
-    """Shows the epsilon spent so far beside the loss, and ends training before the step that would exceed a budget.
+    """Shows the privacy budget used so far beside the loss, and stops training before the step that would exceed a budget.
 
     For every module that has `NoisySteps` as its ``private_gradient`` when training begins, such as `SPPG`. No guarantee
-    rests on it: the plan in the module ends the training by itself, at the epsilon that the noise was computed for. A lower
-    budget ends it earlier, with the noise of the plan, after the most steps that keep within it.
+    depends on it: the module's plan stops the training at the epsilon that the noise was calibrated to. A lower budget stops it
+    earlier, with the same noise, after the most steps that keep within it.
 
-    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Noise
-    with a seed proves nothing: no epsilon is shown then, but a warning, and training ends where it would otherwise.
+    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Seeded noise
+    has no epsilon.
 
-    Steps are counted by the module, over all runs. Going on is refused under other settings, with fewer steps than were
-    taken, and with a higher budget than was promised, or one that is spent already.
+    The module counts steps over all runs. Resuming is refused with other settings, fewer steps, or a higher or used-up budget.
 
     Args:
         epsilon: The budget; null: the epsilon of the plan. More than that changes nothing.
-        every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch has one anyway.
+        every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch always has one.
     """
 
     logs = frozenset({"train/epsilon", "train/steps_left"})
 
     def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
-        if epsilon is not None:
-            checks.positive(epsilon=epsilon)
+        checks.positive(epsilon=epsilon)
         if type(every) is not int or every < 1:
             raise ValueError(f"every must be an integer of at least 1, a number of epochs; got {every!r}.")
         self.epsilon, self.every = epsilon, every
@@ -58,8 +56,7 @@ class PrivacyBudget(Callback):
         spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
             raise TypeError(
-                f"PrivacyBudget needs a method that takes private steps, and this {type(pl_module).__name__} takes none. Use it "
-                "with one that does, such as SPPG with the mechanism private_d, or leave the callback out."
+                f"{type(pl_module).__name__} takes no private steps. PrivacyBudget needs them. Use SPPG, or leave the callback out."
             )
         # As it was asked for, and over it what was worked out of that.
         asked = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
@@ -72,8 +69,7 @@ class PrivacyBudget(Callback):
         self._proves = spender.private and spender.plan.epsilon < math.inf
         if not self._proves:
             rank_zero_warn(
-                "PrivacyBudget: the noise of this training has a seed, or there is none, so nothing is guaranteed and no "
-                "epsilon is shown. Leave the seed out (noise_seed: null) to have a guarantee."
+                "PrivacyBudget: noise has a seed, or is absent, so no epsilon is shown. Set noise_seed to null for a guarantee."
             )
         trainer.should_stop |= spender.steps_left < 1
 
@@ -87,8 +83,7 @@ class PrivacyBudget(Callback):
             breaches.append(f"the budget was {promise['epsilon']} and is {self.epsilon}")
         if breaches:
             raise ValueError(
-                f"PrivacyBudget: the training was begun with another promise: {', '.join(breaches)}. Go on with it as it was, "
-                "within the same budget or a lower one, or begin anew with a new callback."
+                f"PrivacyBudget: the training began with another promise: {', '.join(breaches)}. Keep to it, or begin anew."
             )
 
     def _allowed(self, spender: NoisySteps[StepPlan]) -> int:
@@ -102,7 +97,7 @@ class PrivacyBudget(Callback):
             what, cost = f"the {taken} steps taken so far" if taken else "one step", self._cost(max(taken, 1))
             raise ValueError(
                 f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Allow at least "
-                "that, or train anew with more noise, by a lower epsilon of the method itself."
+                "that, or train anew with a lower epsilon of the method."
             )
         return allowed
 

@@ -16,7 +16,7 @@ class RecommendationWriter(Callback):
     """Writes ``recommendations.parquet``: user_id, rank, item_id, score; best items first, known items left out.
 
     Args:
-        path: Where to; null: the run folder. With several processes each writes its own part, numbered.
+        path: Where to; null: the run folder. Each of several processes writes its own numbered part.
     """
 
     def __init__(self, path: Path | None = None) -> None:

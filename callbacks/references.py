@@ -21,18 +21,11 @@ def references(
     full: bool,
     sampled: bool,
 ) -> dict[str, Figures]:
-    """Figures that a ranking by chance and one by item counts (Popularity) have on held-out cases, by the names of a run's own.
+    """Return figures of ranking by chance and by item counts (Popularity) on held-out cases, under the names of a run's own.
 
-    Exact: chance is a tie of all, counted in expectation over its breaking whatever ``ties`` says of the others. Nothing is scored,
-    and no matrix of all items is made: how many items lie above a count is looked up, less those that the user has seen.
-
-    Args:
-        counts: How often each item occurs in training, shape ``(num_items,)``.
-        cases: The held-out cases (`zoo.data.evaluation.HeldOutCases`).
-        ks: Cut-offs.
-        ties: How ties of item counts are treated.
-        full: Whether all items are ranked.
-        sampled: Whether sampled candidates are.
+    Both are exact: chance is a tie of all in expectation; ``ties`` is how ties of item counts are treated. ``counts``
+    (num_items,) is how often each item occurs in training, ``cases`` are `zoo.data.evaluation.HeldOutCases`, ``ks`` cut-offs;
+    ``full`` and ``sampled`` say which candidates are ranked. No matrix of all items is made.
     """
     own = counts[cases.items]
     found: dict[str, Figures] = {"chance": {}, "popularity": {}}

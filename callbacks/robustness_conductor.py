@@ -19,30 +19,21 @@ NEEDED = frozenset({"user_factors", "item_factors"})
 class RobustnessConductor(Callback):
     """Penalises correlation between the dimensions of the user factors, and between those of the item factors.
 
-    For a batch with B rows the penalty is ``weight * B * (r(user_factors) + r(item_factors))``, where r is the mean squared
-    correlation of two different dimensions (:func:`zoo.nn.losses.decorrelation_loss`), between 0 and 1. It is for every
-    method that exposes both factors, and logged as ``train/penalty/robustness_conductor``.
+    For a batch with B rows the penalty is ``weight * B * (r(user_factors) + r(item_factors))``, where r is
+    :func:`zoo.nn.losses.decorrelation_loss`, in [0, 1]. It needs a method that exposes both factors, and is logged as
+    ``train/penalty/robustness_conductor``. A run has one such callback.
 
-    The losses of the methods are summed over the rows of a batch (users, or pairs with the sampled loss), hence the factor
-    B, the rows of ``user_factors``, for both terms: ``weight`` is in units of the loss of one row at any batch size. A user's
-    loss is a sum over all items, a pair's is one term: a sampled loss wants a weight smaller by about the number of items.
+    Losses of methods are summed over the rows of a batch, hence the factor B: ``weight`` is in units of the loss of one row. A
+    user's loss sums over all items, a pair's is one term: a sampled loss wants a weight smaller by about the number of items.
+    Correlations are over the rows of a process's batch; see `decorrelation_loss` for its bound.
 
-    Correlations are taken over the rows that a process has in its batch: all items where the method exposes the factors of
-    all, pairs with their repeats where it samples. With K dimensions and B distinct rows, ``K > B - 1``, r stays above
-    ``(K - B + 1) / ((B - 1) (K - 1))``, and a batch of one row adds nothing. A constant dimension counts as uncorrelated and
-    gets no gradient. A run has one such callback.
-
-    Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*,
-    AAAI 2023, section "Enhancing RCDR with Robustness", equation 11, added to the loss as in equation 12.
-
-    Departures: equation 11 sums over the entries of the correlation matrix, here it is their mean, times the rows; the
-    paper's weight on its sums is ``weight = λ_R K (K - 1) / B`` here, so that its 0.5 at K = 200 and B = 128 is 155. The
-    diagonal is left out, as it is 1 for any factors (0 for a constant dimension, which the paper leaves undefined). The
-    released code of the paper has no such term.
+    Reference: Liao et al., *PPGenCDR*, AAAI 2023, section "Enhancing RCDR with Robustness", equations 11 and 12. Departures:
+    equation 11 sums over the correlation matrix, here is its mean: the paper's weight is ``weight = λ_R K (K - 1) / B``, so its
+    0.5 at K = 200 and B = 128 is 155. The diagonal is left out, as it is 1 for any factors. The released code has no such term.
 
     Args:
-        weight: What wholly correlated user factors, or item factors, would add to the loss of one row. The default is a
-            few per cent of a user's loss over some thousand items, once the penalty has taken effect.
+        weight: What wholly correlated user factors, or item factors, would add to the loss of one row. The default is a few per
+            cent of a user's loss over some thousand items.
     """
 
     def __init__(self, weight: float = 10.0) -> None:
@@ -55,8 +46,8 @@ class RobustnessConductor(Callback):
             exposed = sorted(getattr(pl_module, "exposes", ()))
             serving = [name for name in METHODS if exported(name).exposes >= NEEDED]
             raise TypeError(
-                f"RobustnessConductor needs a method that exposes {sorted(NEEDED)}; {type(pl_module).__name__} exposes "
-                f"{exposed or 'nothing'}. Leave the callback out, or use one of {serving}."
+                f"{type(pl_module).__name__} exposes {exposed or 'nothing'}. RobustnessConductor needs {sorted(NEEDED)}. "
+                f"Leave the callback out, or use one of {serving}."
             )
         pl_module.add_penalty("robustness_conductor", self.penalty)
 

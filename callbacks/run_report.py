@@ -61,9 +61,8 @@ class RunReport(Callback):
         self.folder = folder_of_run(trainer)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         for name in data.releases.keys() - self._bytes.keys():
-            self._bytes[name] = sum(
-                path.stat().st_size for path in data.release_paths[name].iterdir() if path.is_file()
-            )
+            files = filter(Path.is_file, data.release_paths[name].iterdir())
+            self._bytes[name] = sum(path.stat().st_size for path in files)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print and keep the summary of the data and the records of the releases."""
@@ -205,14 +204,8 @@ def data_table(summary: dict[str, Any]) -> Table:
     for name, release in summary["releases"].items():
         kind = f"{release['kind']}{', denoised' if release['denoised'] else ''}"
         overlap = f"{release['overlap']:,} ({release['overlap'] / max(target['users'], 1):.0%})"
-        table.add_row(
-            f"release of {escape(visible(name))} ({kind})",
-            f"{release['users']:,}",
-            f"{release['width']:,}",
-            "",
-            "",
-            overlap,
-        )
+        shape = (f"{release['users']:,}", f"{release['width']:,}")
+        table.add_row(f"release of {escape(visible(name))} ({kind})", *shape, "", "", overlap)
     held_out = (
         f"{summary['validation_cases']:,} validation and {count_of(summary['test_cases'], 'test case')}; "
         f"{count_of(summary['users_without_test_item'], 'user')} without a test item"

@@ -28,18 +28,15 @@ FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item
 
 
 class Trackers(Callback):
-    """Tells every logger but the CSV file the whole experiment, and at the end what the run has left.
+    """Sends the whole experiment to every logger but the CSV file, and at the end the results of the run.
 
-    When training begins: the settings (model, data, publisher, trainer, seed) and what each release protects, with epsilon and
-    delta, as hyperparameters. After the test: seconds, parameters and peak memory, and the figures (PNG files) in the run folder.
-
-    On request alone, as a tracker may be another company's: recommendations with the ids of users and items, and files as
-    artifacts, which W&B keeps and TensorBoard cannot. A checkpoint is made of the target's ratings; a release is what its record
-    says. Neither is ever sent by default.
+    When training begins: the settings, and what each release protects, with epsilon and delta, as hyperparameters. After the
+    test: seconds, parameters, peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users
+    and items) and artifacts (W&B only) are personal data and trackers may be another company's: they are sent on request.
 
     Args:
-        artifacts: `checkpoint` (the best one), `releases`: files that are sent to trackers which keep files.
-        recommendations: Of how many users the recommendations are shown, the first by row.
+        artifacts: `checkpoint` (the best one, made of the target's ratings), `releases`: files to send.
+        recommendations: Number of users whose recommendations are shown, the first by row.
     """
 
     def __init__(self, artifacts: list[Artifact] | None = None, recommendations: int = 0) -> None:

@@ -64,7 +64,7 @@ BY_SETTINGS = {
         "zoo/methods/dmf.py: step": "different users and items of the batch, each of which is read once",
         "zoo/data/rows.py: bags": "what these have rated, or who them",
     },
-    "EMCDR": {"zoo/methods/emcdr.py: map_loss": _DIFFERENT},
+    "EMCDR": {"zoo/methods/emcdr.py: transfer_loss": _DIFFERENT},
 }
 #: Who may make something elsewhere or wait for a number, and why.
 MAY = {

@@ -27,7 +27,7 @@ BLOCKS = (
         ("a dimension correlates with itself", "correlation.triu(1)", "correlation.triu(0)"),
     ),
     *edits_of(
-        f"{NN}/autoencoder.py",
+        f"{NN}/mapping.py",
         (f"{OF_METHODS}/test_pricdr.py", f"{OF_METHODS}/test_ppgencdr.py"),
         ("codes are summed over sources", "total / count.clamp(min=1)", "total"),
     ),

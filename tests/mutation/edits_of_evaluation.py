@@ -11,10 +11,10 @@ EVALUATION = (
         METHOD,
         (
             "the first release alone links users",
-            "found |= self._linked(name).links[users] >= 0",
-            "return self._linked(name).links[users] >= 0",
+            "found |= linked.links[users] >= 0",
+            "return linked.links[users] >= 0",
         ),
-        ("the last release alone links users", "found |= self._linked(name)", "found = self._linked(name)"),
+        ("the last release alone links users", "found |= linked.links", "found = linked.links"),
         ("of several penalties the last counts", "total = total + value", "total = value"),
         (
             "penalties are logged and not added",
@@ -81,7 +81,7 @@ EVALUATION = (
             "data.sampled_ranking, data.ks, data.ties,",
             'data.sampled_ranking, data.ks, "expected",',
         ),
-        ("lists are measured at validation too", 'if full and stage == "test" else None', "if full else None"),
+        ("lists are measured at validation too", 'if full and stage == "test":', "if full:"),
         (
             "what was kept of an epoch is used in the next",
             "        self.cache = {}\n        figures =",

@@ -178,14 +178,14 @@ METHODS = (
         ),
         (
             "factors are learned without the graph",
-            "every_user, every_item = self.propagated()",
-            "every_user, every_item = self.factors.users.weight, self.factors.items.weight",
+            "self.triples_loss(self.nodes(), self.factors, batch)",
+            "self.triples_loss((self.factors.users.weight, self.factors.items.weight), self.factors, batch)",
         ),
         ("layers are added up instead of averaged", "[1 / (num_layers + 1)]", "[1.0]"),
         (
             "what is scored is worked out once and for all",
-            "if self.cache else self.propagated()",
-            "if self.cache else (self.prepare_scoring() or self._factors())",
+            "if self.cache else self.nodes()",
+            "if self.cache else (self.prepare_scoring() or self._scored())",
         ),
     ),
     *edits_of(
@@ -225,7 +225,7 @@ METHODS = (
         ),
         (
             "strangers are scored by the target too",
-            "self.cross_share * self._linked(name).shared()[batch.users]",
+            "self.cross_share * self.sources[name].shared()[batch.users]",
             "self.cross_share",
         ),
         (
@@ -235,7 +235,7 @@ METHODS = (
         ),
         (
             "cold users keep the factor that nobody trained",
-            "return torch.where(replaced, total / count.clamp(min=1), own)",
+            "return torch.where(replaced[:, None], mapped, own)",
             "return own",
         ),
         ("a person's factors are aligned in one space", "side.map(users), rows >= 0)", "users, rows >= 0)"),

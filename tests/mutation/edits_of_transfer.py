@@ -19,7 +19,12 @@ TRANSFER = (
     *edits_of(
         f"{METHODS_ROOM}/etl.py",
         (f"{OF_METHODS}/test_etl.py",),
-        ("mapped codes are summed over sources", "return total / count.clamp(min=1), count", "return total, count"),
+        (
+            "mapped codes are summed over sources",
+            "return mean_over_sources(said, torch.zeros_like(shared))",
+            "mean, present = mean_over_sources(said, torch.zeros_like(shared))\n"
+            "        return mean * len(said), present",
+        ),
         (
             "a mapped code has nothing of its user",
             "(coder.encoder(source) + shared).relu()",

@@ -1,5 +1,6 @@
 """Rows of a table by their numbers, and weighted sums of them, with gradients that are added up fast."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ def linear_at(table: Tensor, index: Tensor, weight: Tensor, bias: Tensor | None 
 
 class Table(nn.Embedding):
     """A row of width ``embedding_dim`` for each user or item, looked up by `rows_at`."""
+
+    __call__: Callable[..., Tensor]
 
     def forward(self, input: Tensor) -> Tensor:
         """Rows at the numbers of any shape, shape ``(*shape, embedding_dim)``."""

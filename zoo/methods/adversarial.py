@@ -19,12 +19,12 @@ from zoo.runtime import checks
 class Adversarial(Recommender):
     """A discriminator and a generator that take one step each on every batch, the discriminator first.
 
-    A method makes ``generator`` and ``discriminator`` in ``build``, and says in :meth:`discriminator_step` and ``step`` what a
-    batch costs either. Penalties are added to ``critic`` and to ``generator``. One for ``loss`` is the generator's too; such
-    penalties are summed over the rows of a batch, and the losses here are means over users, so it is divided by their number.
+    A method makes ``generator`` and ``discriminator`` in ``build``; :meth:`discriminator_step` and ``step`` return their
+    losses, which are means over users. Penalties go to ``critic`` and to ``generator``. A penalty on ``loss`` is summed over
+    the rows of a batch, so it is divided by their number and added to the generator's loss.
 
-    All random numbers come from the global stream, which checkpoints keep: a resumed run equals an unbroken one. Several
-    processes take each step together, with the mean of their gradients; what a loss reads of a whole batch is of each one's own.
+    All random numbers come from the global stream, which checkpoints keep: a resumed run equals an uninterrupted one. Several
+    processes average their gradients in each step; what a loss reads of a whole batch is each process's own.
     """
 
     logs = frozenset({"train/discriminator_loss"})
@@ -85,11 +85,9 @@ class Adversarial(Recommender):
 
 
 def average_gradients(parameters: Sequence[nn.Parameter], reduce: Callable[..., Tensor]) -> None:
-    """Put the mean over processes in the place of each gradient; one that no process has stays None.
+    """Replace each gradient by its mean over processes, for the same parameters in each; one that no process has stays None.
 
-    Args:
-        parameters: The same in every process.
-        reduce: Takes a tensor and ``reduce_op``, and gives what all processes have together, as a strategy of Lightning does.
+    ``reduce`` reduces a tensor over all processes by ``reduce_op``, as a strategy of Lightning does.
     """
     there = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=parameters[0].device)
     anywhere = reduce(there, reduce_op="sum") > 0

@@ -4,29 +4,25 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batches import Batch, TripleBatch
-from zoo.data.lookup import rows_at
 from zoo.data.released_pairs import ReleasedPairs
-from zoo.methods.base import Outputs, Recommender
+from zoo.methods.base import Outputs
+from zoo.methods.light_gcn import GraphRecommender, Nodes
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.light_graph import LightGraph
-from zoo.nn.losses import pairwise_loss
+from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
 
 class FeatureTransfer(nn.Module):
-    """Mixes the vectors of users whom two graphs share: each takes a share of what the other domain knows of the user.
+    """Mixes the vectors of users whom two graphs share: each takes over a share of what the other domain knows of the user.
 
-    With lambda a domain's own and ``n``, ``m`` a user's edges in it and in the other, the user's vector there becomes::
+    With a domain's own lambda and ``n``, ``m`` edges of a user in it and in the other domain, the user's vector becomes::
 
         own' = (mixed + common) / 2,    mixed = lambda own + (1 - lambda) other,    common = (n own + m other) / (n + m)
 
-    which is ``own + share (other - own)`` with ``share = (1 - lambda + m / (n + m)) / 2``. The first half keeps what is
-    particular to the domain; the second is the same in both, and leans on the domain that knows more of the user. One pass is
-    worked out for both at once, from the vectors of before.
-
-    A user without an edge in a domain has nothing there to keep: the share is 1. One without an edge in the other, or whom the
-    other does not know, keeps all: it is 0.
+    which is ``own + share (other - own)`` with ``share = (1 - lambda + m / (n + m)) / 2``. Both domains are mixed from the
+    vectors before. The share is 1 for a user without an edge in the own domain, and 0 for one without an edge in the other.
     """
 
     users: Tensor  # target's users who have a row in the source, (common,)
@@ -60,50 +56,35 @@ def _shares(own: Tensor, other: Tensor, own_lambda: float) -> Tensor:
     return torch.where(other == 0, 0.0, torch.where(own == 0, 1.0, mixed))[:, None]
 
 
-#: Vectors of all users and of all items of a domain.
-Nodes = tuple[Tensor, Tensor]
-
-
-class BiTGCF(Recommender):
+class BiTGCF(GraphRecommender):
     """Bi-directional transfer: a light graph convolution for each domain, and users who carry their vectors over after each layer.
 
-    Target and source have a graph and factors each, as in `LightGCN`. After every layer the two vectors of a user whom both know
-    are mixed (`FeatureTransfer`): half keeps what is particular to the domain, ``lambda`` of it the user's own; half is
-    what both have in common, weighted by the user's ratings here and there. What is scored is the average of the factors and of
-    all layers. Both domains' triples are learned from, those of source users whom the target does not know, too.
+    Target and source have a graph and factors each, as in `LightGCN`. After every layer, `FeatureTransfer` mixes the two
+    vectors of a user whom both know. The score is the inner product of the averages of factors and all layers. Training reads
+    the triples of both domains, including those of source users unknown to the target.
 
-    A user without target history has no edge and a factor that is never trained: it is left out, and what the source's layers
-    know of the user stands in its place, among target items that learned to lie near such vectors from the users of both.
-    A user without ratings in the release, or without a row, keeps what the target knows. Several sources: each exchanges
-    with the target, which takes over the average of what those offer that have ratings of the user. Without any source it is
-    `LightGCN` with equal weights of layers, down to the numbers, but for users without history, who are ranked by item counts in
-    both.
-
-    It learns from the source's pairs, so it reads rows of zeros and ones: plaintext ratings, or flipped cells.
+    A user without target history has no trained factor: the vectors of the source's layers take its place. A user without
+    ratings in the release keeps the target's vectors. Of several sources, the target takes over the average of those that have
+    ratings of the user. Without a source it equals `LightGCN` with equal layer weights. It reads rows of zeros and ones.
 
     Reference: Liu, Li, Li, Pan, *Cross Domain Recommendation via Bi-directional Transfer Graph Collaborative Filtering
-    Networks*, CIKM 2020. Its text could not be checked; settings and rules named here are those of the authors' code
-    (github.com/sunshinelium/Bi-TGCF): the two halves of the mix, 0.8 for both lambdas, three layers of 64, a transfer
-    after each, Adam at 1e-3.
-
-    Departures: layers are LightGCN's. The authors' average over a node and its neighbours, add the product of that average with
-    the vector number by number, and leave numbers out at random; each layer is scaled to length 1, and all are laid side by side.
-    The loss is BPR's with one negative, the authors' cross-entropy with four; the penalty is on factors before any layer. Each
-    batch of the target comes with as many triples of each source, where the authors train the larger domain's surplus
-    batches by themselves. There every user is in both domains; the shares of those who are not are the rules above.
+    Networks*, CIKM 2020. Its text could not be checked; settings and rules are those of the authors' code
+    (github.com/sunshinelium/Bi-TGCF): the mix, lambdas of 0.8, three layers of 64, Adam at 1e-3. Departures: layers are
+    LightGCN's. The authors' layers add products of node and neighbourhood, use dropout, are normalised and concatenated. The
+    loss is BPR's with one negative (theirs: cross-entropy with four); the penalty is on factors before any layer. Each batch of
+    the target comes with as many triples of each source; the authors train surplus batches of the larger domain alone. Their
+    users are in both domains; the shares of the others are ours.
 
     Args:
         num_factors: Width of a user's and of an item's factor.
-        num_layers: How often factors are passed on, and users' vectors mixed.
-        target_lambda: Share of a user's own vector in the particular half at the target; 1 takes over by the common half alone.
+        num_layers: Number of layers, each followed by a transfer.
+        target_lambda: Share of a user's own vector in the particular half at the target; 1: only the common half transfers.
         source_lambda: The same at the sources.
         source_weight: Weight of the loss of each source's triples; 0: the source's factors learn from the target alone.
         l2: Half of it times the squared factors of a triple is added to the triple's loss.
         lr: Step size of Adam.
     """
 
-    batches = "triples"
-    exposes = frozenset({"user_factors", "item_factors"})
     reads = frozenset({"rows", "ratings"})
     scores_cold_users = True
 
@@ -134,7 +115,7 @@ class BiTGCF(Recommender):
         """Make the factors: the target's, and those of every source that covers anybody."""
         self.factors = self._tables(sizes["num_users"], sizes["num_items"])
         covered = {name: source for name, source in sizes["sources"].items() if source["num_users"]}
-        self.source_factors = nn.ModuleDict(
+        self.source_factors: ModulesOf[FactorTables] = ModulesOf(
             {name: self._tables(source["num_users"], source["width"]) for name, source in covered.items()}
         )
 
@@ -147,11 +128,11 @@ class BiTGCF(Recommender):
         self.graph = LightGraph(self.target_rows, self.target_columns)
         counts = self.target_rows.counts()
         offers = torch.zeros(len(counts), 1, device=counts.device)
-        self.source_sides = nn.ModuleDict()
+        self.source_sides: ModulesOf[SourceSide] = ModulesOf()
         for name in self.sources:
-            if not self._linked(name).has_rows:
+            if not self.sources[name].has_rows:
                 continue
-            pairs, links = self.source_pairs(name), self._linked(name).links
+            pairs, links = self.source_pairs(name), self.sources[name].links
             transfer = FeatureTransfer(links, counts, pairs.rows.counts(), self.target_lambda, self.source_lambda)
             self.source_sides[name] = SourceSide(pairs, transfer)
             offers[transfer.users] += (transfer.target_shares > 0).float()
@@ -164,13 +145,15 @@ class BiTGCF(Recommender):
         mask: Tensor = (self.known.squeeze(1) > 0)[users] | self.takes_over[users]
         return mask
 
-    def propagated(self) -> tuple[Nodes, dict[str, Nodes]]:
-        """What is scored of the target, users (num_users, num_factors) and items (num_items, num_factors), and of each source.
+    def nodes(self) -> Nodes:
+        """The averages of the target's factors and layers."""
+        return self.propagated()[0]
 
-        All graphs are gone through once, layer by layer.
-        """
+    def propagated(self) -> tuple[Nodes, dict[str, Nodes]]:
+        """Return the scored users (num_users, num_factors) and items (num_items, num_factors) of the target and of each source."""
         nodes = self.factors.users.weight * self.known, self.factors.items.weight
-        sources = {name: self._own(name) for name in self.source_sides}
+        tables = {name: self.source_factors[name] for name in self.source_sides}
+        sources = {name: (own.users.weight, own.items.weight) for name, own in tables.items()}
         total, totals = nodes, dict(sources)
         for _ in range(self.num_layers):
             nodes, sources = self._layer(nodes, sources)
@@ -184,7 +167,7 @@ class BiTGCF(Recommender):
         users, items = self.graph.layer(*target)
         gained, mixed = torch.zeros_like(users), {}
         for name, nodes in sources.items():
-            side = self._side(name)
+            side = self.source_sides[name]
             source_users, source_items = side.graph.layer(*nodes)
             to_target, to_source = side.transfer(users, source_users)
             gained, mixed[name] = gained + to_target, (source_users + to_source, source_items)
@@ -194,52 +177,11 @@ class BiTGCF(Recommender):
         """The loss of the target's triples and of as many of each source, summed; all graphs are gone through once."""
         assert isinstance(batch, TripleBatch)
         target, sources = self.propagated()
-        loss, users, items = self._loss(target, self.factors, batch)
+        loss, users, items = self.triples_loss(target, self.factors, batch)
         for name, nodes in sources.items() if self.source_weight else ():
-            drawn = self._side(name).draws.triples(len(batch.users))
-            loss = loss + self.source_weight * self._loss(nodes, self._source_tables(name), drawn)[0]
+            drawn = self.source_sides[name].draws.triples(len(batch.users))
+            loss = loss + self.source_weight * self.triples_loss(nodes, self.source_factors[name], drawn)[0]
         return {"loss": loss, "user_factors": users, "item_factors": items}
-
-    def _loss(self, nodes: Nodes, tables: FactorTables, batch: TripleBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of a domain's triples, and the vectors of their users and of their items that it is worked out from."""
-        users = rows_at(nodes[0], batch.users)
-        positives, negatives = rows_at(nodes[1], batch.positives), rows_at(nodes[1], batch.negatives)
-        loss = pairwise_loss(users, positives, negatives)
-        if self.l2:
-            own = (tables.users(batch.users), *map(tables.items, (batch.positives, batch.negatives)))
-            loss = loss + self.l2 / 2 * sum(factors.square().sum() for factors in own)
-        return loss, users, torch.cat([positives, negatives])
-
-    def prepare_scoring(self) -> None:
-        """Keep what the layers make of all users and items of the target."""
-        self.cache["users"], self.cache["items"] = self.propagated()[0]
-
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
-        every_user, every_item = self._scored()
-        return (every_user[users][:, None] * every_item[items]).sum(-1)
-
-    def score_all(self, users: Tensor) -> Tensor:
-        """Inner products with all items, shape ``(batch, num_items)``."""
-        every_user, every_item = self._scored()
-        return every_user[users] @ every_item.T
-
-    def _scored(self) -> Nodes:
-        return (self.cache["users"], self.cache["items"]) if self.cache else self.propagated()[0]
-
-    def _own(self, name: str) -> Nodes:
-        tables = self._source_tables(name)
-        return tables.users.weight, tables.items.weight
-
-    def _source_tables(self, name: str) -> FactorTables:
-        tables = self.source_factors[name]
-        assert isinstance(tables, FactorTables)
-        return tables
-
-    def _side(self, name: str) -> "SourceSide":
-        side = self.source_sides[name]
-        assert isinstance(side, SourceSide)
-        return side
 
 
 class SourceSide(nn.Module):

@@ -14,16 +14,11 @@ from zoo.runtime import checks
 class BPR(Recommender):
     """Bayesian personalised ranking: matrix factorisation that learns to rank an observed item above an unobserved one.
 
-    Target only. An observed pair is drawn with one unobserved item of the user, uniformly; the loss of the triple is
-    ``-log sigmoid(s+ - s-)``.
+    Target only. A triple is an observed pair and a uniform unobserved item; its loss is ``-log sigmoid(s+ - s-)``.
 
-    Reference: Rendle et al., *BPR: Bayesian Personalized Ranking from Implicit Feedback*, UAI 2009, sections 4.1 (BPR-OPT) and
-    4.3.1 (matrix factorisation).
-
-    Departures: Adam in batches in the place of single steps of stochastic gradient descent, and one pass over the observed
-    pairs an epoch in the place of a bootstrap, as in the libraries of today. One ``l2`` for all factors, where the paper has
-    three. The logarithm is of the sigmoid itself, with no constant added inside it, so that a triple that is ranked badly
-    wrong keeps its gradient.
+    Reference: Rendle et al., *BPR: Bayesian Personalized Ranking from Implicit Feedback*, UAI 2009, sections 4.1 and 4.3.1.
+    Departures: Adam in batches instead of single steps of stochastic gradient descent; one pass over the observed pairs an
+    epoch instead of a bootstrap; one ``l2`` for all factors, where the paper has three.
 
     Args:
         num_factors: Width of a user's and of an item's factor.

@@ -20,33 +20,28 @@ Floats = npt.NDArray[np.float64]
 
 
 class Bridge(Recommender):
-    """Scores a person as the target's mean row plus what a place in its directions adds, the place being told by a map.
+    """Scores a person by the target's mean row plus a latent position in its directions, which a private map predicts.
 
-    With a release of `BridgePublisher`, which is a map ``C`` from the source's items to the target's directions, a person with the
-    row ``r`` at the source has the place ``g (r - m) C``, where ``m`` is the mean row by the noisy counts of the release. Where
-    there are several sources, places add up. Somebody with target history has the own place there besides. The scores are the
-    mean target row (rows of unit length) plus the place times the target's decoder. In closed form; memory is linear in
-    ratings, users and items. Maps say which directions they lead to; where none is of anybody, as with `Nothing`, they are
-    those of the arguments, so that the same method without its source is to be had.
+    A release of `BridgePublisher` is a map ``C`` from the source's items to the target's directions. A person with the row
+    ``r`` at the source has the position ``g (r - m) C``, where ``m`` is the mean row by the noisy counts of the release.
+    Positions of several sources and of the target history add up. Scores are the mean target row (rows of unit length) plus the
+    position times the target's decoder. Closed form; memory is linear in ratings, users and items. Without a map, as with
+    `Nothing`, directions follow the arguments.
 
-    The gain ``g`` is public and needs no tuning by noise: a map whose noise has the variance ``s`` has the signal
-    ``t = (|C|^2 - s kept k) / n`` for ``n`` users whom both know, since the mean of ``q_u . r_u C`` is ``|C|^2 / n`` without
-    noise, and ``g = t / (k s clip^2 + t^2 / explained_share)`` is then the least-squares factor, if places told without noise
-    would explain such a share of the true ones. Nothing of it is read off the source's ratings but the release.
+    The gain ``g`` is public. For a map with noise variance ``s`` and ``n`` users whom both know, the signal is ``t = (|C|^2 - s
+    kept k) / n``. Then ``g = t / (k s clip^2 + t^2 / explained_share)`` is the least-squares factor.
 
-    **Whose rows are read where.** A person's row is read as it is, for that person's own list alone: by the source, or on the
-    person's own device, with `place` and what the target hands over for it (mean and decoder, `export`). The datamodule reads
-    it where the source's file lies at the same place (research); elsewhere people without target history get the mean row. A
-    checkpoint that was trained so holds the places of those people: it is theirs and the source's, and not for the target.
+    **Whose rows are read where.** A person's row is read without noise, for that person's own list alone: by the source, or on
+    the person's device with `place` and the exported mean and decoder. The datamodule reads it where the source's file is
+    available locally (research); elsewhere people without target history get the mean row. A checkpoint trained in this way
+    holds the positions of those people: it belongs to them and the source, and not to the target.
 
-    References: the mean of unit rows and the projection are `zoo.data.directions`; the release is `BridgePublisher`'s. Not from a
-    paper.
+    References: mean and projection are `zoo.data.directions`; the release is `BridgePublisher`'s. Not from a paper.
 
     Args:
-        explained_share: Share of the variance of people's places that the source would explain without noise; it decides how far
-            places are trusted against the mean row.
-        num_directions: Of the target, where no map leads to any.
-        item_damping: Of the target's directions, where no map was made with one; see `ProjectionPublisher`.
+        explained_share: Share of the variance of positions that the source would explain without noise.
+        num_directions: Of the target, where no map fixes it.
+        item_damping: Of the target's directions, where no map fixes it; see `ProjectionPublisher`.
     """
 
     batches = "once"
@@ -70,8 +65,7 @@ class Bridge(Recommender):
         widths = {name: source["width"] for name, source in sizes["sources"].items() if source["num_users"]}
         if len(set(widths.values())) > 1:
             raise ReleaseMismatchError(
-                f"Bridges must lead to the same directions, and the maps have {widths} of them. Ask the sources for maps to "
-                "the same projections."
+                f"The maps have {widths} directions. All must have the same ones. Ask the sources for maps to the same projections."
             )
         width = next(iter(widths.values()), self.num_directions)
         self.register_buffer("mean", torch.zeros(sizes["num_items"]))
@@ -84,8 +78,7 @@ class Bridge(Recommender):
         damping = {float(release.record.public_inputs.get("item_damping", 0.0)) for release in self._maps().values()}
         if len(damping) > 1:
             raise ReleaseMismatchError(
-                f"Bridges must lead to the same directions, and the maps were made with item_damping {sorted(damping)}. Ask the "
-                "sources for maps to the same projections."
+                f"The maps have item_damping {sorted(damping)}. Ask the sources for maps to the same projections."
             )
         found = directions_of(train.matrix, self.decoder.shape[0], damping.pop() if damping else self.item_damping)
         self.mean.copy_(torch.from_numpy(found.mean))
@@ -116,9 +109,9 @@ class Bridge(Recommender):
 
 
 def place(release: Release, rows: Ratings, both: int, explained_share: float = 0.25) -> Floats:
-    """Where a map places people by their own rows at the source, shape ``(people, directions)``; zeros of one without a rating.
+    """Return the positions of people (people, directions) by a map and their own rows at the source; zeros without a rating.
 
-    For who holds the rows: it reads them as they are. ``both`` is the number of users whom both parties know, which is public.
+    The rows are read without noise. ``both`` is the number of users whom both parties know, which is public.
 
     Raises:
         ReleaseMismatchError: The rows are not of the items that the map is of.
@@ -126,8 +119,7 @@ def place(release: Release, rows: Ratings, both: int, explained_share: float = 0
     table, items, counts = (release.tensors[name].double().numpy() for name in ("map", "items", "counts"))
     if rows.num_items != len(counts):
         raise ReleaseMismatchError(
-            f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Give the rows as the "
-            "source published them, with the same list of items."
+            f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Use the source's items."
         )
     stated = release.record.public_inputs
     clip, sigma, kept = float(stated["row_clip"]), float(stated["sigma"]), items.astype(np.int64)

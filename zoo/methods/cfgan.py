@@ -28,13 +28,10 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class RowPerceptron(nn.Module):
-    """Hidden layers on a user's row and a linear output, initialised as the networks of CFGAN are.
+    """Hidden layers on a user's sparse row and a linear output; Glorot uniform weights, biases uniform in [-0.01, 0.01].
 
-    The row is sparse. A discriminator reads a second, dense row beside it, as if both were one vector of twice the length:
-    they share one table and one bias, whose bounds are those of that length.
-
-    Weights are Glorot uniform, biases uniform in [-0.01, 0.01]. ``dims`` are the widths of the hidden layers, at least one,
-    each followed by the activation.
+    A discriminator reads a second, dense row, as if both were one vector of twice the length. ``dims`` are the widths of the
+    hidden layers, at least one, each followed by the activation.
     """
 
     def __init__(
@@ -64,33 +61,25 @@ Scheme = Literal["ZR", "PM", "ZP"]
 class CFGAN(Adversarial):
     """Collaborative filtering GAN: from a user's purchases to real-valued scores of all items, in a game over masked rows.
 
-    Target only, user mode: rows are users', and both players are told the user's row as the condition. The generator's row
-    is cut to the items of the user before the discriminator sees it, so 1 for everything would win the game. Zeros against
-    it, by ``scheme``:
+    Target only, user mode: both players read the user's row as the condition. The discriminator sees the generator's row only
+    at the user's items, so a constant 1 would win the game. Zeros prevent that, by ``scheme``:
 
-    * ``ZR``, zero reconstruction: sampled items that the user has not are pulled to 0 by
-      ``zr_weight`` times the mean over users of their summed squared scores;
-    * ``PM``, partial masking: sampled items that the user has not stay in the masked row, so that the discriminator sees
-      their scores;
+    * ``ZR``, zero reconstruction: sampled items without a purchase are pulled to 0 by ``zr_weight`` times their summed squared
+      scores, a mean over users;
+    * ``PM``, partial masking: the discriminator sees the scores of sampled items that the user does not have;
     * ``ZP``: both, each with a sample of its own.
 
-    The game is the ordinary one with logistic losses; the generator maximises the log of being taken for real.
-
-    Reference: Chae et al., *CFGAN: A Generic Collaborative Filtering Framework based on Generative Adversarial Networks*,
-    CIKM 2018: vector-wise adversarial training, and its methods CFGAN_ZR, CFGAN_PM and CFGAN_ZP. Defaults are the settings that
-    the authors of GANMF (Dervishaj & Cremonesi, SAC 2022) tuned for their own code of it on MovieLens 1M, user mode.
-
-    Departures: the paper's generator minimises the log of being told from real ones; this one maximises the log of being taken for
-    one, whose slope does not vanish where it is told with ease. The players take turns batch by batch, on batches of one size (the
-    code: epoch by epoch, and sizes of their own). Each zero is sampled by itself with the probability of the scheme's ratio, where
-    the code takes exactly that share.
-    Samples are drawn anew in each step, so in an epoch each player meets each user with one fresh sample. Scores are the
-    generator's linear output. Users without history are not trained on.
+    Reference: Chae et al., *CFGAN: A Generic Collaborative Filtering Framework based on Generative Adversarial Networks*, CIKM
+    2018: CFGAN_ZR, CFGAN_PM and CFGAN_ZP. Defaults are the settings that Dervishaj & Cremonesi (SAC 2022) tuned for MovieLens
+    1M. Departures: the generator maximises the log of being taken for real; the paper minimises the log of being detected,
+    whose slope vanishes. The players alternate by batches of one size (the code: by epochs, with sizes of their own). Each zero
+    is sampled independently, anew in each step, where the code takes exactly the ratio. Users without history are not trained
+    on.
 
     Args:
         scheme: `ZR`, `PM` or `ZP`.
         zr_ratio: Share of a user's zeros that are pulled to 0, with `ZR` and `ZP`.
-        zr_weight: Weight of that.
+        zr_weight: Weight of the squared scores of these zeros.
         pm_ratio: Share of a user's zeros that the discriminator sees, with `PM` and `ZP`.
         generator_dims: Widths of the generator's hidden layers.
         generator_activation: `linear`, `tanh`, `sigmoid`, `relu` or `leaky_relu`, after each of them.

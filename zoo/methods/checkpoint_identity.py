@@ -12,10 +12,7 @@ from zoo.runtime.run_folder import differing, flat
 
 
 class CheckpointIdentity(EpochMeans, TargetModule):
-    """Writes the sizes, digests and random states of a training into its checkpoints, and resumes from them.
-
-    A checkpoint holds plain values and tensors only. One that belongs to other data or releases is refused.
-    """
+    """Writes the sizes, digests and random states of a training into its checkpoints, and resumes from them."""
 
     build: Callable[[Sizes], None]  # the method's
 
@@ -35,8 +32,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         differ = [f"{key}: {ours[key]!r} against {theirs[key]!r}" for key in differing(ours, theirs) if key in common]
         if differ:
             raise ReleaseMismatchError(
-                f"The checkpoint and the data at hand differ in their sizes ({'; '.join(differ)}). Use the data and the releases "
-                "that this checkpoint was trained on, or train anew."
+                f"Checkpoint and data differ in their sizes ({'; '.join(differ)}). Use the checkpoint's data, or train anew."
             )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -59,7 +55,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         refuse_other_data(kept, self.data.digests)
 
     def on_train_start(self) -> None:
-        """Begin a random stream for each process; continue those of a checkpoint, so that a resumed run equals an unbroken one."""
+        """Begin a random stream for each process, or continue those of a checkpoint as an unbroken run would."""
         super().on_train_start()
         states, self._random_states = self._random_states, []
         if not states:
@@ -68,6 +64,5 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         go_on_from(states, self.global_rank, self.device)
         if len(states) != self.trainer.world_size:
             rank_zero_warn(
-                f"The checkpoint is of a training by {len(states)} processes, and {self.trainer.world_size} go on: with other "
-                "batches and random numbers than an unbroken run's."
+                f"{self.trainer.world_size} processes resume a training by {len(states)}: batches and random numbers differ."
             )

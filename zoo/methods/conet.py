@@ -18,6 +18,7 @@ from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import SideBySide
+from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
 State: TypeAlias = tuple[Tensor, ...]
@@ -37,12 +38,9 @@ class Read(NamedTuple):
 
     @classmethod
     def history(cls, rows: SparseRows, index: Tensor, factors: Tensor) -> Read:
-        """All items of some users at once: the mean of their factors.
+        """Return all items of some users at once: the mean of their factors.
 
-        Args:
-            rows: Who has which items, at least one row.
-            index: Row of each user, -1 for none, shape ``(*shape)``; whoever comes twice is read once.
-            factors: Factors of all items, shape ``(items, dim)``.
+        ``index`` (*shape) is the row of each user in ``rows``, -1 for none; ``factors`` (items, dim) are those of all items.
         """
         some, place = torch.unique(index.clamp(min=0), return_inverse=True)
         counts = rows.counts_of(some)
@@ -76,17 +74,11 @@ class CrossNetwork(nn.Module):
         a' = relu(W_a a + c_a + mean of H b over the sources that read something)
         b' = relu(W_b b + c_b + H a)
 
-    Layers after the first ``cross_layers`` are each tower's own, and so is the head that makes a logit of the last. Where a tower
-    reads nothing, nothing crosses from it: without any source the target's tower is a plain perceptron. All linear
-    layers are Glorot uniform, heads LeCun uniform, tables N(0, 0.01).
+    Later layers and the head are each tower's own. Nothing crosses from a tower that reads nothing. All linear layers are
+    Glorot uniform, heads LeCun uniform, tables N(0, 0.01).
 
-    Args:
-        num_users: Rows of the table of users.
-        num_items: Items of the target.
-        sources: Items of each source, by name.
-        dims: Widths of each tower from the input on; the first is that of a user's and an item's factor.
-        cross_layers: How many layers are crossed.
-        dropout: Probability of leaving out a number of a factor while training.
+    ``sources`` are the numbers of items by source. ``dims`` are the widths of each tower from the input on; the first is that
+    of a user's and an item's factor. ``dropout`` leaves out numbers of a factor while training.
     """
 
     def __init__(
@@ -104,35 +96,29 @@ class CrossNetwork(nn.Module):
         self.users = Table(num_users, dims[0] // 2)
         nn.init.normal_(self.users.weight, std=0.01)
         self.target = ItemTower(num_items, dims)
-        self.sources = nn.ModuleDict({name: ItemTower(items, dims) for name, items in sources.items()})
+        self.sources: ModulesOf[ItemTower] = ModulesOf(
+            {name: ItemTower(items, dims) for name, items in sources.items()}
+        )
         crossed = dims[: cross_layers + 1]
-        self.crossings = nn.ModuleDict({name: _layers(crossed, bias=False) for name in sources})
+        self.crossings: ModulesOf[nn.ModuleList] = ModulesOf({name: _layers(crossed, bias=False) for name in sources})
 
     def forward(self, users: Tensor, target: Read, sources: Mapping[str, Read], of: str | None = None) -> Tensor:
-        """Logits of one domain's tower, crossed with the others.
+        """Return the logits (*shape) of the target's tower, or of the tower of source ``of``, crossed with the others.
 
-        Args:
-            users: Rows in the table of users, shape ``(*shape)``; all shapes broadcast.
-            target: What the target's tower reads.
-            sources: What the towers of some sources read, by name.
-            of: The source whose logits are wanted; None: those of the target.
-
-        Returns:
-            Logits, shape ``(*shape)``.
+        ``users`` are rows in the table of users; ``target`` and ``sources`` are what the towers read. All shapes broadcast.
         """
         factors = self.dropout(self.users(users))
         own: State = (factors, self.dropout(target.items))
         theirs: dict[str, State] = {name: (factors, self.dropout(read.items)) for name, read in sources.items()}
-        known = _column(target.present)
-        shares = _shares({name: _column(read.present) for name, read in sources.items()})
+        known, shares = target.present[..., None].float(), _shares(sources)
         for depth in range(self.cross_layers):
             crossing = [shares[name] * self._cross(name, depth, state) for name, state in theirs.items()]
             if depth == self.cross_layers - 1:  # whose logits are not wanted is read for the last time
                 theirs = {name: state for name, state in theirs.items() if name == of}
             back = {name: known * self._cross(name, depth, own) for name in theirs}
             own = self.target.after(depth, own, crossing)
-            theirs = {name: self.tower(name).after(depth, state, [back[name]]) for name, state in theirs.items()}
-        tower, state = (self.target, own) if of is None else (self.tower(of), theirs[of])
+            theirs = {name: self.sources[name].after(depth, state, [back[name]]) for name, state in theirs.items()}
+        tower, state = (self.target, own) if of is None else (self.sources[of], theirs[of])
         for depth in range(self.cross_layers, len(tower.layers)):
             state = tower.after(depth, state)
         logits: Tensor = tower.head(*state)
@@ -140,9 +126,7 @@ class CrossNetwork(nn.Module):
 
     def _cross(self, source: str, depth: int, state: State) -> Tensor:
         """``H`` times a state."""
-        crossings = self.crossings[source]
-        assert isinstance(crossings, nn.ModuleList)
-        crossed: Tensor = crossings[depth](*state)
+        crossed: Tensor = self.crossings[source][depth](*state)
         return crossed
 
     def crossing_norm(self) -> Tensor:
@@ -150,21 +134,12 @@ class CrossNetwork(nn.Module):
         zero = self.target.head.bias.new_zeros(())
         return sum((weight.abs().sum() for weight in self.crossings.parameters()), zero)
 
-    def tower(self, source: str) -> ItemTower:
-        """The tower of a source."""
-        tower = self.sources[source]
-        assert isinstance(tower, ItemTower)
-        return tower
 
-
-def _column(present: Tensor) -> Tensor:
-    return present[..., None].float()
-
-
-def _shares(present: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What each source counts in the mean over those that are present."""
-    if not present:
+def _shares(sources: Mapping[str, Read]) -> dict[str, Tensor]:
+    """Weight of each source in the mean over those that are present."""
+    if not sources:
         return {}
+    present = {name: read.present[..., None].float() for name, read in sources.items()}
     count = torch.stack([*present.values()]).sum(0).clamp(min=1)
     return {name: one / count for name, one in present.items()}
 
@@ -187,28 +162,22 @@ CHUNK = 16
 class CoNet(Recommender):
     """Collaborative cross networks: a perceptron for each domain, each reading the hidden layers of the other.
 
-    Users have one factor for all domains, items one each. A tower reads the factors of a user and of an item side by side; a
-    layer of the target's tower adds ``H`` times the source tower's layer before, and a layer of the source's tower the same
-    ``H`` times that of the target. Both domains' pairs are learned at once: a batch holds observed pairs of the target and
-    about as many of each release, with ``num_negatives`` others for each; its loss is the mean binary cross-entropy of the
-    one, plus ``source_weight`` times that of the other, plus ``sparsity`` times the sum of the absolute values of all ``H``
-    (SCoNet). It learns from who has which item, so it reads releases of zeros and ones only.
+    Users have one factor for all domains, items one each. A layer of the target's tower adds ``H`` times the source tower's
+    layer before, and a layer of the source's tower the same ``H`` times that of the target. A batch holds observed pairs of the
+    target and about as many of each release, with ``num_negatives`` others for each. The loss is the mean binary cross-entropy
+    of the target, plus ``source_weight`` times that of the sources, plus ``sparsity`` times the sum of the absolute values of
+    all ``H`` (SCoNet). It reads releases of zeros and ones only.
 
-    A pair of one domain is read together with what the same user has in the other: with the mean factor of the user's items
-    there, while training and while scoring. Nothing crosses from a domain in which the user has nothing: the factor of somebody
-    whom one domain alone knows is learned, and a user of no release scored, by that domain's tower alone. Several sources have
-    a tower and ``H`` each, and the target reads the mean of what crosses from those that have the user; without any it is a
-    perceptron on user and item.
+    A pair of one domain is read together with the mean factor of the same user's items in the other, in training and in
+    scoring. Nothing crosses from a domain in which the user has nothing. Several sources have a tower and ``H`` each; the
+    target reads the mean of those that have the user. Without a source it is a perceptron on user and item.
 
     Reference: Hu, Zhang, Yang, *CoNet: Collaborative Cross Networks for Cross-Domain Recommendation*, CIKM 2018: its base
     network, its cross connection units (one matrix per layer for both directions), its sparse variant and its joint loss.
-
-    Departures: the paper joins one pair of each domain of the same user; the mean of all the user's items is what a drawn one
-    is on average, and is the same in training and in scoring, where no pair of the source is at hand. The released code joins
-    pairs of different users, and chooses its epoch by towers that are not crossed. Only observed items are read on the other
-    side, whatever the pair's own label: an item that is drawn along with the label would tell it. One logit
-    in the place of two classes. Layers are Glorot uniform, as N(0, 0.01) leaves a deep perceptron silent for epochs; tables are
-    N(0, 0.01). No gradient is clipped. Four negatives in the place of one; ``dropout`` and ``source_weight`` are not in the paper.
+    Departures: the paper joins single pairs of the same user, the released code pairs of different users; here the mean of all
+    the user's items stands for the pair of the other domain. Only observed items are read there, as items drawn with the label
+    would reveal it. One logit replaces two classes. Layers are Glorot uniform, as N(0, 0.01) silences a deep perceptron; tables
+    are N(0, 0.01). No gradient is clipped. Four negatives replace one; ``dropout`` and ``source_weight`` are not in the paper.
 
     Args:
         dims: Widths of a tower; the first is that of a user's and an item's factor side by side.
@@ -243,8 +212,7 @@ class CoNet(Recommender):
         checks.below_one(dropout=dropout)
         if not 0 <= cross_layers < len(dims):
             raise ValueError(
-                f"cross_layers must lie in [0, {len(dims) - 1}], as dims {list(dims)} make {len(dims) - 1} layers; got "
-                f"{cross_layers}."
+                f"cross_layers is {cross_layers}. It must lie in [0, {len(dims) - 1}], the number of layers of dims. Change either."
             )
         self.dims, self.cross_layers, self.dropout = tuple(dims), cross_layers, dropout
         self.sparsity, self.source_weight = sparsity, source_weight
@@ -260,11 +228,11 @@ class CoNet(Recommender):
     def read_data(self, data: TargetData) -> None:
         """Keep the pairs of each release, and who they are of, beside what every method keeps."""
         super().read_data(data)
-        self.released = nn.ModuleDict()
+        self.released: ModulesOf[ReleasedUsers] = ModulesOf()
         strangers = data.train.num_users
         for name in self.sources:
             pairs = self.source_pairs(name)
-            self.released[name] = ReleasedUsers(pairs, self._linked(name).links, strangers)
+            self.released[name] = ReleasedUsers(pairs, self.sources[name].links, strangers)
             strangers += pairs.num_users
 
     def step(self, batch: Batch) -> Outputs:
@@ -273,7 +241,7 @@ class CoNet(Recommender):
         logits = self._logits(batch.users, batch.items)
         loss = F.binary_cross_entropy_with_logits(logits, batch.labels)
         for name in self.released if self.source_weight else ():
-            pairs = self._released(name).pairs.pairs(len(batch.users) // (1 + self.num_negatives), self.num_negatives)
+            pairs = self.released[name].pairs.pairs(len(batch.users) // (1 + self.num_negatives), self.num_negatives)
             if len(pairs.users):
                 loss = loss + self.source_weight * self._source_loss(name, pairs)
         if self.sparsity:
@@ -282,7 +250,7 @@ class CoNet(Recommender):
 
     def _source_loss(self, name: str, pairs: PairBatch) -> Tensor:
         """Cross-entropy of pairs of a release, read together with what the same users have in the target."""
-        released, tower = self._released(name), self.network.tower(name)
+        released, tower = self.released[name], self.network.sources[name]
         users = released.people[pairs.users]
         known = torch.where(users < self.target_rows.num_rows, users, -1)
         target = Read.history(self.target_rows, known, self.network.target.items.weight)
@@ -294,9 +262,9 @@ class CoNet(Recommender):
         """Of users and target items whose shapes broadcast."""
         sources = {}
         for name in self.released:
-            if self._linked(name).has_rows:
-                factors = self.network.tower(name).items.weight
-                sources[name] = Read.history(self._released(name).rows, self._linked(name).links[users], factors)
+            if self.sources[name].has_rows:
+                factors = self.network.sources[name].items.weight
+                sources[name] = Read.history(self.released[name].rows, self.sources[name].links[users], factors)
         logits: Tensor = self.network(users, Read.item(self.network.target.items(items)), sources)
         return logits
 
@@ -309,19 +277,11 @@ class CoNet(Recommender):
         items = torch.arange(self.target_rows.width, device=users.device)[None]
         return torch.cat([self._logits(some[:, None], items) for some in torch.split(users, CHUNK)])
 
-    def _released(self, name: str) -> ReleasedUsers:
-        released = self.released[name]
-        assert isinstance(released, ReleasedUsers)
-        return released
-
 
 class ReleasedUsers(nn.Module):
-    """What a release holds, and which row of the table of users each of its users has: a target user's own, or one at the end.
+    """A release's pairs, and for each of its users a row in the table of users: a target user's own, or one from ``strangers`` on.
 
-    Args:
-        pairs: The release's pairs.
-        links: Row of each target user in the release, -1 for none, shape ``(users,)``.
-        strangers: Where the rows of those begin who are not the target's.
+    ``links`` (users,) is the row of each target user in the release, -1 for none.
     """
 
     people: Tensor  # row in the table of users, of each row of the release, (rows,)

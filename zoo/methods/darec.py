@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.data.batches import Batch, UserBatch
-from zoo.data.rows import Bags, DenseRows, ReadableRows, SparseRows, zeros_and_ones
+from zoo.data.rows import Bags, DenseRows, SparseRows, zeros_and_ones
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
@@ -20,20 +20,15 @@ from zoo.runtime import checks
 
 
 def reverse_gradient(inputs: Tensor, weight: float) -> Tensor:
-    """The inputs, whose gradient goes back with its sign turned, times ``weight``.
-
-    Reference: Ganin et al., *Domain-Adversarial Training of Neural Networks*, JMLR 2016, section 4.2.
-    """
+    """Return the inputs; their gradient goes back times ``-weight`` (Ganin et al., JMLR 2016, section 4.2)."""
     reversed_: Tensor = _Reversed.apply(inputs, weight)  # type: ignore[no-untyped-call]
     return reversed_
 
 
 class DomainClassifier(nn.Module):
-    """Tells from features (batch, in_dim) which of ``num_domains`` they come from, and teaches them not to tell.
+    """Predicts which of ``num_domains`` features (batch, in_dim) come from; its reversed gradient makes the features alike.
 
-    Its own weights go down its cross-entropy, whatever made the features goes up it: one backward pass does both, and one
-    optimiser steps for both. ``dims`` are the widths of its hidden layers, with ReLU. With one domain there is nothing to tell,
-    and the loss is 0.
+    One backward pass does both. ``dims`` are the widths of its hidden layers, with ReLU. With one domain the loss is 0.
 
     Reference: Ganin et al., JMLR 2016, equations 13 to 17; there ``weight`` is lambda.
     """
@@ -63,13 +58,6 @@ class _Reversed(torch.autograd.Function):
         return -ctx.weight * gradient, None
 
 
-class AveragedRows(ReadableRows, Protocol):
-    """Rows whose mean is known."""
-
-    def mean(self) -> Tensor:
-        """Mean row, shape ``(width,)``."""
-
-
 def pattern_extractor(vector_dim: int, dims: Sequence[int], dropout: float) -> nn.Sequential:
     """Linear layers from vectors to patterns of ``dims[-1]``, each with ReLU and then dropout."""
     layers: list[nn.Module] = []
@@ -79,17 +67,15 @@ def pattern_extractor(vector_dim: int, dims: Sequence[int], dropout: float) -> n
 
 
 class UsualRow(nn.Module):
-    """What one would say of somebody of whom nothing is known: the mean of rows or, of zeros and ones, log-odds by column.
+    """The prediction for an unknown user: the mean of rows or, for zeros and ones, log-odds by column.
 
-    A decoder that is added to it is left with what users differ in. Without it, the thousands of steps that a bias takes to a
-    log-odds of -5 turn all weights the same way, and little but how popular items are is learned meanwhile. It comes of the data,
-    is no parameter, and stays out of checkpoints. Half a user is added to either side, so that a column that nobody or
-    everybody has stays finite; of no rows it is 0 everywhere.
+    A decoder is added to it, so that it learns differences between users and not item popularity. It is computed from the data
+    and stays out of checkpoints. Half a user is added to either side, so that log-odds are finite; without rows it is 0.
     """
 
     row: Tensor  # (width,)
 
-    def __init__(self, rows: AveragedRows, bits: bool) -> None:
+    def __init__(self, rows: SparseRows | DenseRows, bits: bool) -> None:
         super().__init__()
         count = rows.num_rows
         row = rows.mean() if count else torch.zeros(rows.width)
@@ -112,27 +98,21 @@ class Patterns(NamedTuple):
 class DARec(Recommender):
     """U-DARec: one extractor makes patterns of a user's vectors from all domains; from any of them each domain's row is read.
 
-    A user's row in a domain becomes a vector by that domain's encoder, and the vector a pattern by the extractor. Whichever domain
-    a pattern comes from, every decoder has to read its own domain's row of that user from it. A classifier tries to tell the
-    domain, and its gradient, turned round, teaches extractor and encoders not to let it. The loss of a batch of users is the
-    cross-entropy over all target items of every pattern, plus ``source_weight`` times that of every source's row (squared
-    error of real-valued rows) where the user has one, plus the classifier's cross-entropy.
+    A domain's encoder makes a vector of a user's row, and the extractor a pattern of the vector. Every decoder reads its own
+    domain's row of the user from the pattern of any domain. A classifier predicts the domain; its reversed gradient teaches
+    extractor and encoders to hide it. The loss of a batch of users is the cross-entropy over all target items of every pattern,
+    plus ``source_weight`` times that of every source's row (squared error of real values), plus the classifier's.
 
-    Scores are the target decoder's logits. A user who has both history and a row is scored by the logits of both patterns,
-    mixed by ``source_share``; who has no row by history, who has no history by the row, who has rows of several sources by the mean
-    of their logits. Without a release, and for users who are in none, it is a denoising autoencoder of the target's rows. It reads
-    releases and target ratings, so whatever is done here costs no further privacy.
+    Scores are the target decoder's logits: by the history, by the row, or by both mixed by ``source_share``; rows of several
+    sources are averaged. Without a release it is a denoising autoencoder of the target's rows.
 
     Reference: Yuan, Yao, Benatallah: *DARec: Deep Domain Adaptation for Cross-Domain Recommendation via Transferring Rating
-    Patterns*, IJCAI 2019, section 3; the user-based variant. The reversal: Ganin et al., JMLR 2016.
-
-    Departures: the paper learns from the squared error of the ratings that were given. Where all that is given is a 1, the
-    constant 1 has no error; here every cell counts, by cross-entropy, and the best constants are the frequencies of the
-    items, which decoders begin from. The encoders are AutoRec's, with tanh in the place of the sigmoid, and are trained with
-    the rest and not before it: a decoder that reads its own domain's pattern is AutoRec's, and what is trained once is chosen once.
-    The published evaluation scores everybody from the source (``source_share`` 1) and looks at nobody's history. Entries of rows
-    are left out while training. Every further source has an encoder, a decoder and a class. The classifier sees users of several
-    domains only, lest it tell domains by who is missing. Widths are not the published ones; see below.
+    Patterns*, IJCAI 2019, section 3; the user-based variant. The reversal: Ganin et al., JMLR 2016. Departures: the paper
+    learns from the squared error of the given ratings, which a constant solves if all are 1. Here every entry counts, by
+    cross-entropy, and decoders start from item frequencies. The encoders are AutoRec's, with tanh instead of the sigmoid, and
+    are trained with the rest, not before it. The published evaluation scores everybody from the source (``source_share`` 1).
+    Entries of rows are left out while training. Every further source has an encoder, a decoder and a class. The classifier sees
+    only users of several domains. Widths are not the published ones; see below.
 
     Args:
         vector_dim: Width of a domain's vector of a user; 500 is as published.
@@ -204,7 +184,7 @@ class DARec(Recommender):
         self.target_usual = UsualRow(self.target_rows, bits=True)
         self.source_usual, self.bits = nn.ModuleDict(), {}
         for name in self.sources:
-            rows = self._linked(name).rows
+            rows = self.sources[name].rows
             assert isinstance(rows, SparseRows | DenseRows)
             self.bits[name] = zeros_and_ones(rows)
             self.source_usual[name] = UsualRow(rows, self.bits[name])

@@ -12,6 +12,8 @@ from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import PairScorer
 from zoo.nn.losses import alignment_loss
+from zoo.nn.mapping import mean_over_sources
+from zoo.nn.modules import ModulesOf
 from zoo.nn.orthogonal import OrthogonalMap
 from zoo.runtime import checks
 
@@ -20,10 +22,7 @@ CHUNK = 16
 
 
 class SourceSide(nn.Module):
-    """One source of DDTCDR: its network, and the map from the target to it.
-
-    ``map(u)`` takes factors of the target's users to the source, and ``map.back(v)`` those of the source's users to the target.
-    """
+    """One source of DDTCDR: its network, and the map of users' factors from the target to it (``map``) and back (``map.back``)."""
 
     def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -35,29 +34,25 @@ class DDTCDR(Recommender):
     """Deep dual transfer: the logit of a pair is mixed from its own domain's network and, with mapped users, the other's.
 
     Each domain A has factors of its users and items and a perceptron f_A on a user's and an item's factor side by side. One
-    matrix X, orthogonal by a penalty, takes the factor of a user of the target to the source, and its transpose takes one back::
+    matrix X, orthogonal by a penalty, maps the factor of a user of the target to the source, and its transpose maps one back::
 
         target:  (1 - cross_share) f_A(u_A, i_A) + cross_share f_B(X u_A, i_A)
         source:  (1 - cross_share) f_B(u_B, i_B) + cross_share f_A(X^T u_B, i_B)
 
-    The loss is binary cross-entropy of the target's pairs with ``num_negatives`` unobserved ones for each, plus the same of
-    equally many pairs drawn from the release, each a mean, plus ``orthogonality_weight`` times ``|X X^T - I|``, plus
-    ``alignment_weight`` times the mean squared distance between X u_A and u_B over the target's pairs.
+    The loss is the mean binary cross-entropy of the target's pairs with ``num_negatives`` unobserved ones for each, plus that
+    of equally many pairs of the release, plus ``orthogonality_weight`` times ``|X X^T - I|``, plus ``alignment_weight`` times
+    the mean squared distance between X u_A and u_B over the target's pairs.
 
-    A user who is in one domain alone is scored by that domain's network alone, so that without anybody in common, or without a
-    release, this is the target's own network. A user without target history has X^T u_B in the place of u_A. Of several
-    sources, each with its network and map, the cross terms and the mapped factors are averaged over those that have the user.
-    It reads who has which item in the source, so it needs ratings or flipped cells.
+    A user of one domain is scored by that domain's network alone. A user without target history has X^T u_B instead of u_A.
+    Cross terms and mapped factors are averaged over the sources that have the user. It reads ratings or flipped cells.
 
     Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2 (the map), 3.3
-    (the mixture, in both directions) and 3.5 (several domains).
-
-    Departures: the paper reads users and items off features that both domains have, by autoencoders trained beforehand; here
-    each has a factor of its own, learned together with the networks. Nothing else would then tell that u_A and u_B are one
-    person: ``alignment_weight`` does, which is not in the paper, and with 0 people do not transfer. Logits are mixed, and
-    binary cross-entropy stands where the paper has the squared error of ratings. The released code detaches the cross terms,
-    mixes losses, not predictions, and has a matrix of its own for each direction: here the gradient goes through both networks and
-    the one map. It is Adam in the place of stochastic gradient descent. The paper scores nobody without history.
+    (the mixture, in both directions) and 3.5 (several domains). Departures: the paper reads users and items from features that
+    both domains have, by autoencoders trained beforehand; here each has a factor, learned with the networks. So
+    ``alignment_weight``, which is not in the paper, must tie u_A to u_B: with 0 nothing transfers. Logits are mixed, and binary
+    cross-entropy replaces the squared error of ratings. The released code detaches the cross terms, mixes losses, and has a
+    matrix for each direction; here the gradient passes both networks and the one map. Adam replaces stochastic gradient
+    descent. The paper scores no cold-start user.
 
     Args:
         dims: Widths of the perceptron; the first is that of a user's and an item's factor side by side.
@@ -103,22 +98,19 @@ class DDTCDR(Recommender):
     def build(self, sizes: Sizes) -> None:
         """Make the target's network, and one network and one map per source."""
         self.network = PairScorer(sizes["num_users"], sizes["num_items"], self.dims, self.dropout)
-        made = {
-            name: SourceSide(source["num_users"], source["width"], self.dims, self.dropout)
-            for name, source in sizes["sources"].items()
-        }
-        self.source_sides = nn.ModuleDict(made)
+        self.source_sides: ModulesOf[SourceSide] = ModulesOf()
+        for name, source in sizes["sources"].items():
+            self.source_sides[name] = SourceSide(source["num_users"], source["width"], self.dims, self.dropout)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep the pairs of the releases to draw from, beside what every method keeps."""
+        """Keep the pairs of the releases to draw from."""
         super().read_data(data)
-        self.draws = nn.ModuleDict({name: self.source_pairs(name) for name in self.sources})
+        self.draws: ModulesOf[ReleasedPairs] = ModulesOf({name: self.source_pairs(name) for name in self.sources})
 
     def _sides(self) -> Iterator[tuple[str, SourceSide, Tensor]]:
         """Each source's name and side, and the row of each target user in its release, -1 for none."""
         for name, side in self.source_sides.items():
-            assert isinstance(side, SourceSide)
-            yield name, side, self._linked(name).links
+            yield name, side, self.sources[name].links
 
     # Learning.
 
@@ -130,13 +122,11 @@ class DDTCDR(Recommender):
         count = len(batch.labels) // (1 + self.num_negatives)
         for name, side, links in self._sides():
             rows = links[batch.users]
-            if self._linked(name).has_rows:
+            if self.sources[name].has_rows:
                 theirs = side.network.users(rows.clamp(min=0))
                 distance = alignment_loss(theirs, side.map(users), rows >= 0) / len(users)
                 loss = loss + self.alignment_weight * distance
-            draws = self.draws[name]
-            assert isinstance(draws, ReleasedPairs)
-            if draws.num_pairs:
+            if (draws := self.draws[name]).num_pairs:
                 loss = loss + self._source_loss(name, side, draws.pairs(count, self.num_negatives))
             loss = loss + self.orthogonality_weight * side.map.penalty()
         return {"loss": loss, "user_factors": users, "item_factors": items}
@@ -145,7 +135,7 @@ class DDTCDR(Recommender):
         """Cross-entropy of pairs of a release, their mean; users there are its rows."""
         users, items = side.network.users(batch.users), side.network.items(batch.items)
         own, cross = side.network.logits(users, items), self.network.logits(side.map.back(users), items)
-        share = self.cross_share * self._linked(name).shared()[batch.users]
+        share = self.cross_share * self.sources[name].shared()[batch.users]
         logits = torch.lerp(own, cross, share.to(own.dtype))
         return F.binary_cross_entropy_with_logits(logits, batch.labels)
 
@@ -155,7 +145,7 @@ class DDTCDR(Recommender):
         total, count = torch.zeros_like(own), torch.zeros_like(users, dtype=own.dtype)
         for name, side, links in self._sides():
             present = links[users] >= 0
-            if self._linked(name).has_rows:
+            if self.sources[name].has_rows:
                 total = total + side.network.logits(side.map(factors), items) * present
                 count = count + present
         return torch.lerp(own, total / count.clamp(min=1), (self.cross_share * (count > 0)).to(own.dtype))
@@ -165,15 +155,14 @@ class DDTCDR(Recommender):
     def _user_factors(self, users: Tensor) -> Tensor:
         """Target factors of users (batch,), those of the sources mapped where there is no target history."""
         own = self.network.users(users)
-        total, count = torch.zeros_like(own), own.new_zeros(len(users), 1)
-        for name, side, links in self._sides():
-            rows = links[users]
-            present = (rows >= 0)[:, None]
-            if self._linked(name).has_rows:
-                total = total + side.map.back(side.network.users(rows.clamp(min=0))) * present
-                count = count + present
-        replaced = (self.target_rows.counts_of(users) == 0)[:, None] & (count > 0)
-        return torch.where(replaced, total / count.clamp(min=1), own)
+        said = [
+            (side.map.back(side.network.users(links[users].clamp(min=0))), links[users] >= 0)
+            for name, side, links in self._sides()
+            if self.sources[name].has_rows
+        ]
+        mapped, present = mean_over_sources(said, torch.zeros_like(own))
+        replaced = (self.target_rows.counts_of(users) == 0) & present
+        return torch.where(replaced[:, None], mapped, own)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Logits of given items, shape ``(batch, candidates)``."""

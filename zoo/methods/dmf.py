@@ -16,16 +16,11 @@ from zoo.nn.losses import all_items_loss
 class DMF(TwoTowerRecommender):
     """Deep matrix factorisation: a user's rating row and an item's rating column, each through a tower; cosine.
 
-    Target only. Reference: Xue et al., *Deep Matrix Factorization Models for Recommender Systems*, IJCAI 2017,
-    sections 3.2 and 3.3, as PriCDR uses it on the target domain (Chen et al., WWW 2022, section 4.4).
-
-    Departures: the logit is ``scale`` times the cosine. A bare cosine (``scale`` 1, as released with PriCDR) keeps every
-    sigmoid in [.27, .73] against targets that are mostly 0, and that one constant is worth more than a whole source
-    domain. The towers have ReLU between their layers and none after the last, so that factors can be negative. Rows are
-    read as ``embedding_bag`` over the items that are there, which equals a linear layer on the dense row. The training
-    row of a user contains the very item that is predicted, and an item's column the very user, as in the paper; ``input_dropout``
-    and ``item_dropout`` thin them. The paper's clamp of the cosine at a small positive number is left out: a
-    logit may be negative.
+    Target only. Reference: Xue et al., *Deep Matrix Factorization Models for Recommender Systems*, IJCAI 2017, sections 3.2 and
+    3.3, as PriCDR uses it on the target domain (Chen et al., WWW 2022, section 4.4). Departures: the logit is ``scale`` times
+    the cosine, as a bare cosine (1, as released with PriCDR) keeps every sigmoid in [.27, .73]. No layer of ReLU follows the
+    last, so factors can be negative; the paper's clamp of the cosine above 0 is left out. As in the paper a user's row contains
+    the predicted item, and an item's column the user; both dropouts thin them.
 
     Args:
         dims: Widths of both towers' layers.

@@ -11,46 +11,56 @@ from zoo.methods.target_data import Sizes
 from zoo.runtime import checks
 
 
-class EASE(Recommender):
-    """Embarrassingly shallow autoencoder: an item-item matrix with an empty diagonal, solved at once.
+class ItemWeights(Recommender):
+    """Base of methods that solve for a dense item-item matrix; a user's scores are the user's row times it.
 
-    Minimises ``||X - X B||^2 + l2 ||B||^2`` with ``diag(B) = 0`` over the 0/1 matrix ``X`` of training ratings:
-    with ``P = (X'X + l2 I)^-1``, ``B_ij = -P_ij / P_jj`` off the diagonal. Target only; on the Douban Book -> Music
-    task it stands above most published cross-domain results, so every gain is shown beside it.
-
-    Memory is one dense items x items matrix (float64 while solving): 20,000 items are 3.2 GB.
-
-    Reference: Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, WWW 2019, equation 8.
-
-    Departure: with ``row_exponent`` the row of a user of n items is taken times ``n^-row_exponent``, so that a few users of many
-    items do not decide on all weights; 0 is the paper's.
-
-    Args:
-        l2: Weight of the squared norm; larger for sparser data.
-        row_exponent: How much rows of many items are scaled down when solving; scores read them as they are.
-        max_items: Refuse catalogues larger than this before memory runs out.
+    ``max_items`` is the largest catalogue that is not refused.
     """
 
     batches = "once"
 
     weights: Tensor
 
-    def __init__(self, l2: float = 300.0, row_exponent: float = 0.0, max_items: int = 30_000) -> None:
+    def __init__(self, max_items: int) -> None:
         super().__init__()
-        checks.positive(l2=l2)
-        checks.shares(row_exponent=row_exponent)
         checks.at_least_one(max_items=max_items)
-        self.l2, self.row_exponent, self.max_items = l2, row_exponent, max_items
+        self.max_items = max_items
 
     def build(self, sizes: Sizes) -> None:
         """Make the item-item buffer."""
-        if sizes["num_items"] > self.max_items:
+        if (num_items := sizes["num_items"]) > self.max_items:
             raise ValueError(
-                f"EASE needs a dense matrix of items x items; {sizes['num_items']} items are more than max_items = "
-                f"{self.max_items}. Raise max_items if there is memory for {8 * sizes['num_items'] ** 2 / 2**30:.0f} GiB, "
-                "or filter rare items out."
+                f"{type(self).__name__} needs memory for items x items: {num_items} items are more than max_items = "
+                f"{self.max_items}. Raise max_items if {8 * num_items**2 / 2**30:.0f} GiB are free, or filter out rare items."
             )
-        self.register_buffer("weights", torch.zeros(sizes["num_items"], sizes["num_items"]))
+        self.register_buffer("weights", torch.zeros(num_items, num_items))
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """A user's row times the item-item matrix, shape ``(batch, num_items)``."""
+        return self.target_rows.bags(users).times(self.weights)
+
+
+class EASE(ItemWeights):
+    """Embarrassingly shallow autoencoder: an item-item matrix with an empty diagonal, solved at once.
+
+    Minimises ``||X - X B||^2 + l2 ||B||^2`` with ``diag(B) = 0`` over the 0/1 matrix ``X`` of training ratings: with ``P = (X'X
+    + l2 I)^-1``, ``B_ij = -P_ij / P_jj`` off the diagonal. Target only. Memory is one dense items x items matrix in float64:
+    20,000 items are 3.2 GB.
+
+    Reference: Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, WWW 2019, equation 8. Departure: with
+    ``row_exponent`` the row of a user of n items is scaled by ``n^-row_exponent``; 0 is the paper's.
+
+    Args:
+        l2: Weight of the squared norm; larger for sparser data.
+        row_exponent: How much rows of many items are scaled down when solving, not when scoring.
+        max_items: Refuse catalogues larger than this before memory runs out.
+    """
+
+    def __init__(self, l2: float = 300.0, row_exponent: float = 0.0, max_items: int = 30_000) -> None:
+        super().__init__(max_items)
+        checks.positive(l2=l2)
+        checks.shares(row_exponent=row_exponent)
+        self.l2, self.row_exponent = l2, row_exponent
 
     def step(self, batch: Batch) -> Outputs:
         """Solve for the item-item matrix."""
@@ -65,7 +75,3 @@ class EASE(Recommender):
         solved.fill_diagonal_(0)
         self.weights.copy_(solved)
         return {}
-
-    def score_all(self, users: Tensor) -> Tensor:
-        """A user's row times the item-item matrix, shape ``(batch, num_items)``."""
-        return self.target_rows.bags(users).times(self.weights)

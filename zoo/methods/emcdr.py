@@ -17,39 +17,27 @@ from zoo.runtime import checks
 class EMCDR(MixedFactors):
     """Embedding and mapping: factors are learned in the target alone, and a source's vectors are mapped to them.
 
-    The map is learned from the users who have both, by squared error, and stands in for the factor of a user without target
-    history. Scores are inner products of the item's factor with
+    The map is learned from the users who have both, by squared error. Scores are inner products of the item's factor with
 
         ``source_share * map(source's vector) + (1 - source_share) * target factor``,
 
-    whose share is 1 for a user without target history and 0 for one without a row. A source's vectors are those of
-    its network where it releases `embeddings`. Rows of ratings, or of anything else, are taken as they are up to a width of
-    ``source_rank``, and above it are factorised here (`zoo.nn.mapping.narrowed`). Vectors are centred and scaled as one, so
-    that neither a clip nor a unit of measure counts.
+    whose share is 1 for a user without target history and 0 for one without a row. Vectors of `embeddings` are read
+    unprocessed. Rows wider than ``source_rank`` are factorised (`zoo.nn.mapping.narrowed`). All are standardised.
 
-    A linear map (no ``map_dims``) is ridge regression in closed form, solved whenever users are to be scored, its penalty by
-    leave-one-out: the more noise there is in the vectors, the nearer it comes to the mean target factor. A perceptron learns
-    beside the factors, of which each batch's are its targets; no gradient goes from the map to the factors, which are those that
-    there would be without a source. Several sources have a map each, and the mean over those that have the user is taken.
+    A linear map (no ``map_dims``) is ridge regression in closed form, solved at each evaluation, its penalty by leave-one-out.
+    A perceptron learns beside the factors, without moving them. Sources that have the user are averaged.
 
-    Everything is worked out of releases and target ratings, so whatever is done here costs no further privacy.
-
-    Reference: Man, Shen, Jin, Cheng, *Cross-Domain Recommendation: An Embedding and Mapping Approach*, IJCAI 2017: its
-    latent factors (MF and BPR), its maps (linear and a perceptron with one hidden layer) and its cold users.
-
-    Departures: the source factorises its own ratings and releases vectors, or the target factorises a release of rows; the
-    paper has all ratings at one place. The linear map has an intercept and a penalty. The perceptron is learned along with
-    the factors, in the place of after them. MF is fitted to observed pairs and sampled ones, as implicit feedback wants, in the
-    place of ratings alone. ``source_share`` is 1 in the paper, which maps cold users alone; for somebody whom the target
-    knows that throws the target factor away. Null takes the share among 0, 0.1 to 1 with the best NDCG@10 on the validation
-    cases (sampled candidates if there are any), anew at each validation, the smallest of equal ones; it rests on users with history
-    and a row, and without any such case it is 0.
+    Reference: Man, Shen, Jin, Cheng, *Cross-Domain Recommendation: An Embedding and Mapping Approach*, IJCAI 2017: its latent
+    factors (MF and BPR), its maps (linear and a perceptron with one hidden layer) and its cold-start users. Departures: the
+    source, or the target for a release of rows, factorises the source's ratings; the paper has all ratings at one place. The
+    linear map has an intercept and a penalty. The perceptron is learned along with the factors, not after them. MF is fitted to
+    observed and sampled pairs, not to ratings alone. The paper maps cold-start users only (``source_share`` 1); the choice of a
+    share on validation is ours (see `MixedFactors`).
 
     Args:
         num_factors: Width of the target's factors.
-        factorisation: Loss of the target's factors: ``bpr`` or ``mf``, squared error of observed pairs (1) and sampled ones (0).
-        map_dims: Widths of the hidden layers of the map, tanh behind each; none: a linear map. The paper has one hidden
-            layer, twice as wide as the factors.
+        factorisation: Loss of the target's factors: ``bpr`` or ``mf``, squared error of observed and sampled pairs.
+        map_dims: Widths of the hidden layers of the map, tanh behind each; none: a linear map. The paper has one layer.
         source_share: Share of the mapped factor; 1 is as published, null is chosen on validation.
         source_rank: Rows wider than this are narrowed to it.
         source_dropout: Probability of leaving out a number of a vector while the perceptron learns.
@@ -95,7 +83,7 @@ class EMCDR(MixedFactors):
                 self._ridges[name] = RidgeMap(self._vectors(name)[both].double().cpu().numpy())
 
     def _released(self, name: str) -> Tensor:
-        return narrowed(self._linked(name).rows, self.source_rank)
+        return narrowed(self.sources[name].rows, self.source_rank)
 
     def _both(self, name: str) -> Tensor:
         return self._known() & self._present(name)
@@ -108,18 +96,11 @@ class EMCDR(MixedFactors):
         return ((users * items).sum(1) - batch.labels).square().sum(), items
 
     def transfer_loss(self, batch: Batch) -> Tensor:
-        """Of a perceptron what its map costs; 0 of a linear one."""
-        return self.map_loss(batch.users)
-
-    def map_loss(self, users: Tensor) -> Tensor:
-        """Squared distance of mapped vectors to factors, summed over those of users (batch,) who have a row, each once.
-
-        It moves the map alone, and is 0 of a linear one.
-        """
+        """The squared distance of vectors mapped by perceptrons to factors, summed over distinct users with a row."""
         loss: Tensor = self.factors.users.weight.new_zeros(())
         if not self.maps:
             return loss
-        users = torch.unique(users)
+        users = torch.unique(batch.users)
         factors = self.factors.users(users).detach()
         for name, perceptron in self.maps.items():
             loss = loss + alignment_loss(perceptron(self._vectors(name)[users]), factors, self._present(name)[users])

@@ -1,7 +1,6 @@
 """Ensemble: several methods trained one after another, or taken from runs, and the weighted sum of their standardised scores."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,16 +10,14 @@ from torch import Tensor, nn
 from zoo.data.batches import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, settings_of, take, train
+from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, take, train
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.runtime import checks
+from zoo.runtime.run_folder import plain
 
 
 def standardised(scores: Tensor) -> Tensor:
-    """Each row (batch, num_items) less its mean and over its standard deviation (of the row, not of a sample); 0 for a level row.
-
-    Methods score on scales of their own, and by users on others: what is left is how far an item stands out for a user.
-    """
+    """Standardise each row (batch, num_items) to mean 0 and standard deviation 1; a constant row becomes 0."""
     centred = scores - scores.mean(dim=1, keepdim=True)
     spread = centred.square().mean(dim=1, keepdim=True).sqrt()
     # Up to rounding of large level scores.
@@ -29,24 +26,14 @@ def standardised(scores: Tensor) -> Tensor:
 
 
 def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -> tuple[Tensor, float]:
-    """Weights of candidates, by forward selection with replacement.
+    """Choose weights (number,) that sum to 1 by forward selection with replacement, and return them with what they are worth.
 
-    Each round adds the candidate with which the sum of those chosen so far, each as often as it was, is worth most; of equal ones
-    the first. Kept are the weights of the best round, of equal ones the earliest: never worth less than the best candidate alone,
-    nor with more rounds. Nothing is drawn.
+    Each of ``rounds`` adds the candidate that makes the mean of those chosen so far worth most, by ``value`` of weights; the
+    weights of the best round are returned. So the value is never below that of the best candidate alone. The first of equal
+    candidates and rounds wins.
 
-    Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1.
-
-    Departures: it begins with nothing, in the place of the best few (section 2.2), and selects once among all candidates (section
-    2.3 repeats it among random ones).
-
-    Args:
-        number: Of candidates, at least 1.
-        value: What weights (number,) that sum to 1 are worth; higher is better.
-        rounds: How many candidates are added, at least 1.
-
-    Returns:
-        Weights (number,) that sum to 1, and what they are worth.
+    Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and
+    2.1. Departures: it starts empty, not with the best few (section 2.2), and selects once (section 2.3 repeats it).
     """
     counts = torch.zeros(number)
     best, worth = counts, -torch.inf
@@ -67,31 +54,23 @@ MOST_SCORES = 1 << 28
 class Ensemble(Recommender):
     """A weighted sum of what several methods score, each user's scores of each method standardised over all items.
 
-    An epoch trains one copy of one member wholly, with a training of its own that ends by the member's patience and is left at its
-    best validation epoch; so a run that is interrupted goes on with the copy that it had come to. Members that are runs are taken
-    over in the first epoch. Then weights are chosen anew for all members that are complete, by NDCG@10 on validation: by forward
-    selection with replacement, which is never worth less there than the best of them alone. Without a validation set all weights
-    are equal.
-    The training ends by itself after the last copy: give `trainer.max_epochs` at least as many epochs as there are copies to train,
-    and no `EarlyStopping`. The run keeps the epoch that is best on validation, as ever, which need not be the last.
+    An epoch trains one copy of one member completely, with early stopping of its own, and keeps its best validation epoch. An
+    interrupted run resumes with the current copy. Members that are runs are loaded in the first epoch. After each epoch,
+    weights of the complete members are chosen by NDCG@10 on validation (`greedy_weights`), or are equal without a validation
+    set. Training stops after the last copy: set `trainer.max_epochs` to at least the number of copies, and no `EarlyStopping`.
+    The run keeps its best epoch on validation. A member adds nothing for users it cannot score.
 
-    A member adds nothing for a user whom it cannot score, and a user whom none can is ranked by item counts, as ever.
-
-    Privacy: all members read the same releases, one of each source, and target ratings. Whatever is made of a release costs no more
-    than the release itself, however many members read it: the run's record lists it once. So a run of another release is refused,
-    since two releases of one source cost what both cost together and no record of this run would say so; and so is a member that
-    adds noise of its own in training: every such training is paid for by itself, and choosing weights on validation reads ratings
-    that it does not cover.
+    Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
+    release is refused: two releases of a source cost their sum, which no record of this run would state. A member that adds
+    noise in training is refused too: its guarantee does not cover weights chosen on validation.
 
     Reference: Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1, for the weights.
-
-    Departures: there the models' predictions are averaged as they are; here scores have no common scale, so each user's are
-    standardised first. Of a bag only training is repeated (copies), nobody is drawn anew.
+    Departures: scores are standardised by user first, as they have no common scale. Copies train on all users.
 
     Args:
         members: By name; see `zoo.methods.members.Member`.
-        weights: Of every member by its name, in the place of chosen ones; not negative.
-        rounds: Of the selection: weights are multiples of one over at most so many.
+        weights: Of every member by its name, instead of chosen ones; not negative.
+        rounds: Rounds of the selection; weights are multiples of one over a number of rounds.
     """
 
     batches = "steps"
@@ -102,10 +81,7 @@ class Ensemble(Recommender):
     finished: Tensor
 
     def __init__(
-        self,
-        members: Mapping[str, Member],
-        weights: Mapping[str, float] | None = None,
-        rounds: int = 30,
+        self, members: Mapping[str, Member], weights: Mapping[str, float] | None = None, rounds: int = 30
     ) -> None:
         super().__init__()
         checks.at_least_one(rounds=rounds)
@@ -136,7 +112,7 @@ class Ensemble(Recommender):
         return given
 
     def _plain_members(self) -> dict[str, Any]:
-        return {name: settings_of(member) for name, member in self.members.items()}
+        return {name: plain(member) for name, member in self.members.items()}
 
     # Building and reading data.
 
@@ -170,8 +146,7 @@ class Ensemble(Recommender):
         """Refuse what would end the training before its last member; then read the data."""
         if stage == "fit" and self.trainer.early_stopping_callbacks:
             raise ValueError(
-                "EarlyStopping would end the ensemble after the first member that adds nothing. Members stop by their own "
-                "patience: leave it out (--trainer.callbacks null)."
+                "EarlyStopping ends the ensemble too soon. Members stop by their own patience: leave it out."
             )
         super().setup(stage)
 
@@ -308,15 +283,14 @@ class Ensemble(Recommender):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the methods of runs from the checkpoint, then build."""
         kept = checkpoint["zoo"]["members"]
-        self._know({name: replace(Member.of(kept[name])) for name in kept})
+        self._know({name: Member.of(kept[name]) for name in kept})
         super().on_load_checkpoint(checkpoint)
 
 
 class HeldOutScores:
-    """What each member scores on the validation cases, and what weights of them are worth.
+    """What each member scores on the validation cases, and what weights of members are worth.
 
-    Candidates are scored where validation has any, as the epoch is chosen by them; else all items, of as many evenly spaced cases
-    as `MOST_SCORES` allows.
+    Candidates are scored where validation has any; else all items, of as many evenly spaced cases as `MOST_SCORES` allows.
     """
 
     def __init__(self, ensemble: Ensemble, names: list[str]) -> None:
@@ -364,8 +338,7 @@ def _check_names(members: Mapping[str, Member], weights: Mapping[str, float] | N
         return
     if set(weights) != set(members) or min(weights.values()) < 0 or not 0 < sum(weights.values()) < float("inf"):
         raise ValueError(
-            f"weights must have one for each of {sorted(members)}, none negative and not all 0; got {dict(weights)}. Leave them "
-            "out to have them chosen on validation."
+            f"weights are {dict(weights)}. Give one for each of {sorted(members)}, none negative and not all 0, or null."
         )
 
 

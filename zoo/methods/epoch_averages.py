@@ -14,9 +14,9 @@ class DivergedError(ArithmeticError):
 
 
 class EpochMeans(LightningModule):
-    """A module that adds its figures up over an epoch, and logs their weighted means at its end.
+    """Adds figures up over an epoch and logs their weighted means at its end, as Lightning's ``log`` of a batch is slow.
 
-    Lightning's own ``log`` of a batch takes as long as a small batch does. Who overrides one of the hooks here calls it too.
+    Overrides of its hooks must call them.
     """
 
     lr: float | None = None  # step size of Adam; None for a closed form
@@ -63,8 +63,8 @@ class EpochMeans(LightningModule):
             lr = "" if self.lr is None else f" a smaller --model.lr (it is {self.lr:g}),"
             which = ", ".join(lost) or "A loss of another process"
             raise DivergedError(
-                f"{which} is NaN in epoch {self.current_epoch + 1}: {type(self).__name__} has diverged, and no later epoch mends "
-                f"that. Take{lr} a larger --data.batch_size, or look at the ratings."
+                f"{which} is NaN in epoch {self.current_epoch + 1}: {type(self).__name__} has diverged. Set{lr} a larger "
+                "--data.batch_size, or look at the ratings."
             )
         for name, (total, weight) in self._means.items():
             shown = name == "train/loss"

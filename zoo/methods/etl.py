@@ -14,16 +14,15 @@ from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
+from zoo.nn.mapping import mean_over_sources
+from zoo.nn.modules import ModulesOf
 from zoo.nn.orthogonal import OrthogonalMap
 from zoo.nn.towers import SparseTower
 from zoo.runtime import checks
 
 
 class SourceCoder(nn.Module):
-    """Encoder and decoder of a release's rows (batch, width), and the map from its rectified codes to the target's.
-
-    ``dropout`` leaves out numbers of a row while training.
-    """
+    """Encoder and decoder of a release's rows (batch, width), and the map from its rectified codes to the target's."""
 
     def __init__(self, width: int, dims: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -35,10 +34,8 @@ class SourceCoder(nn.Module):
 class CoupledAutoencoders(nn.Module):
     """An autoencoder on the target's rows, one on each source's, and one embedding per user that all of the user's codes share.
 
-    A code is what an encoder says of a row plus the user's embedding, and is rectified before it is decoded or mapped.
-    ``widths`` are those of the sources' rows, by name; all encoders have the layers ``dims``, decoders have them mirrored.
-
-    Reference: Chen et al., *ETL* (TOIS 2022).
+    A code is an encoder's output plus the user's embedding, and is rectified before it is decoded or mapped. ``widths`` are
+    those of the sources' rows, by name; all encoders have the layers ``dims``, mirrored in the decoders.
     """
 
     def __init__(
@@ -55,13 +52,9 @@ class CoupledAutoencoders(nn.Module):
         self.decoder = perceptron([*reversed(dims), num_items])
         self.users = nn.Embedding(num_users, dims[-1])
         nn.init.normal_(self.users.weight, std=0.01)
-        self.sources = nn.ModuleDict({name: SourceCoder(width, dims, source_dropout) for name, width in widths.items()})
-
-    def source(self, name: str) -> SourceCoder:
-        """What belongs to a source."""
-        coder = self.sources[name]
-        assert isinstance(coder, SourceCoder)
-        return coder
+        self.sources: ModulesOf[SourceCoder] = ModulesOf()
+        for name, width in widths.items():
+            self.sources[name] = SourceCoder(width, dims, source_dropout)
 
     @property
     def item_factors(self) -> Tensor:
@@ -72,28 +65,22 @@ class CoupledAutoencoders(nn.Module):
 
     def code(self, rows: Bags, shared: Tensor) -> Tensor:
         """Codes of the target's rows, not yet rectified, given the users' embeddings (batch, dim), in the same shape."""
-        code: Tensor = self.encoder(rows) + shared
-        return code
+        return self.encoder(rows) + shared
 
     def mapped(self, rows: Rows, shared: Tensor) -> tuple[Tensor, Tensor]:
-        """Source codes of users as target codes, the mean over the sources that have a user, and who is in any.
-
-        Shapes ``(batch, dim)`` and ``(batch,)``; the users' embeddings ``shared`` are (batch, dim).
-        """
-        total, count = torch.zeros_like(shared), shared.new_zeros(len(shared), 1)
+        """Return the source codes of users as target codes, averaged over the sources that have a user, and who is in any."""
+        said = []
         for name, (source, present) in rows.items():
-            coder = self.source(name)
-            code = coder.map((coder.encoder(source) + shared).relu())
-            total, count = total + code * present[:, None], count + present[:, None]
-        return total / count.clamp(min=1), count.squeeze(1) > 0
+            coder = self.sources[name]
+            said.append((coder.map((coder.encoder(source) + shared).relu()), present))
+        return mean_over_sources(said, torch.zeros_like(shared))
 
 
 class PriorDiscriminator(nn.Module):
-    """Tells codes from draws of a standard normal distribution, by one hidden layer of half their width.
+    """Distinguishes codes from draws of a standard normal distribution, by one hidden layer of half their width.
 
-    Reference: Makhzani et al., *Adversarial Autoencoders*, 2015, section 2; the losses are those of Goodfellow et al., *Generative
-    Adversarial Nets*, NIPS 2014, that of the codes in the form that does not saturate. ``dropout`` leaves out hidden numbers
-    while training.
+    Reference: Makhzani et al., *Adversarial Autoencoders*, 2015, section 2; losses of Goodfellow et al., NIPS 2014,
+    non-saturating.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
@@ -127,32 +114,28 @@ class SourceBatch(NamedTuple):
 class ETL(Adversarial):
     """Equivalent transformation learner: an autoencoder per domain, and a map between their codes that its transpose undoes.
 
-    A user's row in either domain is encoded; an embedding of the user, one for all domains, is added; the code is rectified.
-    Decoded, it must give back its row (self). A source's code times W, decoded by the target's decoder, must give the target's
-    row, and the target's code times ``W^T`` the source's (cross). W must take a code there and back unchanged (equivalence), and
-    codes, before they are rectified, must pass for draws of a standard normal distribution before the discriminator of their
-    domain (prior). It reads releases and target ratings, so whatever is done here costs no further privacy.
+    A user's row in either domain is encoded, the user's embedding is added, and the code is rectified. Decoded, it must give
+    its own row (self). A source's code times W, decoded by the target's decoder, must give the target's row, and the target's
+    code times ``W^T`` the source's (cross). W must map a code there and back unchanged (equivalence). Codes before
+    rectification must look standard normal to their domain's discriminator (prior).
 
-    A user with target history is scored by the target's own logits, mixed with the cross ones as ``cross_share`` says; without
-    history by the cross logits alone, and without the embedding, of which nothing was learned. Of several sources each has
-    its own autoencoder, map and discriminator; mapped codes are averaged over the sources that have the user. Of users whom
-    a release has not, the target's own autoencoder learns alone.
+    Users with target history are scored by the target's own logits, mixed with the cross logits by ``cross_share``; cold-start
+    users by the cross logits without embedding. Every source has its own autoencoder, map and discriminator; mapped codes are
+    averaged over the sources that have the user.
 
     Reference: Chen, Zhang, Tsang, Pan & Su, *Toward Equivalent Transformation of User Preferences in Cross Domain
-    Recommendation*, ACM TOIS 41(1), 2023 (online 2022; arXiv 2009.06884).
-
-    Departures: all networks take a step on every batch, by Adam; in the released code the discriminators take every third
-    batch, by SGD, and the others skip it. W starts orthogonal instead of Xavier. A loss is a mean over the users of a batch,
-    not a sum, so that a weight decay of 4e-6 is the released 1e-3 at 256 users. The weight of the prior is a setting; the
-    released one is read by nothing, and is 1 in effect. Rows of other numbers than 0 and 1 are held to by squared error
-    instead of cross-entropy. The paper has no cold users, and its released code ranks by the domain's own logits.
+    Recommendation*, ACM TOIS 41(1), 2023 (online 2022; arXiv 2009.06884). Departures: all networks take a step of Adam on every
+    batch; in the released code the discriminators take every third batch, by SGD, and the others skip it. W starts orthogonal
+    instead of Xavier. A loss is a mean over the users of a batch, so a weight decay of 4e-6 is the released 1e-3 at 256 users.
+    The weight of the prior is a setting; the released one is unused and 1 in effect. Real-valued rows have squared error
+    instead of cross-entropy. The paper has no cold-start users.
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.
         cross_weight: Weight of the cross reconstructions.
         equivalence_weight: Weight of what the map changes there and back; the authors choose 0.5, 1 or 5 by data set.
-        adversarial_weight: Weight of what the discriminators say of the codes.
-        cross_share: Share of the cross logits in the scores of who has both target history and a release row.
+        adversarial_weight: Weight of the codes' loss against the discriminators.
+        cross_share: Share of the cross logits in the scores of users with both target history and a release row.
         source_dropout: Probability of leaving out an entry of a release row while training.
         input_dropout: Probability of leaving out an entry of a target row while training.
         discriminator_dropout: Probability of leaving out a hidden number of a discriminator while training.
@@ -207,7 +190,7 @@ class ETL(Adversarial):
     def read_data(self, data: TargetData) -> None:
         """Read the data, and see which releases hold zeros and ones alone."""
         super().read_data(data)
-        self.bits = {name: zeros_and_ones(self._linked(name).rows) for name in self.sources}
+        self.bits = {name: zeros_and_ones(self.sources[name].rows) for name in self.sources}
 
     def discriminator_step(self, batch: Batch) -> Outputs:
         """How well the discriminators tell each domain's codes from draws of the prior, a mean over the users of the batch."""
@@ -237,13 +220,13 @@ class ETL(Adversarial):
         for name, (rows, present) in self.all_source_rows(batch.users, batch.released).items():
             where = present.nonzero().squeeze(1)
             there = rows[where]
-            codes = self.generator.source(name).encoder(there) + shared[where]
+            codes = self.generator.sources[name].encoder(there) + shared[where]
             sources.append(SourceBatch(name, where, there, codes))
         return own, sources
 
     def _source_loss(self, source: SourceBatch, own: Tensor, users: Tensor) -> Tensor:
         """What a source adds to the loss of the users (present,) whom it has, whose target codes are own (present, dim); summed."""
-        net, side = self.generator, self.generator.source(source.name)
+        net, side = self.generator, self.generator.sources[source.name]
         there, here = source.codes.relu(), own.relu()
         everybody = torch.ones_like(source.where, dtype=torch.bool)
 

@@ -15,24 +15,18 @@ from zoo.runtime import checks
 class FedCDR(MixedFactors):
     """Federated factors: items are shared, vectors and rating heads are their users' own, and other domains' vectors are added.
 
-    The score of an item is ``sum_k head_k (vector_k + source_share * map(source's vector)_k) item_k``: the vector and the head, one
-    weight for each number, start at the user's device and stay there; the table of items and the maps are everybody's. Each
-    source has a small map of its own, and the mean over those that have the user is added. The maps learn to rank by what they
-    map alone, beside the factors and without moving them: these are what the target learns alone, and a share of 0 is the
-    target's own model. A user without target history is scored by the mapped vector under a head that was never trained, of ones.
-
-    It reads releases and target ratings, so whatever is done here costs no further privacy.
+    The score of an item is ``sum_k head_k (vector_k + source_share * map(source's vector)_k) item_k``. Vector and head (one
+    weight for each number) stay at the user's device; items and maps are shared. Each source has a map; the mean over those
+    that have the user is added. The maps learn to rank by the mapped vectors alone, without moving the factors. So a share of 0
+    is the target's own model. A user without target history is scored by the mapped vector under an untrained head of ones.
 
     Reference: Wu, Li, Chang, Rigall, Wang, Xu, *FedCDR: Federated Cross-Domain Recommendation for Privacy-Preserving Rating
     Prediction*, CIKM 2022. **No code of it is known and its text could not be checked: this is our reading** of how others
-    describe it. Sources are averaged as Yang et al., *FedGCDR*, NeurIPS 2024, say that they did for their comparison.
-
-    Departures, as far as we know: the paper predicts ratings, both domains learn from each other, and noise is added to the
-    gradients that clients send. Here observed items are ranked above others (BPR), the source has learned when it releases its
-    users' vectors, and what is protected is what the release protects. All clients are trained at one place, in batches of
-    triples, whose gradient at the table of items is the sum of what their clients would send; Adam also moves vectors of
-    clients outside of the batch. Sources' vectors are mapped and then averaged, since vectors that were learned apart have no
-    axes in common. Null takes the share among 0, 0.1 to 1 with the best NDCG@10 on validation, anew each time.
+    describe it. Sources are averaged as in the comparison of Yang et al., *FedGCDR*, NeurIPS 2024. Departures, as far as known:
+    the paper predicts ratings, both domains learn from each other, and clients add noise to gradients. Here the loss is BPR's,
+    the source has trained before its release, and the release alone is protected. All clients are trained at one place in
+    batches of triples; Adam also moves vectors of clients outside of the batch. Vectors are mapped before they are averaged, as
+    vectors of separate trainings share no axes. `MixedFactors` chooses the share.
 
     Args:
         num_factors: Width of a user's vector and of an item's.
@@ -64,12 +58,9 @@ class FedCDR(MixedFactors):
         super().build(sizes)
         self.heads = nn.Embedding(sizes["num_users"], self.num_factors)
         nn.init.ones_(self.heads.weight)
-        self.maps = nn.ModuleDict(
-            {
-                name: TanhMap([source["width"], *self.map_dims, self.num_factors], self.source_dropout)
-                for name, source in sizes["sources"].items()
-            }
-        )
+        self.maps = nn.ModuleDict()
+        for name, source in sizes["sources"].items():
+            self.maps[name] = TanhMap([source["width"], *self.map_dims, self.num_factors], self.source_dropout)
 
     def own_factors(self, users: Tensor) -> Tensor:
         """Vectors of users (batch,) under their heads, shape ``(batch, num_factors)``."""
@@ -81,9 +72,8 @@ class FedCDR(MixedFactors):
         assert isinstance(batch, TripleBatch)
         mapped, present = self.mapped(batch.users)
         there = present.nonzero().squeeze(1)
-        positives, negatives = (
-            self.factors.items(items[there]).detach() for items in (batch.positives, batch.negatives)
-        )
+        triples = (batch.positives, batch.negatives)
+        positives, negatives = (self.factors.items(items[there]).detach() for items in triples)
         return pairwise_loss(mapped[there], positives, negatives) + self.l2 / 2 * mapped[there].square().sum()
 
     def mapped_by(self, name: str, users: Tensor) -> Tensor:

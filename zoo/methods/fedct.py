@@ -16,10 +16,7 @@ Vectors = Mapping[str, tuple[Tensor, Tensor]]
 
 
 class DomainCoder(nn.Module):
-    """A linear encoder from a domain's vectors to mean and log-variance of a latent, and a linear decoder back.
-
-    Weights start Glorot normal, biases at zero.
-    """
+    """A linear encoder from a domain's vectors to mean and log-variance of a latent, and a linear decoder; Glorot normal."""
 
     def __init__(self, width: int, latent_dim: int) -> None:
         super().__init__()
@@ -29,10 +26,10 @@ class DomainCoder(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def errors(self, vectors: Tensor, statistics: Tensor, drawn: Tensor) -> Tensor:
-        """Mean squared errors of what is encoded and of what is decoded, added up, shape ``(batch,)``.
+        """Return mean squared errors (batch,): encoded vectors against statistics, plus decoded draws against vectors.
 
-        Vectors (batch, width) are encoded and held against the statistics of their users' latents (batch, 2 latent_dim), and what
-        is decoded from draws of these (batch, latent_dim) against the vectors.
+        Shapes: vectors (batch, width), statistics of the users' latents (batch, 2 latent_dim), draws of them (batch,
+        latent_dim).
         """
         encoded, decoded = self.encoder(vectors) - statistics, self.decoder(drawn) - vectors
         errors: Tensor = encoded.square().mean(1) + decoded.square().mean(1)
@@ -40,12 +37,10 @@ class DomainCoder(nn.Module):
 
 
 class SharedLatents(nn.Module):
-    """A Gaussian latent of each user, its mean and log-variance parameters of the user alone, and a coder for each domain.
+    """A Gaussian latent of each user, with mean and log-variance as parameters, and a coder for each domain.
 
-    ``widths`` are those of each domain's vectors, by name. A latent starts as the prior N(0, I).
-
-    Reference: Liu et al., *FedCT* (SIGIR 2021), as far as its code has been described; after Kingma & Welling, *Auto-Encoding
-    Variational Bayes*, ICLR 2014.
+    ``widths`` are those of each domain's vectors, by name. A latent starts as the prior N(0, I). After Kingma & Welling,
+    *Auto-Encoding Variational Bayes*, ICLR 2014.
     """
 
     def __init__(self, num_users: int, widths: Mapping[str, int], latent_dim: int) -> None:
@@ -73,10 +68,7 @@ class SharedLatents(nn.Module):
         return encoded
 
     def loss(self, users: Tensor, vectors: Vectors, kl_weight: float) -> Tensor:
-        """Errors of all domains that have a user, and the divergence of the user's latent from N(0, I), a mean over its numbers.
-
-        Summed over users (batch,), each of them once.
-        """
+        """Return the errors of all domains and the divergence of the latents from N(0, I), summed over distinct users (batch,)."""
         statistics = self.statistics(users)
         means, log_variances = statistics.chunk(2, dim=1)
         drawn = means + torch.randn_like(means) * (log_variances / 2).exp()
@@ -98,26 +90,20 @@ TARGET = ""
 class FedCT(MixedFactors):
     """Federated collaborative transfer: a variational latent of each user joins what every domain has learned of the user.
 
-    Factors of the target are BPR's. Each user has a latent, its mean and log-variance, which stays at the user's device. A
-    domain, the target or a source, has a linear encoder from its vector of a user to the statistics of the latent, and a linear
-    decoder from the latent to the vector. Of each user of a batch, over the domains that have the user, the loss is the squared
-    error of what is encoded and of what is decoded from a draw of the latent, plus the latent's divergence from N(0, I).
+    Factors of the target are BPR's. Each user has a latent, which stays at the user's device. Each domain, the target or a
+    source, has a linear encoder from its vector of a user to the statistics of the latent, and a linear decoder back. The loss
+    of a user sums, over the domains that have the user, the squared errors of encoding and of decoding a draw of the latent,
+    plus the latent's divergence from N(0, I). Latents and coders do not move the factors.
 
-    A user without target history has no latent that was learned: it is the mean of what the sources encode, and the target's
-    decoder makes a factor of it. Of a user with history the factor that is decoded from the own latent is mixed with the
-    target's, in a share of ``source_share``. Latents and coders learn beside the factors, which they do not move: these are
-    what the target learns alone.
+    For a user without target history, the target's decoder makes a factor of the mean of what the sources encode. For a user
+    with history, the factor decoded from the latent is mixed with the target's by ``source_share``.
 
-    It reads releases and target ratings, so whatever is done here costs no further privacy.
-
-    Reference: Liu, Xu, Yu, Fu, Zhang, Marian, *FedCT: Federated Collaborative Transfer for Recommendation*, SIGIR 2021. **Its text
-    could not be checked and the repository of its code is not known: this is our reading** of how both are described.
-
-    Departures, as far as we know: there the domains' models are learned first and then held; here the target's is learned along
-    with the rest, and every domain's vectors are centred and scaled as one, the target's anew at each step. All clients are
-    trained at one place. A latent starts at N(0, I). Users without target history take no part in the training. Errors and
-    divergence are means over their numbers, so that no width counts. Null takes the share among 0, 0.1 to 1 with the best
-    NDCG@10 on validation, anew each time; the paper scores cold users.
+    Reference: Liu, Xu, Yu, Fu, Zhang, Marian, *FedCT: Federated Collaborative Transfer for Recommendation*, SIGIR 2021. **Its
+    text could not be checked and the repository of its code is not known: this is our reading** of how both are described.
+    Departures, as far as known: the paper trains the domains' models first; here the target's is learned along with the rest.
+    Vectors are centred and divided by one number, the target's anew at each step. All clients are trained at one place. A
+    latent starts at N(0, I). Cold-start users are not trained on. Errors and divergence are means over their numbers. The paper
+    scores cold-start users only; for the choice of the share see `MixedFactors`.
 
     Args:
         num_factors: Width of the target's factors.
@@ -181,10 +167,7 @@ class FedCT(MixedFactors):
         return self._decoded(self.latents.encoded(name, self._vectors(name)[users]))
 
     def mapped(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Decoded factors of users (batch,), from the own latent or, without target history, from the mean of what sources encode.
-
-        Decoding is affine, so the mean of what is decoded is what is decoded from the mean.
-        """
+        """Return factors of users (batch,) decoded from their latents or, without history, from the mean of what sources encode."""
         encoded, present = super().mapped(users)
         known = (self.target_rows.counts_of(users) > 0)[:, None]
         return torch.where(known, self._decoded(self.latents.means(users)), encoded), present

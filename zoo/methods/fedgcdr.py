@@ -1,7 +1,7 @@
 """FedGCDR: a user's vectors from many domains join its graph in the target, and attention says how much each counts."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from zoo.data.batches import Batch
 from zoo.data.rows import Bags
 from zoo.methods.federated.base import Copies
-from zoo.methods.fedgnn import FedGNN, Rounds
+from zoo.methods.fedgnn import FedGNN
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.ego_graph import Attention, EgoOutput, VirtualUsers
+from zoo.nn.ego_graph import EgoOutput, VirtualUsers
 from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
 from zoo.runtime import checks
 
@@ -25,21 +25,15 @@ def mean_virtual_user(virtual: VirtualUsers, num_clients: int) -> Tensor:
 
 
 def mapping_losses(states: Tensor, virtual: VirtualUsers) -> Tensor:
-    """Squared distances of clients (clients, num_layers, dim) to all of their virtual users, summed over layers, ``(clients,)``.
-
-    Reference: Yang et al., *FedGCDR* (NeurIPS 2024), equation 7.
-    """
+    """Return squared distances (clients,) of states (clients, num_layers, dim) to all virtual users, summed (equation 7)."""
     distances = (states[virtual.owners] - virtual.vectors).square().sum((1, 2))
     return states.new_zeros(len(states)).index_add(0, virtual.owners, distances)
 
 
 def social_losses(states: Tensor, virtual: VirtualUsers) -> Tensor:
-    """Squared distances of clients to the mean of their virtual users, weighted by similarity, summed over layers, ``(clients,)``.
+    """Return squared distances (clients,) to similarity-weighted means of virtual users, summed over layers (equation 9).
 
-    A weight is ``max(cos, 0) + 1e-8`` in each layer, and no gradient goes through it: a sum of cosines alone can be 0 or negative.
-    A client without virtual users has 0.
-
-    Reference: Yang et al., *FedGCDR* (NeurIPS 2024), equation 9.
+    A weight is ``max(cos, 0) + 1e-8`` in each layer, without gradient: a sum of cosines alone can be 0 or negative.
     """
     own = states[virtual.owners]
     weights = F.cosine_similarity(own, virtual.vectors, dim=2).clamp(min=0).detach() + 1e-8  # (virtual, num_layers)
@@ -54,59 +48,38 @@ def social_losses(states: Tensor, virtual: VirtualUsers) -> Tensor:
 class FedGCDR(FedGNN):
     """Federated graph learning across domains: vectors that sources have of a user become further nodes of the user's graph.
 
-    The rounds, the graph and the scores are those of `zoo.methods.fedgnn.FedGNN`. A source released a vector of the user for
-    each layer; a perceptron of that source, which all clients share, maps each to the target. The user's graph gets a virtual
-    user for each source that has a row of the user, and what attention gives it is the *domain attention*: `domain_attention`
-    returns it, and its mean over a round's clients and layers is logged as ``train/attention/<source>``. To the loss of a
-    client are added ``mapping_weight`` times ``sum_i sum_l |x_l - MLP_i(s_il)|^2`` and ``social_weight`` times ``sum_l |x_l -
-    sum_i w_il MLP_i(s_il) / sum_i w_il|^2``, where ``x_l`` is what layer ``l`` makes of the client and ``w_il`` is ``max(cos, 0)
-    + 1e-8``, through which no gradient goes.
+    Rounds, graph and scores are those of `zoo.methods.fedgnn.FedGNN`. A source released a vector of the user for each layer; a
+    perceptron of that source, which all clients share, maps each to the target. The user's graph gets a virtual user for each
+    source that has a row of the user. Its attention weight is the *domain attention*: `domain_attention` returns it, and
+    ``train/attention/<source>`` logs its mean over a round's clients and layers. The loss of a client adds ``mapping_weight``
+    times `mapping_losses` and ``social_weight`` times `social_losses`.
 
-    From epoch ``finetune_after`` on, attention and maps are held. What the last layer made of each client then becomes its own
-    vector, and rounds learn that and the items, by the loss of prediction alone.
+    From epoch ``finetune_after`` on, attention and maps are fixed. The last layer's output of each client becomes its own
+    vector, and rounds learn these and the items, by the loss of prediction alone. Cold-start users are scored by virtual users
+    alone.
 
-    Who has no target history is scored by its virtual users alone: its own vector counts as zeros.
-
-    **What it protects.** The guarantee of what sources know is that of the releases; all that is done with them here costs nothing
-    more. In the target's rounds ratings are not collected, which is all, as in `FedGNN`; with ``epsilon`` they are private as
-    there, maps being clipped and noised with the rest, and rounds of fine-tuning being rounds of the same plan.
+    **What it protects.** The sources' data have the guarantee of their releases. In the target's rounds ratings are not
+    collected, which is all; with ``epsilon`` rounds are private as in `FedGNN`: maps are noised too, and the plan includes
+    fine-tuning.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, sections 3.2.2
-    and 3.2.3, equations 5 to 11. Its FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
-    ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false.
-
-    Departures, beside those of `FedGNN`: there is no virtual user for a source that has no row of the user, in the place of
-    one made of noise. A source that protects who is in it releases rows of all, of noise where it has nothing
-    (``missing_users: zero``), and then this is the paper's. Vectors of a source are centred and divided by one number before they
-    are mapped. Social regularisation is toward mapped vectors, which are in the target's space and have its width, in the place
-    of released ones. In the losses ``x_l`` is the layer's output, as in what sources release. Of FedGCDR-M the paper says no more
-    than "average sum": here the mean of the mapped vectors is added to what each layer makes of the user.
+    and 3.2.3, equations 5 to 11. FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
+    ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false. Departures, beside those of `FedGNN`: a source
+    without a row of the user has no virtual user; the paper makes one of noise, as sources with ``missing_users: zero``
+    release. Vectors of a source are centred and divided by one number. Social regularisation is toward mapped vectors, not
+    released ones. In the losses ``x_l`` is the layer's output, as in the releases. The paper's "average sum" of FedGCDR-M is
+    read as: the mean of the mapped vectors is added to each layer's output.
 
     Args:
         num_factors: Width of all vectors.
         num_layers: Layers of attention; every source must have released as many.
         map_dims: Widths of the hidden layers of each source's map, tanh behind each.
         mapping: Whether there are maps; without, sources must release vectors of width ``num_factors``.
-        expansion: Whether virtual users join the graph; otherwise their mean is added to what it makes.
-        mapping_weight: Of the mapping loss.
-        social_weight: Of social regularisation.
+        expansion: Whether virtual users join the graph; otherwise their mean is added to its output.
+        mapping_weight: Weight of the mapping loss.
+        social_weight: Weight of social regularisation.
         finetune_after: The number of epochs before fine-tuning; null: there is none.
-        attention: `paper` or `gat`; see `FedGNN`, as for all that follow.
-        rounds: `fedsgd` or `fedavg`.
-        local_steps: Of a client in a round.
-        local_lr: Step size of the clients.
-        num_negatives: Items that a client draws for each of its own.
-        num_pseudo_items: Further items of which a client sends random changes.
-        server: `adam` or `sgd`.
-        l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
-        lr: Step size of the server.
-        epsilon: Privacy loss of all rounds in the target, in which maps are learned too; null: no guarantee.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        clip: L2 norm that a client's whole update is clipped to.
-        num_rounds: With epsilon, rounds in all, those of fine-tuning among them.
-        rate: With epsilon, probability of each user to be in a round.
-        relation: `zero_out_one_user` or `replace_one_user`.
-        noise_seed: Null: noise and samples of the operating system.
+        **of_rounds: All other arguments of `FedGNN`.
     """
 
     reads = frozenset({"embeddings"})
@@ -126,31 +99,11 @@ class FedGCDR(FedGNN):
         mapping_weight: float = 0.01,
         social_weight: float = 0.01,
         finetune_after: int | None = 30,
-        attention: Attention = "paper",
-        rounds: Rounds = "fedsgd",
-        local_steps: int = 1,
-        local_lr: float = 1.0,
-        num_negatives: int = 4,
-        num_pseudo_items: int = 0,
-        server: Literal["adam", "sgd"] = "adam",
-        l2: float = 0.0,
-        lr: float = 1e-2,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        clip: float | None = None,
-        num_rounds: int = 100,
-        rate: float = 0.1,
-        relation: Literal["zero_out_one_user", "replace_one_user"] = "zero_out_one_user",
-        noise_seed: int | None = None,
+        **of_rounds: Any,  # noqa: ANN401  as FedGNN has them
     ) -> None:
-        super().__init__(
-            num_factors, num_layers, attention, rounds, local_steps, local_lr, num_negatives, num_pseudo_items,
-            server, l2, lr, epsilon, delta, clip, num_rounds, rate, relation, noise_seed,
-        )  # fmt: skip
-        checks.at_least_one(map_dims=map_dims)
+        super().__init__(num_factors, num_layers, **of_rounds)
+        checks.at_least_one(map_dims=map_dims, finetune_after=finetune_after)
         checks.not_negative(mapping_weight=mapping_weight, social_weight=social_weight)
-        if finetune_after is not None:
-            checks.at_least_one(finetune_after=finetune_after)
         self.map_dims, self.mapping, self.expansion = tuple(map_dims), mapping, expansion
         self.mapping_weight, self.social_weight, self.finetune_after = mapping_weight, social_weight, finetune_after
         self._round_attention: dict[str, Tensor] = {}
@@ -173,21 +126,20 @@ class FedGCDR(FedGNN):
             if not release.num_users:
                 continue
             self._check_layers(name, release.num_layers, release.width // release.num_layers)
-            linked = self._linked(name)
+            linked = self.sources[name]
             if bool((present := linked.links >= 0).any()):
                 self._standards[name] = Standard.of(linked.rows.dense(linked.links[present]))
 
     def _check_layers(self, name: str, layers: int, width: int) -> None:
         if layers != self.num_layers:
             raise TypeError(
-                f"{type(self).__name__} has {self.num_layers} layers, and the release of {name!r} has vectors of {layers}. Set "
-                f"model.num_layers to {layers}, or choose a network for EmbeddingPublisher that makes {self.num_layers}, such as "
-                f"FedGNN with num_layers {self.num_layers}."
+                f"{type(self).__name__} has {self.num_layers} layers, and the release of {name!r} has {layers}. Set "
+                f"model.num_layers to {layers}, or let EmbeddingPublisher release {self.num_layers}, by a FedGNN of as many."
             )
         if not self.mapping and width != self.num_factors:
             raise TypeError(
-                f"Without maps vectors stay as wide as they are: num_factors is {self.num_factors}, and the release of {name!r} "
-                f"has {width}. Set model.num_factors to {width}, or model.mapping to true."
+                f"num_factors is {self.num_factors} without maps, and the release of {name!r} has width {width}. Set "
+                f"model.num_factors to {width}, or model.mapping to true."
             )
 
     # Virtual users.
@@ -195,11 +147,9 @@ class FedGCDR(FedGNN):
     def virtual_users(
         self, users: Tensor, copies: Mapping[str, Tensor] | None = None
     ) -> tuple[VirtualUsers, dict[str, int]]:
-        """Of users (clients,), one source's after another's, and how many each source has of them.
+        """Return the virtual users of users (clients,), source by source, and how many each source has of them.
 
-        Args:
-            users: The clients.
-            copies: Parameters of each client, by name; None for those that all have.
+        ``copies`` are parameters of each client, by name; None for the shared ones.
         """
         vectors, owners = [self.factors.new_zeros(0, *self.vector_shape)], [users.new_zeros(0)]
         counts = dict.fromkeys(self.sources, 0)
@@ -233,19 +183,15 @@ class FedGCDR(FedGNN):
         copies: Mapping[str, Tensor] | None = None,
     ) -> EgoOutput:
         """The graphs of clients; virtual users are in them, or their mean is added to what is made."""
+        made: EgoOutput = self.graphs(vectors, items, own.rows, virtual if self.expansion else None, copies)
         if self.expansion:
-            grown: EgoOutput = self.graphs(vectors, items, own.rows, virtual, copies)
-            return grown
-        alone: EgoOutput = self.graphs(vectors, items, own.rows, None, copies)
-        return alone._replace(users=alone.users + mean_virtual_user(virtual, len(vectors)))
+            return made
+        return made._replace(users=made.users + mean_virtual_user(virtual, len(vectors)))
 
     def domain_attention(self, users: Tensor) -> dict[str, Tensor]:
-        """What each source's virtual user weighs in each layer, of users (batch,), by source, shape ``(batch, num_layers)``.
-
-        0 of who is not in a source, and everywhere without `expansion`.
-        """
+        """Return the attention of users (batch,) by source, ``(batch, num_layers)``; 0 without a row or without `expansion`."""
         virtual, counts = self.virtual_users(users)
-        own = self._graphs_of(users)
+        own = self.target_rows.bags(users)
         weights = self._expanded(self._own_of(users), self.items[own.items], own, virtual).virtual_weights
         if not self.expansion:
             weights = self.factors.new_zeros(len(virtual.owners), self.num_layers)
@@ -273,7 +219,7 @@ class FedGCDR(FedGNN):
             return {}
         copies = super().copies(users)
         for name in self.maps:
-            if bool((self._linked(name).links[users] >= 0).any()):
+            if bool((self.sources[name].links[users] >= 0).any()):
                 for part, value in self.maps[name].named_parameters():
                     copies[f"maps.{name}.{part}"] = value.detach().expand(len(users), *value.shape)
         return copies
@@ -319,7 +265,7 @@ class FedGCDR(FedGNN):
 
     def layers(self, users: Tensor) -> Tensor:
         """What each layer makes of users (batch,), shape ``(batch, num_layers, num_factors)``."""
-        own = self._graphs_of(users)
+        own = self.target_rows.bags(users)
         virtual, _ = self.virtual_users(users)
         return self._expanded(self._own_of(users), self.items[own.items], own, virtual).users
 

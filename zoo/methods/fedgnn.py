@@ -37,52 +37,46 @@ class FedGNN(Federated):
     """Graph attention on the ego graph of each user, learned federatedly: the model of FedGCDR within one domain.
 
     Target only. Every user with target history is a client and keeps its ratings and a vector of its own; the server has a
-    vector of each item and the attention. A client's graph is itself, its items, and a self loop at each; a pass through
-    `num_layers` of attention makes a vector of the client for each layer. The score of an item is the inner product of the
-    last one with the item's own vector, the same for items that the client has and for others, whom no graph of it holds.
+    vector of each item and the attention. A client's graph is itself, its items, and a self loop at each; each layer of
+    attention makes a vector of the client. The score of an item is the inner product of the last one with the item's vector.
 
-    A batch is a round: each of its clients draws `num_negatives` items that it has not for each that it has, and sends what it
-    would change, of the rows that it touched and of the attention. Its loss is binary cross-entropy, the mean over these
-    items. The server takes the mean, weighted by how many items clients have, for a gradient. In ``fedsgd`` what is sent is the
-    negative gradient; in ``fedavg`` it is the difference after `local_steps` of descent on the client's copies, of size `local_lr`.
-    A client's own vector takes the same local steps, in ``fedsgd`` one, and never leaves it.
+    A batch is a round. Each client draws `num_negatives` items that it does not have for each that it has, and sends changes of
+    the rows it touched and of the attention. Its loss is the mean binary cross-entropy over these items. The server uses the
+    mean, weighted by the number of items, as a gradient. In ``fedsgd`` a client sends the negative gradient; in ``fedavg`` the
+    difference after `local_steps` of descent of size `local_lr`. A client's own vector takes the same steps and never leaves
+    it. `sent` holds what all clients of the last round sent. A client with an update that is not finite is left out, keeps its
+    vector, and is counted as ``train/clients_left_out``.
 
-    All clients of a round are worked out at once, on the union of their graphs; what they would send is in `sent`. A client whose
-    update is not finite is left out of its round, keeps its vector, and is counted as ``train/clients_left_out``.
-
-    **What it protects.** Without ``epsilon``: ratings are not collected. That is all. An update names the items that it changed,
-    the client's own among them, and its weight tells how many these are. There is neither secure aggregation nor noise.
+    **What it protects.** Without ``epsilon``: ratings are not collected. That is all. An update names the changed items, the
+    client's own among them, and its weight reveals their number. There is neither secure aggregation nor noise.
 
     With ``epsilon`` rounds are those of `zoo.privacy.training.private_rounds.PrivateRounds` (DP-FedAvg, with a trusted server):
 
-    - Protected: one user, all ratings in the target. Relation: ``relation``.
+    - Privacy unit: one user, all ratings in the target. Relation: ``relation``.
     - Sensitivity, L2: ``clip`` of a round's sum, over item rows, attention and all that is shared; twice that for replacement.
-    - Item vectors and what is shared may be published. A client's own vector, and what is recommended with it, is for that
-      client alone; checkpoints and exported runs hold those of all, and figures are measured on held-out ratings.
+    - Item vectors and shared parts may be published. A client's own vector, and its recommendations, are for that client alone;
+      checkpoints and exported runs hold those of all, and figures are measured on held-out ratings.
 
-    All clients weigh alike then, and everybody is one, with ratings or without; those without, and those who have every item,
-    add nothing. Nothing of a round is in the log, and `sent` and `fetched` stay None. The number of rounds is planned, counted in
-    checkpoints, and never exceeded.
+    Then all clients have equal weight, and every user is a client; those without items, or with all, add nothing. Nothing of a
+    round is logged, and `sent` and `fetched` stay None. The number of rounds is planned and counted in checkpoints.
 
     References: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.1,
-    equations 1 to 4; McMahan et al., AISTATS 2017, algorithm 1, for ``fedsgd`` and ``fedavg``; Reddi et al., ICLR 2021, for Adam
-    at the server; McMahan et al., ICLR 2018, for DP-FedAvg; Wu et al., *FedGNN*, 2021, for the name.
-
-    Departures: items are scored by their own vectors, as in the released code, where the paper has the graph's: those of
-    an item that a client has and of one that it has not would not be comparable. Negatives are never items that the client has.
-    Clients are in one round an epoch. Vectors begin near 0 in the place of uniform(0, 1). Defaults are our own but for two layers,
-    Adam, its step size and the four negatives of the code.
+    equations 1 to 4; McMahan et al., AISTATS 2017, algorithm 1, for ``fedsgd`` and ``fedavg``; Reddi et al., ICLR 2021, for
+    Adam at the server; McMahan et al., ICLR 2018, for DP-FedAvg; Wu et al., *FedGNN*, 2021, for the name. Departures: items are
+    scored by their own vectors, as in the released code; the paper scores by the graph's, which exist only for a client's own
+    items. Negatives are never items of the client. Clients are in one round an epoch. Vectors begin near 0 instead of
+    uniform(0, 1). Defaults are ours but for two layers, Adam, its step size and four negatives.
 
     Args:
         num_factors: Width of all vectors.
         num_layers: Layers of attention.
         attention: `paper`, equation 4 without transformation, or `gat`, the standard form; see `zoo.nn.ego_graph.EgoGraphs`.
         rounds: `fedsgd` or `fedavg`.
-        local_steps: Of a client in a round; 1 in ``fedsgd``.
+        local_steps: Steps of a client in a round; 1 in ``fedsgd``.
         local_lr: Step size of the clients.
         num_negatives: Items that a client draws for each of its own.
-        num_pseudo_items: Further items that a client draws, all alike, and sends random changes of in the place of none: a
-            heuristic that guarantees nothing, see `zoo.methods.federated.updates.with_pseudo_rows`.
+        num_pseudo_items: Further items of which a client sends random changes: a heuristic that guarantees nothing, see
+            `zoo.methods.federated.updates.with_pseudo_rows`.
         server: `adam`, or `sgd`, which with ``fedavg`` and `lr` 1 is the plain mean of the clients' models.
         l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
         lr: Step size of the server.
@@ -90,9 +84,9 @@ class FedGNN(Federated):
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         clip: L2 norm that a client's whole update is clipped to; a public number. Needed with epsilon.
         num_rounds: With epsilon, rounds in all; without, epochs say how many there are.
-        rate: With epsilon, probability of each user to be in a round; it takes the place of the data's `batch_size`.
+        rate: With epsilon, probability of each user to be in a round; replaces the data's `batch_size`.
         relation: `zero_out_one_user` or `replace_one_user`.
-        noise_seed: Null: noise and samples of the operating system. A number repeats them, and the guarantee is none.
+        noise_seed: Null: noise and samples of the operating system. A number repeats them, and there is no guarantee.
     """
 
     logs = frozenset({"train/clients_left_out"})
@@ -134,17 +128,14 @@ class FedGNN(Federated):
             raise ValueError(f"In fedsgd a client takes one step, got local_steps {local_steps}. Set rounds to fedavg.")
         if num_pseudo_items and epsilon is not None:
             raise ValueError(
-                f"num_pseudo_items is {num_pseudo_items}, and epsilon {epsilon}: with noise on every item made-up changes hide "
-                "nothing more, and are clipped with the true ones. Set num_pseudo_items to 0."
+                f"num_pseudo_items is {num_pseudo_items} with epsilon {epsilon}. Private rounds need none. Set it to 0."
             )
         self.num_factors, self.num_layers, self.attention, self.rounds = num_factors, num_layers, attention, rounds
         self.local_steps, self.local_lr = local_steps, local_lr
         self.num_negatives, self.num_pseudo_items = num_negatives, num_pseudo_items
         self.server, self.l2, self.lr = server, l2, lr
-        #: What the clients of the last round sent; those left out have sent nothing.
-        self.sent: ClientUpdates | None = None
-        #: How many item rows each client of the last round asked for, (clients,): those it touched and, so that these do not stand
-        #: out, those that it only pretends to have changed; also of clients left out.
+        self.sent: ClientUpdates | None = None  # in the last round; clients left out have sent nothing
+        #: Item rows that each client of the last round asked for, (clients,): touched and pseudo rows, also of clients left out.
         self.fetched: Tensor | None = None
 
     def build(self, sizes: Sizes) -> None:
@@ -168,26 +159,23 @@ class FedGNN(Federated):
         counts = self.target_rows.counts()
         if full := int((counts == self.target_rows.width).sum()):
             raise ValueError(
-                f"{full} users have every one of the {self.target_rows.width} items, so they have no negative item to draw. "
-                "Use a method that reads whole rows, or filter these users out."
+                f"{full} users have every one of the {self.target_rows.width} items and no negative item. Filter these users out."
             )
         clients, asked = int((counts > 0).sum()), getattr(self.data, "batch_size", 0)
         if asked > clients:
             warnings.warn(
-                f"batch_size asks for {asked} clients in a round, and {clients} have ratings: each round has all of them. Set it "
-                f"to {clients} or less.",
+                f"batch_size is {asked}, and {clients} clients have ratings: each round has all. Set it to {clients} or less.",
                 stacklevel=2,
             )
 
     # Rounds.
 
     def play(self, users: Tensor, uniform: Uniform | None = None) -> tuple[ClientUpdates, Tensor, Tensor]:
-        """A round of clients (clients,), each there once: what each would send, its own vector afterwards, and its loss before.
+        """Return what distinct clients (clients,) send in a round, their own vectors afterwards, and their losses before.
 
-        Vectors are ``(clients, num_factors)``, losses ``(clients,)``. Nothing is changed by it. Negatives are drawn with
-        ``uniform``, see `zoo.methods.federated.base.unowned_items`.
+        Nothing is changed. ``uniform`` draws the negatives, see `zoo.methods.federated.base.unowned_items`.
         """
-        own = self._graphs_of(users)
+        own = self.target_rows.bags(users)
         counts = own.lengths
         if without := int((counts == 0).sum()):
             raise ValueError(
@@ -247,10 +235,7 @@ class FedGNN(Federated):
         return means + further
 
     def step(self, batch: Batch) -> Outputs:
-        """A round: the clients' mean loss, with a gradient that is what the server steps along; no loss where it is private.
-
-        Several processes play their clients each, and one round of all of them.
-        """
+        """Play a round: the clients' mean loss, with the server's step as its gradient. All processes' clients are one round."""
         if self.private_gradient is not None:
             return self._private_round(self.private_gradient)
         users, updates, vectors, losses = gathered(Played(batch.users, *self.play(batch.users)))
@@ -258,8 +243,7 @@ class FedGNN(Federated):
         finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
         if not finite.any():
             raise FloatingPointError(
-                "No client of the round has a finite update: the model has diverged, or was loaded so. Take smaller steps (lr, "
-                f"local_lr; now {self.lr} and {self.local_lr}), or begin anew."
+                f"No client of the round has a finite update: the model has diverged. Lower lr ({self.lr}) or local_lr."
             )
         if not finite.all():
             updates = updates.without(~finite)
@@ -326,18 +310,15 @@ class FedGNN(Federated):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The server's: Adam, or plain descent, which adds the clients' mean difference times ``lr``."""
-        return (
-            torch.optim.SGD(self.parameters(), lr=self.lr) if self.server == "sgd" else super().configure_optimizers()
-        )
+        if self.server == "sgd":
+            return torch.optim.SGD(self.parameters(), lr=self.lr)
+        return super().configure_optimizers()
 
     # Scoring.
 
-    def _graphs_of(self, users: Tensor) -> Bags:
-        return self.target_rows.bags(users)
-
     def layers(self, users: Tensor) -> Tensor:
         """What each layer makes of users (batch,), shape ``(batch, num_layers, num_factors)``; without items, its own vector."""
-        own = self._graphs_of(users)
+        own = self.target_rows.bags(users)
         found: Tensor = self.graphs(self.factors[users], self.items[own.items], own.rows).users
         return found
 

@@ -17,17 +17,15 @@ class GANMF(Adversarial):
     """GAN-based matrix factorisation: user and item factors make rating rows that an autoencoder cannot tell from real ones.
 
     Target only. The generator's row of user u is ``P_u Q^T``. The discriminator is a linear autoencoder, whose mean squared
-    error R it keeps low on real rows and high on generated ones, up to a margin: ``R(real) + max(0, m R(real) - R(fake))``.
-    The generator minimises ``(1 - lambda) R(fake) + lambda MSE(code(real_u), code(fake_u))``: feature matching ties each
-    generated row to its own user, which the energy alone does not.
+    error R it minimises on real rows and raises on generated ones up to a margin: ``R(real) + max(0, m R(real) - R(fake))``.
+    The generator minimises ``(1 - lambda) R(fake) + lambda MSE(code(real_u), code(fake_u))``: the codes tie each row to its
+    user.
 
-    Reference: Dervishaj & Cremonesi, *GAN-based Matrix Factorization for Recommender Systems*, SAC 2022, user mode;
-    the energy is that of Zhao et al., *Energy-based Generative Adversarial Network*, ICLR 2017. Defaults are the
-    settings that the authors tuned on MovieLens 1M; those of their code's constructor (10 factors, code 32, margin 1) are far
-    from them. They want thousands of steps: on a data set whose epochs are short, larger step sizes or more patience.
-
-    Departures: the players take turns batch by batch (the released code: epoch by epoch), on the same users. Users without
-    history are not trained on. The margin is held against the means of a batch, as in the released code.
+    Reference: Dervishaj & Cremonesi, *GAN-based Matrix Factorization for Recommender Systems*, SAC 2022, user mode; the energy
+    is that of Zhao et al., *Energy-based Generative Adversarial Network*, ICLR 2017. Defaults are the authors' settings for
+    MovieLens 1M, which want thousands of steps: on data with short epochs, use larger step sizes or more patience. Departures:
+    the players alternate by batches on the same users (the released code: by epochs). Users without history are not trained on.
+    The margin uses the means of a batch, as in the released code.
 
     Args:
         num_factors: Width K of a user's and of an item's factor.

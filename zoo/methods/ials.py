@@ -15,20 +15,11 @@ _AT_ONCE = 1 << 24
 
 
 def solved_factors(rows: SparseRows, table: Tensor, unobserved_weight: float, penalties: Tensor) -> Tensor:
-    """Factors that make the loss of iALS least while the other side's are held.
+    """Return the factors (rows, dim) that minimise the loss of iALS given the other side's; 0 for a row without a rating.
 
-    For a row of the observed set ``S`` with ratings ``r``, other factors ``h`` and penalty ``p``, the factor ``w`` makes
-    ``sum_S (w.h - r)^2 + unobserved_weight sum_all (w.h)^2 + p |w|^2`` least: it solves
-    ``(sum_S h h' + unobserved_weight H'H + p I) w = sum_S r h``.
-
-    Args:
-        rows: Ratings of the side that is solved for, over the other side.
-        table: Factors of the other side, shape ``(width, dim)``.
-        unobserved_weight: Of a pair's squared score, observed or not.
-        penalties: Of each row, positive, shape ``(rows,)``.
-
-    Returns:
-        Factors, shape ``(rows, dim)``; 0 for a row without a rating.
+    For a row with observed set ``S``, ratings ``r``, other factors ``h`` and penalty ``p``, the factor ``w`` minimises ``sum_S
+    (w.h - r)^2 + unobserved_weight sum_all (w.h)^2 + p |w|^2``. ``rows`` are the ratings of the side that is solved for,
+    ``table`` (width, dim) the factors of the other side, ``penalties`` (rows,) are positive.
     """
     counts, dim = rows.counts(), table.shape[1]
     found = torch.zeros(rows.num_rows, dim, dtype=table.dtype, device=table.device)
@@ -56,27 +47,22 @@ def _blocks(order: Tensor, counts: Tensor, dim: int) -> list[Tensor]:
 
 
 class IALS(Recommender):
-    """Implicit alternating least squares: factors whose products are near 1 where somebody has an item and small elsewhere.
+    """Implicit alternating least squares: factors whose products are near 1 for observed pairs and small elsewhere.
 
-    With factors ``w`` of users and ``h`` of items it makes least ``sum_S (w.h - 1)^2 + unobserved_weight sum (w.h)^2`` over the
-    training ratings ``S`` and over all pairs, plus ``l2 sum_u (|S_u| + unobserved_weight items)^frequency |w_u|^2`` and the same
-    for items: who has many ratings is held back more. An epoch solves for all users given the items, then for all items given the
-    users, each in closed form; it draws nothing but the first factors.
+    With factors ``w`` of users and ``h`` of items it minimises ``sum_S (w.h - 1)^2 + unobserved_weight sum (w.h)^2`` over the
+    training ratings ``S`` and over all pairs, plus ``l2 sum_u (|S_u| + unobserved_weight items)^frequency |w_u|^2`` and the
+    same for items. An epoch solves for all users, then for all items, each in closed form; only the first factors are random.
 
-    Target only. Reference: Rendle, Krichene, Zhang, Koren, *Revisiting the Performance of iALS on Item Recommendation Benchmarks*,
-    RecSys 2022, equations 1 to 4 and section 3.3 (scaled regularisation, first factors); Hu, Koren, Volinsky, *Collaborative
-    Filtering for Implicit Feedback Datasets*, ICDM 2008, for the alternation.
-
-    Departures: equal weights of all observed pairs, as in the first; no confidence grows with a count, as in the second. Factors of
-    users and items without a rating are 0.
+    Target only. Reference: Rendle, Krichene, Zhang, Koren, *Revisiting the Performance of iALS on Item Recommendation
+    Benchmarks*, RecSys 2022, equations 1 to 4 and section 3.3 (scaled regularisation, first factors); Hu, Koren, Volinsky, ICDM
+    2008, for the alternation. Departures from the second: observed pairs have equal weights. Factors without a rating are 0.
 
     Args:
         num_factors: Width of the factors.
         unobserved_weight: Weight of a pair's squared score, observed or not (alpha_0).
         l2: Weight of the squared norms (lambda).
         frequency: Exponent of the counts that scale them (nu): 1 scales fully, 0 not at all.
-        first_scale: Standard deviation of the first scores; that of a factor's numbers is this over the root of the width
-            (sigma).
+        first_scale: Standard deviation of the first scores (sigma); first factors have it over the root of the width.
     """
 
     batches = "steps"

@@ -29,13 +29,12 @@ class Member:
 
     Attributes:
         method: What is trained here; null where ``run`` is given.
-        run: Folder of a run, or a checkpoint of one, whose weights are taken as they are.
-        copies: How many of it are trained, from weights and in an order of batches of their own; the mean of their standardised
-            scores is one member's (bagging, without drawing users anew).
-        max_epochs: Epochs of each copy at most; a closed form ends by itself.
-        patience: A copy's training ends after so many epochs without a better validation NDCG@10.
-        batch_size: Users or observed pairs in a batch; null: as the data have it.
-        releases: Whether it reads the releases of the run; false: it learns from the target alone, whatever it could read.
+        run: Folder of a run, or a checkpoint of one, whose weights are used unchanged.
+        copies: How many copies are trained, with other weights and batches; their standardised scores are averaged.
+        max_epochs: Epochs of each copy at most; a closed form stops by itself.
+        patience: A copy's training stops after so many epochs without a better validation NDCG@10.
+        batch_size: Users or observed pairs in a batch; null: that of the data.
+        releases: Whether it reads the releases of the run; false: it learns from the target alone.
     """
 
     method: Recommender | None = None
@@ -50,8 +49,7 @@ class Member:
         if (self.method is None) == (self.run is None):
             raise ValueError(f"A member is a method or a run, one of the two; got {self.method} and {self.run!r}.")
         checks.at_least_one(copies=self.copies, max_epochs=self.max_epochs, patience=self.patience)
-        if self.batch_size is not None:
-            checks.at_least_one(batch_size=self.batch_size)
+        checks.at_least_one(batch_size=self.batch_size)
         if self.run is not None and self.copies > 1:
             raise ValueError(f"copies is {self.copies}, and a run is one model. Name each run as a member of its own.")
 
@@ -74,11 +72,7 @@ class Member:
         return made
 
     def found(self) -> Member:
-        """Itself, with the method of its run in the place of the run's path.
-
-        Raises:
-            ValueError: There is no checkpoint of a run.
-        """
+        """Return itself, with the method of its run instead of the run's path; a ValueError if the run has no checkpoint."""
         return self if self.run is None else replace(self, method=method_in(checkpoint_in(self.run)), run=None)
 
 
@@ -91,8 +85,7 @@ def method_of(settings: Mapping[str, Any]) -> Recommender:
     found = getattr(there, last, None) if there is sys.modules["zoo"] else vars(there).get(last) if there else None
     if not (isinstance(found, type) and issubclass(found, Recommender)):
         raise ValueError(
-            f"{name[:200]!r} is no method of the zoo, nor of a package that is imported. If you trust its package, import that "
-            "first."
+            f"{name[:200]!r} is no method of the zoo, nor of an imported package. If you trust its package, import that first."
         )
     return found(**settings.get("init_args") or {})
 
@@ -106,8 +99,7 @@ def checkpoint_in(run: str) -> dict[str, Any]:
             raise KeyError("zoo")
     except Exception as error:  # whatever a missing, damaged or other file leads to
         raise ValueError(
-            f"No member can be taken from {run!r}: {path} is no checkpoint of a run ({type(error).__name__}). Give the folder of a "
-            "run, such as runs/DMF/version_0, or a checkpoint of it."
+            f"No member can be taken from {run!r}: {path} is no checkpoint of a run ({type(error).__name__}). Name a run's folder."
         ) from error
     return {**found}
 
@@ -122,11 +114,10 @@ def method_in(checkpoint: Mapping[str, Any]) -> Recommender:
 def take(
     method: Recommender, checkpoint: Mapping[str, Any], sizes: Mapping[str, Any], digests: Mapping[str, str]
 ) -> None:
-    """Give a method, built for the sizes of the data at hand, the weights of a run on just these data and releases.
+    """Load the weights of a run on the same data and releases into a method.
 
     Raises:
-        ReleaseMismatchError: The run was of other ratings, or of another release: two releases cost more than one, and their sum
-            is in no record of this run.
+        ReleaseMismatchError: The run had other ratings, or another release, whose cost is in no record of this run.
     """
     kept = checkpoint["zoo"]
     differing = [name for name, digest in kept["digests"].items() if digests.get(name) != digest]
@@ -134,9 +125,8 @@ def take(
     if differing or any(sizes["sources"].get(name) != size for name, size in sources.items()):
         raise ReleaseMismatchError(
             f"The run of a {type(method).__name__} was trained on other data or releases than those at hand; these differ: "
-            f"{differing or sorted(sources)}. Members share one split and one release of each source, so that the ensemble costs "
-            f"no more privacy than that release. Its releases lay at {kept['paths'] or 'no path'}: train with those, or train the "
-            "member here."
+            f"{differing or sorted(sources)}. Members share releases, so the ensemble costs no more privacy than that release. "
+            f"Use its releases ({kept['paths'] or 'no path'}), or train the member here."
         )
     method.load_state_dict(checkpoint["state_dict"])
 
@@ -190,17 +180,9 @@ class KeepBest(Callback):
 
 
 def train(member: Member, method: Recommender, data: Any, number: int, outer: Trainer) -> int:  # noqa: ANN401  any datamodule
-    """Train a method by itself and leave it at its best validation epoch, or at its last where nothing is held out for that.
+    """Train a method by itself, restore its best validation epoch (without validation: its last), and return that epoch, from 1.
 
-    Args:
-        member: How long, and in what batches.
-        method: Built already.
-        data: Of the ensemble.
-        number: Of this copy among all that are trained.
-        outer: The trainer of the ensemble, on whose device it is trained.
-
-    Returns:
-        The epoch that was kept, from 1.
+    ``number`` is that of this copy among all that are trained; ``outer`` is the ensemble's trainer, whose device is used.
     """
     validated = len(data.validation.users) > 0 and outer.limit_val_batches != 0
     kept, device = KeepBest(), outer.strategy.root_device
@@ -227,9 +209,3 @@ def train(member: Member, method: Recommender, data: Any, number: int, outer: Tr
     method.trainer = None
     method.to(device)
     return kept.epoch or trainer.current_epoch
-
-
-def settings_of(member: Member) -> dict[str, Any]:
-    """Plain settings that make a member again."""
-    settings: dict[str, Any] = plain(member)
-    return settings

@@ -14,6 +14,7 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import mean_over_sources, standardised
+from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
 #: Shares of what sources say that validation chooses from.
@@ -23,13 +24,11 @@ SHARES = tuple(tenths / 10 for tenths in range(11))
 class MixedFactors(Recommender):
     """Factors of the target, a second one of each user from what sources released, and a mix of both that users are scored by.
 
-    The share of the second is 1 for a user without target history and 0 for one without a row; for the others it is
-    ``source_share``, or that of `SHARES` with the best NDCG@10 on the validation cases (sampled candidates if there are any),
-    chosen anew at each validation, the smallest of equal ones; it rests on users with history and a row, and without any such
-    case it is 0. Sources' vectors are centred and scaled as one, so that neither a clip nor a unit of measure counts.
+    The share of the second is 1 for a user without target history and 0 for one without a row. For the others it is
+    ``source_share`` or, if null, the smallest of `SHARES` with the best NDCG@10 on the validation cases (sampled candidates if
+    there are any), chosen at each validation; without users who have both it is 0. Sources' vectors are standardised.
 
-    A method says in :meth:`mapped_by` what one source makes of users, and in :meth:`transfer_loss` what that costs to learn;
-    it overrides :meth:`own_factors` and :meth:`mix` if its users are scored by something else than factors and their average.
+    A method overrides :meth:`mapped_by`, :meth:`transfer_loss` and, where needed, :meth:`own_factors` and :meth:`mix`.
     """
 
     scores_cold_users = True
@@ -46,8 +45,7 @@ class MixedFactors(Recommender):
         checks.not_negative(l2=l2)
         checks.positive(lr=lr)
         checks.below_one(source_dropout=source_dropout)
-        if source_share is not None:
-            checks.shares(source_share=source_share)
+        checks.shares(source_share=source_share)
         self.num_factors, self.source_share, self.l2, self.lr = num_factors, source_share, l2, lr
         self.source_dropout = source_dropout
 
@@ -60,33 +58,30 @@ class MixedFactors(Recommender):
     def read_data(self, data: TargetData) -> None:
         """Keep each source's vectors of the target's users, beside what every method keeps."""
         super().read_data(data)
-        self.vectors = nn.ModuleDict(
-            {name: DenseRows(standardised(self._released(name), self._linked(name).links)) for name in self.sources}
+        self.vectors: ModulesOf[DenseRows] = ModulesOf(
+            {name: DenseRows(standardised(self._released(name), self.sources[name].links)) for name in self.sources}
         )
 
     def _released(self, name: str) -> Tensor:
         """What a source released, (rows, width)."""
-        rows = self._linked(name).rows
+        rows = self.sources[name].rows
         return rows.dense(torch.arange(rows.num_rows))
 
     def _vectors(self, name: str) -> Tensor:
         """Of all users of the target, (num_users, width); zeros of those without a row."""
-        kept = self.vectors[name]
-        assert isinstance(kept, DenseRows)
-        return kept.rows
+        return self.vectors[name].rows
 
     def _known(self) -> Tensor:
         return self.target_rows.counts() > 0
 
     def _present(self, name: str) -> Tensor:
-        return self._linked(name).links >= 0
+        return self.sources[name].links >= 0
 
     # Training.
 
     def own_factors(self, users: Tensor) -> Tensor:
         """What the target alone scores users (batch,) by, shape ``(batch, num_factors)``."""
-        factors: Tensor = self.factors.users(users)
-        return factors
+        return self.factors.users(users)
 
     def step(self, batch: Batch) -> Outputs:
         """The loss of the factors, summed over the batch, and what the method adds to it."""
@@ -136,13 +131,11 @@ class MixedFactors(Recommender):
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products with given items, shape ``(batch, candidates)``."""
-        scores: Tensor = (self.user_factors(users)[:, None] * self.factors.items(items)).sum(-1)
-        return scores
+        return (self.user_factors(users)[:, None] * self.factors.items(items)).sum(-1)
 
     def score_all(self, users: Tensor) -> Tensor:
         """Inner products with all items, shape ``(batch, num_items)``."""
-        scores: Tensor = self.user_factors(users) @ self.factors.items.weight.T
-        return scores
+        return self.user_factors(users) @ self.factors.items.weight.T
 
     # The share.
 
@@ -153,10 +146,7 @@ class MixedFactors(Recommender):
             self._choose_share(self.trainer.val_dataloaders or ())
 
     def _choose_share(self, batches: Iterable[RankingBatch]) -> None:
-        """Take the share with the best NDCG@10, the smallest of equal ones; every process takes the same.
-
-        A score is linear in the share, so two of them are worked out, and the rest mixed.
-        """
+        """Set the smallest share with the best NDCG@10, the same in every process; a score is linear in the share."""
         figures = [RankingMetrics((10,), self.data.ties).to(self.device) for _ in SHARES]
         for batch in batches:
             moved: RankingBatch = self.transfer_batch_to_device(batch, self.device, 0)
@@ -169,6 +159,6 @@ class MixedFactors(Recommender):
 
     def _candidate_scores(self, batch: RankingBatch, share: float) -> Tensor:
         self.share.fill_(share)
-        return (
-            self.score(batch.users, listed_items(batch)) if self.data.sampled_ranking else self.score_all(batch.users)
-        )
+        if self.data.sampled_ranking:
+            return self.score(batch.users, listed_items(batch))
+        return self.score_all(batch.users)

@@ -16,18 +16,16 @@ from zoo.runtime import checks
 
 
 class MultVAE(Recommender):
-    """Multinomial variational autoencoder: a user's items are drawn from a distribution over all that a latent vector makes.
+    """Multinomial variational autoencoder: a latent vector of a user makes a distribution over all items.
 
-    A user's row, of unit length and with entries left out, is encoded as mean and logarithm of the variance of a Gaussian
-    latent; what is drawn of it is decoded to logits over all items. The loss of a user is the negative log-likelihood of the items
-    that the user has, under the softmax of the logits, plus ``beta`` times the divergence of the latent from a standard normal,
-    where ``beta`` grows from 0 to `kl_weight` in `anneal_steps` steps. Scores are the logits of the mean.
+    A user's row, of unit length and with entries left out, is encoded as mean and log-variance of a Gaussian latent; a draw of
+    it is decoded to logits over all items. The loss of a user is the negative log-likelihood of the user's items under the
+    softmax of the logits, plus ``beta`` times the divergence of the latent from a standard normal. ``beta`` grows from 0 to
+    `kl_weight` in `anneal_steps` steps. Scores are the logits of the mean.
 
     Target only. Reference: Liang, Krishnan, Hoffman, Jebara, *Variational Autoencoders for Collaborative Filtering*, WWW 2018,
-    equations 1 to 7, section 2.2.2 (annealing) and 4.2 (widths, tanh, dropout on the input).
-
-    Departures: the loss is the mean over the users of a batch; their likelihoods are not over the number of items a user has, as
-    published. An item's logit for itself is learned as any other's: dropout of the input keeps it from being copied.
+    equations 1 to 7, section 2.2.2 (annealing) and 4.2 (widths, tanh, dropout on the input). Departures: the loss is the mean
+    over the users of a batch. As published, likelihoods are not divided by the number of items.
 
     Args:
         dims: Widths of the encoder's hidden layers and of the latent, the last; the decoder mirrors them.

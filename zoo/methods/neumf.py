@@ -25,21 +25,18 @@ CHUNK = 16
 class NeuMF(Recommender):
     """Neural matrix factorisation: a product of factors (GMF) and a perceptron on other factors (MLP), under one head.
 
-    Target only. Learned from observed pairs and ``num_negatives`` unobserved ones for each, drawn anew every epoch, by binary
-    cross-entropy. ``parts`` leaves one of the two out: `gmf` and `mlp` are models of their own, and what pre-training needs.
+    Target only. Learned from observed pairs and ``num_negatives`` unobserved ones for each, resampled every epoch, by binary
+    cross-entropy. ``parts`` may leave out one of the two.
 
     Pre-training: fit a run with ``parts: gmf`` and one with ``parts: mlp`` on the same data, and name their checkpoints in
-    ``pretrained_gmf`` and ``pretrained_mlp``. When training starts from nothing, tables and layers are copied from them,
-    and the head becomes their heads side by side, times alpha and 1 - alpha. The files are not read again: neither to resume,
-    nor to test or load the finished run.
+    ``pretrained_gmf`` and ``pretrained_mlp``. When a new training begins, tables and layers are copied from them, and the head
+    becomes their heads side by side, times alpha and 1 - alpha. Resuming, testing or loading the run does not read the files.
 
     Reference: He et al., *Neural Collaborative Filtering*, WWW 2017, equations 8 to 10 (GMF and MLP), 12 (NeuMF) and 7 (the
-    loss), section 3.4.1 and equation 13 (pre-training).
-
-    Departures: layers of the perceptron are Glorot uniform and the head LeCun uniform, as in the released code; the paper's
-    N(0, 0.01) is kept for the tables, and would leave a deep perceptron silent for epochs. A batch holds observed pairs and all
-    their negatives, so ``data.batch_size`` counts the former. Logits are ranked, never their sigmoids, which tie. Negatives
-    are never in the user's training row. The best epoch is chosen on validation, not on the test.
+    loss), section 3.4.1 and equation 13 (pre-training). Departures: layers of the perceptron are Glorot uniform and the head
+    LeCun uniform, as in the released code; the paper's N(0, 0.01) is that of the tables alone. ``data.batch_size`` counts
+    observed pairs, without their negatives. Logits are ranked, as sigmoids tie. Negatives are never in the user's training row.
+    The best epoch is chosen on validation.
 
     Args:
         parts: `both`, `gmf` or `mlp`.
@@ -80,21 +77,17 @@ class NeuMF(Recommender):
         checks.positive(lr=lr)
         checks.below_one(dropout=dropout)
         checks.shares(pretrained_weight=pretrained_weight)
-        self._check_pretraining(parts, pretrained_gmf, pretrained_mlp)
+        given = pretrained_gmf is not None, pretrained_mlp is not None
+        if any(given) and not (all(given) and parts == "both"):
+            raise ValueError(
+                f"pretrained_gmf is {pretrained_gmf} and pretrained_mlp {pretrained_mlp}, parts: {parts}. Set both with parts both."
+            )
         self.parts, self.gmf_dim, self.mlp_dims, self.dropout = parts, gmf_dim, tuple(mlp_dims), dropout
         self.num_negatives, self.optimizer, self.lr = num_negatives, optimizer, lr
         for name in ("pretrained_gmf", "pretrained_mlp"):  # a pathlib.Path would make the checkpoint unsafe to read
             self.hparams[name] = self.hparams[name] and str(self.hparams[name])
         self.pretrained = {"gmf": pretrained_gmf, "mlp": pretrained_mlp} if pretrained_gmf and pretrained_mlp else {}
         self.pretrained_weight = pretrained_weight
-
-    @staticmethod
-    def _check_pretraining(parts: str, gmf: str | None, mlp: str | None) -> None:
-        if (gmf is None) != (mlp is None) or (gmf is not None and parts != "both"):
-            raise ValueError(
-                "Pre-training takes pretrained_gmf and pretrained_mlp together, with parts: both; got "
-                f"{gmf}, {mlp} and parts: {parts}."
-            )
 
     def build(self, sizes: Sizes) -> None:
         """Make the parts and their head."""
@@ -155,8 +148,7 @@ class NeuMF(Recommender):
         """The weights of a run of one part, refused unless it was trained on these data and has these widths."""
         if not path.is_file():
             raise FileNotFoundError(
-                f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part} first; it keeps "
-                "checkpoints/best.ckpt."
+                f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part}, and name its checkpoints/best.ckpt."
             )
         checkpoint = load_tensors(path)
         checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
@@ -172,8 +164,7 @@ class NeuMF(Recommender):
         target = self.data.digests.keys() & kept["digests"].keys()
         if not target or any(self.data.digests[name] != kept["digests"][name] for name in target):
             raise ReleaseMismatchError(
-                f"pretrained_{part} {path} was trained on other data, or on another split, than those at hand. Fit it "
-                "again on these, with the same seed."
+                f"pretrained_{part} {path} was trained on other data, or on another split. Fit it again on these."
             )
         if differing := {name: tuple(found[name].shape) for name in wanted if found[name].shape != wanted[name]}:
             raise ValueError(

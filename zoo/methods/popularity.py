@@ -11,8 +11,7 @@ from zoo.methods.target_data import Sizes
 class Popularity(Recommender):
     """Ranks items by how many users rated them in training, the same for everybody.
 
-    Target only, closed form: one pass over the training ratings, nothing to tune. A cross-domain method that does not
-    beat it has learned nothing about anybody.
+    Target only, closed form. A cross-domain method that does not beat it has learned nothing about individual users.
     """
 
     batches = "once"

@@ -17,19 +17,16 @@ from zoo.runtime import checks
 class PPGenCDR(TwoTowerRecommender):
     """RCDR, the recommender of PPGenCDR: an autoencoder on generated rows, DMF on the target, aligned user by user.
 
-    A user's profile is the mean of the target factor and the code of the user's generated row, weighted by
-    ``source_share``; users without a row keep their target factor, users without target history their code. The loss of a
-    batch of users is the squared error of their decoded rows, plus binary cross-entropy over all target items, plus
-    ``alignment_weight`` times the squared distance between code and target factor of each user who has both. Rows are made
-    by the released generator when they are read, at training and afterwards; no rating of a source is ever seen, so whatever
-    is done here costs no further privacy. It reads rows and ratings too, for controls in the generator's place.
+    A user's profile is the mean of the target factor and the code of the user's generated row, weighted by ``source_share``;
+    users without a row have their target factor, users without target history their code. The loss of a batch is the squared
+    error of the decoded rows, plus binary cross-entropy over all target items, plus ``alignment_weight`` times the squared
+    distance between code and target factor of each user who has both. The released generator makes rows when they are read, so
+    no further privacy budget is used. It reads rows and ratings too, as baselines.
 
-    Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*,
-    AAAI 2023, equations 8 to 10 and 12. Its robustness term, equation 11, is the callback `RobustnessConductor`.
-
-    Departures: the paper scores with the target factor alone, the released code with the mean of both (``source_share`` 0.5),
-    and feeds it the source's real rows when it is evaluated; here they are generated ones. DMF is two towers over rows and
-    columns with a scaled cosine, as in `DMF`, where the released code has a lookup table and a dot product.
+    Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*, AAAI
+    2023, equations 8 to 10 and 12. Equation 11 is the callback `RobustnessConductor`. Departures: the paper scores with the
+    target factor alone, the released code with the mean of both (``source_share`` 0.5) and the source's real rows; here rows
+    are generated. DMF is two towers with a scaled cosine, as in `DMF`; the released code has a table and a dot product.
 
     Args:
         dims: Widths of the towers' layers; the last is that of the factors.
@@ -66,11 +63,8 @@ class PPGenCDR(TwoTowerRecommender):
         checks.shares(source_share=source_share)
         dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout, "item_dropout": item_dropout}
         super().__init__(dims, scale, lr, weight_decay, **dropouts)
-        self.encoder_dims, self.source_share, self.alignment_weight = (
-            tuple(encoder_dims),
-            source_share,
-            alignment_weight,
-        )
+        self.encoder_dims, self.source_share = tuple(encoder_dims), source_share
+        self.alignment_weight = alignment_weight
 
     def build(self, sizes: Sizes) -> None:
         """Make the towers, and one autoencoder per source."""

@@ -17,20 +17,14 @@ from zoo.runtime import checks
 class PriCDR(TwoTowerRecommender):
     """HeteroCDR, the recommender of PriCDR: an autoencoder on the release, DMF on the target, aligned user by user.
 
-    The loss of a batch of users is the squared error of their decoded release rows, plus binary cross-entropy over all
-    target items, plus ``alignment_weight`` times the squared distance between source code and target factor of each
-    user who has both. It reads releases and target ratings, so whatever is done here costs no further privacy.
+    The loss of a batch is the squared error of the decoded release rows, plus binary cross-entropy over all target items, plus
+    ``alignment_weight`` times the squared distance between source code and target factor of each user who has both. A user
+    without target history is scored with the source code; ``transfer_weight`` trains the code for that on users who have both.
 
-    A user without target history is scored with the source code in place of the target factor; with ``transfer_weight``
-    above 0 the code is also trained for that, by cross-entropy of its own scores on users who have both.
-
-    Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
-    Recommendation*, WWW 2022, section 4.4, equations 5 to 8.
-
-    Departures: the logit is ``scale`` times the cosine (see ``DMF``; 1 is as released). Alignment is row by row as in
-    equation 7, where the released code aligns everybody with everybody. The cross-entropy has the minus sign that
-    equation 6 is printed without and is taken from logits, as the logarithm of a cosine is not defined below 0.
-    ``transfer_weight`` is not in the paper, which scores no cold user.
+    Reference: Chen et al., *Differential Private Knowledge Transfer*, WWW 2022, section 4.4, equations 5 to 8. Departures: the
+    logit is ``scale`` times the cosine (see ``DMF``; 1 is as released). Alignment is row by row as in equation 7; the released
+    code aligns everybody with everybody. The cross-entropy has the minus sign that equation 6 lacks and reads logits, as a
+    cosine may be negative. ``transfer_weight`` is not in the paper, which scores no cold-start user.
 
     Args:
         dims: Widths of the towers and of the encoder; the last is that of the factors.

@@ -17,17 +17,12 @@ from zoo.runtime import checks
 class PriCDRSym(Recommender):
     """An autoencoder on the release and one on the target's rows, aligned user by user.
 
-    The target's autoencoder takes the place of DMF: a user's row is encoded, the rectified code decoded to a logit for
-    every item. The loss is that of ``PriCDR`` with these logits. It reads releases and target ratings, so whatever is
-    done here costs no further privacy.
+    The loss is that of ``PriCDR`` with an autoencoder's logits instead of DMF's.
 
-    Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
-    Recommendation*, WWW 2022, section 6.1 (PriCDR-SYM).
-
-    Departures: the paper describes the variant in one sentence, and the released code has it disabled. As there, the
-    decoder's logits are trained by binary cross-entropy over all items and one embedding per user is added to both
-    codes before they are rectified; unlike there, alignment is row by row as in equation 7. Its weight is 1, not the 100 of
-    PriCDR: nothing here is normalised, so 100 draws all codes to zero and leaves the item counts.
+    Reference: Chen et al., *Differential Private Knowledge Transfer*, WWW 2022, section 6.1 (PriCDR-SYM). Departures: the paper
+    describes the variant in one sentence. As in the released code, where it is disabled, the loss is binary cross-entropy over
+    all items, and one embedding per user is added to both codes before they are rectified. Alignment is row by row as in
+    equation 7. Its weight is 1, not PriCDR's 100: without normalisation 100 draws all codes to zero.
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.
@@ -78,16 +73,13 @@ class PriCDRSym(Recommender):
         rows = self.all_source_rows(batch.users, batch.released)
         reconstruction, alignment, _, _ = self.source_side.losses(rows, codes, shared)
         loss = all_items_loss(self._decode(codes), observed) + reconstruction + self.alignment_weight * alignment
-        return {"loss": loss, "user_factors": codes, "item_factors": self._last_layer().weight}
+        items = self.decoder[-1].weight
+        assert isinstance(items, Tensor)
+        return {"loss": loss, "user_factors": codes, "item_factors": items}
 
     def _decode(self, codes: Tensor) -> Tensor:
         logits: Tensor = self.decoder(codes.relu())
         return logits
-
-    def _last_layer(self) -> nn.Linear:
-        layer = self.decoder[-1]
-        assert isinstance(layer, nn.Linear)
-        return layer
 
     def score_all(self, users: Tensor) -> Tensor:
         """Decoded logits of all items, from the source code where there is no target history."""

@@ -3,27 +3,18 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.data.batches import PredictBatch, RankingBatch
 from zoo.data.best_items import Recommendations, best_unseen
-from zoo.data.metrics import (
-    SELECTION_METRIC,
-    ListMetrics,
-    PhaseRanking,
-    full_counts,
-    listed_items,
-    sampled_counts,
-)
+from zoo.data.metrics import SELECTION_METRIC, ListMetrics, PhaseRanking, full_counts, listed_items, sampled_counts
 from zoo.data.rows import SparseRows
 from zoo.methods.target_data import TargetData, TargetModule
+from zoo.nn.modules import ModulesOf
 
 
 class RankingEvaluation(TargetModule):
-    """Ranks held-out items in validation and test, and recommends in prediction.
-
-    Users that a method cannot score are ranked by the item counts of the training ratings.
-    """
+    """Ranks held-out items in validation and test, and recommends; unscorable users are ranked by training item counts."""
 
     # What the method has.
     target_rows: SparseRows
@@ -39,13 +30,12 @@ class RankingEvaluation(TargetModule):
         """Make the metrics of each stage in which items are ranked; none where a source trains."""
         # By stage, whether all items are ranked.
         full_of = {"val": data.full_ranking is True, "test": bool(data.full_ranking)}
-        self.rankings = nn.ModuleDict()
+        self.rankings: ModulesOf[PhaseRanking] = ModulesOf()
         for stage, full in full_of.items():
             if full or data.sampled_ranking:
-                # Lists are measured at the test, where all items are ranked.
-                lists = (
-                    ListMetrics(self.item_counts, data.train.num_users, data.ks) if full and stage == "test" else None
-                )
+                lists = None
+                if full and stage == "test":
+                    lists = ListMetrics(self.item_counts, data.train.num_users, data.ks)
                 self.rankings[stage] = PhaseRanking(full, data.sampled_ranking, data.ks, data.ties, lists)
 
     def ranking_scores(self, users: Tensor) -> Tensor:
@@ -58,14 +48,9 @@ class RankingEvaluation(TargetModule):
             return scores  # as they are: they may be many
         return torch.where(known[:, None], scores, counts.to(scores.dtype))
 
-    def _ranking(self, stage: str) -> PhaseRanking:
-        ranking = self.rankings[stage]
-        assert isinstance(ranking, PhaseRanking)
-        return ranking
-
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
         """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
-        ranking = self._ranking(stage)
+        ranking = self.rankings[stage]
         listed, counts, best = listed_items(batch), {}, None
         if "full" in ranking.metrics:
             every = self.ranking_scores(batch.users)
@@ -80,7 +65,7 @@ class RankingEvaluation(TargetModule):
 
     def _log_ranking(self, stage: str) -> None:
         self.cache = {}
-        figures = {f"{stage}/{name}": value for name, value in self._ranking(stage).compute().items()}
+        figures = {f"{stage}/{name}": value for name, value in self.rankings[stage].compute().items()}
         if stage == "val":
             kind = "sampled" if self.data.sampled_ranking else "full"
             self.log(SELECTION_METRIC, figures[f"val/{kind}/ndcg@10"], prog_bar=True, sync_dist=True)

@@ -20,26 +20,18 @@ from zoo.runtime import checks
 class Ridge(Recommender):
     """Predicts a user's target row from the row in the release: ridge regression over the users who have both.
 
-    Made for users without target history. A user with one is scored by the release all the same, and one without a row
-    in any release by the mean target row.
+    Made for users without target history. A user with history is scored by the release all the same, and one without a row by
+    the mean target row. Target rows are scaled to unit length, so that every user has the same say; this alone ranks better
+    than item counts. So compare gains with the noise baseline, not with Popularity.
 
-    Target rows are scaled to unit length first, so that a user with many ratings counts no more than one with few; the
-    scores of somebody without a release are then item counts in which every user has the same say, which by themselves
-    rank better than plain counts where every user is tested once. Compare gains with the noise control, not with
-    Popularity.
+    For n users and rows of width w it needs dense n x min(n, w) and w x items matrices.
 
-    Solved through the singular vectors of the rows: for n users and rows of a width w it takes dense n x min(n, w) and
-    w x items matrices. It reads releases and target ratings, so whatever is done here costs no further privacy.
-
-    References: Hoerl & Kennard, *Ridge Regression*, Technometrics 1970; leave-one-out residuals: Allen, *The Relationship
-    Between Variable Selection and Data Augmentation*, Technometrics 1974. Man et al., *Cross-Domain Recommendation: An
-    Embedding and Mapping Approach*, IJCAI 2017, map between embeddings of the two domains.
-
-    Departures: no embeddings are learned; the map goes from rows to rows.
+    References: Hoerl & Kennard, Technometrics 1970; leave-one-out residuals: Allen, Technometrics 1974 (see `zoo.nn.ridge`).
+    Departure from EMCDR (Man et al., IJCAI 2017): the map goes from rows to rows, not between embeddings.
 
     Args:
-        penalty: Weight of the squared norm, in units of the mean squared norm of the centred rows; null: the one of the
-            least squared error on users left out, out of `PENALTIES`.
+        penalty: Weight of the squared norm, in units of the mean squared norm of the centred rows; null: the one of `PENALTIES`
+            with the least squared error on users left out.
         unit_rows: Whether target rows are scaled to unit length.
         max_size: Refuse more users and columns than this, both at a time, before memory runs out.
         chunk_size: Users at a time.
@@ -61,8 +53,7 @@ class Ridge(Recommender):
     ) -> None:
         super().__init__()
         checks.at_least_one(max_size=max_size, chunk_size=chunk_size)
-        if penalty is not None:
-            checks.positive(penalty=penalty)
+        checks.positive(penalty=penalty)
         self.penalty, self.unit_rows, self.max_size, self.chunk_size = penalty, unit_rows, max_size, chunk_size
 
     def build(self, sizes: Sizes) -> None:

@@ -36,17 +36,14 @@ Conditioning = Literal["product", "sum"]
 class Critic(nn.Module):
     """Scores a user's row, sparse or dense, given who the user is.
 
-    Its first layer reads the row item by item, another one the condition, and what follows reads both together:
+    A layer reads the row, another one the condition, and the rest reads both together:
 
-    * ``sum``: their sum, which equals one layer on row and condition side by side; the score is the mean of the last
-      layer's outputs. The critic of PPGenCDR (Liao et al., AAAI 2023), whose released code averages 256 of them.
-    * ``product``: their product, number by number; the score is the sum of the last layer's outputs. With one layer this is
-      the inner product of a linear map of the row with one of the condition (Miyato & Koyama, *cGANs with Projection
-      Discriminator*, ICLR 2018). Such a critic can tell rows by their means under each condition and by nothing else: not
-      by a real row's being 0 and 1 where a generated one is between.
+    * ``sum``: their sum; the score is the mean of the last layer's outputs. The critic of PPGenCDR (Liao et al., AAAI 2023).
+    * ``product``: their product, number by number; the score is the sum of the last layer's outputs. With one layer this is the
+      inner product of linear maps of row and condition (Miyato & Koyama, *cGANs with Projection Discriminator*, ICLR 2018), so
+      rows are told apart by their means under each condition alone, not by being 0 and 1.
 
-    No part of it looks at more than one user, so a user's gradient is well defined. ``dropout`` leaves out numbers of the
-    condition while training.
+    No part reads more than one user, so a user's gradient is well defined. ``dropout`` leaves out numbers of the condition.
     """
 
     def __init__(
@@ -89,32 +86,27 @@ class Critic(nn.Module):
 class SPPG(Recommender):
     """Stable privacy-preserving generator: a conditional Wasserstein GAN over users' rating rows.
 
-    A critic learns to tell a user's row from a generated one, a generator to make rows that it cannot tell. What reads
-    ratings is the critic alone; the generator learns from its scores of generated rows. So noise on what the critic learns
-    (``private_d``, ``first_layer_only``), or on what it tells the generator (``gs_wgan``), makes a private generator; see
-    `zoo.privacy.training.generator_privacy.GeneratorPrivacy` for each mechanism. Generated rows are of users drawn from
-    all, without looking at who has rated; their term in the critic's loss reads no ratings and is not clipped. Batches of
-    the data, made of users who have rated, count time and no more.
+    Only the critic reads ratings; the generator learns from its scores of generated rows. So noise on what the critic learns
+    (``private_d``, ``first_layer_only``), or on what it sends to the generator (``gs_wgan``), makes a private generator; see
+    `zoo.privacy.training.generator_privacy.GeneratorPrivacy`. Generated rows are of users drawn from all, whoever has rated;
+    their term in the critic's loss reads no ratings and is not clipped. Batches of the data only count time.
 
-    - Protected, with these three: one user, all ratings together.
+    - Privacy unit, with these three: one user, all ratings together.
     - Relation: ``relation``.
-    - Sensitivity, L2: ``clip`` for a critic step's sum of clipped gradients (twice that for replacement);
-      ``2 clip sqrt(sample_size)`` for a generator step's gradients with ``gs_wgan``.
+    - Sensitivity, L2: ``clip`` for a critic step's sum of clipped gradients (twice that for replacement); ``2 clip
+      sqrt(sample_size)`` for a generator step's gradients with ``gs_wgan``.
     - The generator may be released, and sampled as often as wanted; the critic is no part of a release.
 
-    The noise is computed before the first step; training ends when ``steps`` critic steps are used up. Trained on a domain
-    as its target (research), its figures there are those of the generated rows. They are measured on private ratings and
-    are no part of any guarantee; nor is an epoch that was chosen by them, only the last one.
+    The noise is calibrated before the first step; training stops after ``steps`` critic steps. Figures of the generated rows on
+    the source itself (research) are measured on private ratings, which no guarantee covers; nor epochs chosen by them.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
-    ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020.
-
-    Departures: ``first_layer_only`` freezes the layers that the paper, as it may be read, trains on raw rows. Scores stand
-    for realness (the released code has the other sign). The critic's condition is the generator's embedding, not one of its
-    own, which would take noise for every user. By default condition and row meet as a product and the critic has one layer:
-    the paper's perceptron (``conditioning: sum``, several ``critic_dims``) tells real rows by their being 0 and 1, whatever
-    the generator does, and learns less under the same noise. What is scored and released is an average of the generator
-    over its steps, as in GS-WGAN.
+    ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020. Departures: ``first_layer_only`` freezes the layers that one reading of
+    the paper trains on raw rows. Scores stand for realness (the released code has the other sign). The critic's condition is
+    the generator's embedding; one of its own would take noise for every user. By default condition and row meet as a product in
+    a critic of one layer: the paper's perceptron (``conditioning: sum``, several ``critic_dims``) recognises real rows by their
+    being 0 and 1, and learns less under the same noise. An average of the generator over its steps is scored and released, as
+    in GS-WGAN.
 
     Args:
         mechanism: `private_d`, `first_layer_only`, `gs_wgan` or `none`; or a reading that does not hold.
@@ -123,21 +115,21 @@ class SPPG(Recommender):
         relation: `zero_out_one_user` or `replace_one_user`.
         clip: L2 norm that each user's gradient is clipped to; that of each row with `gs_wgan`.
         steps: Critic steps in all; empty samples count too.
-        sample_size: Users in a critic step on average; so many users' generated rows are in each step, too.
+        sample_size: Users in a critic step on average, and number of generated rows in it.
         n_critic: Critic steps before each generator step.
         condition_dim: Width of a user's embedding.
         generator_dims: Widths of the generator's hidden layers.
         critic_dims: Widths of the critic's layers.
         conditioning: How the condition meets the row in the critic, `product` or `sum`; see `Critic`.
         noise_dim: Width of the generator's noise; 0 is the paper's appendix.
-        density: What a number of an untrained generator's row is, about; a public guess.
+        density: Mean of an untrained generator's row, about; a public guess.
         dropout: Probability of leaving out a number of the condition while training; a private critic reads all of it.
         critic_bound: Parameters of the critic are cut to this after each step; null: they are not.
         lr_generator: Step size of the generator's RMSprop.
         lr_critic: Step size of the critic's.
         weight_decay: L2 weight in the critic's RMSprop: how fast it forgets noise.
         average: Weight of the past in the generator's average, in [0, 1); 0: the last step's is scored and released.
-        noise_seed: Null: noise and samples from the operating system. A number repeats them, and the guarantee is none.
+        noise_seed: Null: noise and samples from the operating system. A number repeats them, and there is no guarantee.
         paper_faithful: Allow the readings of the paper that protect nobody.
     """
 
@@ -183,10 +175,8 @@ class SPPG(Recommender):
         checks.at_least_one(condition_dim=condition_dim, generator_dims=generator_dims)
         checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
         checks.one_of(get_args(Conditioning), conditioning=conditioning)
-        checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density)
+        checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density, critic_bound=critic_bound)
         checks.below_one(dropout=dropout, average=average, density=density)
-        if critic_bound is not None:
-            checks.positive(critic_bound=critic_bound)
         self.condition_dim, self.noise_dim, self.dropout, self.density = condition_dim, noise_dim, dropout, density
         self.generator_dims, self.critic_dims = tuple(generator_dims), tuple(critic_dims)
         self.conditioning: Conditioning = conditioning

@@ -23,9 +23,7 @@ class TargetData(Protocol):
     digests: dict[str, str]
     train: Ratings  # to learn from
     releases: dict[str, Release]  # what each source released, by domain
-    own_rows: Mapping[
-        str, Ratings
-    ]  # by source of a map: its rows, where they lie here; asked for by methods that read maps
+    own_rows: Mapping[str, Ratings]  # by source of a map: its rows, if available locally; for methods that read maps
     links: dict[str, Tensor]  # row of each user of `train` in a release, -1 for none, by domain, each (num_users,)
     release_paths: Mapping[str, Any]  # where the releases lay
     users: str  # the list of users that the parties agreed on, as it was set
@@ -34,7 +32,7 @@ class TargetData(Protocol):
     ties: Ties  # how ties are treated
     full_ranking: (
         bool | Literal["test"]
-    )  # whether held-out items are ranked among all items, or those of the test alone
+    )  # whether held-out items, or those of the test alone, are ranked among all items
     sampled_ranking: bool  # whether they are ranked among sampled candidates
     top_k: int  # how many items ``predict`` recommends
     signs: bool  # whether ratings are signs, +1 and -1

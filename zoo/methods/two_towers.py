@@ -12,10 +12,9 @@ from zoo.runtime import checks
 
 
 class TwoTowerRecommender(Recommender):
-    """Scores are scaled cosines of user with item factors; those of all items are worked out once an evaluation.
+    """Scores are scaled cosines of user with item factors; those of all items are computed once an evaluation.
 
-    A method passes on what it trains its towers with, dropouts by their names, and overrides :meth:`user_factors` if they read
-    more than the user's own row.
+    A method passes dropouts by their names, and overrides :meth:`user_factors` if users have more than their own row.
     """
 
     exposes = frozenset({"user_factors", "item_factors"})

@@ -11,32 +11,26 @@ from zoo.runtime import checks
 
 
 class UserKNN(Recommender):
-    """Scores an item by how alike the users are who have it: cosine of target rows plus cosine of release rows.
+    """Scores an item by the similarity of the users who have it: cosine of target rows plus cosine of release rows.
 
-    The score of item ``i`` for user ``u`` is the sum of ``K(u, v) r_vi`` over the other users ``v`` and their training
-    ratings, with ``K`` the cosine of the target rows plus ``source_weight`` times the sum over the sources of the cosine
-    of the release rows, and ``popularity_weight`` added to every ``K(u, v)``: it ranks items that no neighbour has. A user
-    without a row in a release gets 0 of its cosines. A user without target history has these cosines alone.
+    The score of item ``i`` for user ``u`` is the sum of ``K(u, v) r_vi`` over the other users ``v`` and their training ratings.
+    ``K`` is the cosine of the target rows, plus ``source_weight`` times the sum over the sources of the cosine of the release
+    rows (0 without a row), plus ``popularity_weight``, which ranks items that no neighbour has.
 
-    Nothing is trained. It reads releases and target ratings, so whatever is done here costs no further privacy. Release
-    rows may be of any real values, negative ones too.
+    Nothing is trained. Memory is a few dense matrices of ``chunk_size`` users x users, ``chunk_size`` x width and
+    ``chunk_size`` x items.
 
-    Memory is a few dense matrices of ``chunk_size`` users x users, ``chunk_size`` x width and ``chunk_size`` x items.
-
-    Reference: Herlocker, Konstan, Borchers, Riedl, *An Algorithmic Framework for Performing Collaborative Filtering*,
-    SIGIR 1999.
-
-    Departures: ratings that were not given count as 0, so a score is a sum and no mean. By default everybody is a
-    neighbour. The reference knows one domain and adds no popularity; it has significance weights in the place of powers.
+    Reference: Herlocker, Konstan, Borchers, Riedl, *An Algorithmic Framework for Performing Collaborative Filtering*, SIGIR
+    1999. Departures: missing ratings count as 0, so a score is a sum and no mean. By default everybody is a neighbour.
+    Popularity is added, and powers replace significance weights.
 
     Args:
         source_weight: Weight of each release's cosines beside the target's.
-        num_neighbours: Only the so many largest ``K(u, v)`` of a user count, all that equal the last of them included;
-            null: all.
+        num_neighbours: Only the so many largest ``K(u, v)`` of a user count, with ties of the last; null: all.
         popularity_weight: Added to every ``K(u, v)``, after the neighbours are chosen.
         similarity_power: Exponent of every cosine.
         popularity_damping: Exponent of an item's rating count under its sum; 0 leaves sums as they are.
-        centre: Whether to take the release's mean row off its rows first; changes nothing for rows that have none.
+        centre: Whether the release's mean row is subtracted from its rows first.
         chunk_size: Users scored at a time.
     """
 
@@ -59,9 +53,7 @@ class UserKNN(Recommender):
         checks.not_negative(source_weight=source_weight, popularity_weight=popularity_weight)
         checks.positive(similarity_power=similarity_power)
         checks.shares(popularity_damping=popularity_damping)
-        checks.at_least_one(chunk_size=chunk_size)
-        if num_neighbours is not None:
-            checks.at_least_one(num_neighbours=num_neighbours)
+        checks.at_least_one(chunk_size=chunk_size, num_neighbours=num_neighbours)
         self.source_weight, self.num_neighbours = source_weight, num_neighbours
         self.similarity_power, self.popularity_damping = similarity_power, popularity_damping
         self.popularity_weight, self.centre, self.chunk_size = popularity_weight, centre, chunk_size
@@ -74,7 +66,7 @@ class UserKNN(Recommender):
         super().read_data(data)
         everybody = torch.arange(data.train.num_users)
         self.target_cosine = Cosine(LinkedRows(self.target_rows, everybody), False, self.chunk_size)
-        linked = {name: self._linked(name) for name in self.sources}
+        linked = {name: self.sources[name] for name in self.sources}
         self.source_cosines = nn.ModuleDict(
             {name: Cosine(rows, self.centre, self.chunk_size) for name, rows in linked.items() if rows.has_rows}
         )
@@ -114,9 +106,7 @@ class UserKNN(Recommender):
 class Cosine(nn.Module):
     """Cosine of the rows of some users with those of all, a batch at a time; 0 for a row that is absent or zero.
 
-    Rows stay as they are, sparse or dense; beside them are kept the inverse norm of each user's row and the mean row. With
-    ``centre`` the mean of all rows, those of strangers included, is subtracted. A row of zeros stays one: nothing is known of
-    its user. ``chunk_size`` rows are made dense at a time.
+    Rows stay sparse or dense as given. With ``centre`` the mean of all rows is subtracted, except from rows of zeros.
     """
 
     inverse_norms: Tensor

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from zoo.data.rows import Bags
 from zoo.nn.losses import alignment_loss, reconstruction_loss
+from zoo.nn.mapping import mean_over_sources
+from zoo.nn.modules import ModulesOf
 from zoo.nn.towers import SparseLinear, relu_layers
 
 
@@ -16,10 +18,9 @@ def perceptron(dims: Sequence[int]) -> nn.Sequential:
 
 
 class RowAutoencoder(nn.Module):
-    """Encodes a row, decodes the rectified code with the mirrored widths.
+    """Encodes a row, decodes the rectified code with the mirrored widths; ``dropout`` leaves out numbers of a row.
 
-    Reference: Chen et al., PriCDR (WWW 2022), section 4.4. The code is returned before its rectification: that is
-    what is aligned with the target's factors, which can be negative. ``dropout`` leaves out numbers of a row while training.
+    The code before its rectification is aligned. Reference: Chen et al., PriCDR (WWW 2022), section 4.4.
     """
 
     def __init__(self, in_dim: int, dims: Sequence[int], dropout: float = 0.0) -> None:
@@ -49,40 +50,27 @@ class AlignedSources(nn.Module):
     def __init__(self, widths: Mapping[str, int], dims: Sequence[int], dropout: float) -> None:
         super().__init__()
         made = {name: RowAutoencoder(width, dims, dropout) for name, width in widths.items()}
-        self.autoencoders = nn.ModuleDict(made)
+        self.autoencoders: ModulesOf[RowAutoencoder] = ModulesOf(made)
 
     def losses(self, rows: Rows, targets: Tensor, shift: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Reconstruction and alignment loss of a batch of users, and what :meth:`mean_code` gives.
+        """Return reconstruction and alignment loss of a batch of users, and the results of :meth:`mean_code`.
 
-        Targets (batch, dim) are the same users' target factors; the shift (batch, dim) is added to the codes before they are
-        decoded and aligned.
+        ``targets`` (batch, dim) are the users' target factors; the shift (batch, dim) is added to the codes before both losses.
         """
         reconstruction = alignment = targets.new_zeros(())
-        codes = {}
+        codes = []
         for name, (source, present) in rows.items():
-            autoencoder = self._autoencoder(name)
-            codes[name] = autoencoder.encode(source) + shift
-            reconstruction = reconstruction + reconstruction_loss(autoencoder.decoder(codes[name]), source, present)
-            alignment = alignment + alignment_loss(codes[name], targets, present)
-        return reconstruction, alignment, *self._mean(codes, rows, targets)
+            autoencoder = self.autoencoders[name]
+            code = autoencoder.encode(source) + shift
+            reconstruction = reconstruction + reconstruction_loss(autoencoder.decoder(code), source, present)
+            alignment = alignment + alignment_loss(code, targets, present)
+            codes.append((code, present))
+        return reconstruction, alignment, *mean_over_sources(codes, torch.zeros_like(targets))
 
     def mean_code(self, rows: Rows, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean of the codes over the sources that have a user, of the shape of ``like`` (batch, dim), and who is in any."""
-        codes = {name: self._autoencoder(name).encode(source) for name, (source, _) in rows.items()}
-        return self._mean(codes, rows, like)
-
-    def _autoencoder(self, name: str) -> RowAutoencoder:
-        autoencoder = self.autoencoders[name]
-        assert isinstance(autoencoder, RowAutoencoder)
-        return autoencoder
-
-    @staticmethod
-    def _mean(codes: Mapping[str, Tensor], rows: Rows, like: Tensor) -> tuple[Tensor, Tensor]:
-        total, count = torch.zeros_like(like), like.new_zeros(len(like), 1)
-        for name, code in codes.items():
-            present = rows[name][1][:, None]
-            total, count = total + code * present, count + present
-        return total / count.clamp(min=1), count.squeeze(1) > 0
+        codes = [(self.autoencoders[name].encode(source), present) for name, (source, present) in rows.items()]
+        return mean_over_sources(codes, torch.zeros_like(like))
 
 
 class LinearAutoencoder(nn.Module):
@@ -97,8 +85,7 @@ class LinearAutoencoder(nn.Module):
 
     def encode_sparse(self, rows: Bags) -> Tensor:
         """Codes of sparse rows, shape ``(batch, code_dim)``."""
-        codes: Tensor = self.encoder(rows)
-        return codes
+        return self.encoder(rows)
 
     def encode(self, rows: Tensor) -> Tensor:
         """Codes of dense rows (batch, num_items), shape ``(batch, code_dim)``."""

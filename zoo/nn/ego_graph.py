@@ -29,24 +29,15 @@ class EgoOutput(NamedTuple):
 class EgoGraphs(nn.Module):
     """Graph attention on the disjoint union of ego graphs: a client, its own items, joined to it, and a self loop at each.
 
-    A layer gives a client the mean of itself, its items and its virtual users, and an item that of itself and its client, all
-    weighted by attention. Items of different clients are different nodes, as each client has its own copy of them: nothing
-    passes from client to client, and all are worked out at once. A virtual user is read and never changed; what it is in the
-    next layer is given.
+    A layer gives a client the weighted mean of itself, its items and its virtual users, and an item that of itself and its
+    client. Each client has its own copy of an item, so nothing passes from client to client. Virtual users never change.
 
-    ``paper`` is FedGCDR's form, without transformation and activation: in node ``i`` neighbour ``j`` weighs ``exp(a . [e_i, e_j])``
-    over the sum. The half of ``a`` that meets ``e_i`` is the same in all terms of that sum and cancels, so there is none here: what
-    a neighbour weighs against another rests on the two alone, never on the client who has them. ``gat`` is the standard form:
-    vectors are multiplied by a matrix of the layer, LeakyReLU around the sum of both halves keeps the first from cancelling, and
-    ELU follows each layer but the last.
+    ``paper`` is FedGCDR's form: in node ``i`` neighbour ``j`` weighs ``exp(a . [e_i, e_j])``, normalised. The half of ``a``
+    that meets ``e_i`` cancels, so it is left out. ``gat`` is the standard form: vectors are multiplied by a matrix of the
+    layer, LeakyReLU around the sum of both halves keeps the first from cancelling, and ELU follows each layer but the last.
 
-    References: Yang et al., *FedGCDR* (NeurIPS 2024), equations 3 and 4 (``paper``), 1 and 2 (``gat``); Veličković et al., *Graph
-    Attention Networks* (ICLR 2018), equations 1 to 4.
-
-    Args:
-        dim: Width of all vectors.
-        num_layers: How often vectors are passed on.
-        attention: `paper` or `gat`.
+    References: Yang et al., *FedGCDR* (NeurIPS 2024), equations 3 and 4 (``paper``), 1 and 2 (``gat``); Veličković et al.,
+    *Graph Attention Networks* (ICLR 2018), equations 1 to 4.
     """
 
     def __init__(self, dim: int, num_layers: int, attention: Attention = "paper") -> None:
@@ -79,14 +70,10 @@ class EgoGraphs(nn.Module):
         virtual: VirtualUsers | None = None,
         copies: Mapping[str, Tensor] | None = None,
     ) -> EgoOutput:
-        """All layers of all clients.
+        """Run all layers of all clients on their own vectors (clients, dim) and those of their items (entries, dim), in any order.
 
-        Args:
-            users: The clients' own vectors, shape ``(clients, dim)``.
-            items: Vectors of their items, in any order, shape ``(entries, dim)``.
-            owners: Which client each item is of, shape ``(entries,)``.
-            virtual: Further neighbours of clients, any number of each; None for none at all.
-            copies: Parameters of each client, as `copies` gives them, in the place of those that all have.
+        ``owners`` (entries,) is the client of each item; ``virtual`` are further neighbours, any number of each client;
+        ``copies`` are parameters of each client, as `copies` gives them, instead of the shared ones.
         """
         if virtual is None:
             virtual = VirtualUsers(users.new_zeros(0, self.num_layers, users.shape[1]), owners.new_zeros(0))
@@ -100,15 +87,12 @@ class EgoGraphs(nn.Module):
         nodes = torch.arange(len(owner_of_node), device=owners.device)
         entries = nodes[num_clients:num_nodes]
         # From each node into its client, and then into each item from its client and from itself.
-        edges = torch.stack(
-            [torch.cat([nodes, owners, entries]), torch.cat([owner_of_node, entries, entries])],
-        )
+        edges = torch.stack([torch.cat([nodes, owners, entries]), torch.cat([owner_of_node, entries, entries])])
         layers, weights = [], []
         for layer in range(self.num_layers):
             vectors = torch.cat([users, items, virtual.vectors[:, layer]])
-            into = (
-                edges[:, : len(nodes)] if layer == self.num_layers - 1 else edges
-            )  # of the last, clients alone are read
+            last = layer == self.num_layers - 1  # of which clients alone are read
+            into = edges[:, : len(nodes)] if last else edges
             passed, weight = self._layer(layer, vectors, into, owner_of_node, copies)
             users, items = passed[:num_clients], passed[num_clients:num_nodes]
             layers.append(users)

@@ -10,10 +10,7 @@ from zoo.data.lookup import Table, linear_at
 
 
 class FactorTables(nn.Module):
-    """A factor of width ``dim`` for each user and for each item; their inner product is the score of matrix factorisation.
-
-    ``init`` fills a table, in place.
-    """
+    """A factor of width ``dim`` for each user and for each item, filled by ``init`` in place; scores are inner products."""
 
     def __init__(self, num_users: int, num_items: int, dim: int, init: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -23,13 +20,11 @@ class FactorTables(nn.Module):
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Inner products of users (batch,) with items (batch, candidates), shape ``(batch, candidates)``."""
-        scores: Tensor = (self.users(users)[:, None] * self.items(items)).sum(-1)
-        return scores
+        return (self.users(users)[:, None] * self.items(items)).sum(-1)
 
     def score_all(self, users: Tensor) -> Tensor:
         """Inner products of users (batch,) with all items, shape ``(batch, num_items)``."""
-        scores: Tensor = self.users(users) @ self.items.weight.T
-        return scores
+        return self.users(users) @ self.items.weight.T
 
 
 def _small_normal(table: Tensor) -> Tensor:
@@ -37,10 +32,7 @@ def _small_normal(table: Tensor) -> Tensor:
 
 
 class GMF(FactorTables):
-    """Generalised matrix factorisation: user and item factor multiplied number by number.
-
-    Reference: He et al., WWW 2017, section 3.2, equation 8; the weights of equation 9 are the caller's.
-    """
+    """Generalised matrix factorisation: the product of user and item factor, number by number (He et al., WWW 2017, equation 8)."""
 
     def __init__(self, num_users: int, num_items: int, dim: int) -> None:
         super().__init__(num_users, num_items, dim, _small_normal)
@@ -48,15 +40,13 @@ class GMF(FactorTables):
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Features of users and items whose shapes broadcast, shape ``(*shape, width)``."""
-        product: Tensor = self.users(users) * self.items(items)
-        return product
+        return self.users(users) * self.items(items)
 
 
 class SideBySide(nn.Linear):
     """``Linear`` on the factors of a user and an item side by side, of half its inputs each.
 
-    It is worked out for users and for items alone and added up, which equals one layer on both and costs no more than users plus
-    items when all pairs are scored.
+    It is computed for users and for items alone and added up, so scoring all pairs costs no more than users plus items.
     """
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:  # type: ignore[override]
@@ -72,12 +62,9 @@ class SideBySide(nn.Linear):
 
 
 class PairMLP(FactorTables):
-    """A tower of ReLU layers on user and item factor side by side.
+    """A tower of ReLU layers on user and item factor side by side (He et al., WWW 2017, equation 10).
 
-    Reference: He et al., WWW 2017, section 3.3, equation 10.
-
-    ``dims`` are the widths from the input on: the first is that of two factors. ``dropout`` leaves out numbers of a factor
-    while training.
+    ``dims`` are the widths from the input (both factors) on. ``dropout`` leaves out numbers of a factor while training.
     """
 
     def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float = 0.0) -> None:

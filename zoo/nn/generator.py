@@ -13,12 +13,11 @@ Weights = Sequence[tuple[Tensor, Tensor]]
 
 
 class RowGenerator(nn.Module):
-    """From a user, and noise if it is given any, to a row of probabilities.
+    """Maps a user, and optional noise, to a row of probabilities: the generator of PPGenCDR (Liao et al., AAAI 2023).
 
-    The generator of PPGenCDR (Liao et al., AAAI 2023): a user's embedding is its condition; the main text adds a noise
-    vector, the appendix leaves it out (``noise_dim`` 0). ``dims`` are the widths of the hidden layers; ``dropout`` leaves out
-    numbers of the condition while training; ``density`` is what a number of a row is before any training, about: a guess, not
-    read from the data.
+    A user's embedding is its condition; the paper adds noise in the main text and none in the appendix (``noise_dim`` 0).
+    ``dims`` are the widths of the hidden layers; ``dropout`` leaves out numbers of the condition while training; ``density`` is
+    a public guess of the mean of an untrained row.
     """
 
     def __init__(
@@ -59,8 +58,7 @@ class RowGenerator(nn.Module):
 class GeneratedRows(nn.Module):
     """Rows of a released generator, made a batch at a time; with the readers of `zoo.data.rows.DenseRows`. Nothing is trained.
 
-    With noise a row is another one at every reading while a model trains, and that of no noise otherwise. The tensors are
-    those of `RowGenerator.tensors`; a ValueError if they do not make a generator.
+    Noise is resampled at every reading while a model trains, and is 0 otherwise. Tensors: `RowGenerator.tensors`.
     """
 
     embedding: Tensor

@@ -12,12 +12,9 @@ from zoo.data.rows import Bags
 class ItemSum(nn.Module):
     """``sum_i weight_i W_i + b`` over the items of a row; equal to ``torch.nn.Linear`` on the dense row.
 
-    Does what :class:`zoo.nn.towers.SparseLinear` does, on rows whose first dimension is the batch, and says how long each
-    user's gradient is: that of the table is the outer product of the row with the gradient of the output, so its norm is
-    the product of theirs, and is never written down (ghost clipping; Li et al., *Large Language Models Can Be Strong
-    Differentially Private Learners*, ICLR 2022).
-
-    The gradient of a ``forward`` has no gradient itself; where one is wanted, as for a gradient penalty, use `dense`.
+    It also gives the norm of each user's gradient: that of the table is an outer product of row and output gradient, so its
+    norm is a product of norms (ghost clipping; Li et al., *Large Language Models Can Be Strong Differentially Private
+    Learners*, ICLR 2022). The gradient of ``forward`` has no gradient; a gradient penalty needs `dense`.
     """
 
     bias: nn.Parameter | None
@@ -43,11 +40,10 @@ class ItemSum(nn.Module):
         return out if self.bias is None else out + self.bias
 
     def user_norms(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
-        """L2 norm of each user's gradient, by parameter, shape ``(batch,)`` each; a ValueError if an item is in a row twice.
+        """Return the L2 norm of each user's gradient, by parameter, shape ``(batch,)`` each.
 
-        Args:
-            inputs: What ``forward`` was given.
-            gradients: Gradient of each user's loss with respect to the user's output, shape ``(batch, width)``.
+        ``inputs`` are those of ``forward``; ``gradients`` (batch, width) are those of each user's loss by the user's output.
+        Raises a ValueError if an item is in a row twice.
         """
         items, weights = inputs
         places = torch.arange(items.shape[1], device=items.device)
@@ -63,10 +59,7 @@ class ItemSum(nn.Module):
 
 
 def padded(bags: Bags) -> tuple[Tensor, Tensor]:
-    """Items int64 and weights of sparse rows, both ``(batch, longest)`` with a longest of at least 1, as `ItemSum` takes them.
-
-    Where a row is shorter there is item 0 with weight 0.
-    """
+    """Return items int64 and weights of sparse rows, ``(batch, longest >= 1)`` each, padded with item 0 of weight 0."""
     lengths, rows = bags.lengths, bags.rows
     longest = max(1, int(lengths.max())) if len(lengths) else 1
     # Entry e of row r goes to place e - offsets[r] of that row.

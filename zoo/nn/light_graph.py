@@ -13,17 +13,14 @@ from zoo.data.rows import SparseRows
 class LightGraph(nn.Module):
     """The graph that joins each user with each item that the user has, and the light convolution on it.
 
-    One layer gives a user the sum of the factors of the user's items, and an item that of its users, each divided by the root
-    of the degrees of both::
+    A layer sums the factors of the neighbours, each divided by the root of both degrees::
 
         users'_u = sum_{i in N(u)} items_i / sqrt(|N(u)| |N(i)|)
         items'_i = sum_{u in N(i)} users_u / sqrt(|N(i)| |N(u)|)
 
-    With nodes numbered users first this is ``D^-1/2 A D^-1/2``, A the adjacency matrix and D its degrees. A rating is an edge,
-    whatever its value; a node without edges gets zeros from a layer. The graph is three non-persistent buffers of the size of
-    the ratings: nothing dense of users x items is made.
+    A rating is an edge, whatever its value; a node without edges gets zeros. Memory is linear in ratings.
 
-    Reference: He et al., *LightGCN* (SIGIR 2020), equations 3 (a layer) and 8 (the matrix).
+    Reference: He et al., *LightGCN* (SIGIR 2020), equations 3 (a layer) and 8 (the matrix ``D^-1/2 A D^-1/2``).
     """
 
     starts: Tensor  # where the edges of each node begin, (num_users + num_items + 1,)
@@ -52,16 +49,7 @@ class LightGraph(nn.Module):
         return self._parted(self._passed(torch.cat([users, items])))
 
     def forward(self, users: Tensor, items: Tensor, layer_weights: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """Weighted sum of all layers: the factors themselves first, and then one layer for each further weight.
-
-        Args:
-            users: Factors of all users, shape ``(num_users, dim)``.
-            items: Factors of all items, shape ``(num_items, dim)``.
-            layer_weights: One for the factors as they are, and one for each layer.
-
-        Returns:
-            What the layers make of users and items, in the same shapes.
-        """
+        """Return the weighted sum of the factors themselves and of one layer for each further weight, in the same shapes."""
         nodes = torch.cat([users, items])
         total = layer_weights[0] * nodes
         for weight in layer_weights[1:]:
@@ -82,10 +70,7 @@ class LightGraph(nn.Module):
 
 
 class _Symmetric(torch.autograd.Function):
-    """A convolution along a symmetric matrix: its gradient is the convolution itself.
-
-    Autograd does not know that, transposes the matrix in every step, and takes three times as long.
-    """
+    """A convolution along a symmetric matrix, which is its own gradient; autograd would transpose the matrix in every step."""
 
     @staticmethod
     def forward(ctx: Any, nodes: Tensor, matrix: Tensor, convolution: nn.Module) -> Tensor:  # noqa: ANN401

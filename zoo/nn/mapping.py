@@ -15,10 +15,9 @@ from zoo.nn.ridge import Floats, Spectrum, eigen
 
 
 class TanhMap(nn.Sequential):
-    """A multilayer perceptron with tanh between its layers and none after the last; Glorot normal, biases zero.
+    """A perceptron with tanh between its layers and none after the last, the map of EMCDR (Man et al., IJCAI 2017).
 
-    The map of EMCDR (Man et al., IJCAI 2017), which has one hidden layer. ``dropout`` leaves out numbers of a vector
-    while training.
+    Glorot normal, biases zero. ``dropout`` leaves out numbers of a vector while training.
     """
 
     def __init__(self, dims: Sequence[int], dropout: float = 0.0) -> None:
@@ -43,10 +42,7 @@ def mapped_by_copies(perceptron: nn.Module, copies: Mapping[str, Tensor], vector
 
 
 class RidgeMap:
-    """A linear map with an intercept from vectors (users, width) to targets: ridge regression, its penalty by leave-one-out.
-
-    The vectors are decomposed once, and targets may be mapped to as often as they change. A `ValueError` without a user.
-    """
+    """A linear map with an intercept from vectors (users, width) to targets: ridge regression, its penalty by leave-one-out."""
 
     def __init__(self, vectors: Floats) -> None:
         if not len(vectors):
@@ -71,13 +67,10 @@ def narrowed_width(num_rows: int, width: int, rank: int) -> int:
 
 
 def narrowed(rows: ReadableRows, rank: int) -> Tensor:
-    """Rows as they are, dense, if they are no wider than ``rank``; else their coordinates in that many principal directions.
+    """Return rows unchanged, dense, if no wider than ``rank``; else their coordinates in as many principal directions.
 
-    These are the right singular vectors of all rows together, and the same at every call. Truncated singular value decomposition
-    is PureSVD's factorisation of a rating matrix (Cremonesi et al., RecSys 2010): a row of ratings becomes a vector of its user.
-
-    Reference: Halko, Martinsson, Tropp, *Finding Structure with Randomness*, SIAM Review 2011, algorithm 5.1, as
-    ``torch.svd_lowrank`` has it.
+    These are the right singular vectors of all rows, the same at every call, as in PureSVD (Cremonesi et al., RecSys 2010).
+    Reference: Halko, Martinsson, Tropp, SIAM Review 2011, algorithm 5.1, as ``torch.svd_lowrank`` implements it.
     """
     rank = narrowed_width(rows.num_rows, rows.width, rank)
     everybody = torch.arange(rows.num_rows)
@@ -119,9 +112,9 @@ class Standard(NamedTuple):
 
 
 def standardised(vectors: Tensor, links: Tensor) -> Tensor:
-    """Vectors (rows, width) of users whose row is ``links`` (users,), shape ``(users, width)``: centred, and divided by one number.
+    """Return vectors (rows, width) by user, ``(users, width)``, centred and divided by one number; zeros for users without one.
 
-    The mean over the users who have one is 0, the mean square of their numbers 1; who has none (-1) has zeros.
+    ``links`` (users,) is the row of each user, -1 for none; mean and scale are over the users who have one.
     """
     present = links >= 0
     known = vectors[links[present]]
@@ -132,10 +125,9 @@ def standardised(vectors: Tensor, links: Tensor) -> Tensor:
 
 
 def mean_over_sources(said: Iterable[tuple[Tensor, Tensor]], nothing: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of what sources say of users, over the sources that have a user, and who is in any, shape ``(batch,)``.
+    """Return the mean over the sources that have a user, and who is in any, shape ``(batch,)``.
 
-    A source says something (batch, width) and whom it has (batch,). Of users whom none has the mean is ``nothing``,
-    zeros of that shape.
+    Each source gives values (batch, width) and whom it has (batch,). ``nothing`` are zeros, for users whom none has.
     """
     total, count = nothing, nothing.new_zeros(len(nothing), 1)
     for values, present in said:

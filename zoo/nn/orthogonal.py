@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 
 class OrthogonalMap(nn.Module):
-    """One square matrix W that takes factors of one domain to another (``z W``), and back by its transpose (``z W^T``).
+    """One square matrix W that maps factors of one domain to another (``z W``), and back by its transpose (``z W^T``).
 
-    Lengths and angles survive the way there, and the way back undoes it, as far as W is orthogonal. Nothing forces W to be:
-    it starts so, and a method adds :meth:`penalty` or :meth:`round_trip` to its loss. ``init`` fills W, in place.
+    W starts orthogonal; a method adds :meth:`penalty` or :meth:`round_trip` to its loss to keep it so. ``init`` fills W.
 
     Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2.
     """

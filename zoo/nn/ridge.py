@@ -31,10 +31,7 @@ class Spectrum:
     def best_penalty(
         self, targets: csr_array | Floats, penalties: tuple[float, ...] = PENALTIES, chunk_size: int = 512
     ) -> float:
-        """The penalty with the least squared error on users left out, by the closed form of their residuals.
-
-        A user's residual, had that user been left out, is the residual over one minus the user's leverage.
-        """
+        """Return the penalty with the least squared leave-one-out error: a residual is divided by one minus the user's leverage."""
         mean, moments = targets.mean(axis=0), self._moments(targets)
         errors = np.zeros(len(penalties))
         for first in range(0, len(self.left), chunk_size):

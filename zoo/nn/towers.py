@@ -1,6 +1,6 @@
 """Towers that turn a sparse rating row into a factor."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -20,10 +20,9 @@ def relu_layers(dims: Sequence[int]) -> nn.Sequential:
 
 
 class SparseLinear(nn.Module):
-    """``Linear`` on a sparse row: ``sum_i weight_i W_i + b``, at the cost of the entries that are there.
+    """``torch.nn.Linear`` on a sparse row; the table is stored as ``(in, out)``, as ``embedding_bag`` wants it."""
 
-    Equal to ``torch.nn.Linear`` on the dense row. The table is stored as ``(in, out)``, as ``embedding_bag`` wants it.
-    """
+    __call__: Callable[..., Tensor]
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -39,11 +38,12 @@ class SparseLinear(nn.Module):
 
 
 class SparseTower(nn.Module):
-    """A multilayer perceptron on sparse rows, ReLU between its layers and none after the last.
+    """A multilayer perceptron on sparse rows, ReLU between its layers and none after the last (Xue et al., IJCAI 2017).
 
-    The tower of deep matrix factorisation (Xue et al., IJCAI 2017, section 3.2), whose first layer reads a user's row
-    or an item's column of the rating matrix, of length ``in_dim``. ``dropout`` leaves out entries of it while training.
+    ``dropout`` leaves out entries of a row of length ``in_dim`` while training.
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, in_dim: int, dims: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
@@ -62,8 +62,7 @@ class SparseTower(nn.Module):
 class TwoTowers(nn.Module):
     """Deep matrix factorisation: a tower over users' rows, a tower over items' columns, a scaled cosine between them.
 
-    ``scale`` is the range of the logit: a bare cosine (1) cannot leave ``[-1, 1]``, whose sigmoids lie in [.27, .73].
-    ``input_dropout`` leaves out entries of users' rows while training, ``item_dropout`` entries of items' columns.
+    ``scale`` is the range of the logit. Dropouts leave out entries of users' rows and items' columns.
 
     Reference: Xue et al., IJCAI 2017, sections 3.2 and 3.3, equations 6 to 8.
     """
@@ -84,28 +83,22 @@ class TwoTowers(nn.Module):
 
     def users(self, rows: SparseRows, index: Tensor) -> Tensor:
         """Factors of users ``index`` (batch,), shape ``(batch, dims[-1])``."""
-        factors: Tensor = self.user_tower(rows.bags(index))
-        return factors
+        return self.user_tower(rows.bags(index))
 
     def items(self, columns: SparseRows, index: Tensor) -> Tensor:
         """Factors of items ``index`` (batch,), shape ``(batch, dims[-1])``."""
-        factors: Tensor = self.item_tower(columns.bags(index))
-        return factors
+        return self.item_tower(columns.bags(index))
 
     def all_items(self, columns: SparseRows, rows: SparseRows) -> Tensor:
         """Factors of all items, shape ``(items, dims[-1])``; ``rows`` are the same ratings by user, as gradients are summed."""
-        factors: Tensor = self.item_tower(columns.all_bags(), rows.all_bags())
-        return factors
+        return self.item_tower(columns.all_bags(), rows.all_bags())
 
     def logits(self, users: Tensor, items: Tensor) -> Tensor:
         """Of every user factor (users, dim) with every item factor (items, dim), shape ``(users, items)``."""
         return self.scale * F.normalize(users, dim=-1) @ F.normalize(items, dim=-1).T
 
     def logits_at(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
-        """Of chosen pairs: the users' factors (users, dim) at ``user`` and the items' (items, dim) at ``item``, which broadcast.
-
-        Factors are scaled to unit length before the pairs are, each once.
-        """
+        """Logits of pairs: factors (users, dim) at ``user`` with factors (items, dim) at ``item``, which broadcast."""
         users, items = F.normalize(users, dim=-1), F.normalize(items, dim=-1)
         logits: Tensor = (rows_at(self.scale * users, user) * rows_at(items, item)).sum(-1)
         return logits

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
-from typing import TypeVar
-
-_T = TypeVar("_T")
+from typing import Any
 
 
-def positive(**settings: float) -> None:
+def positive(**settings: float | None) -> None:
     """Refuse, with a `ValueError`, settings that are not above 0 and finite.
 
     Examples:
@@ -27,7 +25,7 @@ def not_negative(**settings: float) -> None:
     _require(lambda value: 0 <= value < inf, "It must be finite and not negative. Set it to 0 or more.", settings)
 
 
-def shares(**settings: float) -> None:
+def shares(**settings: float | None) -> None:
     """Refuse, with a `ValueError`, settings outside [0, 1]."""
     _require(lambda value: 0 <= value <= 1, "It must lie in [0, 1]. Set it to a share, e.g. 0.5.", settings)
 
@@ -37,7 +35,7 @@ def below_one(**settings: float) -> None:
     _require(lambda value: 0 <= value < 1, "It must lie in [0, 1). Set it below 1, e.g. to 0.5.", settings)
 
 
-def at_least_one(**settings: float | Sequence[float]) -> None:
+def at_least_one(**settings: float | Sequence[float] | None) -> None:
     """Refuse, with a `ValueError`, settings below 1; of a sequence, which may be empty, each number."""
     _require(lambda value: min(_all(value), default=1) >= 1, "It must be at least 1. Set it to 1 or more.", settings)
 
@@ -69,7 +67,8 @@ def _all(value: float | Sequence[float]) -> Sequence[float]:
     return value if isinstance(value, Sequence) else [value]
 
 
-def _require(holds: Callable[[_T], bool], rule: str, settings: dict[str, _T]) -> None:
+def _require(holds: Callable[[Any], bool], rule: str, settings: Mapping[str, object]) -> None:
+    """Refuse settings for which the rule does not hold; null settings are skipped."""
     for name, value in settings.items():
-        if not holds(value):
+        if value is not None and not holds(value):
             raise ValueError(f"{name} is {[*value] if isinstance(value, tuple) else value!r}. {rule}")

@@ -82,9 +82,7 @@ def test_another_number_of_processes_is_told_of(tmp_path: Path) -> None:
     checkpoint = torch.load(tmp_path / "one.ckpt", weights_only=True)
     checkpoint["zoo"]["rng"] *= 2
     torch.save(checkpoint, tmp_path / "two.ckpt")
-    with pytest.warns(
-        UserWarning, match="a training by 2 processes, and 1 go on: with other batches and random numbers"
-    ):
+    with pytest.warns(UserWarning, match="1 processes resume a training by 2: batches and random numbers differ"):
         fitted(2, tmp_path / "two.ckpt")
 
 

@@ -73,7 +73,7 @@ def dense_propagated(method: BiTGCF) -> tuple[Tensor, Tensor, dict[str, tuple[Te
     """What is scored, worked out from dense graphs in double precision, user by user."""
     rows = {"": method.target_rows, **{name: method.source_pairs(name).rows for name in method.source_sides}}
     observed = {name: every.dense(torch.arange(every.num_rows)).double() for name, every in rows.items()}
-    tables = {"": method.factors} | {name: method._source_tables(name) for name in method.source_sides}
+    tables = {"": method.factors} | {name: method.source_factors[name] for name in method.source_sides}
     nodes = {n: (t.users.weight.detach().double(), t.items.weight.detach().double()) for n, t in tables.items()}
     nodes[""][0][observed[""].sum(1) == 0] = 0.0
     totals = dict(nodes)
@@ -83,7 +83,7 @@ def dense_propagated(method: BiTGCF) -> tuple[Tensor, Tensor, dict[str, tuple[Te
         for user in range(len(before[""])):
             offers = []
             for name in method.source_sides:
-                row = int(method._linked(name).links[user])
+                row = int(method.sources[name].links[user])
                 n, m = float(observed[""][user].sum()), float(observed[name][row].sum()) if row >= 0 else 0.0
                 own, other = before[""][user], before[name][row]
                 offers += [taken(own, other, n, m, method.target_lambda)] if m else []
@@ -110,8 +110,9 @@ def test_scores_are_those_of_dense_graphs_mixed_user_by_user(two_sources: BiTGCF
     method = two_sources
     users, items, sources = dense_propagated(method)
     assert 0 < int(method.known.sum()) < len(users), "some users are cold"
-    sides = [method._side(name) for name in method.source_sides]
-    assert {0.0, 1.0} < {float(share) for side in sides for share in side.transfer.target_shares}
+    assert {0.0, 1.0} < {
+        float(share) for name in method.source_sides for share in method.source_sides[name].transfer.target_shares
+    }
     (ours, our_items), our_sources = method.propagated()
     assert torch.allclose(ours.double(), users, atol=1e-6)
     assert torch.allclose(our_items.double(), items, atol=1e-6)
@@ -139,8 +140,8 @@ def test_the_loss_is_that_of_all_domains_with_penalties_before_any_layer(two_sou
     torch.manual_seed(11)
     expected = loss((users, items), method.factors, TRIPLES)
     for name in ("book", "movie"):
-        drawn = method._side(name).draws.triples(3)
-        expected += 0.5 * loss(sources[name], method._source_tables(name), drawn)
+        drawn = method.source_sides[name].draws.triples(3)
+        expected += 0.5 * loss(sources[name], method.source_factors[name], drawn)
     torch.manual_seed(11)
     outputs = method.step(TRIPLES)
     assert outputs["loss"].item() == pytest.approx(expected, rel=1e-5)
@@ -154,16 +155,16 @@ def test_with_a_source_weight_of_0_nothing_is_drawn(two_sources: BiTGCF, monkeyp
     before = torch.get_rng_state()
     loss = method.step(TRIPLES)["loss"]
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(loss, method._loss(method.propagated()[0], method.factors, TRIPLES)[0])
+    assert torch.equal(loss, method.triples_loss(method.propagated()[0], method.factors, TRIPLES)[0])
 
 
 def test_each_domains_loss_teaches_the_other(two_sources: BiTGCF) -> None:
     method = two_sources
     target, sources = method.propagated()
-    drawn = method._side("book").draws.triples(20)
-    of_target = method._loss(target, method.factors, TRIPLES)[0]
-    of_source = method._loss(sources["book"], method._source_tables("book"), drawn)[0]
-    (moved,) = torch.autograd.grad(of_target, method._source_tables("book").items.weight, retain_graph=True)
+    drawn = method.source_sides["book"].draws.triples(20)
+    of_target = method.triples_loss(target, method.factors, TRIPLES)[0]
+    of_source = method.triples_loss(sources["book"], method.source_factors["book"], drawn)[0]
+    (moved,) = torch.autograd.grad(of_target, method.source_factors["book"].items.weight, retain_graph=True)
     assert moved.any()
     (moved,) = torch.autograd.grad(of_source, method.factors.items.weight)
     assert moved.any()
@@ -180,9 +181,10 @@ def test_a_cold_user_is_what_the_sources_know_and_no_factor_that_nobody_trained(
         method.factors.users.weight[cold] += 100.0
         assert torch.equal(method.score_all(users), before)
         assert (before[cold].std(1) > 0).all()
-        row = int(method._linked("movie").links[cold.nonzero()[0]])
-        rated = method.source_pairs("movie").rows.dense(torch.tensor([row]))[0] > 0
-        method._source_tables("movie").items.weight[rated] += 1
+        row = int(method.sources["movie"].links[cold.nonzero()[0]])
+        method.source_factors["movie"].items.weight[
+            method.source_pairs("movie").rows.dense(torch.tensor([row]))[0] > 0
+        ] += 1
         assert not torch.allclose(method.score_all(users)[cold][0], before[cold][0])
         for parameter, old in zip(method.parameters(), kept, strict=True):
             parameter.copy_(old)

@@ -63,7 +63,7 @@ def test_the_loss_is_that_of_both_domains_and_of_the_crossings(tmp_path: Path, m
     monkeypatch.setattr(ReleasedPairs, "pairs", lambda _, *asked: source if asked == (2, 1) else None)
     loss = method.step(PAIRS)["loss"].item()
 
-    net, tower, h = method.network, method.network.tower("video"), method.network.crossings["video"]
+    net, tower, h = method.network, method.network.sources["video"], method.network.crossings["video"]
 
     def logit(user: torch.Tensor, own: torch.Tensor | None, theirs: torch.Tensor | None, of: Any) -> torch.Tensor:  # noqa: ANN401
         a = torch.cat([user, torch.zeros(4) if own is None else own])
@@ -203,8 +203,11 @@ def test_cold_users_are_ranked_by_what_they_have_in_the_source(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dims": (8, 4), "cross_layers": 2}, r"must lie in \[0, 1\], as dims \[8, 4\] make 1 layers; got 2"),
-        ({"cross_layers": -1}, r"cross_layers must lie in \[0, 3\].*got -1"),
+        (
+            {"dims": (8, 4), "cross_layers": 2},
+            r"cross_layers is 2\. It must lie in \[0, 1\], the number of layers of dims",
+        ),
+        ({"cross_layers": -1}, r"cross_layers is -1\. It must lie in \[0, 3\]"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -219,7 +222,7 @@ def network(*sources: str, cross_layers: int = 2, dropout: float = 0.0) -> Cross
     """Tables are drawn wide, so that no difference is too small to be seen."""
     torch.manual_seed(0)
     made = CrossNetwork(6, 5, dict.fromkeys(sources, 4), (6, 5, 4, 3), cross_layers, dropout)
-    for table in (made.users, made.target.items, *(made.tower(name).items for name in sources)):
+    for table in (made.users, made.target.items, *(made.sources[name].items for name in sources)):
         torch.nn.init.normal_(table.weight)
     return made
 
@@ -240,9 +243,9 @@ def slowly(net: CrossNetwork, user: int, own: Tensor, theirs: dict[str, Tensor],
             to_b = {name: h[name] @ a for name in b} if known else to_b
         a, b = (
             F.relu(layer(net.target, depth, a) + to_a),
-            {name: F.relu(layer(net.tower(name), depth, x) + to_b[name]) for name, x in b.items()},
+            {name: F.relu(layer(net.sources[name], depth, x) + to_b[name]) for name, x in b.items()},
         )
-    tower, x = (net.target, a) if of is None else (net.tower(of), b[of])
+    tower, x = (net.target, a) if of is None else (net.sources[of], b[of])
     return float((tower.head.weight[0] @ x + tower.head.bias).detach())
 
 
@@ -250,9 +253,14 @@ def slowly(net: CrossNetwork, user: int, own: Tensor, theirs: dict[str, Tensor],
 def test_logits_are_those_of_the_equations(cross_layers: int) -> None:
     net = network("book", "movie", cross_layers=cross_layers)
     users, items = torch.tensor([5, 0, 2]), net.target.items(torch.tensor([4, 1, 1]))
-    book, movie = net.tower("book").items(torch.tensor([0, 3, 2])), net.tower("movie").items(torch.tensor([1, 1, 0]))
-    in_book, in_movie = torch.tensor([True, False, True]), torch.tensor([True, False, False])
-    reads = {"book": Read(book, in_book), "movie": Read(movie, in_movie)}
+    book, movie = (
+        net.sources["book"].items(torch.tensor([0, 3, 2])),
+        net.sources["movie"].items(torch.tensor([1, 1, 0])),
+    )
+    reads = {
+        "book": Read(book, torch.tensor([True, False, True])),
+        "movie": Read(movie, torch.tensor([True, False, False])),
+    }
     logits = net(users, Read.item(items), reads)
     for k, present in enumerate([{"book": book[0], "movie": movie[0]}, {}, {"book": book[2]}]):
         expected = slowly(net, int(users[k]), items[k], present, None, known=True)
@@ -262,7 +270,7 @@ def test_logits_are_those_of_the_equations(cross_layers: int) -> None:
 def test_a_source_reads_the_target_through_the_same_matrices_and_nothing_where_the_target_has_nothing() -> None:
     net = network("book")
     users, items = torch.tensor([5, 0]), net.target.items(torch.tensor([4, 1]))
-    book = net.tower("book").items(torch.tensor([0, 3]))
+    book = net.sources["book"].items(torch.tensor([0, 3]))
     logits = net(users, Read(items, torch.tensor([True, False])), {"book": Read.item(book)}, of="book")
     for k, known in enumerate((True, False)):
         expected = slowly(net, int(users[k]), items[k], {"book": book[k]}, "book", known)
@@ -272,10 +280,10 @@ def test_a_source_reads_the_target_through_the_same_matrices_and_nothing_where_t
 def test_all_pairs_at_once_are_the_pairs_one_by_one() -> None:
     net = network("book")
     users, history = torch.tensor([[1], [2]]), torch.tensor([[0], [-1]])
-    read = {"book": Read.history(ROWS, history, net.tower("book").items.weight)}
+    read = {"book": Read.history(ROWS, history, net.sources["book"].items.weight)}
     every = net(users, Read.item(net.target.items.weight[None]), read)
     assert every.shape == (2, 5)
-    mean = net.tower("book").items.weight[torch.tensor([0, 3])].mean(0)
+    mean = net.sources["book"].items.weight[torch.tensor([0, 3])].mean(0)
     for item in range(5):
         own = net.target.items.weight[item]
         assert every[0, item].item() == pytest.approx(slowly(net, 1, own, {"book": mean}, None, True), abs=1e-6)

@@ -10,7 +10,7 @@ from torch import Tensor
 from datamodules import Evaluation
 from tests.zoo.methods.mixed_runs import TRIPLES, around, cold_hit_rate, embedded, embeddings, fitted, published
 from zoo import BPR, EMCDR, Noise, Nothing, Partial, Plaintext, Release, Shuffled
-from zoo.data.batches import PairBatch
+from zoo.data.batches import PairBatch, UserBatch
 from zoo.methods.mixed_factors import SHARES
 from zoo.release.layouts import layout_of
 
@@ -57,7 +57,7 @@ def test_the_map_is_fitted_to_factors_that_it_does_not_move(tmp_path: Path) -> N
     here, gone = int(linked.nonzero()[0]), int((~linked).nonzero()[0])
     users = torch.tensor([here, gone, here])
     method.zero_grad()
-    loss = method.map_loss(users)
+    loss = method.transfer_loss(UserBatch(users))
     loss.backward()  # type: ignore[no-untyped-call]
     vector = method.vectors["book"].rows[here]
     distance = method.maps["book"](vector) - method.factors.users.weight[here]

@@ -258,12 +258,12 @@ def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: 
     [
         ({"members": {}}, r"members must name at least one"),
         ({"members": {"a/b": Member(EASE())}}, r"letters, digits, - and _; got \['a/b'\]"),
-        ({"weights": {"b": 1.0}}, r"one for each of \['a'\], none negative and not all 0; got \{'b': 1.0\}"),
+        ({"weights": {"b": 1.0}}, r"weights are \{'b': 1.0\}\. Give one for each of \['a'\]"),
         ({"weights": {"a": -1.0}}, r"none negative"),
         ({"weights": {"a": 0.0}}, r"not all 0"),
         ({"members": {"a": {"methods": None}}}, r"got \['methods'\]"),
         ({"members": {"a": {"method": {"class_path": "os.system"}}}}, r"'os.system' is no method of the zoo"),
-        ({"members": {"a": {"method": {"class_path": "antigravity.X"}}}}, r"nor of a package that is imported"),
+        ({"members": {"a": {"method": {"class_path": "antigravity.X"}}}}, r"nor of an imported package"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:

@@ -37,7 +37,7 @@ def made(folder: Path, *publishers: Publisher, split: str = "random2", **setting
     method = ETL(**{"dims": (8, 4)} | WITHOUT_DROPOUT | settings)
     trainer(0).fit(method, datamodule=Synthetic(**shape, releases=paths))
     for name in paths:
-        torch.nn.init.normal_(method.generator.source(name).map.weight, std=0.5)
+        torch.nn.init.normal_(method.generator.sources[name].map.weight, std=0.5)
     torch.nn.init.normal_(method.generator.users.weight, std=2.0)
     return method.eval()
 
@@ -51,7 +51,7 @@ def codes(method: ETL, user: int) -> dict[str, Tensor]:
     for name in method.sources:
         source, present = method.source_rows(name, one)
         if present:
-            found[name] = net.source(name).encoder(source)[0] + net.users.weight[user]
+            found[name] = net.sources[name].encoder(source)[0] + net.users.weight[user]
     return found
 
 
@@ -70,7 +70,7 @@ def expected_loss(method: ETL, user: int) -> float:
     y = found["target"].clamp(min=0)
     loss = bits(net.decoder(y), row)
     for name in found.keys() - {"target"}:
-        side, x = net.source(name), found[name].clamp(min=0)
+        side, x = net.sources[name], found[name].clamp(min=0)
         w = side.map.weight
         loss = loss + fit(name, side.decoder(x))
         loss = loss + method.cross_weight * (bits(net.decoder(x @ w), row) + fit(name, side.decoder(w @ y)))
@@ -144,7 +144,7 @@ def test_the_source_moves_the_targets_network_and_the_target_the_sources(tmp_pat
         method.cross_weight = weight
         method.zero_grad()
         method.step(UserBatch(USERS))["loss"].backward()  # type: ignore[no-untyped-call]
-        wanted = (net.encoder.first.weight, net.item_factors, next(net.source("book0").decoder.parameters()))
+        wanted = (net.encoder.first.weight, net.item_factors, next(net.sources["book0"].decoder.parameters()))
         grads[weight] = [table.grad.clone() for table in wanted if table.grad is not None]
     for without, with_cross in zip(grads[0.0], grads[1.0], strict=True):
         assert float((without - with_cross).abs().max()) > 1e-3
@@ -161,7 +161,7 @@ def test_who_has_history_is_scored_by_own_and_cross_logits_and_who_has_none_by_t
         if not warm:
             found = {name: code - net.users.weight[user] for name, code in found.items()}
         own = net.decoder(found.pop("target").clamp(min=0))
-        turned = [code.clamp(min=0) @ net.source(name).map.weight for name, code in found.items()]
+        turned = [code.clamp(min=0) @ net.sources[name].map.weight for name, code in found.items()]
         cross = net.decoder(torch.stack(turned).mean(0))
         expected = 0.7 * own + 0.3 * cross if warm else cross
         assert torch.allclose(scores[user], expected, atol=1e-4)

@@ -81,7 +81,7 @@ def test_whoever_cannot_be_scored_is_ranked_by_item_counts(
     scores, cases = meant(method, made), made.test
     assert [*method.sources] == ["a", "c"]
     for name in method.sources:
-        assert torch.equal(method._linked(name).links, made.links[name])
+        assert torch.equal(method.sources[name].links, made.links[name])
     for ranking in ("sampled", "full") if full else ("sampled",):
         figures = []
         for user, item, listed in zip(*(part.tolist() for part in cases[:3]), strict=True):

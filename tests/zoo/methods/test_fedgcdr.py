@@ -39,7 +39,7 @@ def of_two(folder: Path, epochs: int = 0, releases: dict[str, Path] | None = Non
 def clients_of(method: FedGCDR) -> Tensor:
     """One client with history in both sources, one in each, one in none."""
     known = method.target_rows.counts() > 0
-    book, film = ((method._linked(name).links >= 0) & known for name in TWO["sources"])
+    book, film = ((method.sources[name].links >= 0) & known for name in TWO["sources"])
     kinds = (book & film, book & ~film, film & ~book, known & ~book & ~film)
     return torch.stack([mask.nonzero()[0, 0] for mask in kinds])
 
@@ -57,7 +57,7 @@ class Alone:
         self.parts |= {name: part.detach().clone() for name, part in method.shared().items()}
 
     def of_source(self, name: str, user: int) -> Tensor | None:
-        linked = self.method._linked(name)
+        linked = self.method.sources[name]
         if (row := int(linked.links[user])) < 0:
             return None
         rows = linked.rows.dense(torch.arange(linked.rows.num_rows)).double()
@@ -208,7 +208,7 @@ def test_mean_attention_is_logged_for_each_source_until_fine_tuning(tmp_path: Pa
         with torch.no_grad():
             found = method.domain_attention(known)
         for name in TWO["sources"] if finetune_after is None else ():
-            present = method._linked(name).links[known] >= 0
+            present = method.sources[name].links[known] >= 0
             ours = float(trainer.callback_metrics[f"train/attention/{name}"])
             assert ours == pytest.approx(float(found[name][present].mean()), rel=1e-4)
         return trainer
@@ -247,11 +247,9 @@ def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
 
 def test_releases_of_other_layers_or_widths_are_refused(tmp_path: Path) -> None:
     releases = two_sources(tmp_path, layers=1)
-    message = r"FedGCDR has 2 layers, and the release of 'book' has vectors of 1\. Set model\.num_layers to 1, or choose .* FedGNN"
+    message = r"FedGCDR has 2 layers, and the release of 'book' has 1\. Set model\.num_layers to 1, or let .* FedGNN"
     with pytest.raises(TypeError, match=message):
         of_two(tmp_path, releases=releases)
-    message = (
-        r"num_factors is 3, and the release of 'film' has 5\. Set model\.num_factors to 5, or model\.mapping to true"
-    )
+    message = r"num_factors is 3 without maps, and the release of 'film' has width 5\. Set model\.num_factors to 5"
     with pytest.raises(TypeError, match=message):
         of_two(tmp_path / "wide", mapping=False)

@@ -276,10 +276,10 @@ def test_who_has_nothing_is_refused_in_a_round_and_asking_for_too_many_is_told(t
     assert (method.user_vectors()[3] == 0).all()
     with pytest.raises(ValueError, match=r"1 clients of the round have no items, and so no graph to learn from"):
         method.step(UserBatch(CLIENTS))
-    message = r"batch_size asks for 41 clients in a round, and 40 have ratings: each round has all of them\. Set it to 40 or less\."
+    message = r"batch_size is 41, and 40 clients have ratings: each round has all\. Set it to 40 or less\."
     with pytest.warns(UserWarning, match=message):
         fitted(FedGNN(num_factors=3), around(batch_size=41))
-    with pytest.raises(ValueError, match=r"1 users have every one of the 4 items, so they have no negative item"):
+    with pytest.raises(ValueError, match=r"1 users have every one of the 4 items and no negative item"):
         published([[1, 1, 1, 1], [0, 1, 1, 0]], tmp_path)
 
 

@@ -69,7 +69,7 @@ def test_the_loss_is_the_papers_with_its_penalty_before_any_layer(l2: float) -> 
 def test_factors_of_the_batch_are_exposed_after_the_layers() -> None:
     method, _ = fitted(LightGCN(num_factors=4), 0)
     outputs = method.step(TRIPLES)
-    users, items = method.propagated()
+    users, items = method.nodes()
     assert torch.equal(outputs["user_factors"], users[TRIPLES.users])
     assert torch.equal(outputs["item_factors"], items[[0, 5, 9, 2, 9, 1]])
 
@@ -96,9 +96,9 @@ class Counting(LightGCN):
 
     passes = 0
 
-    def propagated(self) -> tuple[Tensor, Tensor]:
+    def nodes(self) -> tuple[Tensor, Tensor]:
         self.passes += 1
-        return super().propagated()
+        return super().nodes()
 
 
 class PassesOfAPhase(Callback):
@@ -139,7 +139,7 @@ def test_scores_follow_the_weights() -> None:
     before = method.score_all(users)
     with torch.no_grad():
         method.factors.items.weight.mul_(2)
-    assert torch.allclose(method.score_all(users), (torch.cat(method.propagated())[users] @ method.propagated()[1].T))
+    assert torch.allclose(method.score_all(users), (torch.cat(method.nodes())[users] @ method.nodes()[1].T))
     assert not torch.allclose(method.score_all(users), before)
     method.prepare_scoring()
     kept = method.score_all(users)
@@ -162,7 +162,7 @@ def test_users_and_items_without_ratings_keep_factors_of_their_own() -> None:
     trainer.fit(method, datamodule=data)
     alone = (method.target_rows.counts() == 0, method.target_columns.counts() == 0)
     tables = method.factors.users.weight, method.factors.items.weight
-    for factors, table, without in zip(method.propagated(), tables, alone, strict=True):
+    for factors, table, without in zip(method.nodes(), tables, alone, strict=True):
         assert without.any()
         assert torch.isfinite(factors).all()
         assert torch.equal(factors[without], 0.25 * table[without])
@@ -183,11 +183,11 @@ def test_the_robustness_conductor_reads_its_factors() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_layers": 1, "layer_weights": (1.0,)}, r"layer_weights must be 2 for num_layers 1.*got \[1.0\]"),
+        ({"num_layers": 1, "layer_weights": (1.0,)}, r"layer_weights are \[1.0\]. There must be 2"),
         ({"num_layers": 1, "layer_weights": (1.0, -0.5)}, "none negative"),
         ({"num_layers": 1, "layer_weights": (0.0, 0.0)}, "not all 0"),
-        ({"num_layers": 1, "layer_weights": (1.0, math.nan)}, "layer_weights must be 2"),
-        ({"num_layers": 1, "layer_weights": (1.0, math.inf)}, "layer_weights must be 2"),
+        ({"num_layers": 1, "layer_weights": (1.0, math.nan)}, "There must be 2"),
+        ({"num_layers": 1, "layer_weights": (1.0, math.inf)}, "There must be 2"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:

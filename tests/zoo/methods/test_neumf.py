@@ -192,8 +192,8 @@ def test_planted_tastes_are_learned(which: Any, epochs: int) -> None:  # noqa: A
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pretrained_gmf": "a"}, "takes pretrained_gmf and pretrained_mlp together, with parts: both; got a, None"),
-        ({"parts": "gmf", "pretrained_gmf": "a", "pretrained_mlp": "b"}, "got a, b and parts: gmf"),
+        ({"pretrained_gmf": "a"}, "pretrained_gmf is a and pretrained_mlp None, parts: both. Set both"),
+        ({"parts": "gmf", "pretrained_gmf": "a", "pretrained_mlp": "b"}, "is a and pretrained_mlp b, parts: gmf"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -54,7 +54,7 @@ def test_mean_code_is_over_the_sources_that_have_the_user() -> None:
     a, b, like = torch.randn(2, 3), torch.randn(2, 2), torch.zeros(2, 4)
     rows = {"a": (a, torch.tensor([True, True])), "b": (b, torch.tensor([True, False]))}
     code, present = sources.mean_code(rows, like)
-    encode = {name: sources._autoencoder(name).encode for name in "ab"}
+    encode = {name: sources.autoencoders[name].encode for name in "ab"}
     assert torch.allclose(code[0], (encode["a"](a)[0] + encode["b"](b)[0]) / 2)
     assert torch.allclose(code[1], encode["a"](a)[1])
     assert present.tolist() == [True, True]

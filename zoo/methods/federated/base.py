@@ -26,8 +26,8 @@ class Federated(Recommender):
     """Base of methods whose users are clients of a server; with ``epsilon`` their rounds are those of DP-FedAvg.
 
     Then a batch only says that it is time for a round, and `zoo.privacy.training.private_rounds` draws who is in it. There are
-    `num_rounds` of them, over all runs that resumed one another, and ``1 / rate`` in an epoch. Nothing of a round is logged. Who
-    could not be scored without item counts is scored without them, for counts are not protected.
+    `num_rounds` of them, over all runs that resumed one another, and ``1 / rate`` in an epoch. Nothing of a round is logged.
+    Who could not be scored without item counts is scored without them, for counts are not protected.
 
     Args:
         epsilon: Privacy loss of all rounds, for one user; null: no clipping, no noise and no guarantee.
@@ -191,20 +191,11 @@ def touched_rows(clients: Tensor, rows: Tensor, num_rows: int) -> TouchedRows:
 def unowned_items(
     items: Tensor, counts: Tensor, num_items: int, num_each: int, uniform: Uniform | None = None
 ) -> Tensor:
-    """``num_each`` items for each of a client's own, uniform over those that the client has not, with replacement.
+    """Draw ``num_each`` items for each of a client's own, uniformly from those that the client does not have, with replacement.
 
-    Item number ``r`` of those a client has not is ``r + k`` if ``k`` of its own come before it, which is found by one search in
-    all clients' items at once, so nothing is drawn twice.
-
-    Args:
-        items: Items of the clients, one client's after another's, rising within each, shape ``(entries,)``.
-        counts: How many each has, shape ``(clients,)``.
-        num_items: How many there are.
-        num_each: How many to draw.
-        uniform: What is drawn with; None: torch's global random state.
-
-    Returns:
-        Items, shape ``(entries, num_each)``; a row is for the client whose entry it is.
+    ``items`` (entries,) are those of the clients, client by client, rising within each; ``counts`` (clients,) is how many each
+    has. ``uniform`` draws uniform numbers (None: torch's global random state). Returns items (entries, num_each). Item number
+    ``r`` of a client's others is ``r + k`` if ``k`` own items come before it; one search finds it for all clients.
     """
     if full := int((counts >= num_items).sum()):
         raise ValueError(
@@ -226,19 +217,10 @@ def unowned_items(
 def local_moves(
     losses: Callable[[Copies], Tensor], start: Mapping[str, Tensor], num_steps: int, lr: float
 ) -> tuple[Copies, Tensor]:
-    """How far steps of gradient descent take all clients at once, each on copies of its own.
+    """Run ``num_steps`` of gradient descent of all clients at once, and return how far each moved and its first loss (clients,).
 
-    What is in ``start`` is of one client each, so the gradient of the sum of all losses is every client's own.
-
-    Args:
-        losses: From the copies to the loss of each client, shape ``(clients,)``.
-        start: The copies that they begin from, by name.
-        num_steps: How many steps each takes, at least 1.
-        lr: Size of a step.
-
-    Returns:
-        The steps added up, by name, in the shapes of ``start``, and the losses (clients,) before the first step; no gradient
-        passes through either.
+    ``start`` holds copies of the parameters by name, one row per client, and ``losses`` maps such copies to the loss of each
+    client, so the gradient of the summed losses is every client's own. Moves have the shapes of ``start``; no gradient passes.
     """
     moves = {name: torch.zeros_like(part) for name, part in start.items()}
     before: list[Tensor] = []

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from lightning_fabric.utilities import move_data_to_device
 from torch import Tensor
 
 
 class ClientUpdate(NamedTuple):
-    """All that one client sends in a round.
-
-    It names rows that it changed, its own items among them, and how many examples it has: nothing here is protected.
-    """
+    """All that one client sends in a round, unprotected: it names changed rows, and its weight is its number of examples."""
 
     rows: Tensor  # rows of the server's table that it changed, (rows,)
     differences: Tensor  # by how much, (rows, dim)
@@ -76,13 +74,12 @@ class ClientUpdates(NamedTuple):
 
 
 def with_pseudo_rows(updates: ClientUpdates, clients: Tensor, rows: Tensor) -> ClientUpdates:
-    """The same, with random changes of further rows (pseudo,) of clients (pseudo,); what a client has changed stays as it is.
+    """Add random changes of further rows (pseudo,) of clients (pseudo,); rows that a client has changed stay.
 
-    A change is normal, with the mean and the spread, number by number, of those that the client has made. **A heuristic without any
-    guarantee**: it makes a client's items harder to tell from others, is not calibrated to anything, and disturbs the mean.
+    A change is normal, with the mean and spread, number by number, of the client's own changes. **A heuristic without any
+    guarantee**: it disguises a client's items, is not calibrated, and disturbs the mean.
 
-    Reference: Wu et al., *FedGNN: Federated Graph Neural Network for Privacy-Preserving Recommendation* (2021), pseudo
-    interacted items; there with the whole covariance.
+    Reference: Wu et al., *FedGNN* (2021), pseudo interacted items; there with the whole covariance.
     """
     span = 1 + max(int(part.max()) if len(part) else 0 for part in (rows, updates.rows))
     keys = updates.clients * span + updates.rows
@@ -112,10 +109,9 @@ class Mean(NamedTuple):
 
 
 def weighted_mean(updates: ClientUpdates, num_rows: int) -> Mean:
-    """Mean over all clients of the round, each with its weight; a client that has not changed a row counts as 0 there.
+    """Return the weighted mean over all clients of the round; a client that has not changed a row counts as 0 there.
 
-    Reference: McMahan et al., *Communication-Efficient Learning of Deep Networks from Decentralized Data* (AISTATS 2017), algorithm
-    1. A ValueError if nobody counts for anything.
+    Reference: McMahan et al., AISTATS 2017, algorithm 1. Raises a ValueError if all weights are 0.
     """
     total = updates.weights.sum()
     if not total > 0:
@@ -127,10 +123,9 @@ def weighted_mean(updates: ClientUpdates, num_rows: int) -> Mean:
 
 
 def surrogate_loss(value: Tensor, parameters: Mapping[str, Tensor], directions: Mapping[str, Tensor]) -> Tensor:
-    """A scalar that equals ``value`` and whose gradient is, for each parameter, minus its direction.
+    """Return a scalar that equals ``value`` and whose gradient is, for each parameter, minus its direction.
 
-    So a server's optimiser takes the clients' mean difference for a gradient: stochastic descent with a step of 1 adds it, Adam
-    scales it (Reddi et al., *Adaptive Federated Optimization*, ICLR 2021).
+    So a server's optimiser can step along the clients' mean difference (Reddi et al., ICLR 2021).
     """
     loss = value.detach()
     for name, direction in directions.items():
@@ -151,18 +146,6 @@ class Played(NamedTuple):
     vectors: Tensor  # of their own, afterwards, (clients, dim)
     losses: Tensor  # before, (clients,)
 
-    def to(self, device: torch.device) -> Played:
-        """The same on a device."""
-        own = self.updates
-        moved = ClientUpdates(
-            own.clients.to(device),
-            own.rows.to(device),
-            own.differences.to(device),
-            {name: part.to(device) for name, part in own.shared.items()},
-            own.weights.to(device),
-        )
-        return Played(self.users.to(device), moved, self.vectors.to(device), self.losses.to(device))
-
     def among(self, wanted: Tensor) -> Played:
         """Those of a mask (clients,) alone."""
         updates, rows = self.updates, wanted[self.updates.clients]
@@ -180,18 +163,17 @@ class Played(NamedTuple):
 def gathered(own: Played) -> Played:
     """The round of all processes, the same in each; every process has to call it. Alone it is its own."""
     distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    size = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    if size == 1:
         return own
-    parts: list[Played] = [own] * distributed.get_world_size()
-    distributed.all_gather_object(parts, own.to(torch.device("cpu")))
-    return joined(parts).to(own.users.device)
+    parts: list[Played] = [own] * size
+    distributed.all_gather_object(parts, move_data_to_device(own, torch.device("cpu")))
+    found: Played = move_data_to_device(joined(parts), own.users.device)
+    return found
 
 
 def joined(parts: Sequence[Played]) -> Played:
-    """One round of several parts. A client in several, as where an epoch is filled up, counts once, as the first has played it.
-
-    Of what all have in common, a part names what its clients have changed; the clients of others have not.
-    """
+    """Join the parts of a round. A client in several parts counts once, as in the first; shared parts that a part lacks are 0."""
     seen, apart = torch.zeros(0, dtype=torch.int64), []
     for part in parts:
         apart.append(part.among(~torch.isin(part.users, seen)))
@@ -210,7 +192,5 @@ def joined(parts: Sequence[Played]) -> Played:
         shared,
         torch.cat([one.weights for one in updates]),
     )
-    users, vectors, losses = (
-        torch.cat(column) for column in zip(*((p.users, p.vectors, p.losses) for p in apart), strict=True)
-    )
+    users, vectors, losses = (torch.cat([getattr(p, name) for p in apart]) for name in ("users", "vectors", "losses"))
     return Played(users, together, vectors, losses)

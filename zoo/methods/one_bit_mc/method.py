@@ -17,6 +17,7 @@ from zoo.methods.one_bit_mc.objective import Observations
 from zoo.methods.one_bit_mc.perturbation import Clear, Drawn, Perturbation, Problem, Terms
 from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData
+from zoo.nn.modules import ModulesOf
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.mechanisms.base import Mechanism
@@ -31,33 +32,32 @@ logger = logging.getLogger(__name__)
 class OneBitMC(Recommender):
     """One-bit matrix completion: a matrix of bounded nuclear norm under which the signs of the ratings are likely.
 
-    A sign is +1 with probability ``h(X_ij)``; the negative log-likelihood of the observed ones is minimised over the
-    nuclear-norm ball of radius `tau`, and with `bounded` over the matrices among them none of whose entries exceeds `alpha`.
-    One iteration of the solver is a training step; it ends by itself. Memory is some dense matrices of users x items in float64.
+    A sign is +1 with probability ``h(X_ij)``. The negative log-likelihood of the observed signs is minimised over the
+    nuclear-norm ball of radius `tau`, and with `bounded` over its matrices with entries of at most `alpha`. A training step is
+    one iteration of the solver, which stops by itself. Memory is some dense matrices of users x items in float64.
 
-    Who is protected: what `perturbation` says, the value of one rating where it adds noise; which pairs are rated is public.
-    The record is in the run's ``privacy.json``, and speaks of the finished run's matrix alone: a checkpoint from inside a run,
-    and the log of its objective where there is one, hold what the solver holds.
+    Privacy unit: that of `perturbation`, the value of one rating where it adds noise; which pairs are rated is public. The
+    record in ``privacy.json`` covers only the matrix of the finished run. Checkpoints of an unfinished run, and the log of its
+    objective, hold the solver's state.
 
-    Ratings are signs (`data.filters.signs`). An item or user without an observed sign has only zeros in the completed matrix
-    (nothing but noise, where that is on the output), and a 0 counts as wrong in ``sign_accuracy``; such users are ranked by
-    item counts. On data whose matrix is known (`LowRank`) ``average_relative_error`` is measured. Ranking treats every
-    held-out pair as the one to be found, whatever its sign; this method does not learn who rates what.
+    Ratings are signs (`data.filters.signs`). An item or user without an observed sign has zeros in the completed matrix (only
+    noise, where that is on the output), and a 0 counts as wrong in ``sign_accuracy``; such users are ranked by item counts. On
+    data with a known matrix (`LowRank`) ``average_relative_error`` is measured. Ranking ignores the sign of held-out pairs.
 
     Reference: *One-Bit Matrix Completion with Differential Privacy*, sections 3.2 and 4; Davenport et al., *1-Bit Matrix
     Completion*, Information and Inference 2014. Departures: see the perturbations, `zoo.methods.one_bit_mc.solvers` and
-    `zoo.methods.one_bit_mc.norm_balls`. Entries are not held to `alpha` unless `bounded`, as in the toolbox of Davenport et al.
+    `zoo.methods.one_bit_mc.norm_balls`. As in the toolbox of Davenport et al., `alpha` bounds entries only if `bounded`.
 
     Args:
         tau: Radius of the nuclear-norm ball; the paper's ``alpha sqrt(num_users num_items r)``.
         link: `logistic`, or `probit`: the normal cdf of ``X_ij / scale``.
         scale: For probit.
         perturbation: Where noise goes; null: `Clear`, none.
-        alpha: What entries are at most in absolute value; some perturbations are calibrated on it.
-        bounded: Hold entries to `alpha`; takes a projection onto two sets in each step.
-        rank: Cut the completed matrix to this rank; null: it stays as it is.
+        alpha: Bound on absolute entries; some perturbations are calibrated on it.
+        bounded: Bound entries by `alpha`; needs a projection onto two sets in each step.
+        rank: Cut the completed matrix to this rank; null: unchanged.
         tolerance: Of the projected gradient, relative to the matrix, where the solver runs until it has converged.
-        max_iterations: It stops there all the same.
+        max_iterations: Iterations at most.
         max_cells: Refuse larger matrices before memory runs out.
     """
 
@@ -91,9 +91,7 @@ class OneBitMC(Recommender):
         checks.one_of(("logistic", "probit"), link=link)
         checks.positive(tolerance=tolerance)
         checks.below_one(tolerance=tolerance)
-        checks.at_least_one(max_iterations=max_iterations)
-        if rank is not None:
-            checks.at_least_one(rank=rank)
+        checks.at_least_one(max_iterations=max_iterations, rank=rank)
         self.tau, self.alpha, self.bounded, self.rank = tau, alpha, bounded, rank
         self.link: Link = Logistic() if link == "logistic" else Probit(scale)
         self.perturbation = Clear() if perturbation is None else perturbation
@@ -112,15 +110,14 @@ class OneBitMC(Recommender):
         shape = sizes["num_users"], sizes["num_items"]
         if shape[0] * shape[1] > self.max_cells:
             raise ValueError(
-                f"A matrix of {shape[0]} x {shape[1]} has more than max_cells = {self.max_cells} entries, and some of them are "
-                "kept in float64. Raise max_cells if there is memory, or filter rare items out."
+                f"A matrix of {shape[0]} x {shape[1]} has more than max_cells = {self.max_cells} entries. Raise it, or filter."
             )
         self.register_buffer("matrix", torch.zeros(shape))
 
     def read_data(self, data: TargetData) -> None:
         """Keep what scoring needs, and how well signs are met."""
         super().read_data(data)
-        self.signs = torch.nn.ModuleDict({stage: SignAccuracy() for stage in ("val", "test")})
+        self.signs: ModulesOf[SignAccuracy] = ModulesOf({stage: SignAccuracy() for stage in ("val", "test")})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -229,19 +226,14 @@ class OneBitMC(Recommender):
         """Completed rows, shape ``(batch, num_items)``."""
         return self.matrix[users]
 
-    def _sign_accuracy(self, stage: str) -> SignAccuracy:
-        metric = self.signs[stage]
-        assert isinstance(metric, SignAccuracy)
-        return metric
-
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
-        self._sign_accuracy(stage).update(self.matrix[batch.users, batch.positives], batch.ratings)
+        self.signs[stage].update(self.matrix[batch.users, batch.positives], batch.ratings)
         return super()._rank(stage, batch)
 
     def _log_ranking(self, stage: str) -> None:
         super()._log_ranking(stage)
-        self.log(f"{stage}/sign_accuracy", self._sign_accuracy(stage).compute())
-        self._sign_accuracy(stage).reset()
+        self.log(f"{stage}/sign_accuracy", self.signs[stage].compute())
+        self.signs[stage].reset()
         truth: Tensor | None = getattr(self.data, "truth", None)
         if truth is not None:
             error = AverageRelativeError()

@@ -1,7 +1,6 @@
 """Projections onto the nuclear-norm ball, the infinity-norm ball and both, and onto the matrices of a rank.
 
-Each gives the nearest matrix of the set in the Frobenius norm. Those onto balls are non-expansive, which is what the
-stability of a fixed number of projected steps rests on.
+Each gives the nearest matrix in the Frobenius norm; those onto balls are non-expansive, as fixed numbers of steps need.
 """
 
 import math
@@ -19,11 +18,10 @@ _NEVER_0 = 1e-300
 
 
 def shrinkage(values: Floats, radius: float) -> float | None:
-    """By how much singular values shrink when they are projected onto the l1 ball: ``sum max(values - t, 0) = radius``.
+    """Return the shrinkage ``t`` of singular values projected onto the l1 ball: ``sum max(values - t, 0) = radius``.
 
-    With the values falling, t is ``(v_1 + ... + v_k - radius)/k`` for the largest k whose ``v_k`` exceeds it. The values are
-    the largest, falling, not necessarily all. t is given if they decide it: any other value, being no larger than the least
-    of them, shrinks to nothing. None if they do not: more are needed, or their sum does not exceed the radius.
+    ``t`` is ``(v_1 + ... + v_k - radius)/k`` for the largest k whose ``v_k`` exceeds it. The values are the largest, falling,
+    not necessarily all. None if they do not decide ``t``: more are needed, or their sum does not exceed the radius.
     """
     sums = np.cumsum(values)
     shrink = (sums - radius) / np.arange(1, len(values) + 1)
@@ -35,14 +33,11 @@ def shrinkage(values: Floats, radius: float) -> float | None:
 
 
 class NuclearBall:
-    """Matrices whose singular values sum to at most ``radius``.
+    """Matrices whose singular values sum to at most ``radius``, the paper's tau.
 
-    The projection shrinks all singular values by the same amount and cuts at 0, so only those above it are needed. They are
-    the largest eigenvalues of the smaller Gram matrix, and how many there are is remembered from one projection to the next.
-    That those not computed are cut is checked each time (`shrinkage`); where it does not follow, they are counted by all
-    eigenvalues. So the result is that of all singular values, whatever was remembered.
-
-    `radius` is the paper's tau. With `truncated` false all singular values are computed always, for comparison.
+    The projection shrinks all singular values by the same amount and cuts at 0. Only the largest are computed, from the smaller
+    Gram matrix; their number is remembered from one projection to the next and checked each time (`shrinkage`), so the result
+    is that of all singular values. With `truncated` false all are computed, for comparison.
     """
 
     def __init__(self, radius: float, truncated: bool = True) -> None:
@@ -125,8 +120,7 @@ class InfinityBall:
 class Composition:
     """The projection onto the nuclear-norm ball and then the one onto the infinity-norm ball.
 
-    Not the projection onto both, but non-expansive as each of them is, exact in finite time, and bounded in its entries:
-    what a fixed number of steps needs.
+    Not the projection onto both, but non-expansive and exact in finite time, as a fixed number of steps needs.
     """
 
     def __init__(self, nuclear: NuclearBall, infinity: InfinityBall) -> None:
@@ -149,16 +143,13 @@ class Composition:
 class Intersection(Composition):
     """The projection onto the intersection of both balls, by the alternating direction method of multipliers.
 
-    A matrix of each ball is kept, both near to what is projected and nearer and nearer to each other. Alternating
-    projections would end in the intersection too, but not at its nearest point.
+    It stops after `max_passes`, or when the matrices of both balls, and of successive passes, differ by at most `tolerance`
+    times the norm.
 
     Reference: Boyd et al., *Distributed Optimization and Statistical Learning via the Alternating Direction Method of
-    Multipliers*, 2011, with its balanced residuals (section 3.4.1), as in the 1BMC toolbox of Davenport et al. Departures:
-    the weight starts at how far away the matrix is, in sizes of the set, because spectral steps can be long; the matrix of
-    the infinity-norm ball is taken, not the mean of both.
-
-    It ends after `max_passes`, or when the two matrices, and one and that of the pass before, are no further apart than the
-    tolerance, relative to its norm (to 1 below that).
+    Multipliers*, 2011, section 3.4.1, as in the 1BMC toolbox of Davenport et al. Departures: the weight starts at the distance
+    of the matrix, in sizes of the set, as spectral steps can be long; the result is the matrix of the infinity-norm ball, not
+    the mean.
     """
 
     tolerance = 1e-8

@@ -41,8 +41,8 @@ class Observations:
 class Likelihood:
     """``-sum b log h(x) + (1 - b) log(1 - h(x)) + tilt x`` over the observed entries, plus ``ridge/2 ||X||_F^2``.
 
-    With bits ``b = (1 + sign)/2`` and no tilt it is equation 2 of the paper; with a tilt, its objective perturbation. For the
-    logistic link bits need not be 0 or 1: a bit and a tilt enter as their sum alone.
+    Bits are ``b = (1 + sign)/2``: equation 2 of the paper; with a tilt, its objective perturbation. For the logistic link bits
+    may be any numbers: a bit and a tilt enter as their sum alone.
     """
 
     link: Link  # h

@@ -1,7 +1,4 @@
-"""Solvers of one-bit matrix completion: spectral projected gradient, and a fixed number of projected steps.
-
-Both go one iteration at a time, so that a trainer can show, interrupt and resume them, and hold their state as arrays.
-"""
+"""Resumable solvers of one-bit matrix completion: spectral projected gradient, and a fixed number of projected steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -70,17 +67,14 @@ class Solver(ABC):
 class SpectralProjectedGradient(Solver):
     """Projected gradient with Barzilai-Borwein steps and a non-monotone line search; one projection an iteration.
 
-    A step's size is ``s's / s'y`` of the last change s of the point and y of the gradient. The line search goes along the
-    projected direction, backwards by safeguarded quadratic interpolation, until the value lies enough below the largest of
-    the last three. The best point is kept. It has converged when the projected gradient is small against the point.
+    A step's size is ``s's / s'y`` of the last change s of the point and y of the gradient. The line search goes backwards along
+    the projected direction by safeguarded quadratic interpolation, until the value is below the largest of the last three. The
+    best point is kept. `tolerance` bounds the projected gradient relative to the norm of the point (at least 1). `start` must
+    meet the constraint; without it, the start is 0.
 
     Reference: Birgin, Martinez and Raydan, *Nonmonotone Spectral Projected Gradient Methods on Convex Sets*, SIAM J. Optim.
-    2000, algorithm SPG2; constants as in the 1BMC toolbox of Davenport et al. Departure: the first step is that of the
-    objective's smoothness. No curvilinear search follows a failed line search: along a feasible descent direction of a
-    smooth function it does not fail before rounding errors do.
-
-    The `tolerance` is that of the projected gradient, relative to the norm of the point (to 1 below that). It begins at a `start`
-    that meets the constraint, such as another solver's result, which is not projected again; without one, at 0.
+    2000, algorithm SPG2; constants as in the 1BMC toolbox of Davenport et al. Departures: the first step is that of the
+    objective's smoothness. No curvilinear search follows a failed line search, which fails by rounding errors only.
     """
 
     kept = (*Solver.kept, "size", "best")
@@ -171,18 +165,13 @@ class SpectralProjectedGradient(Solver):
 
 
 class FixedSteps(Solver):
-    """Exactly so many projected steps, whatever happens: nothing is decided by looking at values.
-
-    What a mechanism needs whose guarantee counts steps: neither length nor number of the steps depends on the data but
-    through the gradients that it is given.
+    """Exactly so many projected steps, as mechanisms need whose guarantee counts steps: data enter through gradients alone.
 
     A step goes from the last point against the gradient there; with `dual` (and no ridge), from 0 against the sum of all
-    gradients so far (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009). Noise of several
-    gradients averages out, projections of it do not.
+    gradients so far (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009), to average noise.
 
-    `size` is that of each step; with `spectral` that of the first, and the largest that those of Barzilai and Borwein, of the
-    gradients that were given, may have. Without a `gradient` the likelihood's own is taken; else of the likelihood only
-    where entries are observed, and the ridge.
+    `size` is that of each step; with `spectral` that of the first, and the bound of Barzilai-Borwein steps of the given
+    gradients. A `gradient` replaces the likelihood's own; then only observed entries and ridge of the likelihood are read.
     """
 
     kept = (*Solver.kept, "size", "sum", "entries_before", "gradient_before")
@@ -238,9 +227,9 @@ class FixedSteps(Solver):
 
 
 class MultiStart(Solver):
-    """`first`, then `again` from what it found, then `again` from 0 (None); the result is the lower one of these two.
+    """`first`, then `again` from its result, then `again` from 0 (None); the result is the lower of the last two.
 
-    For an objective that is not convex and resembles one that is, which is solved first.
+    For an objective that is not convex and resembles a convex one, which is solved first.
     """
 
     def __init__(
