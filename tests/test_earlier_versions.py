@@ -55,12 +55,13 @@ def test_a_release_guarantees_what_it_did(earlier: Path) -> None:
         record = release.record
         found = {
             "kind": release.kind,
+            "mechanism": record.mechanism.name,
             "guarantee": record.guarantee.value,
             "relation": None if record.relation is None else record.relation.value,
-            **{name: getattr(record, name) for name in facts if name not in ("kind", "guarantee", "relation")},
+            **{name: getattr(record, name) for name in facts if hasattr(record, name) and name != "mechanism"},
         }
         for name, value in facts.items():
-            assert found[name] == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value), (place, name)
+            assert found[name] == (pytest.approx(value, rel=1e-8) if isinstance(value, float) else value), (place, name)
 
 
 def test_runs_and_bundles_recommend_what_they_did(earlier: Path) -> None:
@@ -86,7 +87,7 @@ def test_a_run_is_tested_by_its_saved_config_and_checkpoint(earlier: Path, comma
 def test_a_run_is_resumed_from_its_folder(earlier: Path, command: Callable[..., Path]) -> None:
     run = earlier / "pricdr" / "PriCDR" / "version_0"
     if earlier.name.startswith("0.2"):
-        with pytest.raises(SystemExit, match=r"saved before version 0\.3 .*best\.ckpt can still be tested"):
+        with pytest.raises(SystemExit, match=r"saved before version 0\.3 .*Train anew, or test best\.ckpt"):
             command("fit", "--resume", str(run), "--trainer.max_epochs", "3")
         return
     resumed = command("fit", "--resume", str(run), "--trainer.max_epochs", "3")
@@ -97,5 +98,5 @@ def test_a_budget_is_read_and_goes_on(earlier: Path) -> None:
     if not (earlier / "budget.json").is_file():
         pytest.skip("this version had no budgets")
     budget = Budget(earlier / "budget.json")
-    assert [spent.account.record.mechanism for spent in budget.spent] == ["NoisyRows"]
+    assert [spent.account.record.mechanism.name for spent in budget.spent] == ["NoisyRows"]
     assert budget.spent_by_domain() == pytest.approx({"book": 4.0}, rel=1e-6)

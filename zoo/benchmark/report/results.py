@@ -60,7 +60,7 @@ class Run:
     seed: int
     folder: Path
     report: dict[str, Any]  # what ``metrics.json`` says
-    records: dict[str, PrivacyRecord]  # privacy record of each release, by source
+    privacy: dict[str, dict[str, Any]]  # what ``privacy.json`` says: a record and its ledger, by source
     cell_seconds: float  # the whole cell, search included
     tuned: int  # trials of a hyperparameter search
     versions: dict[str, str]
@@ -91,7 +91,12 @@ class Run:
     @cached_property
     def total(self) -> Total:
         """What all its releases cost together, as ``python -m zoo privacy total`` has it."""
-        return total_of_run(json.loads((self.folder / PRIVACY).read_text(encoding="utf-8")))
+        return total_of_run(self.privacy)
+
+    @cached_property
+    def records(self) -> dict[str, PrivacyRecord]:
+        """Privacy record of each release, by source."""
+        return {source: record_of(kept) for source, kept in self.privacy.items()}
 
     @cached_property
     def cases(self) -> pl.DataFrame:
@@ -300,13 +305,15 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
     return benchmark, lines
 
 
-def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, PrivacyRecord]]:
-    """Return ``metrics.json`` and the records of a run; raise KeyError or ValueError for wrong files."""
+def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return ``metrics.json`` and ``privacy.json`` of a run; raise KeyError or ValueError for wrong files."""
     report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    records = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
+    privacy = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
     for key in REPORTED:
         report[key]  # raises now, not halfway through the report
-    return report, {source: record_of(kept) for source, kept in records.items()}
+    for kept in privacy.values():
+        record_of(kept)
+    return report, privacy
 
 
 def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:
@@ -316,11 +323,11 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     cell = json.loads((folder / CELL).read_text(encoding="utf-8"))
     if digest_of(cell["settings"]) != digests.get(name):
         return None  # of another version of the benchmark
-    report, records = read_files(folder)
+    report, privacy = read_files(folder)
     asked, trials = cell["settings"]["search"], folder / SEARCH / TRIALS
     search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
     tuned = asked["trials"] if asked else 0
-    return Run(seed, folder, report, records, cell["seconds"], tuned, cell["versions"], search)
+    return Run(seed, folder, report, privacy, cell["seconds"], tuned, cell["versions"], search)
 
 
 def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:

@@ -197,11 +197,11 @@ def _read(folder: Path) -> RunFolder:
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = yaml.safe_load(text)
-        report, records = read_files(folder)
+        report, privacy = read_files(folder)
         data = json.loads(path.read_text(encoding="utf-8")) if (path := folder / DATA).is_file() else {}
         versions = dict(re.findall(r"^#\s*([\w-]+)[= ]+([\w.+-]+)", text, re.M)[:1])
         own = own_settings(settings, with_publisher=bool(report["release_bytes"]))
-        run = Run(int(report["seed"]), folder, report, records, float(report["train_seconds"]), 0, versions, None, own)
+        run = Run(int(report["seed"]), folder, report, privacy, float(report["train_seconds"]), 0, versions, None, own)
         made = RunFolder(folder, run, settings, data)
         if not any(f"test/{ranking}/{DECIDING}" in report["metrics"] for ranking in RANKINGS):
             raise ResultsError(f"{folder} has no test NDCG@10: it held nothing out, or ranked nothing.")

@@ -265,7 +265,7 @@ def a_run(seed: int = 0, records: dict[str, Record] | None = None, **metrics: fl
         seed,
         Path("nowhere"),
         report,
-        {name: PrivacyRecord.from_dict(record) for name, record in (records or {}).items()},
+        records or {},
         1.0,
         0,
         VERSIONS,

@@ -27,7 +27,6 @@ from zoo.benchmark.report.results import BASELINE as EASE
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison
 from zoo.benchmark.report.tables import Table, item_slices, overlap_slices, sliced
-from zoo.privacy.record.record import PrivacyRecord
 
 TASK = "book-music"
 
@@ -45,7 +44,7 @@ def number(cell: str) -> float:
 def with_records(line: Line, name: str, records: list[Record]) -> Line:
     """The runs of a row under another name and with other releases."""
     pairs = zip(line.runs, records, strict=False)
-    made = tuple(dataclasses.replace(run, records={"book": PrivacyRecord.from_dict(record)}) for run, record in pairs)
+    made = tuple(dataclasses.replace(run, privacy={"book": record}) for run, record in pairs)
     return Line(dataclasses.replace(line.row, system=name, release="R"), made)
 
 

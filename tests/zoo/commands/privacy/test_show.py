@@ -2,8 +2,10 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.stats import chi2, norm
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
-from zoo import JLT, FlippedRows, NoisyRows, Plaintext
+from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, Plaintext
 from zoo.commands.privacy.several import group_epsilon
 from zoo.commands.privacy.show import (
     CHECKED,
@@ -34,6 +36,9 @@ from zoo.commands.privacy.show import (
     unchecked,
 )
 from zoo.data.ratings import Step
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import PrivacyRecord
 
 
 def test_groups_cost_what_independent_formulas_give() -> None:
@@ -79,7 +84,7 @@ def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
 
 def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     """Only of rows are the numbers looked at; a release without a guarantee has nothing to be compared with."""
-    read_off = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
+    read_off = replace(binary(), applied=(Step("users are derived from the ratings", "users_from_ratings", "all"),))
     releases = [FlippedRows(epsilon=1.0).publish(ratings, "books") for ratings in (binary(), read_off)]
     pages = [{part.title: part.lines for part in parts(release, Path("x"))} for release in releases]
     for page in pages:
@@ -89,24 +94,32 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     plain = {part.title: part.lines for part in parts(Plaintext().publish(binary(), "books"), Path("x"))}
     assert {*plain["Checked here, on this machine"]} == {*CHECKED}
     assert plain["Proved"] == ["nothing: the ratings are handed over as they are"]
-    outside = replace(releases[1], record=replace(releases[1].record, mechanism="theirs", public_inputs={}))
-    theirs = {part.title: part.lines for part in parts(outside, Path("x"))}
-    assert {*theirs["Checked here, on this machine"]} == {*CHECKED, RECOMPUTED}
+
+
+def of_another_package() -> PrivacyRecord:
+    noise, relation = NoiseSource.of(None), Relation.CHANGE_ONE_RATING
+    stated: dict[str, Any] = {"sensitivity": 1.0, "sensitivity_norm": "L2", "noise_scale": 4.0}
+    return PrivacyRecord.proved_unless_seeded("MyRows", noise, relation, epsilon=1.0, delta=1e-5, **stated)
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "looked_at", "not_looked_at"),
+    ("made", "looked_at", "not_looked_at"),
     [
-        ("NoisyRows", {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
-        ("FlippedRows", {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
-        ("SPPG, private_d", {COMPARED}, UNSEEN_WEIGHTS),
-        ("MyRows", set(), UNKNOWN),
+        (lambda: NoisyRows(epsilon=1.0).forecast(9, 7), {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
+        (lambda: FlippedRows(epsilon=1.0).forecast(9, 7), {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
+        (
+            lambda: GeneratorPublisher(SPPG(epsilon=9.0, steps=9, sample_size=2)).forecast(9, 7),
+            {COMPARED},
+            UNSEEN_WEIGHTS,
+        ),
+        (of_another_package, set(), UNKNOWN),
     ],
+    ids=["NoisyRows", "FlippedRows", "SPPG", "MyRows"],
 )
 def test_a_page_says_what_was_looked_at_and_what_nobody_can_see(
-    mechanism: str, looked_at: set[str], not_looked_at: str
+    made: Callable[[], PrivacyRecord], looked_at: set[str], not_looked_at: str
 ) -> None:
-    record = replace(NoisyRows(epsilon=1.0).forecast(9, 7), mechanism=mechanism)
+    record = made()
     assert {COMPARED, PLAUSIBLE} & {*checked(record)} == looked_at
     assert RECOMPUTED in checked(record)
     assert {UNSEEN_ROWS, UNSEEN_WEIGHTS, UNKNOWN} & {*unchecked(record)} == {not_looked_at}

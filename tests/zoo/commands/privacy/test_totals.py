@@ -102,11 +102,11 @@ def test_a_report_and_the_command_have_the_same_total(
     run.test()
     capsys.readouterr()
     answer = values(capsys, "total", *(run.folder / "releases" / name for name in data.sources))["together"]
-    report, records = read_files(run.folder)
-    total = Run(0, run.folder, report, records, 0.0, 0, {}).total
+    report, kept = read_files(run.folder)
+    total = Run(0, run.folder, report, kept, 0.0, 0, {}).total
     assert (total.epsilon, total.delta) == (answer["epsilon"], answer["delta"])
     assert (rounded_up(total.epsilon or 0), total.delta, total.unit) == ("4.74", 1e-5, Unit.USER)
-    earlier = {name: {key: value for key, value in kept.items() if key not in BESIDE} for name, kept in records.items()}
+    earlier = {name: {key: one[key] for key in one.keys() - set(BESIDE)} for name, one in kept.items()}
     total = total_of_run(earlier)
     assert (rounded_up(total.epsilon or 0), total.delta) == ("12.0", pytest.approx(3e-5))
 

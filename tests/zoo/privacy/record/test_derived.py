@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +24,6 @@ from zoo import (
     NoisyRows,
     ProjectionPublisher,
     Publisher,
-    Release,
 )
 from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
@@ -86,18 +84,6 @@ def bridged(**settings: Any) -> Account:  # noqa: ANN401
     return published(BridgePublisher(4.0, kept_items=30, **settings).for_target(some_ratings(60, 9)))
 
 
-def encrypted(**settings: Any) -> Account:  # noqa: ANN401
-    """As with places that a target has encrypted; of what they hold no record tells, so none are, and no library is needed."""
-    target = some_ratings(60, 9)
-    record = ProjectionPublisher(secret_key=Path("own.key")).forecast(60, 9)
-    numbers = {"places": torch.ones(1, 2, 4096), "public_key": torch.ones(2, 4096), "directions": torch.tensor([6])}
-    tensors = {name: tensor.long() for name, tensor in numbers.items()}
-    places = Release("encrypted_places", "music", tensors, target.user_ids, record, (NonPrivateEvent(),))
-    publisher = BridgePublisher(4.0, kept_items=30, received=Path("places"), **settings)
-    vars(publisher)["_from_file"] = places
-    return published(publisher)
-
-
 def in_rounds(relation: Relation, played: int | None = None) -> Account:
     privacy = RoundPrivacy(epsilon=5.0, delta=1e-5, clip=0.5, num_rounds=20, rate=0.25, relation=relation)
     rounds = privacy.rounds(100)
@@ -137,8 +123,6 @@ HONEST: dict[str, Callable[[], Account]] = {
     "bridge": lambda: bridged(),
     "bridge, replaced": lambda: bridged(relation="replace_one_user", clip=2.0),
     "bridge, ratings": lambda: bridged(relation="change_one_rating", clip=3.0, counts_share=0.3),
-    "bridge, encrypted": encrypted,
-    "bridge, encrypted, one rating": lambda: encrypted(relation="change_one_rating", clip=2.0),
     "private critic": lambda: trained("private_d", ZERO_OUT),
     "private critic, replaced": lambda: trained("first_layer_only", REPLACE),
     "private critic, ended": lambda: trained("private_d", ZERO_OUT, 11),
