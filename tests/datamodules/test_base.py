@@ -12,6 +12,7 @@ from datamodules.links import MissingReleaseError, UserMismatchError
 from datamodules.protocol import SplitName
 from datamodules.users import write_users
 from zoo import Nothing, Plaintext
+from zoo.privacy.record.words import sentence
 from zoo.testing.tiny import attached as attach
 from zoo.testing.tiny import rated
 
@@ -115,7 +116,7 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     assert files(users=str(path)).source("right").user_ids.tolist() == common
     worked_out, listed = files(users=str(path)).steps("right")[2], "a list agreed on beforehand"
     assert "worked out from all domains' ratings" in worked_out.words
-    assert "the users in common are public knowledge" in worked_out.condition
+    assert "the list of common users is public" in sentence(worked_out.condition)
     (tmp_path / "agreed.csv").write_text("user_id\nu1\n")
     assert listed in files(users=str(tmp_path / "agreed.csv")).steps("right")[2].words
     target = files(users=str(tmp_path / "agreed.csv"))

@@ -11,6 +11,7 @@ from datamodules import Evaluation, Files, Filters
 from datamodules.filters import binarise
 from tests.datamodules.handmade import TEN, table_of
 from zoo.data.ratings import Step
+from zoo.privacy.record.words import sentence
 
 ROWS = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
 
@@ -81,11 +82,13 @@ def test_filters_say_what_they_did_and_what_a_guarantee_rests_on() -> None:
     )
     assert Filters(threshold=3.5, signs=True).steps[0] == Step("ratings >= 3.5 count as +1, the others as -1")
     mean = "ratings >= the mean of all ratings, worked out from them and taken as public, count as"
-    public = "the threshold is public, although it is the mean of all ratings"
+    public = "threshold_from_ratings"
     assert Filters(threshold="mean", signs=True).steps[0] == Step(f"{mean} +1, the others as -1", public, "values")
     assert Filters(threshold="mean").steps[0] == Step(f"{mean} 1", public, "values")
+    assert sentence(public) == "the threshold is public; here it is the mean of all ratings"
     for counted, reach in ((Filters(min_user_ratings=2), "row"), (Filters(min_item_ratings=2), "all")):
-        assert counted.steps[1].condition.startswith("no rating decides who or what reaches a minimum count")
+        said = sentence(counted.steps[1].condition)
+        assert said.startswith("no rating decides which users and items reach a minimum count")
         assert counted.steps[1].reach == reach
 
 

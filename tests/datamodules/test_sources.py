@@ -78,11 +78,8 @@ def test_where_items_are_held_out_it_moves_no_more_than_is_said(
     evaluation = Evaluation(split, hold_out_of_sources=True, **varied)
     one, other = (of_file(rows, evaluation, **lists) for rows in files)
     assert moved(one, other) <= MOST[split]
-    assert (
-        "validation rows ship" in one.applied[-1].condition
-        if split == "given"
-        else (f"up to {MOST[split]} cells" in one.applied[-1].condition)
-    )
+    said = "validation rows ship" if split == "given" else f"up to {MOST[split]} entries"
+    assert said in sentence(one.applied[-1].condition)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +108,7 @@ def test_validation_that_is_drawn_where_none_ships_is_felt_too(lists: dict[str, 
     everything = of_file(rows, evaluation, validation=False, **lists)
     found = [moved(everything, of_file([r for r in rows if r != gone], evaluation, False, **lists)) for gone in rows]
     assert max(found) == 2
-    assert "drawn ones would let a rating move up to 2 cells" in everything.applied[-1].condition
+    assert "drawn ones would let a rating move up to 2 entries" in sentence(everything.applied[-1].condition)
 
 
 @pytest.mark.parametrize(("asked", "spent"), [(False, 1.0), (True, 2.0)])
@@ -126,7 +123,7 @@ def test_an_epsilon_of_one_is_one_of_a_rating_of_the_file(asked: bool, spent: fl
     flip = event.flip_probability
     assert moved(one, other) * math.log((1 - flip) / flip) == pytest.approx(spent, abs=1e-6)
     assert release.record.guarantee is (Guarantee.CONDITIONAL if asked else Guarantee.PROVED)
-    assert ("up to 2 cells" in str(release.record)) == asked
+    assert ("up to 2 entries" in str(release.record)) == asked
 
 
 @pytest.mark.parametrize(
@@ -142,7 +139,7 @@ def test_a_minimum_takes_others_with_it_on_whatever_lists(filters: Filters, rows
     assert moved(one, other) == 5
     record = FlippedRows(epsilon=1.0).publish(one, "a").record
     assert record.guarantee is Guarantee.CONDITIONAL
-    assert "reaches a minimum count" in str(record)
+    assert "no rating decides which users and items reach a minimum count" in str(record)
 
 
 @forall(
@@ -234,7 +231,7 @@ class Elsewhere(Held):
 @pytest.mark.parametrize("unit", ["rating", "rating-value", "user"])
 def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, lists: dict[str, Any]) -> None:
     data = Elsewhere({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
-    words = f"{__name__}.Elsewhere reads rows as they lie in the file and lists users and items by none of them"
+    words = f"{__name__}.Elsewhere reads rows as they are in the file and derives no user or item list from them"
     assert [sentence(code) for code in conditions_of(data.steps("a"), unit)] == [f"{words}, not audited here"]
     record = FlippedRows(1.0).publish(data.source("a"), "a").record
     assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions_of(data.steps("a"), "rating"))

@@ -24,6 +24,7 @@ from zoo import (
 )
 from zoo.commands.privacy.show import guaranteed
 from zoo.privacy.audits.two_world import run_audit
+from zoo.privacy.mechanisms.claimed import ClaimedMechanism
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import Guarantee
 from zoo.release.files import ReleaseError
@@ -213,7 +214,9 @@ def test_projections_are_taken_from_those_whose_key_is_trusted(tmp_path: Path) -
 
 def test_projections_whose_record_states_no_damping_are_refused(tmp_path: Path) -> None:
     release = projections().publish(target(), "music")
-    record = replace(release.record, public_inputs={**release.record.public_inputs, "item_damping": "much"})
+    made = release.record.mechanism
+    assert isinstance(made, ClaimedMechanism)
+    record = replace(release.record, mechanism=replace(made, inputs={**made.inputs, "item_damping": "much"}))
     replace(release, record=record).save(tmp_path / "places")
     with pytest.raises(ValueError, match=r"states no item_damping in \[0, 2\] but 'much'"):
         BridgePublisher(4.0, received=tmp_path / "places").publish(binary(), "book")

@@ -58,7 +58,8 @@ def test_everybody_is_scored_where_pairs_are_hidden() -> None:
     assert not seen.can_score(data.test.users).any()
     record = hidden.privacy_record()
     assert record is not None
-    assert any(line.startswith("who rated what, in anything but the completed matrix") for line in record.not_protected)
+    said = record.sentences("not_protected")
+    assert any(line.startswith("membership of a rating, in anything except the completed matrix") for line in said)
 
 
 def test_before_any_data_there_is_no_record() -> None:

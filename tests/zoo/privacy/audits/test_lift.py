@@ -37,5 +37,5 @@ def test_a_dense_matrix_leaves_no_line() -> None:
 def test_a_full_lift_with_too_small_a_w_is_caught() -> None:
     # A w of a fiftieth is far below what the epsilon of the whole w needs.
     sound = plan(200.0, 4)
-    broken = replace(sound, w=sound.w / 50)
-    assert run_audit(full_lift_audit(broken), 40_000, BETA, NoiseSource.seeded(5)).verdict == "violation"
+    audit = replace(full_lift_audit(replace(sound, w=sound.w / 50)), epsilon=sound.epsilon)
+    assert run_audit(audit, 40_000, BETA, NoiseSource.seeded(5)).verdict == "violation"
