@@ -29,9 +29,11 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     module.arrows.cache_clear()
+    module.imported.cache_clear()
     module.floor.cache_clear()
     yield module
     module.arrows.cache_clear()
+    module.imported.cache_clear()
     module.floor.cache_clear()
 
 

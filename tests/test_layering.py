@@ -26,10 +26,10 @@ RATCHET = {
     "rooms": 16,
     "floors": 8,
     "arrows": 68,
-    "files with one importer": 100,
-    "lines of code": 44_216,
-    "lines of tests": 50_573,
-    "collected tests": 8_366,
+    "files with one importer": 93,
+    "lines of code": 43_357,
+    "lines of tests": 49_837,
+    "collected tests": 6_860,
 }
 
 

@@ -101,9 +101,6 @@ def test_a_resumed_run_replaces_its_copy_where_it_finds_better(tmp_path: Path, m
     assert (first / "best.ckpt").read_bytes() == before
 
 
-# Wherever the run lies now.
-
-
 def test_from_another_folder_with_a_run_of_that_name_it_goes_on_with_its_own_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

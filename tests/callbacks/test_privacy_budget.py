@@ -24,9 +24,6 @@ from zoo.runs.cli import ZooCLI
 ROOT = Path(__file__).parent.parent.parent
 
 
-# What it shows.
-
-
 def test_epsilon_stands_beside_the_loss_as_an_independent_accountant_has_it(capsys: pytest.CaptureFixture[str]) -> None:
     epochs = Epochs()
     method, _ = fitted(PrivacyBudget(), epochs, epsilon=2.0)
@@ -108,9 +105,6 @@ def test_a_plan_without_noise_shows_none_either(monkeypatch: pytest.MonkeyPatch)
     assert "train/epsilon" not in epochs.logged[-1]
 
 
-# Where it stops.
-
-
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize(
     ("budget", "steps"), [(1.7, 1), (3.0, 11), (PLAN.epsilon_after(11), 11), (3.58, 19), (3.7, 20), (None, 20)]
@@ -188,9 +182,6 @@ def test_with_a_lower_budget_it_only_ends_earlier() -> None:
     assert all(torch.equal(values, planned_so.state_dict()[name]) for name, values in short.state_dict().items())
 
 
-# What it is refused on.
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
 def test_a_bad_budget_is_refused(epsilon: float) -> None:
     with pytest.raises(ValueError, match=rf"epsilon is {epsilon}\. It must be positive and finite\."):
@@ -226,9 +217,6 @@ def test_who_takes_no_private_steps_is_refused_before_training() -> None:
 def test_a_second_one_is_refused() -> None:
     with pytest.raises(RuntimeError, match="more than one stateful callback of type `PrivacyBudget`"):
         trainer_of(PrivacyBudget(), PrivacyBudget(1.0))
-
-
-# From the command line.
 
 
 @pytest.mark.usefixtures("planned", "zoo_data")

@@ -54,9 +54,6 @@ def nowhere(
     return Amazon(target, tuple(sources), name, root=root, **settings)
 
 
-# What the files cannot bear.
-
-
 @pytest.mark.parametrize("filters", [Filters(threshold=1), Filters(threshold="mean"), Filters(threshold=3, signs=True)])
 @pytest.mark.parametrize(
     ("name", "target", "source", "whose"),
@@ -176,9 +173,6 @@ def test_published_test_rows_are_held_out(zoo_data: Path) -> None:
     published = pl.read_csv(zoo_data / "amazon-sport-cloth" / "sport_test.csv").select(PAIR)
     users, items = data.train.user_ids[data.test.users.numpy()], data.train.item_ids[data.test.items.numpy()]
     assert set(zip(users.tolist(), items.tolist(), strict=True)) == set(published.iter_rows())
-
-
-# What is said of the real files.
 
 
 def counted(table: pl.DataFrame) -> tuple[int, int, int]:

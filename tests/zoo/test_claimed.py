@@ -162,9 +162,6 @@ def test_a_method_that_protects_its_own_training_is_claimed_where_it_is_somebody
     assert said(Completion) == f"conditional (if it is as claimed by {__name__}.Completion, not audited here)"
 
 
-# Audits.
-
-
 class Audited(FlippedRows):
     """Brings the audits of ours, which run ours."""
 

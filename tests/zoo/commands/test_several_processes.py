@@ -61,9 +61,6 @@ def alive(process: int) -> bool:
         return False
 
 
-# One that dies.
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A training by two processes that has kept an epoch and does not end by itself."""
@@ -109,9 +106,6 @@ def test_who_interrupts_both_is_told_once_how_to_go_on(running: subprocess.Popen
     assert not alive(second)
 
 
-# What is refused.
-
-
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -133,9 +127,6 @@ def test_what_is_refused_is_said_once(tmp_path: Path, asked: list[str], message:
     assert refused.stderr.count(message) == 1
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "runs").exists()
-
-
-# From outside.
 
 
 def by_torchrun(folder: Path, *asked: str) -> tuple[int, str]:

@@ -154,9 +154,6 @@ def test_the_number_kept_is_the_nearest_to_the_share(users: int, share: float, s
     assert set(release.user_ids) <= set(ratings(users).user_ids)
 
 
-# A share of the ratings.
-
-
 def many_ratings(users: int = 40, items: int = 30, density: float = 0.5) -> Ratings:
     some = some_ratings(users, items, density=density)
     some.matrix.data[:] = 1

@@ -62,7 +62,7 @@ def test_all_layers_of_light_gcn_are_released() -> None:
     """Mixed by its weights they are what it scores with."""
     network: Any = publisher("LightGCN").trained(SourceRatings(ratings()), 1)
     mixed = network.user_vectors().mean(dim=1)
-    assert torch.allclose(mixed, network.propagated()[0], atol=1e-6)
+    assert torch.allclose(mixed, network.nodes()[0], atol=1e-6)
 
 
 def test_without_noise_there_is_no_guarantee() -> None:

@@ -63,9 +63,6 @@ class Spy(Callback):
         self.logged |= set(trainer.callback_metrics) | set(trainer.logged_metrics)
 
 
-# What is released.
-
-
 @pytest.mark.parametrize("mechanism", [*SOUND, *UNSOUND])
 def test_a_release_holds_the_generator_and_nothing_of_the_critic(mechanism: str) -> None:
     release = GeneratorPublisher(network(mechanism)).publish(ratings(), "book")
@@ -105,9 +102,6 @@ def test_the_last_step_is_released_and_nothing_is_validated() -> None:
     assert same(release.tensors, spy.after[-1])
     assert not same(release.tensors, spy.after[-2])
     assert spy.validations == 0
-
-
-# What it begins from.
 
 
 def test_the_weights_that_training_begins_from_are_the_seeds() -> None:
@@ -153,9 +147,6 @@ def test_every_domain_begins_anew() -> None:
     assert publisher.network.steps_left == TINY["steps"]
     assert budget.state_dict() == {}
     assert vars(stabilizer) == vars(GANStabilizer())
-
-
-# What it tells.
 
 
 def test_how_long_it_trains_says_nothing_of_the_ratings() -> None:
@@ -204,12 +195,9 @@ def test_nothing_of_the_ratings_is_logged_shown_or_left_behind(
 
 
 def test_warnings_of_others_are_heard() -> None:
-    with pytest.warns(UserWarning, match="noise of this training has a seed") as heard:
+    with pytest.warns(UserWarning, match="noise has a seed") as heard:
         GeneratorPublisher(network(), [PrivacyBudget()]).publish(ratings(), "book")
     assert not [warning for warning in heard if "validation" in str(warning.message)]
-
-
-# What it claims.
 
 
 @pytest.mark.parametrize("mechanism", [*SOUND, *UNSOUND])
@@ -241,9 +229,6 @@ def test_a_lower_budget_makes_a_release_that_states_it(tmp_path: Path) -> None:
     assert less.forecast(20, 7) == forecast, "the most that it may cost"
     assert forecast.epsilon == pytest.approx(8.0, rel=1e-3)
     assert whole.publish(ratings(), "book").record.compositions == 12
-
-
-# What is refused.
 
 
 class Stopping(Callback):
@@ -320,9 +305,6 @@ def test_what_does_not_fit_is_refused_in_plan_and_publication(settings: dict[str
     with pytest.raises(ValueError, match=message):
         GeneratorPublisher(network(**settings), [spy]).publish(ratings(), "book")
     assert not spy.before
-
-
-# From the command line.
 
 
 def test_the_commands_of_a_party_that_answers_for_it(

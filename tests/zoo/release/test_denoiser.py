@@ -67,9 +67,6 @@ def error(guess: Floats, truth: Floats) -> float:
     return float(((guess - truth) ** 2).mean())
 
 
-# What becomes of each release.
-
-
 @pytest.mark.parametrize(
     ("publisher", "line"),
     [
@@ -192,9 +189,6 @@ def test_what_has_no_noise_is_left_alone(publisher: Publisher) -> None:
     assert Denoiser()(release) is release
 
 
-# Kept sparse.
-
-
 @pytest.mark.parametrize(
     "publisher",
     [
@@ -237,9 +231,6 @@ def test_both_layouts_of_the_same_flips_go_together(monkeypatch: pytest.MonkeyPa
     kept = values(sparse) != 0
     odds = logit(values(dense)[kept].astype(np.float64)) - logit((values(dense) - values(sparse))[kept].astype(float))
     np.testing.assert_allclose(odds, 4.0, atol=0.05)  # twice epsilon: seen as a one against seen as a zero
-
-
-# What is refused.
 
 
 def stated(publisher: Publisher, **inputs: object) -> Release:

@@ -91,9 +91,6 @@ def loaded(release: Release, folder: Path) -> Release:
     return Release.load(release.save(folder / "release"))
 
 
-# Honest releases.
-
-
 @pytest.mark.parametrize("name", PUBLISHERS)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_what_every_publisher_makes_is_read(
@@ -164,9 +161,6 @@ def test_where_nobody_has_rated_the_sum_of_all_has_the_law_it_is_held_against(na
 def test_nothing_is_said_of_releases_without_a_guarantee(tmp_path: Path) -> None:
     release = NoisyRows(4.0, noise_seed=1).publish(SOURCE, "book")
     loaded(replace(release, tensors={"rows": torch.from_numpy(SOURCE.matrix.toarray())}), tmp_path)
-
-
-# Rows that are not what they are said to be.
 
 
 def plain(release: Release) -> dict[str, torch.Tensor]:
@@ -387,9 +381,6 @@ def test_noise_for_a_shorter_column_than_the_longest_is_refused(kind: type[JLT |
         ReleaseError, match=r"longest column of the projection has norm .*, and the noise is enough for"
     ):
         lie.check_noise()
-
-
-# Arithmetic.
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.344, 0.6, 1.08, 20.0])

@@ -133,9 +133,6 @@ def test_wherever_a_publisher_dies_no_release_is_unpaid(tmp_path: Path) -> None:
     assert seen == {(0, False), (1, False), (1, True)}, "before it is paid, before it is written, and after"
 
 
-# From the command line.
-
-
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     made = Ed25519PrivateKey.generate()

@@ -120,9 +120,6 @@ def test_the_folder_is_found_among_the_arguments() -> None:
     assert resumed(["fit", "--config", "x", "--resume"]) is None
 
 
-# Interrupted.
-
-
 @pytest.fixture
 def chatter() -> Iterator[None]:
     """What a command says to a logger of the libraries, a process of its own would take away with it."""
@@ -213,9 +210,6 @@ def test_a_process_that_is_interrupted_goes_on_by_the_command_that_it_names(tmp_
     done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert torch.load(last.parents[2] / "version_1" / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] > reached
-
-
-# What a start that failed leaves.
 
 
 def test_a_start_that_failed_leaves_no_folder(cli: Command, zoo_data: Path, tmp_path: Path) -> None:

@@ -74,9 +74,6 @@ def wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mock:
     return made
 
 
-# Before anything is computed.
-
-
 def test_without_a_key_wandb_is_refused_in_a_sentence(wandb: Mock) -> None:
     wandb.login.return_value = False
     with pytest.raises(TrackerError) as refused:
@@ -120,9 +117,6 @@ def test_another_s_error_is_none_of_wandb_s() -> None:
     )
 
 
-# Weights & Biases.
-
-
 def test_wandb_is_told_everything_in_one_run(wandb: Mock, tmp_path: Path) -> None:
     assert sent("wandb") == "W&B: https://example.org/run"
     begun = wandb.init.call_args.kwargs
@@ -155,9 +149,6 @@ def test_what_wandb_does_not_take_is_a_sentence(wandb: Mock) -> None:
     wandb.init.side_effect = UsageError("Nobody answers.")
     with pytest.raises(TrackerError, match=r"^W&B: UsageError: Nobody answers\. Without an account"):
         sent("wandb")
-
-
-# TensorBoard.
 
 
 @pytest.fixture

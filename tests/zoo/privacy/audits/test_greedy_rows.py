@@ -47,9 +47,6 @@ def ones(items: list[int], num_items: int) -> np.ndarray:
     return row
 
 
-# How far a known matrix stretches a row.
-
-
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_known_matrix_makes_epsilon_8_what_the_review_found(seed: int) -> None:
     """13.9, 19.1 and 26.3 at 25, 100 and 400 ones; the row is as long as the clip at 25 and clipped beyond."""
@@ -110,9 +107,6 @@ def test_a_replaced_user_moves_twice_as_far() -> None:
     zeroed, matrix = user_plan(dim=16), GaussianMatrix(16, 100, 0)
     replaced = replace(zeroed, relation=Relation.REPLACE_ONE_USER)
     assert known_mu(replaced, matrix, [3, 5]) == pytest.approx(2 * known_mu(zeroed, matrix, [3, 5]), rel=1e-12)
-
-
-# What a matrix that nobody knew before stretches.
 
 
 def test_an_unknown_matrix_stays_below_what_is_likely() -> None:

@@ -80,9 +80,6 @@ def test_claims_of_published_scales_stay_within_what_runs_can_show() -> None:
     assert {audit.epsilon for audit in one_bit_audits(16.0) if not audit.holds} == {4.0}
 
 
-# Implementations that differ from the proof.
-
-
 @pytest.mark.parametrize(
     "audit",
     [
@@ -155,9 +152,6 @@ def test_an_audit_of_equal_data_is_blind(monkeypatch: pytest.MonkeyPatch) -> Non
         probit_audit("probit", PROBIT, Probit()),
     ):
         assert audited(audit, 8).two_world.verdict == "blind"
-
-
-# The mechanisms that the audits run.
 
 
 def test_a_bit_of_the_objective_is_never_told_better_than_by_a_flip() -> None:

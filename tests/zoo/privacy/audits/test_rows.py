@@ -41,9 +41,6 @@ def test_same_rows_are_the_same() -> None:
     assert same_rows(0 * row, 2).toarray().shape == (2, 4)
 
 
-# Implementations that differ from the proof.
-
-
 @pytest.mark.parametrize("threshold", [None, 0.5, 1.0])
 def test_too_little_noise_is_caught(threshold: float | None) -> None:
     broken = lying(noisy(threshold), noise_std=noisy().noise_std / 2)
@@ -88,9 +85,6 @@ def test_a_threshold_is_for_ratings() -> None:
     plan = Noisy.calibrate(epsilon=2.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=1.0, threshold=1.0)
     with pytest.raises(ValueError, match="without a threshold"):
         noisy_rows_audit("users", plan)
-
-
-# The publishers, end to end.
 
 
 def published(publisher: Publisher, row: Floats) -> Floats:

@@ -35,9 +35,6 @@ def curvatures(link: Link, x: float) -> tuple[float, float]:
         return curvature(1), curvature(-1)
 
 
-# Vectors computed apart from this project.
-
-
 def test_sensitivities() -> None:
     assert [Probit().sensitivity(alpha) for alpha in ALPHAS] == pytest.approx(
         [1.65024, 1.81274, 2.42846, 3.28754], abs=1e-5
@@ -56,9 +53,6 @@ def test_the_link_of_flipped_signs() -> None:
     assert Flipped(Logistic(), p, p).probability(0.5) == pytest.approx(0.556590558014963, rel=1e-14)
     uneven = Flipped(Probit(), 0.1, 0.3)
     assert uneven.probability([-math.inf, math.inf]) == pytest.approx([0.3, 0.9])
-
-
-# Properties.
 
 
 @given(link=links, x=st.lists(st.floats(-6, 6), min_size=1, max_size=5))
@@ -163,9 +157,6 @@ def test_noise_is_calibrated_for_convex_links_alone() -> None:
     # Where the entry speaks against a sign, its flip explains it: the curvature is negative.
     assert min(curvatures(Flipped(Logistic(), 0.0, 0.1), -3.0)) < 0 < min(curvatures(Logistic(), -3.0))
     assert [link.name for link in (Logistic(), Probit(), flipped)] == ["logistic", "probit", "logistic, flipped"]
-
-
-# What is refused.
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])

@@ -107,9 +107,6 @@ def test_objective_scales() -> None:
     assert plan_objective(Probit(), 2.0, alpha=1.0, ridge=1.0).scale < probit.scale
 
 
-# What the ledger and the record get.
-
-
 @pytest.mark.parametrize(
     "plan", all_plans(), ids=lambda plan: f"{plan.noise}-{plan.compositions}-{plan.sensitivity:.3g}"
 )
@@ -157,9 +154,6 @@ def test_against_dp_accounting() -> None:
     assert epsilon_of([laplacian.event], 1e-5) == pytest.approx(other, rel=5e-3)
 
 
-# The noise.
-
-
 def test_noisy_bits_have_the_noise_of_the_plan() -> None:
     truth = signs(1, 50_000)
     for plan in all_plans()[:2]:
@@ -200,9 +194,6 @@ def test_noisy_output_has_the_noise_of_the_plan() -> None:
     noisy = noisy_output(np.full((100, 200), 0.3), plan, NoiseSource.seeded(5))
     assert noisy.shape == (100, 200)
     assert kstest((noisy - 0.3).ravel(), norm(scale=plan.scale).cdf).pvalue > LEVEL
-
-
-# What is refused.
 
 
 def test_probit_objectives_out_of_reach_are_refused() -> None:

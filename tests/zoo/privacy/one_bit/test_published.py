@@ -38,9 +38,6 @@ def least_loss(link: Link, published: PublishedScale, alpha: float) -> float:
     return float(max(atom, abs(density)))
 
 
-# Objective.
-
-
 @pytest.mark.parametrize(("epsilon", "from_plus", "from_minus"), [(1.0, 0.517667, 0.070146), (2.0, 0.534709, 0.009841)])
 def test_how_often_the_printed_objective_puts_an_entry_at_its_bound(
     epsilon: float, from_plus: float, from_minus: float
@@ -92,9 +89,6 @@ def test_the_printed_probit_noise_is_enough_from_2_764_on() -> None:
     assert link.log_curvature_ratio(1.0) / (1 - 2 * share) == pytest.approx(2.764, abs=1e-3)
 
 
-# Output.
-
-
 def test_the_two_completions_of_two_by_two() -> None:
     positive, negative = cross_solutions(2, 1.0)
     assert positive.tolist() == [[1, 1], [1, 1]]
@@ -132,9 +126,6 @@ def test_published_noise_is_laplacian() -> None:
     assert published.scale == 1.0
     values = published_noise(np.full((100, 300), 0.7), published, NoiseSource.seeded(1))
     assert kstest((values - 0.7).ravel(), laplace(scale=1.0).cdf).pvalue > 1e-6
-
-
-# What is refused.
 
 
 @pytest.mark.parametrize("link", [Logistic(), Probit()])

@@ -24,9 +24,6 @@ from zoo.privacy.randomness.noise import NoiseSource
 LEVEL = 1e-6
 
 
-# Flips.
-
-
 def test_flip_probabilities() -> None:
     found = [plan_input(epsilon).p1 for epsilon in (0.5, 1, 2, 4, 8)]
     assert found == pytest.approx([0.3775406688, 0.2689414214, 0.1192029220, 0.0179862100, 0.00033535013], rel=1e-8)
@@ -89,9 +86,6 @@ def test_flips_that_are_refused() -> None:
         flipped_signs(np.array([1.0, 0.0]), 0.1, 0.1, NoiseSource.seeded(1))
     with pytest.raises(ValueError, match=r"probability must lie in \[0, 1\], got 2"):
         flipped_signs(np.array([1.0]), 2.0, 0.1, NoiseSource.seeded(1))
-
-
-# All cells.
 
 
 def test_ternary_probabilities() -> None:

@@ -165,9 +165,6 @@ def other(value: Any, data: st.DataObject) -> Any:  # noqa: ANN401  plain JSON
     return data.draw(st.sampled_from(["none", "x", None, f"{value} "]).filter(lambda drawn: drawn != value))
 
 
-# Files.
-
-
 def test_honest_records_of_every_mechanism_agree_with_their_files_and_ledgers() -> None:
     for name in HONEST:
         record, ledger = honest(name)
@@ -248,9 +245,6 @@ def test_an_accountant_that_got_tighter_leaves_a_bound_true() -> None:
         PrivacyRecord.from_dict(values | {"epsilon": 3.0})
 
 
-# Ledgers.
-
-
 @pytest.mark.parametrize(
     ("name", "ledger", "error"),
     [
@@ -284,9 +278,6 @@ def test_without_a_guarantee_nothing_is_compared() -> None:
     record = honest("flipped rows")[0].without_guarantee("control")
     record.check_against([NonPrivateEvent()])
     assert record.guarantee is Guarantee.NONE
-
-
-# Earlier versions.
 
 
 def test_records_of_earlier_versions_are_read_with_the_same_figures() -> None:
@@ -354,9 +345,6 @@ def test_a_release_cannot_carry_an_earlier_record_of_a_method() -> None:
         written = EARLIER["0.3.0"][name]
         with pytest.raises(RecordError, match="no publisher's: it hands over no release"):
             PrivacyRecord.from_dict(written["record"], [event_from_dict(event) for event in written["ledger"]])
-
-
-# Mechanisms of other packages.
 
 
 def outside(**stated: Any) -> PrivacyRecord:  # noqa: ANN401

@@ -65,9 +65,6 @@ def analytic_epsilon(mu: float, delta: float) -> float:
     return float(brentq(excess, 0, 200 + 10 * mu * mu, xtol=1e-12))
 
 
-# What the joined record says.
-
-
 def test_a_release_alone_is_left_as_it_is() -> None:
     alone = gauss(2.0)
     assert chosen_among(alone, []) == alone
@@ -156,9 +153,6 @@ def test_two_projections_cost_at_least_one_with_the_squares_added() -> None:
     assert record.epsilon >= mix_epsilon(1e-5, sqrt(50.0**-2 + 40.0**-2), 30) * (1 - 1e-9)
 
 
-# Without a guarantee, or of another kind.
-
-
 def without() -> RecordAndLedger:
     record, ledger = gauss(2.0)
     return record.without_guarantee("seeded noise"), ledger
@@ -195,9 +189,6 @@ def test_other_relations_are_refused() -> None:
     assert record.relation is Relation.ZERO_OUT_ONE_USER
 
 
-# Properties.
-
-
 @settings(max_examples=60)
 @given(ledgers=st.lists(st.lists(events, min_size=1, max_size=2), min_size=2, max_size=4), data=st.data())
 def test_the_order_does_not_matter(ledgers: list[list[PrivacyEvent]], data: st.DataObject) -> None:
@@ -227,9 +218,6 @@ def test_every_order_of_three_gives_one_epsilon() -> None:
     accounts = [gauss(1.5), gauss(4.0), account(GaussianProjectionEvent(30.0, 20))]
     epsilons = [chosen_among(a, others)[0].epsilon for a, *others in permutations(accounts)]
     assert epsilons == pytest.approx([epsilons[0]] * 6, rel=1e-9)
-
-
-# Releases.
 
 
 def test_a_chosen_release_survives_its_file(tmp_path: Path) -> None:

@@ -91,9 +91,6 @@ def log_loss(truth: Singles, posterior: Floats) -> float:
     return -float(np.where(truth == 1, np.log(posterior), np.log1p(-posterior)).mean())
 
 
-# One cell.
-
-
 @settings(max_examples=30, deadline=None)
 @given(prior=st.floats(1e-6, 0.95), sigma=st.floats(0.2, 5), value=st.floats(-3, 4))
 def test_a_noisy_cell_says_what_bayes_says(prior: float, sigma: float, value: float) -> None:
@@ -184,9 +181,6 @@ def test_estimates_of_noisy_cells_are_the_values() -> None:
 def test_cells_that_say_nothing_are_refused(make: Callable[[], Cells], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
-
-
-# The prior.
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -310,9 +304,6 @@ def test_a_prior_is_clipped_margins_and_factors() -> None:
     np.testing.assert_allclose(prior.rows(slice(0, 2)), expected)
     users, items = np.divmod(np.arange(4), 2)
     np.testing.assert_allclose(prior.cells(users, items.astype(np.int32)), expected.ravel())
-
-
-# Kept sparse.
 
 
 @pytest.mark.parametrize("name", ["flips", "thinned", "above"])

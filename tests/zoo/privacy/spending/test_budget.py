@@ -131,9 +131,6 @@ def test_a_budget_is_never_overwritten_and_has_to_be_there(file: Path) -> None:
         Budget(file.parent / "absent")
 
 
-# What was altered.
-
-
 def rewritten(line: str, **values: object) -> str:
     return json.dumps(json.loads(line) | values)
 

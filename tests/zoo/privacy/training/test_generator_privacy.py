@@ -48,9 +48,6 @@ def counted(plan: StepPlan, steps_taken: int, private: bool) -> NoisySteps[StepP
     return spent
 
 
-# Records.
-
-
 @pytest.mark.parametrize(
     ("mechanism", "relation", "sensitivity"), [("private_d", ZERO_OUT, 0.5), ("first_layer_only", REPLACE, 1.0)]
 )
@@ -173,9 +170,6 @@ def test_the_generator_steps_once_after_so_many_critic_steps_and_once_at_the_end
 ) -> None:
     assert made(steps=steps, n_critic=n_critic).generator_steps == generator
     assert made("gs_wgan", steps=steps, n_critic=n_critic).sanitisation_plan(USERS).steps == generator
-
-
-# What is refused, and what is warned of.
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,6 @@ def first_layer_noise(critic: TwoLayers | SmallCritic, sigma: float, clip: float
     return FirstLayerNoise(others, PrivateGradient(critic, bare_plan(sigma, clip), SIZE, NoiseSource.os()))
 
 
-# Noise on the first layer alone.
-
-
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_noise_on_the_first_layer_alone_tells_one_user_from_nobody_with_certainty(sigma: float) -> None:
     """While nobody has rated, v stays 0 and so does what reaches the generator; one user with ratings, and neither does.
@@ -132,9 +129,6 @@ def test_an_empty_sample_leaves_noise_in_the_first_layer_and_nothing_in_the_othe
     for name, parameter in critic.named_parameters():
         assert parameter.grad is not None
         assert bool(parameter.grad.any()) == name.startswith("first")
-
-
-# Noise on what comes back to the first layer.
 
 
 def upstream_noise(critic: SmallCritic, sigma: float, clip: float = 1.0) -> UpstreamNoise:

@@ -58,9 +58,6 @@ def gradient_of(passing: SanitisedGradient, rows: Tensor, weights: Tensor) -> Te
     return rows.grad
 
 
-# What passes, and what comes back.
-
-
 def test_rows_pass_bit_by_bit() -> None:
     rows = some_rows()
     passed = made(planned(1000.0))(rows)
@@ -113,9 +110,6 @@ def test_only_the_sanitised_gradient_of_the_rows_reaches_what_made_them() -> Non
     found = [parameter.grad for parameter in generator.parameters()]
     assert all(one is not None and torch.equal(one, other) for one, other in zip(found, again, strict=True))
     assert critic.weight.grad is not None, "the critic's own gradients are what they are"
-
-
-# The noise.
 
 
 def test_noise_is_gaussian_of_the_planned_size_on_the_mean_over_rows_and_independent() -> None:
@@ -178,9 +172,6 @@ def test_only_the_entropy_of_the_system_is_private() -> None:
     assert torch.equal(first, gradient_of(made(planned(30.0), seed=0), some_rows(), zeros)), "a test repeats"
     with pytest.raises(TypeError, match="cannot be copied"):
         copy.deepcopy(private)
-
-
-# The count.
 
 
 def test_steps_are_counted_as_they_begin_and_end_with_the_plan() -> None:
@@ -284,9 +275,6 @@ def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="What was trained without noise cannot be gone on with as private"):
         passing.load_state_dict(None)
     assert passing.steps_taken == 1
-
-
-# What is refused.
 
 
 @pytest.mark.parametrize(
