@@ -21,7 +21,7 @@ RECORDS = (
     ),
     *edits_of(
         f"{RECORD}/derived.py",
-        (DERIVED, "tests/zoo/test_claimed.py", f"{OF_RECORD}/test_selection.py"),
+        (DERIVED, "tests/zoo/test_claimed.py", f"{OF_RECORD}/test_record.py", f"{OF_RECORD}/test_selection.py"),
         ("what a step is felt by is no condition", "found += conditions_of(self.steps, self.unit)", "found += []"),
         ("whose word it is stays unsaid", "found += [] if self.mechanism.ours else", "found += [] if True else"),
         ("a choice may begin with other events", "if not close(first, own):", "if False:"),
