@@ -21,7 +21,7 @@ from zoo import BPR
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.rows import SparseRows
-from zoo.data.training import Share
+from zoo.data.training_batches import Share
 
 RATINGS_PER_USER, CANDIDATES = 20, 99
 

@@ -23,7 +23,7 @@ from generated import alone, forget_peak, generated, line, now, peak_memory, sin
 import zoo
 from datamodules import Amazon, CrossDomainDataModule, Evaluation, Files
 from zoo import FedGCDR, Recommender, Release
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
 

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 import zoo
 from zoo.data.ratings import Ratings
-from zoo.data.training import training_batches
+from zoo.data.training_batches import training_batches
 from zoo.publishers.trained import SourceRatings
 
 EPOCHS = 8

@@ -22,7 +22,7 @@ from rich.table import Column, Table
 from callbacks.progress import end_bar
 from callbacks.references import Figures, curve, in_words, references
 from zoo.data.metrics import SELECTION_METRIC
-from zoo.data.training import share_of
+from zoo.data.training_batches import share_of
 from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json

@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from pytorch_lightning.utilities import rank_zero_warn
 
 from callbacks.run_report import records
-from zoo.data.batches import PredictBatch
+from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import best_unseen, table_of
 from zoo.data.evaluation import entries
 from zoo.privacy.record.record import PrivacyRecord

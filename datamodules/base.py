@@ -31,10 +31,10 @@ from datamodules.users import (
     list_steps,
     read_catalogue,
 )
-from zoo.data.batches import Batch, PredictBatch, RankingBatch
+from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
-from zoo.data.training import Batches, Share, share_of, training_batches
+from zoo.data.training_batches import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.files import ReleaseError
 from zoo.release.release import Release

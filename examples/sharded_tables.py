@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional as F
 
 from zoo import BPR
-from zoo.data.training import seeded
+from zoo.data.training_batches import seeded
 from zoo.methods.target_data import Sizes
 
 

@@ -1,6 +1,6 @@
 """CDR Zoo: privacy-preserving cross-domain recommendation.
 
-The imports below are the list of what the zoo exports: to add a method, add its line. They are read, not run, and each
+The imports below are the list of what the zoo exports: to add a method or a publisher, add its line. They are read, not run. Each
 module is imported when its name is first asked for, so that ``import zoo`` and a bare ``--help`` stay quick.
 """
 

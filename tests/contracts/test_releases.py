@@ -30,7 +30,7 @@ from zoo import (
     Thinned,
 )
 from zoo.data.rows import zeros_and_ones
-from zoo.data.training import training_batches
+from zoo.data.training_batches import training_batches
 from zoo.methods.target_data import ReleaseMismatchError
 
 METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).reads)

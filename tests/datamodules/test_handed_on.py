@@ -21,7 +21,7 @@ from tests.datamodules.handmade import ITEMS, RICH, USERS, Held, Row, pairs_of, 
 from zoo import NoisyRows, Plaintext
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings
-from zoo.data.training import Share
+from zoo.data.training_batches import Share
 from zoo.release.denoiser import Denoiser
 from zoo.release.files import ReleaseError
 from zoo.testing.tiny import attached

@@ -2,11 +2,11 @@
 
 from tests.mutation.edit import edits_of
 
-EPOCHS = ("tests/zoo/data/test_training.py", "tests/datamodules/test_handed_on.py")
+EPOCHS = ("tests/zoo/data/test_training_batches.py", "tests/datamodules/test_handed_on.py")
 
 BATCHES = (
     *edits_of(
-        "zoo/data/training.py",
+        "zoo/data/training_batches.py",
         EPOCHS,
         (
             "the order is the same in every epoch",

@@ -12,8 +12,8 @@ DATA = (
         ("phases share their draws", "states = mix(seed, phase,", "states = mix(seed,"),
     ),
     *edits_of(
-        "zoo/data/training.py",
-        ("tests/zoo/data/test_training.py",),
+        "zoo/data/training_batches.py",
+        ("tests/zoo/data/test_training_batches.py",),
         ("processes get batches of other numbers", "padding = -self.size % self.share.world_size", "padding = 0"),
         (
             "every epoch has the same negatives",

@@ -4,7 +4,7 @@ from tests.mutation.edit import edits_of
 
 PROCESSES = (
     *edits_of(
-        "zoo/data/training.py",
+        "zoo/data/training_batches.py",
         ("tests/zoo/data/test_random_states.py",),
         ("every process draws the same", "    if rank:\n", "    if not rank:\n"),
         ("a process goes on with another's numbers", "states[rank if rank < len(states) else 0]", "states[0]"),
@@ -31,7 +31,7 @@ PROCESSES = (
         ("what nobody has learned decays", 'reduce_op="sum") > 0', 'reduce_op="sum") >= 0'),
     ),
     *edits_of(
-        "zoo/data/training.py",
+        "zoo/data/training_batches.py",
         ("tests/datamodules/test_base.py",),
         ("every process learns from the same", 'Share(asked["rank"], asked["num_replicas"])', "Share()"),
         ("every process has the same negatives and pairs", 'Share(asked["rank"], ', "Share(0, "),
@@ -58,7 +58,7 @@ PROCESSES = (
     ),
     *edits_of(
         "zoo/data/evaluation.py",
-        ("tests/zoo/data/test_training.py",),
+        ("tests/zoo/data/test_training_batches.py",),
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
     ),
     *edits_of(

@@ -96,7 +96,7 @@ RANKINGS = (
     ),
     *edits_of(
         "zoo/data/evaluation.py",
-        ("tests/zoo/data/test_training.py", RECOMMENDER),
+        ("tests/zoo/data/test_training_batches.py", RECOMMENDER),
         (
             "the last batch is left out",
             "return -(-len(self.order) // self.batch_size)",

@@ -89,7 +89,7 @@ RECORDS = (
         ("a printed number is rounded down", "rounding=ROUND_CEILING", 'rounding="ROUND_FLOOR"'),
     ),
     *edits_of(
-        f"{MADE}/projection.py",
+        f"{MADE}/jlt.py",
         (f"{OF_ROWS}/test_projection.py", f"{OF_RECORD}/test_shared_projection.py", DERIVED),
         ("the root of the width is forgotten", "return self.w / math.sqrt(self.dim)", "return self.w"),
         ("half of the noise", "part += w * noise.normal", "part += w / 2 * noise.normal"),
@@ -111,7 +111,7 @@ RECORDS = (
         ),
     ),
     *edits_of(
-        f"{MADE}/projection.py",
+        f"{MADE}/jlt.py",
         (NOISE_CHECKS,),
         ("a single centred row is not looked at", "if row.any():", "if False:"),
     ),
@@ -284,7 +284,7 @@ RECORDS = (
         ("a drawn validation is said to be given", 'Step(words, "validation_given", "row")', 'Step(words, "", "row")'),
     ),
     *edits_of(
-        f"{MADE}/projection.py",
+        f"{MADE}/jlt.py",
         ("tests/zoo/commands/privacy/test_several.py",),
         (
             "columns of another length",

@@ -6,7 +6,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.batch_types import PredictBatch, RankingBatch
 from zoo.data.ratings import Ratings
 
 #: Columns of a table of recommendations.

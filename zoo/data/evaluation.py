@@ -6,9 +6,9 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from zoo.data.batches import RankingBatch
+from zoo.data.batch_types import RankingBatch
 from zoo.data.rows import SparseRows
-from zoo.data.training import Share
+from zoo.data.training_batches import Share
 
 Made = TypeVar("Made")
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from zoo.data.batches import RankingBatch
+from zoo.data.batch_types import RankingBatch
 from zoo.data.best_items import best_listed
 
 Ties = Literal["expected", "pessimistic"]

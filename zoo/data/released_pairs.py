@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import PairBatch, TripleBatch
+from zoo.data.batch_types import PairBatch, TripleBatch
 from zoo.data.rows import DenseRows, ReadableRows, SparseRows, zeros_and_ones
 from zoo.data.unseen import UnseenItems
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import Optimizer
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.methods.base import Outputs, Recommender
 from zoo.runtime import checks
 

@@ -8,7 +8,7 @@ import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import LinkedRows, SparseRows
 from zoo.methods.checkpoint_identity import CheckpointIdentity

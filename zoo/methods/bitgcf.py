@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, TripleBatch
+from zoo.data.batch_types import Batch, TripleBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.methods.base import Outputs
 from zoo.methods.light_gcn import GraphRecommender, Nodes

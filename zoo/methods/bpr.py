@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, TripleBatch
+from zoo.data.batch_types import Batch, TripleBatch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.factors import FactorTables

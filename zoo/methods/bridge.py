@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import Ratings, index_of
 from zoo.methods.base import Outputs, Recommender

@@ -5,7 +5,7 @@ from typing import Any
 
 from pytorch_lightning.utilities import rank_zero_warn
 
-from zoo.data.training import RandomState, go_on_from, kept_states, part_streams, random_states, share_of
+from zoo.data.training_batches import RandomState, go_on_from, kept_states, part_streams, random_states, share_of
 from zoo.methods.epoch_averages import EpochMeans
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetModule, refuse_other_data
 from zoo.runtime.run_folder import differing, flat

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch, PairBatch
+from zoo.data.batch_types import Batch, PairBatch
 from zoo.data.lookup import Table, rows_at
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import SparseRows

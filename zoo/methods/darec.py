@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch, UserBatch
+from zoo.data.batch_types import Batch, UserBatch
 from zoo.data.rows import Bags, DenseRows, SparseRows, zeros_and_ones
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch, PairBatch
+from zoo.data.batch_types import Batch, PairBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData

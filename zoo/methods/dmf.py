@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch, PairBatch, UserBatch
+from zoo.data.batch_types import Batch, PairBatch, UserBatch
 from zoo.data.lookup import rows_at
 from zoo.methods.base import Outputs
 from zoo.methods.two_towers import TwoTowerRecommender

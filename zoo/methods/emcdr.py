@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, PairBatch
+from zoo.data.batch_types import Batch, PairBatch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.losses import alignment_loss

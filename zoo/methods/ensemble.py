@@ -7,7 +7,7 @@ import torch
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, RankingBatch
+from zoo.data.batch_types import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, take, train

@@ -6,7 +6,7 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 
 
 class DivergedError(ArithmeticError):

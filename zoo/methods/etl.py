@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch, UserBatch
+from zoo.data.batch_types import Batch, UserBatch
 from zoo.data.rows import Bags, zeros_and_ones
 from zoo.methods.adversarial import Adversarial
 from zoo.methods.base import Outputs

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, TripleBatch
+from zoo.data.batch_types import Batch, TripleBatch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes
 from zoo.nn.losses import pairwise_loss

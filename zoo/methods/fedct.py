@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.mapping import Standard

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.data.rows import Bags
 from zoo.methods.federated.base import Copies
 from zoo.methods.fedgnn import FedGNN

@@ -11,7 +11,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.data.rows import Bags
 from zoo.methods.base import Outputs
 from zoo.methods.federated.base import Copies, Federated, TouchedRows, Uniform, local_moves, touched_rows, unowned_items

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes

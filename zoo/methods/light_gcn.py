@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, TripleBatch
+from zoo.data.batch_types import Batch, TripleBatch
 from zoo.data.lookup import rows_at
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData

@@ -14,9 +14,9 @@ from pytorch_lightning import Callback, LightningDataModule, LightningModule, Tr
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.data.metrics import SELECTION_METRIC
-from zoo.data.training import Batches, training_batches
+from zoo.data.training_batches import Batches, training_batches
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.runtime import checks

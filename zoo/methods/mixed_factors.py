@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, RankingBatch, TripleBatch
+from zoo.data.batch_types import Batch, RankingBatch, TripleBatch
 from zoo.data.metrics import RankingMetrics, full_counts, listed_items, sampled_counts
 from zoo.data.rows import DenseRows
 from zoo.methods.base import Outputs, Recommender

@@ -10,7 +10,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.batches import Batch, PairBatch
+from zoo.data.batch_types import Batch, PairBatch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.nn.factors import GMF, PairMLP

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from zoo.data.batches import Batch, UserBatch
+from zoo.data.batch_types import Batch, UserBatch
 from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes
 from zoo.methods.two_towers import TwoTowerRecommender

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from zoo.data.batches import Batch, UserBatch
+from zoo.data.batch_types import Batch, UserBatch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.autoencoder import AlignedSources, perceptron

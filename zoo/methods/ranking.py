@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.batch_types import PredictBatch, RankingBatch
 from zoo.data.best_items import Recommendations, best_unseen
 from zoo.data.metrics import SELECTION_METRIC, ListMetrics, PhaseRanking, full_counts, listed_items, sampled_counts
 from zoo.data.rows import SparseRows

@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.ridge import PENALTIES, Floats, Spectrum, eigen

@@ -5,7 +5,7 @@ import logging
 import torch
 from torch import Tensor
 
-from zoo.data.batches import Batch
+from zoo.data.batch_types import Batch
 from zoo.methods.base import Outputs
 from zoo.methods.ease import ItemWeights
 from zoo.runtime import checks

@@ -1,1 +1,1 @@
-"""Privacy mathematics without Lightning, in rooms by what is protected; torch only where something is trained."""
+"""Privacy mathematics without Lightning, by what is protected; torch only where something is trained."""

@@ -1,6 +1,6 @@
-"""JLT: rows projected by a public random matrix, with Gaussian noise."""
+"""JLT: rows projected by a public random matrix, with Gaussian noise (drawn in `zoo.privacy.mechanisms.jlt.release_rows`)."""
 
-from zoo.privacy.mechanisms import projection
+from zoo.privacy.mechanisms import jlt
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.svd_lift import Floats, lifted_release
@@ -27,7 +27,7 @@ class JLT(Projected):
     matrix first.
     """
 
-    mechanism = projection.JLT
+    mechanism = jlt.JLT
 
     def matrix(self, num_items: int, seed: int) -> PublicMatrix:
         """Independent standard normals, their columns rescaled for the calibration `unit`."""
@@ -39,6 +39,6 @@ class JLT(Projected):
             return None
         return f"the lift of {num_items} items misses directions of {num_users} users, and the rows show which"
 
-    def lifted_rows(self, lifted: Floats, plan: projection.JLT, noise: NoiseSource) -> Floats:
+    def lifted_rows(self, lifted: Floats, plan: jlt.JLT, noise: NoiseSource) -> Floats:
         """`lifted_release`."""
         return lifted_release(lifted, plan, noise)

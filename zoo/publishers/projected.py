@@ -24,8 +24,8 @@ from zoo.privacy.audits.projection import (
     random_projection_audit,
 )
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.mechanisms.projection import JLT as Projection
-from zoo.privacy.mechanisms.projection import OF_EVERY_PROJECTION, Calibration, release_chunks, release_rows
+from zoo.privacy.mechanisms.jlt import JLT as Projection
+from zoo.privacy.mechanisms.jlt import OF_EVERY_PROJECTION, Calibration, release_chunks, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import unprotected_record, warn_once
 from zoo.privacy.rows.public_matrix import PublicMatrix

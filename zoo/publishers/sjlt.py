@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from zoo.privacy.mechanisms import projection
+from zoo.privacy.mechanisms import jlt
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.public_matrix import PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix, check_density
@@ -38,7 +38,7 @@ class SJLT(Projected):
         settings: The others of `Projected`.
     """
 
-    mechanism = projection.SJLT
+    mechanism = jlt.SJLT
 
     def __init__(
         self,
@@ -70,6 +70,6 @@ class SJLT(Projected):
         """The printed form has no guarantee at any size."""
         return "no noise is added, and a published component lies in a subspace that moves when a rating moves"
 
-    def lifted_rows(self, lifted: Floats, plan: projection.JLT, noise: NoiseSource) -> Floats:
+    def lifted_rows(self, lifted: Floats, plan: jlt.JLT, noise: NoiseSource) -> Floats:
         """`sparse_lifted_release`."""
         return sparse_lifted_release(lifted, plan, self.density, noise)

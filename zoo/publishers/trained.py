@@ -11,9 +11,9 @@ import torch
 from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.utilities.seed import isolate_rng
 
-from zoo.data.batches import Batch, UserBatch
+from zoo.data.batch_types import Batch, UserBatch
 from zoo.data.ratings import Ratings
-from zoo.data.training import Batches, training_batches
+from zoo.data.training_batches import Batches, training_batches
 from zoo.publishers.base import Publisher
 from zoo.runtime.malloc_tuning import keep_freed_memory
 

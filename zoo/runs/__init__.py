@@ -1,1 +1,1 @@
-"""Runs: publish, fit, test and load one, from Python and for the command line that stands on this."""
+"""Runs: publish, fit, test and load one, from Python and from the command line."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
-from zoo.data.batches import PredictBatch
+from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import SCHEMA, best_unseen, table_of
 from zoo.data.evaluation import entries
 from zoo.data.ratings import as_ids, index_of

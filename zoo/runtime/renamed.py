@@ -11,6 +11,8 @@ from typing import Any
 
 #: New name by old name. Remove in 0.5.
 RENAMED = {
+    "zoo.data.batches": "zoo.data.batch_types",
+    "zoo.data.training": "zoo.data.training_batches",
     "zoo.metrics": "zoo.data.metrics",
     "zoo.publisher": "zoo.publishers.base",
     "zoo.recommender": "zoo.methods.base",

@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import Callback
 
 import zoo
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
-from zoo.data.batches import PredictBatch
+from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import best_unseen, table_of
 from zoo.data.evaluation import entries
 from zoo.data.rows import SparseRows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import zoo.data.best_items
 import zoo.data.metrics
-from zoo.data.batches import PredictBatch, RankingBatch
+from zoo.data.batch_types import PredictBatch, RankingBatch
 from zoo.data.best_items import best_listed, best_unseen
 from zoo.data.metrics import ListMetrics, PhaseRanking, full_counts, listed_items, rank_counts, sampled_counts
 

@@ -9,7 +9,7 @@ from pytorch_lightning import Trainer
 from datamodules import Synthetic
 from tests.tiny import SIZES
 from zoo import DMF
-from zoo.data.training import Share, go_on_from, kept_states, part_streams, random_states
+from zoo.data.training_batches import Share, go_on_from, kept_states, part_streams, random_states
 
 CPU = torch.device("cpu")
 

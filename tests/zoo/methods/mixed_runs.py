@@ -10,7 +10,7 @@ from torch import Tensor
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import BPR, EmbeddingPublisher, Nothing, Plaintext, Publisher, Recommender, Release
-from zoo.data.batches import TripleBatch
+from zoo.data.batch_types import TripleBatch
 from zoo.privacy.accounting.events import NonPrivateEvent
 
 SMALL: dict[str, Any] = {"num_users": 60, "num_items": 30, "ratings_per_user": 8, "seed": 1, "missing_users": "zero"}

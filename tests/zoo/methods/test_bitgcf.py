@@ -25,7 +25,7 @@ from zoo import (
     Shuffled,
     Thinned,
 )
-from zoo.data.batches import TripleBatch
+from zoo.data.batch_types import TripleBatch
 from zoo.methods.bitgcf import FeatureTransfer
 
 TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))

@@ -7,8 +7,8 @@ import torch
 
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR
-from zoo.data.batches import TripleBatch
-from zoo.data.training import TrainingExamples
+from zoo.data.batch_types import TripleBatch
+from zoo.data.training_batches import TrainingExamples
 
 TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))
 

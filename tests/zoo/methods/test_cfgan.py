@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from callbacks import GANStabilizer
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import CFGAN
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.data.rows import Bags
 from zoo.methods.cfgan import ACTIVATIONS, Activation, RowPerceptron, Scheme, sampled_zeros
 

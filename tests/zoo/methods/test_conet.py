@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, CoNet, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
-from zoo.data.batches import PairBatch
+from zoo.data.batch_types import PairBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import SparseRows
 from zoo.methods.conet import CrossNetwork, ItemTower, Read

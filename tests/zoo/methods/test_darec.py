@@ -17,7 +17,7 @@ from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from tests.samples import binary
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import JLT, DARec, Nothing, Partial, Plaintext, Publisher, Shuffled
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.data.rows import DenseRows, SparseRows
 from zoo.methods.darec import DomainClassifier, UsualRow, pattern_extractor, reverse_gradient
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DDTCDR, JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
-from zoo.data.batches import PairBatch
+from zoo.data.batch_types import PairBatch
 from zoo.data.ratings import Ratings
 from zoo.data.rows import LinkedRows
 from zoo.methods.ddtcdr import SourceSide

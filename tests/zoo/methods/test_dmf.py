@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from datamodules import Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DMF, Popularity, Recommender
-from zoo.data.batches import PairBatch, UserBatch
+from zoo.data.batch_types import PairBatch, UserBatch
 
 Method = TypeVar("Method", bound=Recommender)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from datamodules import Evaluation
 from tests.zoo.methods.mixed_runs import TRIPLES, around, cold_hit_rate, embedded, embeddings, fitted, published
 from zoo import BPR, EMCDR, Noise, Nothing, Partial, Plaintext, Release, Shuffled
-from zoo.data.batches import PairBatch, UserBatch
+from zoo.data.batch_types import PairBatch, UserBatch
 from zoo.methods.mixed_factors import SHARES
 from zoo.release.layouts import layout_of
 

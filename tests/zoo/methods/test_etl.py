@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import ETL, JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Shuffled
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.methods.etl import PriorDiscriminator
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "seed": 1}

@@ -14,7 +14,7 @@ from datamodules import Evaluation, Filters
 from tests.datamodules.handmade import Held, rich
 from tests.zoo.methods.test_recommender import Costly, Given, expected, trainer
 from zoo import NoisyRows, Plaintext
-from zoo.data.batches import Batch, UserBatch
+from zoo.data.batch_types import Batch, UserBatch
 from zoo.methods.base import Outputs
 from zoo.methods.target_data import ReleaseMismatchError
 

@@ -13,7 +13,7 @@ import zoo.methods.fedgnn as fedgnn
 from datamodules import Evaluation
 from tests.zoo.methods.mixed_runs import TWO, around, cold_hit_rate, embedded, embeddings, fitted, of_nobody
 from zoo import FedGCDR, FedGNN, Shuffled
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.methods.federated.base import unowned_items
 
 COLD = Evaluation(split="cold_start")

@@ -15,7 +15,7 @@ import zoo.methods.fedgnn as fedgnn
 from datamodules import Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import EmbeddingPublisher, FedGNN, Release
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.data.ratings import Ratings
 from zoo.methods.federated.base import Uniform
 from zoo.nn.ego_graph import EgoGraphs

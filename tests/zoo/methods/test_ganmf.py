@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from callbacks import RobustnessConductor
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import GANMF
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 
 SMALL: dict[str, Any] = {"num_factors": 4, "code_dim": 6}
 USERS = torch.tensor([5, 0, 119])

@@ -14,7 +14,7 @@ from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR, LightGCN
-from zoo.data.batches import TripleBatch
+from zoo.data.batch_types import TripleBatch
 
 TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import MultVAE
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 
 USERS = torch.tensor([5, 0, 40])
 

@@ -12,8 +12,8 @@ from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR, NeuMF
-from zoo.data.batches import PairBatch
-from zoo.data.training import TrainingExamples
+from zoo.data.batch_types import PairBatch
+from zoo.data.training_batches import TrainingExamples
 from zoo.methods.target_data import ReleaseMismatchError
 
 SMALL: dict[str, Any] = {"gmf_dim": 3, "mlp_dims": (8, 6, 4)}

@@ -15,7 +15,7 @@ from callbacks import RobustnessConductor
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.ppgencdr_runs import SIZES, STILL, TINY, ByHand, ByHeart, read, trainer_of
 from zoo import Noise, Partial, Plaintext, Popularity, PPGenCDR, Publisher, Recommender, Release
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 
 
 def two_sources(folder: Path) -> Synthetic:

@@ -10,7 +10,7 @@ from pytorch_lightning import seed_everything
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Noise, Partial, Plaintext, PriCDR, Publisher
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.nn.losses import all_items_loss
 
 

@@ -16,7 +16,7 @@ from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.test_fedgcdr import of_two, two_sources
 from tests.zoo.methods.test_fedgnn import Alone, Seen, around, begun, some
 from zoo import EmbeddingPublisher, FedGCDR, FedGNN
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.training.private_rounds import PrivateRounds

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import Recommender
-from zoo.data.batches import Batch, UserBatch
+from zoo.data.batch_types import Batch, UserBatch
 from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes
 

@@ -16,7 +16,7 @@ from callbacks import GANStabilizer
 from datamodules import Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, Run, fitted, gradients, same, trainer_of
 from zoo import SPPG
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import NonPrivateEvent, SelfComposedEvent
 from zoo.privacy.audits.training import generator_audits

@@ -13,7 +13,7 @@ from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, fitted, gradients, same, trainer_of
 from tests.zoo.privacy.training.critics import HUGE, bare_plan, looped, norm_of
 from zoo import SPPG
-from zoo.data.batches import UserBatch
+from zoo.data.batch_types import UserBatch
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.record import warn_once
 from zoo.privacy.training.clipped_sum import clipped_sum

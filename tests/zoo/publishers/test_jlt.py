@@ -14,7 +14,7 @@ from zoo import JLT, Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import max_w, mix_w, paper_w
-from zoo.privacy.mechanisms.projection import Calibration
+from zoo.privacy.mechanisms.jlt import Calibration
 from zoo.privacy.record.record import UnderstatedPrivacyError, warn_once
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.publishers.base import PublicSizes

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.samples import binary
 from zoo import BPR, EASE, SPPG, NeuMF
-from zoo.data.batches import PairBatch, TripleBatch, UserBatch
+from zoo.data.batch_types import PairBatch, TripleBatch, UserBatch
 from zoo.publishers.trained import SourceRatings
 
 

@@ -31,7 +31,7 @@ from zoo import (
 )
 from zoo.privacy.mechanisms.base import Finding, MechanismError
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM, _smallest, far_share, refuse_unlikely
-from zoo.privacy.mechanisms.projection import JLT as Projection
+from zoo.privacy.mechanisms.jlt import JLT as Projection
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.release.files import ReleaseError

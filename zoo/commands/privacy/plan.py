@@ -18,7 +18,7 @@ from zoo.methods.base import Recommender
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.mechanisms.projection import JLT
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publishers.base import Publisher

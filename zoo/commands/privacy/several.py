@@ -13,7 +13,7 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
-from zoo.privacy.mechanisms.projection import JLT
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import PublicMatrix

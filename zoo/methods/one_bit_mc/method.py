@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.batches import Batch, RankingBatch
+from zoo.data.batch_types import Batch, RankingBatch
 from zoo.data.metrics import AverageRelativeError, SignAccuracy
 from zoo.data.ratings import Step
 from zoo.methods.base import Outputs, Recommender

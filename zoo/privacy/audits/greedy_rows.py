@@ -18,7 +18,7 @@ from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, changed, projection_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.mechanisms.projection import JLT
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 
 ONES = 100

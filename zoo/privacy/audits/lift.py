@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from zoo.privacy.audits.rows import Score
 from zoo.privacy.audits.two_world import Audit, Floats, Worlds, worlds_of
-from zoo.privacy.mechanisms.projection import JLT
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
 from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release

@@ -14,7 +14,7 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.one_run import OneRunAudit
 from zoo.privacy.audits.rows import CHUNK, row_residuals, row_worlds
 from zoo.privacy.audits.two_world import COORDINATES, Audit, Floats
-from zoo.privacy.mechanisms.projection import JLT, bounded_rows, release_chunks, release_rows
+from zoo.privacy.mechanisms.jlt import JLT, bounded_rows, release_chunks, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix

@@ -7,9 +7,9 @@ from zoo.privacy.mechanisms.base import Mechanism
 from zoo.privacy.mechanisms.bridge import Bridge
 from zoo.privacy.mechanisms.flipped_rows import FlippedRows
 from zoo.privacy.mechanisms.generator import PrivateCritic, PrivateFirstLayer, PrivateRounds, SanitisedGenerator
+from zoo.privacy.mechanisms.jlt import JLT, SJLT
 from zoo.privacy.mechanisms.noisy_rows import NoisyRows
 from zoo.privacy.mechanisms.one_bit import CompletedMatrix, ExactObjective, GradientSteps, ObjectiveBits
-from zoo.privacy.mechanisms.projection import JLT, SJLT
 from zoo.privacy.mechanisms.sign_response import SignResponse, TernaryResponse
 from zoo.privacy.mechanisms.vectors import UserPositions, UserVectors
 from zoo.runtime.plugins import PluginError, brought

@@ -237,12 +237,7 @@ class PrivacyRecord(Derived):
     @property
     def standing(self) -> str:
         """How far an epsilon may be relied on: ``proved``, ``conditional (if ...; if ...)`` or ``none (...)``."""
-        match self.guarantee:
-            case Guarantee.NONE:
-                return f"none ({self.reason})"
-            case Guarantee.CONDITIONAL:
-                return f"conditional (if {'; and if '.join(self.sentences('conditions'))})"
-        return "proved"
+        return words.standing(self.guarantee, self.sentences("conditions"), self.reason)
 
     @property
     def asked_of(self) -> str:

@@ -9,7 +9,7 @@ afterwards: of data that may have changed since, a second release through the sa
 
 from collections.abc import Iterable
 
-from zoo.privacy.mechanisms.projection import OF_EVERY_PROJECTION
+from zoo.privacy.mechanisms.jlt import OF_EVERY_PROJECTION
 from zoo.privacy.record.derived import Derived
 from zoo.privacy.record.fields import RecordError
 

@@ -1,9 +1,12 @@
-"""Words: the sentences of codes in records, made when a person looks. Wording may change; stored records do not.
+"""Words: what a person reads of a record ("proved", "conditional (if ...)"), and the sentences of its codes.
 
 A code that is not listed is a text of another package and stays as it is. What follows a colon in a code goes into its sentence.
 """
 
+from collections.abc import Sequence
+
 from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.record.fields import Guarantee
 
 CLAIMED_BY = "claimed_by:"
 """Prefix of the condition that the claim of a class of another package is true, or of a mechanism that is unknown here."""
@@ -110,6 +113,21 @@ SENTENCES = {
     ),
 }
 """Sentences by code, in the form of a clause: they follow "if", a heading or a bullet."""
+
+
+def standing(guarantee: Guarantee, conditions: Sequence[str], reason: str | None) -> str:
+    """Return how far an epsilon may be relied on, with what it assumes.
+
+    >>> standing(Guarantee.CONDITIONAL, ["the set of users is public"], None)
+    'conditional (if the set of users is public)'
+    """
+    match guarantee:
+        case Guarantee.NONE:
+            return f"none ({reason})"
+        case Guarantee.CONDITIONAL:
+            return f"conditional (if {'; and if '.join(conditions)})"
+        case Guarantee.PROVED:
+            return "proved"
 
 
 def sentence(code: str, mechanism: Mechanism | None = None) -> str:

@@ -2,7 +2,7 @@
 
 PriCDR (Chen et al., WWW 2022, Definition 3.7) publishes ``P H D R1`` with lifted singular values and no noise, which protects
 nobody (`zoo.privacy.rows.svd_lift`). Here M is a public matrix like any other. What protects is the noise of
-`zoo.privacy.mechanisms.projection`, calibrated to M's column norms.
+`zoo.privacy.mechanisms.jlt`, calibrated to M's column norms.
 """
 
 from functools import cached_property

@@ -1,6 +1,6 @@
 """PriCDR's publishing as printed (Chen et al., WWW 2022, Algorithm 1): singular values lifted, a secret M, no noise.
 
-For comparison with what this project releases instead, `zoo.privacy.mechanisms.projection`, which says when the lift
+For comparison with what this project releases instead, `zoo.privacy.mechanisms.jlt`, which says when the lift
 ``R1 = U sqrt(S^2 + w^2) V^T`` of ``R = U S V^T`` has the law of noise. R is items x users here, as in the paper's proofs.
 
 * Fewer items than users: the lift misses the directions outside R's row space. What is published always lies in that
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.mechanisms.projection import JLT, bounded_rows
+from zoo.privacy.mechanisms.jlt import JLT, bounded_rows
 from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.hadamard import hadamard_transform, padded_size
 from zoo.privacy.rows.sparse_matrix import sparse_gaussian

@@ -20,7 +20,7 @@ from zoo.commands.privacy.command import main
 from zoo.commands.privacy.curve import as_label
 from zoo.commands.privacy.plan import Planned, plan_table, total
 from zoo.data.ratings import Step
-from zoo.privacy.mechanisms.projection import JLT as Projection
+from zoo.privacy.mechanisms.jlt import JLT as Projection
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.publishers.controls import Noise, Nothing, Shuffled

@@ -14,7 +14,7 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.greedy_rows import greedy_audit, greedy_items, known_epsilon, known_mu, likely_mu
 from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, audited_items
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.mechanisms.projection import JLT as Projection
+from zoo.privacy.mechanisms.jlt import JLT as Projection
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.publishers.jlt import JLT

@@ -5,7 +5,7 @@ import pytest
 
 from zoo.privacy.audits.lift import full_lift_audit, missing_lift_audit, sparse_lift_audit
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.mechanisms.projection import JLT
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.randomness.noise import NoiseSource
 
 BETA = 1e-4  # a fresh seed fails a sound claim with at most this probability; the seeds here are fixed

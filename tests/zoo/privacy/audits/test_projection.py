@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.stats import norm
 
 import zoo.privacy.audits.projection as audit_projection
-import zoo.privacy.mechanisms.projection as projection_module
+import zoo.privacy.mechanisms.jlt as projection_module
 from tests.zoo.privacy.audits.lying import lying
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon
@@ -27,8 +27,8 @@ from zoo.privacy.audits.projection import (
 )
 from zoo.privacy.audits.rows import row_worlds, same_rows
 from zoo.privacy.audits.two_world import COORDINATES, Audit, Result, run_audit, two_world
-from zoo.privacy.mechanisms.projection import JLT as Projection
-from zoo.privacy.mechanisms.projection import Calibration, release_rows
+from zoo.privacy.mechanisms.jlt import JLT as Projection
+from zoo.privacy.mechanisms.jlt import Calibration, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix

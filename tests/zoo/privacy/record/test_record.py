@@ -15,7 +15,7 @@ from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.base import MechanismError
-from zoo.privacy.mechanisms.projection import JLT
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.delta import default_delta
 from zoo.privacy.record.record import (

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.mechanisms.projection import JLT, release_rows
+from zoo.privacy.mechanisms.jlt import JLT, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.public_matrix import PublicMatrix
 

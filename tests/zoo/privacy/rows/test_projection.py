@@ -16,7 +16,7 @@ from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon, paper_w
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.mechanisms.projection import JLT, Calibration, release_chunks, release_rows
+from zoo.privacy.mechanisms.jlt import JLT, Calibration, release_chunks, release_rows
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.public_matrix import GaussianMatrix, rescale
 
@@ -82,7 +82,7 @@ def test_chunks_do_not_change_the_release(monkeypatch: pytest.MonkeyPatch) -> No
     rows, matrix = sparse(6, 23, 40), GaussianMatrix(8, 40, 1)
     whole = project(rows, matrix, 2.0, NoiseSource.seeded(7))
     for chunk in (1, 5, 100):
-        monkeypatch.setattr("zoo.privacy.mechanisms.projection._CHUNK", chunk * 8)
+        monkeypatch.setattr("zoo.privacy.mechanisms.jlt._CHUNK", chunk * 8)
         assert (project(rows, matrix, 2.0, NoiseSource.seeded(7)) == whole).all()
 
 
@@ -90,7 +90,7 @@ def test_a_release_in_chunks_is_the_release(monkeypatch: pytest.MonkeyPatch) -> 
     plan, rows = JLT.calibrate(epsilon=2.0, delta=1e-5, dim=8), sparse(6, 23, 40)
     matrix = GaussianMatrix(8, 40, 1, unit=True)
     whole = release_rows(rows, plan, matrix, NoiseSource.seeded(7))
-    monkeypatch.setattr("zoo.privacy.mechanisms.projection._CHUNK", 5 * 8)
+    monkeypatch.setattr("zoo.privacy.mechanisms.jlt._CHUNK", 5 * 8)
     chunks = list(release_chunks(rows, plan, matrix, NoiseSource.seeded(7)))
     assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
     assert (np.concatenate(chunks) == whole).all()

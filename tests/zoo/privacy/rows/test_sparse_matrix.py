@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 from scipy.stats import binom, kstest
 
 from tests.zoo.privacy.rows.references import project
-from zoo.privacy.mechanisms.projection import JLT, release_rows
+from zoo.privacy.mechanisms.jlt import JLT, release_rows
 from zoo.privacy.randomness.noise import MASK_STREAM, SIGN_STREAM, NoiseSource, public_uniforms
 from zoo.privacy.rows.hadamard import hadamard_transform
 from zoo.privacy.rows.sparse_matrix import SparseMatrix, sparse_gaussian

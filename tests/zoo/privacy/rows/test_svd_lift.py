@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom
 
-from zoo.privacy.mechanisms.projection import JLT
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lifted_release, svd_lift
 

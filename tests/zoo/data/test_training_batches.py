@@ -11,11 +11,11 @@ from pytorch_lightning.utilities.data import extract_batch_size
 from scipy.sparse import csr_array
 
 from tests.samples import some_ratings
-from zoo.data.batches import PairBatch, TripleBatch, UserBatch
+from zoo.data.batch_types import PairBatch, TripleBatch, UserBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.rows import DenseRows, LinkedRows, SparseRows
-from zoo.data.training import Batches, Share, TrainingExamples, seeded, training_batches
+from zoo.data.training_batches import Batches, Share, TrainingExamples, seeded, training_batches
 from zoo.testing.tiny import rated
 
 
@@ -91,7 +91,7 @@ def test_random_numbers_depend_on_seed_epoch_example_and_process() -> None:
 def test_numbers_of_many_batches_are_drawn_at_once_and_are_the_same_after_a_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("zoo.data.training._DRAWN_AT_ONCE", 12)  # three batches of four
+    monkeypatch.setattr("zoo.data.training_batches._DRAWN_AT_ONCE", 12)  # three batches of four
     whole = list(numbers(size=46))  # 23 for each process: six batches, the last one short
     assert [len(batch) for batch in whole] == [4, 4, 4, 4, 4, 3]
     for stop in range(6):
@@ -181,7 +181,7 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_a_batch_knows_how_much_there_is_to_read(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zoo.data.training._DRAWN_AT_ONCE", 8)  # two batches at once
+    monkeypatch.setattr("zoo.data.training_batches._DRAWN_AT_ONCE", 8)  # two batches at once
     whole = known_counts(world)
     assert len(torch.cat([batch.users for batch in whole])) % world == 0, "padded"
     each = len(whole) // world

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from zoo.data.batches import Batch, PairBatch, TripleBatch, UserBatch
+from zoo.data.batch_types import Batch, PairBatch, TripleBatch, UserBatch
 from zoo.data.pairs import Integers
 from zoo.data.ratings import Ratings
 from zoo.data.rows import LinkedRows, SparseRows
