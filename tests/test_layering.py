@@ -28,7 +28,7 @@ RATCHET = {
     "arrows": 68,
     "files with one importer": 93,
     "lines of code": 43_372,
-    "lines of tests": 49_837,
+    "lines of tests": 49_861,
     "collected tests": 6_860,
 }
 

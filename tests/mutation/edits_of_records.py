@@ -161,7 +161,7 @@ RECORDS = (
     ),
     *edits_of(
         f"{MADE}/noisy_rows.py",
-        ("tests/zoo/release/test_denoiser.py",),
+        ("tests/zoo/release/test_denoiser.py", DERIVED),
         ("clipped rows are read as whole ones", "        if self.clip is not None:\n            return None\n", ""),
     ),
     *edits_of(

@@ -43,8 +43,9 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.pure import flips_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms import BUILT_IN
-from zoo.privacy.mechanisms.base import Mechanism
+from zoo.privacy.mechanisms.base import Mechanism, MechanismError, nine_digits
 from zoo.privacy.mechanisms.claimed import ClaimedMechanism
+from zoo.privacy.mechanisms.generator import PrivateRounds
 from zoo.privacy.mechanisms.one_bit import ExactObjective
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import (
@@ -409,3 +410,26 @@ def test_no_public_input_repeats_a_result_or_tells_the_seed_of_the_noise(key: st
     with pytest.raises(InconsistentRecordError, match="the public input"):
         outside(public_inputs={key: 0.1})
     replace(record, notes={"projection_seed": 3, "seed of the share": 4, "noise is on": "rows"})
+
+
+@given(st.floats(1e-6, 1e4))
+def test_an_epsilon_is_rounded_up_to_nine_digits(epsilon: float) -> None:
+    assert epsilon <= nine_digits(epsilon) <= epsilon * (1 + 1.1e-8)
+    assert float(f"{nine_digits(epsilon):.8e}") == nine_digits(epsilon)
+
+
+def test_parameters_that_a_mechanism_cannot_have_are_refused() -> None:
+    rounds, rows = in_rounds(ZERO_OUT)[0].mechanism, published(NoisyRows(4.0))[0].mechanism
+    assert isinstance(rounds, PrivateRounds)
+    with pytest.raises(MechanismError, match="At most 20 were planned"):
+        replace(rounds, taken=rounds.planned + 1)
+    with pytest.raises(MechanismError, match="relation is 'change_one_rating_value'"):
+        replace(rows, relation=Relation.CHANGE_ONE_RATING_VALUE)
+
+
+def test_rounds_trust_the_server_and_clipped_rows_have_no_entries() -> None:
+    assert {"sample_secret", "trusted_server", "resumed_once"} < {*in_rounds(ZERO_OUT)[0].assumptions}
+    whole, clipped = (
+        published(NoisyRows(4.0, **of))[0].mechanism for of in ({}, {"relation": "zero_out_one_user", "clip": 1.0})
+    )
+    assert (whole.cells is None, clipped.cells is None) == (False, True)
