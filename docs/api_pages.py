@@ -48,7 +48,7 @@ def parts() -> dict[Path, dict[str, str]]:
         "predictor.Predictor",
         "exporting.export",
     )
-    bases = ("recommender.Recommender", "publisher.Publisher", "target_data.TargetData")
+    bases = ("methods.base.Recommender", "publishers.base.Publisher", "methods.target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "about.Statement")
     contracts = [
         "methods.MethodContract",
@@ -60,9 +60,11 @@ def parts() -> dict[Path, dict[str, str]]:
         "spending": ("spending.budget.Budget", "spending.total.total_of"),
         "randomness": ("randomness.noise.NoiseSource",),
         "audits": ("audits.two_world.run_audit", "audits.one_run.run_once", "audits.catalogue.all_audits"),
-        "attacks": ("attacks.reconstruction", "attacks.inverse", "attacks.updates"),
+        "mechanisms": ("mechanisms.base.Mechanism", "mechanisms.jlt.release_rows"),
     }
     chapters = {part: entries(f"zoo.privacy.{name}" for name in names) for part, names in privacy.items()}
+    attacks = ("reconstruction", "inverse", "updates")
+    chapters["attacks"] = entries(f"zoo.commands.privacy.attacks.{name}" for name in attacks)
     return {
         API / "runs.md": {"": entries(f"zoo.runs.{name}" for name in runs)},
         API / "methods.md": {"methods": exported(zoo.METHODS), "perturbations": exported(zoo.PERTURBATIONS)},
