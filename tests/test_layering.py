@@ -27,7 +27,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 68,
     "files with one importer": 93,
-    "lines of code": 43_372,
+    "lines of code": 43_374,
     "lines of tests": 49_861,
     "collected tests": 6_860,
 }
