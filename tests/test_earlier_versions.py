@@ -16,6 +16,7 @@ import zoo
 from zoo.__main__ import main
 from zoo.privacy.spending.budget import Budget
 from zoo.release.release import Release
+from zoo.runs.predictor import DataNotAvailableError
 from zoo.runtime.run_folder import load_tensors
 
 EARLIER = sorted((Path(__file__).parent / "earlier").glob("*.zip"))
@@ -69,6 +70,8 @@ def test_runs_and_bundles_recommend_what_they_did(earlier: Path) -> None:
         run, bundle = earlier / place, earlier / f"bundle-{Path(place).parent.name}"
         assert zoo.load(run).recommend(USERS, 3)["item_id"].to_list() == items, place
         if bundle.is_dir():
+            with pytest.raises(DataNotAvailableError, match="scores by the releases that it was trained on"):
+                zoo.load(bundle).recommend(USERS, 3)
             bundled = zoo.load(bundle, releases={"book": run / "releases" / "book"})
             assert bundled.recommend(USERS, 3)["item_id"].to_list() == items, place
 
