@@ -102,7 +102,7 @@ class EncryptedMap(Encrypted):
             )
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """The same map, whoever is asked for."""
+        """Return the same map for every index."""
         return dict(self.tensors)
 
     @property
