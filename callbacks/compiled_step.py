@@ -28,7 +28,7 @@ class CompiledStep(Callback):
         method: Any = pl_module
         if stage != "fit":
             return
-        if method.batches in ("once", "steps"):
+        if method.batches in ("full_batch", "steps"):
             raise ValueError(
                 f"{type(method).__name__} is solved, not trained by steps of a network. Leave CompiledStep out."
             )

@@ -37,7 +37,7 @@ class GANStabilizer(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Add the penalty to the critic's loss; a method that does not expose scores is refused."""
-        exposed: frozenset[str] = getattr(pl_module, "exposes", frozenset())
+        exposed: frozenset[str] = getattr(pl_module, "step_outputs", frozenset())
         if not {REAL, FAKE} <= exposed:
             raise TypeError(
                 f"{type(pl_module).__name__} exposes {sorted(exposed) or 'nothing'}. GANStabilizer needs {REAL} and {FAKE}. "

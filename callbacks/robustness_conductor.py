@@ -42,9 +42,9 @@ class RobustnessConductor(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Add the penalty to a method that exposes both factors; any other is refused."""
-        if not isinstance(pl_module, Recommender) or not pl_module.exposes >= NEEDED:
-            exposed = sorted(getattr(pl_module, "exposes", ()))
-            serving = [name for name in METHODS if exported(name).exposes >= NEEDED]
+        if not isinstance(pl_module, Recommender) or not pl_module.step_outputs >= NEEDED:
+            exposed = sorted(getattr(pl_module, "step_outputs", ()))
+            serving = [name for name in METHODS if exported(name).step_outputs >= NEEDED]
             raise TypeError(
                 f"{type(pl_module).__name__} exposes {exposed or 'nothing'}. RobustnessConductor needs {sorted(NEEDED)}. "
                 f"Leave the callback out, or use one of {serving}."

@@ -39,10 +39,10 @@ from zoo.release.denoiser import Denoiser
 from zoo.release.files import ReleaseError
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
-from zoo.runtime.run_folder import Given, class_path
+from zoo.runtime.run_folder import CapturesInit, class_path
 
 
-class CrossDomainDataModule(Given, LightningDataModule):
+class CrossDomainDataModule(CapturesInit, LightningDataModule):
     """One target domain, its protocol, and the releases of its sources.
 
     Both parties build it: it stores its arguments and opens nothing. ``setup`` reads the target and the releases; a source it reads
@@ -287,7 +287,9 @@ class CrossDomainDataModule(Given, LightningDataModule):
     def setup(self, stage: str) -> None:
         """Read the target, hold out, draw candidates, read the releases that the method at hand wants."""
         self.read_target()
-        reads: frozenset[str] = getattr(getattr(self.trainer, "lightning_module", None), "reads", frozenset())
+        reads: frozenset[str] = getattr(
+            getattr(self.trainer, "lightning_module", None), "accepted_releases", frozenset()
+        )
         if reads and not self.releases:
             self.read_releases()
 

@@ -11,7 +11,7 @@ from zoo.commands.cached_help import fit_help
 from zoo.commands.listing import KINDS, listing
 from zoo.runtime import builtin_configs
 from zoo.runtime.exports import VERSION
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 #: How a process ends that nobody listens to any more, as shells have it: 128 and the number of the signal.
 PIPE_CLOSED = 141
@@ -52,13 +52,13 @@ LIST = f"usage: python -m zoo list [KIND ...]    kinds: {', '.join(KINDS)}; with
 def unknown(command: str) -> str:
     """What is said of a command that there is not: the nearest ones."""
     known = re.findall(r"^  ([a-z]+)  ", HELP.split("commands:")[1].split("examples:")[0], re.M)
-    return f"There is no command {command!r}.{nearest(command, known)}\nCommands: {', '.join(known)}."
+    return f"There is no command {command!r}.{suggest(command, known)}\nCommands: {', '.join(known)}."
 
 
 def listed(kinds: list[str]) -> str:
     """What ``list`` prints: of the kinds that are asked for, or of all; a kind that there is not ends here."""
     if wrong := [kind for kind in kinds if kind not in KINDS]:
-        sys.stderr.write(f"error: nothing is listed as {wrong[0]!r}.{nearest(wrong[0], KINDS)}\n{LIST}")
+        sys.stderr.write(f"error: nothing is listed as {wrong[0]!r}.{suggest(wrong[0], KINDS)}\n{LIST}")
         sys.exit(2)
     return listing(kinds or KINDS)
 

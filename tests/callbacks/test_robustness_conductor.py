@@ -131,7 +131,7 @@ def test_who_does_not_expose_factors_is_refused_by_name() -> None:
         trainer(RobustnessConductor()).fit(method, datamodule=Synthetic(**SIZES))
     assert method.sizes is None, "before anything is built"
     method = DMF()
-    method.exposes = frozenset({"user_factors"})  # type: ignore[misc]
+    method.step_outputs = frozenset({"user_factors"})  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"DMF exposes \['user_factors'\]"):
         RobustnessConductor().setup(trainer(), method, "fit")
 

@@ -31,7 +31,7 @@ EPOCHS, INSIDE = (
 
 def kind_of(name: str) -> str:
     """What release a method is given: the first that it reads of these; ratings to one that reads none."""
-    reads = getattr(zoo, name).reads
+    reads = getattr(zoo, name).accepted_releases
     return next((kind for kind in ("generator", "ratings", "embeddings", "map") if kind in reads), "ratings")
 
 

@@ -98,7 +98,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Callable[[frozenset[st
 def make(request: pytest.FixtureRequest, released: Callable[[frozenset[str]], Path]) -> Make:
     def made() -> tuple[Recommender, CrossDomainDataModule]:
         method = tiny_method(request.param)
-        return method, data_for(method, released(frozenset(method.reads)))
+        return method, data_for(method, released(frozenset(method.accepted_releases)))
 
     return made
 
@@ -193,7 +193,7 @@ def test_no_step_waits_for_rows_of_a_release(name: str, publisher: zoo.Publisher
     zoo.PriCDR(dims=(8,), transfer_weight=1.0),
 ], ids=lambda method: type(method).__name__)  # fmt: skip
 def test_what_a_step_waits_for_by_its_settings_is_told(method: Recommender, released: Callable[..., Path]) -> None:
-    watch = watched_steps(method, data_for(method, released(frozenset(method.reads))))
+    watch = watched_steps(method, data_for(method, released(frozenset(method.accepted_releases))))
     assert watch.sized == BY_SETTINGS.get(type(method).__name__, {}).keys()
     assert not watch.found
 
@@ -226,7 +226,7 @@ def test_a_compiled_step_learns_the_same_or_is_refused(make: Make) -> None:
     trained(plain, data)
     torch.manual_seed(0)
     compiled, data = make()
-    if not plain.automatic_optimization or plain.batches in ("once", "steps"):
+    if not plain.automatic_optimization or plain.batches in ("full_batch", "steps"):
         with pytest.raises(ValueError, match="Leave CompiledStep out"):
             trained(compiled, data, callbacks=[CompiledStep("eager")])
         return
@@ -250,7 +250,7 @@ def test_batches_of_other_numbers_of_ratings_are_not_compiled_for_one_by_one(
     torch.compiler.reset()
     counters.clear()
     method = tiny_method(name)
-    data = data_for(method, released(frozenset(method.reads)), batch_size=5)
+    data = data_for(method, released(frozenset(method.accepted_releases)), batch_size=5)
     trained(method, data, callbacks=[CompiledStep("eager"), Graphs()], max_epochs=3)
     assert graphs[0] == graphs[1] == graphs[2] > 0
 

@@ -33,7 +33,7 @@ from zoo.data.rows import zeros_and_ones
 from zoo.data.training_batches import training_batches
 from zoo.methods.target_data import ReleaseMismatchError
 
-METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).reads)
+METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).accepted_releases)
 #: Those that learn from who has which item, which real numbers do not tell.
 OF_PAIRS = {"BiTGCF", "CoNet", "DDTCDR"}
 SOURCE = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "seed": 1}
@@ -85,7 +85,7 @@ def built(method: str, data: CrossDomainDataModule) -> Recommender:
 
 def refused(method: str, release: Release) -> str | None:
     """What a method must say of a release that it cannot learn from; None of one that it can."""
-    kinds = getattr(zoo, method).reads
+    kinds = getattr(zoo, method).accepted_releases
     if release.kind not in kinds:
         return rf"{method} reads releases of kind {re.escape(str(sorted(kinds)))}; .* kind '{release.kind}'\. Choose a publisher"
     if method == "FedGCDR" and release.num_users and release.num_layers != 2:
@@ -112,7 +112,7 @@ def check_release(method: str, name: str, folder: Path) -> None:
         return
     made = built(method, data)
     batch = next(iter(training_batches(data.train, made, 16, 0, lambda: 0)))
-    if made.batches not in ("once", "steps"):
+    if made.batches not in ("full_batch", "steps"):
         outputs = made.step(batch)
         assert torch.isfinite(outputs["loss"])
     everybody = torch.arange(data.train.num_users)

@@ -62,7 +62,7 @@ def test_cold_start_holds_nothing_of_the_source_out() -> None:
 
 @pytest.mark.usefixtures("zoo_data")
 def test_two_processes_divide_what_they_learn_from_and_what_they_rank() -> None:
-    method = SimpleNamespace(reads=frozenset(), batches="triples", num_negatives=1)
+    method = SimpleNamespace(accepted_releases=frozenset(), batches="triples", num_negatives=1)
     learned: list[list[tuple[int, int]]] = []
     drawn, ranked, users = [], [], []
     for rank in range(2):
@@ -100,7 +100,7 @@ def test_no_user_in_common_is_refused_unless_nothing_is_released(tmp_path: Path)
 def test_a_missing_release_says_what_to_do() -> None:
     with pytest.raises(MissingReleaseError, match=r"No release of \['right'\].*--data.releases.right PATH"):
         attach(files()).setup("fit")
-    target_only = attach(files(), SimpleNamespace(reads=frozenset()))
+    target_only = attach(files(), SimpleNamespace(accepted_releases=frozenset()))
     target_only.setup("fit")
     assert target_only.releases == {}
 
@@ -208,4 +208,4 @@ def test_a_split_that_leaves_nobody_to_test_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"leaves 180 ratings to train on and 0 test cases, of 180 ratings of 20 users"
     ):
-        attach(files(evaluation=nobody), SimpleNamespace(reads=frozenset())).setup("fit")
+        attach(files(evaluation=nobody), SimpleNamespace(accepted_releases=frozenset())).setup("fit")

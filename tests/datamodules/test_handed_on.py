@@ -204,7 +204,7 @@ def test_the_seed_is_the_datas_own_or_else_the_runs(own: int | None, run: int, m
 
 def test_batches_are_of_their_own_size_seed_and_epoch_and_of_every_process() -> None:
     evaluation = Evaluation("ratio", shares=(0.5, 0.2, 0.3), ks=(3, 10), ties="pessimistic", num_candidates=4)
-    method = SimpleNamespace(reads=frozenset(), batches="triples", num_negatives=1)
+    method = SimpleNamespace(accepted_releases=frozenset(), batches="triples", num_negatives=1)
     own = attached(rich(batch_size=7, evaluation_batch_size=5, evaluation=evaluation), method)
     own.setup("fit")
     assert (own.ks, own.ties, own.sampled_ranking) == ((3, 10), "pessimistic", True)

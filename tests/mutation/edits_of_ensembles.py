@@ -28,7 +28,7 @@ ENSEMBLES = (
             "if not self.sampled else full_counts",
         ),
         ("weights do not sum to 1", "chosen / total", "chosen"),
-        ("members read no release", "union(*(method.reads for method in known))", "union()"),
+        ("members read no release", "union(*(method.accepted_releases for method in known))", "union()"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/members.py",
@@ -36,7 +36,11 @@ ENSEMBLES = (
         ("a member is left at its last epoch", "    if kept.best:\n", "    if False:\n"),
         ("a member is kept at its worst epoch", "and value > self.value:", "and value < self.value:"),
         ("a run of another release is taken", "if digests.get(name) != digest]", "if False]"),
-        ("a member that is to read no release does", "            made.reads = frozenset()\n", "            pass\n"),
+        (
+            "a member that is to read no release does",
+            "            made.accepted_releases = frozenset()\n",
+            "            pass\n",
+        ),
         ("any class is made that a file names", "issubclass(found, Recommender)", "True"),
     ),
     *edits_of(

@@ -33,13 +33,17 @@ EVALUATION = (
             "[p for own in self._penalties.values() for p in own.items()]",
         ),
         ("weights decay by no setting", "weight_decay=self.weight_decay, fused", "fused"),
-        ("a release of another kind is read", "if release.kind not in self.reads:", "if not release.kind:"),
+        ("a release of another kind is read", "if release.kind not in self.accepted_releases:", "if not release.kind:"),
         (
             "links of the first source are those of all",
             "LinkedRows(release.device_rows(), data.links[name])",
             "LinkedRows(release.device_rows(), next(iter(data.links.values())))",
         ),
-        ("sources are read unasked", "data.releases.items() if self.reads else ()", "data.releases.items()"),
+        (
+            "sources are read unasked",
+            "data.releases.items() if self.accepted_releases else ()",
+            "data.releases.items()",
+        ),
     ),
     *edits_of(
         "zoo/methods/ranking.py",

@@ -205,7 +205,11 @@ GUARANTEES = (
             "            self.after(account, data)\n",
         ),
         ("a line may follow any other", 'or values["previous"] != self._last', 'or not values["previous"]'),
-        ("another name begins anew", "if spent.data == data and told_apart(", "if spent.data is data and told_apart("),
+        (
+            "another name begins anew",
+            "if spent.data == data and normalize_domain(",
+            "if spent.data is data and normalize_domain(",
+        ),
         ("half a line is written on to", "        if self.torn:\n", "        if not self.torn:\n"),
         ("a line without its end is forgotten", "self._unended = _is_json(rest)", "self._unended = False"),
         ("two names of a file have two locks", ".st_nlink) > 1:", ".st_nlink) > 2:"),

@@ -88,7 +88,7 @@ RUNS = (
     *edits_of(
         "zoo/runtime/run_folder.py",
         ("tests/zoo/runtime/test_run_folder.py",),
-        ("what others are writing goes", "and has_ended(found[1], int(found[2]))", ""),
+        ("what others are writing goes", "and is_process_dead(found[1], int(found[2]))", ""),
         ("two write into one temporary file", "{secrets.token_hex(2)}", "0000"),
         ("a page stands beside figures of another age", "        (folder / last).unlink(missing_ok=True)\n", ""),
     ),

@@ -21,7 +21,7 @@ from zoo.benchmark.cell import LOG, Cell
 from zoo.benchmark.grid import BenchmarkError
 from zoo.benchmark.runner import run_cells
 from zoo.runtime.processes import cores
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 if TYPE_CHECKING:
     import submitit
@@ -160,4 +160,4 @@ def _said(error: Exception, options: dict[str, Any]) -> str:
     if not isinstance(error, NameError):
         return f"--cluster-options: {said}."
     wrong = max((name for name in options if name in said), key=len, default="")
-    return f"--cluster-options: {said}.{nearest(wrong, COMMON)} Names are submitit's, such as {', '.join(COMMON)}."
+    return f"--cluster-options: {said}.{suggest(wrong, COMMON)} Names are submitit's, such as {', '.join(COMMON)}."

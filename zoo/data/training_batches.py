@@ -171,7 +171,7 @@ class TrainingExamples:
 
     def batches(self, form: str) -> Form:
         """How many examples a form has, what makes a batch of it, what is drawn for each example, and what each counts."""
-        if form in ("users", "once"):
+        if form in ("users", "full_batch"):
             return Form(len(self.known), self.of_users, nothing_drawn, self.counts)
         if form == "steps":
             everybody = self._user_batch(self.known, self.counts.sum(0).tolist())
@@ -243,7 +243,7 @@ def training_batches(
     size, make, draw, counts = examples.batches(method.batches)
     if method.batches == "steps":
         size, batch_size, shuffle = method.steps_per_epoch, 1, False
-    elif method.batches == "once":
+    elif method.batches == "full_batch":
         batch_size, shuffle = size, False
     return Batches(size, batch_size, make, seed, epoch, share, shuffle, draw, device, counts)
 

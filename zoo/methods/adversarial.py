@@ -52,7 +52,7 @@ class Adversarial(Recommender):
 
     @abstractmethod
     def discriminator_step(self, batch: Batch) -> Outputs:
-        """``loss`` of the discriminator, and those of ``exposes`` that a penalty on it may want."""
+        """``loss`` of the discriminator, and those of ``step_outputs`` that a penalty on it may want."""
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """One step of the discriminator, then one of the generator, on the same users."""

@@ -17,14 +17,14 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.modules import ModulesOf
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.malloc_tuning import keep_freed_memory
-from zoo.runtime.renamed import OldName, take_new_names
-from zoo.runtime.run_folder import Given
+from zoo.runtime.renamed import OldName, take_new_names, warn_renamed_value
+from zoo.runtime.run_folder import CapturesInit
 
 Outputs = dict[str, Tensor]
 Penalty = Callable[[Outputs], Tensor]
 
 
-class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
+class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     """Base of all methods: building from data, training steps, penalties.
 
     A constructor stores its arguments, :meth:`build` makes the networks from the sizes of the data, and :meth:`step` returns
@@ -33,12 +33,12 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     """
 
     #: What a training batch holds. ``users``: users with whole rows; ``pairs``: user, item, label; ``triples``: user, observed and
-    #: unobserved item; ``once``, ``steps``: all users, in one batch an epoch (closed forms) or `steps_per_epoch` (solvers).
-    batches: Literal["users", "pairs", "triples", "once", "steps"] = "users"
+    #: unobserved item; ``full_batch``, ``steps``: all users, in one batch an epoch (closed forms) or `steps_per_epoch` (solvers).
+    batches: Literal["users", "pairs", "triples", "full_batch", "steps"] = "users"
     num_negatives: int = 1  # sampled items for each observed one, where `batches` is ``pairs``
     steps_per_epoch: int = 1  # where `batches` is ``steps``
     #: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
-    reads: frozenset[str] = frozenset()
+    accepted_releases: frozenset[str] = frozenset()
     #: Whether users without target history can be scored; if not, they are ranked by item counts of the training ratings.
     scores_cold_users: bool = False
     #: Whether somebody it was not trained with is scored by the row of a release alone, as a user without target history is.
@@ -48,7 +48,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     #: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
     reads_signs: ClassVar[bool] = False
     #: Names of the tensors that ``step`` returns beside the loss, for penalties.
-    exposes: ClassVar[frozenset[str]] = frozenset()
+    step_outputs: ClassVar[frozenset[str]] = frozenset()
     #: Further figures that training logs, by class; ``*`` at the end matches any. Monitors of other figures are refused.
     logs: ClassVar[frozenset[str]] = frozenset({"train/loss"})
     #: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
@@ -61,6 +61,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     # For one version.
     alone, worked_out_by_each = OldName("single_process_reason"), OldName("replicated_buffers")
     kept, solved = OldName("cache"), OldName("converged")
+    reads, exposes = OldName("accepted_releases"), OldName("step_outputs")
 
     target_rows: SparseRows
     target_columns: SparseRows
@@ -69,6 +70,9 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     def __init_subclass__(cls, **arguments: Any) -> None:  # noqa: ANN401  of any base
         super().__init_subclass__(**arguments)
         take_new_names(cls, Recommender)
+        if vars(cls).get("batches") == "once":
+            warn_renamed_value(cls, "batches", "once", "full_batch")
+            cls.batches = "full_batch"
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +101,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
 
     @abstractmethod
     def step(self, batch: Batch) -> Outputs:
-        """``loss`` and what ``exposes`` names. What is solved goes into buffers, and nothing is returned."""
+        """``loss`` and what ``step_outputs`` names. What is solved goes into buffers, and nothing is returned."""
 
     @abstractmethod
     def score_all(self, users: Tensor) -> Tensor:
@@ -130,7 +134,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
     @property
     def single_process_reason(self) -> str:
         """Why several processes may not train it together, in words that follow its name; empty where they may."""
-        return "is solved by one process" if self.batches in ("once", "steps") else ""
+        return "is solved by one process" if self.batches in ("full_batch", "steps") else ""
 
     @property
     def replicated_buffers(self) -> Sequence[str]:
@@ -160,10 +164,10 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
         self.target_columns = SparseRows.of(data.train.transpose())
         self.register_buffer("item_counts", self.target_columns.counts().float(), persistent=False)
         self.sources = ModulesOf()
-        for name, release in data.releases.items() if self.reads else ():
-            if release.kind not in self.reads:
+        for name, release in data.releases.items() if self.accepted_releases else ():
+            if release.kind not in self.accepted_releases:
                 raise TypeError(
-                    f"{type(self).__name__} reads releases of kind {sorted(self.reads)}; the release of {name!r} is of "
+                    f"{type(self).__name__} reads releases of kind {sorted(self.accepted_releases)}; the release of {name!r} is of "
                     f"kind {release.kind!r}. Choose a publisher that makes one of these kinds."
                 )
             self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
@@ -196,7 +200,7 @@ class Recommender(Given, RankingEvaluation, CheckpointIdentity, ABC):
 
         With `scores_cold_users` also those with a row in some release, or all users if the method reads no release.
         """
-        if self.scores_cold_users and not self.reads:
+        if self.scores_cold_users and not self.accepted_releases:
             return torch.ones_like(users, dtype=torch.bool)
         known = self.target_rows.counts_of(users) > 0
         return known | self.has_row(users) if self.scores_cold_users else known

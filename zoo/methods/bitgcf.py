@@ -85,7 +85,7 @@ class BiTGCF(GraphRecommender):
         lr: Step size of Adam.
     """
 
-    reads = frozenset({"rows", "ratings"})
+    accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
 
     known: Tensor  # 1 for who has target history, else 0, (num_users, 1)

@@ -28,7 +28,7 @@ class BPR(Recommender):
 
     batches = "triples"
     scoring_needs = frozenset[str]()
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     def __init__(self, num_factors: int = 64, l2: float = 0.0, lr: float = 1e-3) -> None:
         super().__init__()

@@ -44,8 +44,8 @@ class Bridge(Recommender):
         item_damping: Of the target's directions, where no map fixes it; see `ProjectionPublisher`.
     """
 
-    batches = "once"
-    reads = frozenset({"map"})
+    batches = "full_batch"
+    accepted_releases = frozenset({"map"})
     scores_cold_users = True
     scoring_needs = frozenset({"releases"})
 

@@ -94,7 +94,7 @@ class CFGAN(Adversarial):
     generator: RowPerceptron
     discriminator: RowPerceptron
 
-    exposes = frozenset({"real_scores", "fake_scores"})
+    step_outputs = frozenset({"real_scores", "fake_scores"})
 
     def __init__(
         self,

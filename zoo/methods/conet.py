@@ -190,7 +190,7 @@ class CoNet(Recommender):
     """
 
     batches = "pairs"
-    reads = frozenset({"ratings", "rows"})
+    accepted_releases = frozenset({"ratings", "rows"})
     scores_cold_users = True
     scoring_needs = frozenset({"releases"})
 

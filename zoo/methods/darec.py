@@ -129,9 +129,9 @@ class DARec(Recommender):
         weight_decay: L2 weight in Adam, against a loss that is summed over users and items.
     """
 
-    reads = frozenset({"rows", "ratings"})
+    accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     def __init__(
         self,

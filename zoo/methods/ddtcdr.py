@@ -66,10 +66,10 @@ class DDTCDR(Recommender):
     """
 
     batches = "pairs"
-    reads = frozenset({"ratings", "rows"})
+    accepted_releases = frozenset({"ratings", "rows"})
     scores_cold_users = True
     scoring_needs = frozenset({"releases"})
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     def __init__(
         self,

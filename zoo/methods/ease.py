@@ -17,7 +17,7 @@ class ItemWeights(Recommender):
     ``max_items`` is the largest catalogue that is not refused.
     """
 
-    batches = "once"
+    batches = "full_batch"
 
     weights: Tensor
 

@@ -46,7 +46,7 @@ class EMCDR(MixedFactors):
         lr: Step size of Adam.
     """
 
-    reads = frozenset({"rows", "ratings", "embeddings"})
+    accepted_releases = frozenset({"rows", "ratings", "embeddings"})
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class Ensemble(Recommender):
         known = [method for member in members.values() if (method := _method_of(member)) is not None]
         for method in known:
             _check_method(method)
-        self.reads = frozenset[str]().union(*(method.reads for method in known))
+        self.accepted_releases = frozenset[str]().union(*(method.accepted_releases for method in known))
         self.scoring_needs = frozenset[str]().union(*(method.scoring_needs for method in known))
         self.scores_cold_users = any(method.scores_cold_users for method in known)
         self.scores_by_rows = any(method.scores_by_rows for method in known)

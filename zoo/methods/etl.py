@@ -148,9 +148,9 @@ class ETL(Adversarial):
     generator: CoupledAutoencoders
     discriminator: nn.ModuleList
 
-    reads = frozenset({"rows", "ratings"})
+    accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class FedCDR(MixedFactors):
     """
 
     batches = "triples"
-    reads = frozenset({"embeddings"})
+    accepted_releases = frozenset({"embeddings"})
 
     def __init__(
         self,

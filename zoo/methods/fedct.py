@@ -116,7 +116,7 @@ class FedCT(MixedFactors):
     """
 
     batches = "triples"
-    reads = frozenset({"embeddings"})
+    accepted_releases = frozenset({"embeddings"})
 
     learned: Tensor  # users with target history, (users,)
 

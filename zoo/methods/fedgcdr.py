@@ -82,7 +82,7 @@ class FedGCDR(FedGNN):
         **of_rounds: All other arguments of `FedGNN`.
     """
 
-    reads = frozenset({"embeddings"})
+    accepted_releases = frozenset({"embeddings"})
     scores_cold_users = True
     logs = frozenset({"train/attention/*"})
 

@@ -41,7 +41,7 @@ class GANMF(Adversarial):
     generator: FactorTables
     discriminator: LinearAutoencoder
 
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     scoring_needs = frozenset[str]()
 

@@ -24,7 +24,7 @@ class GraphRecommender(Recommender):
     """Base of methods whose scores are inner products of vectors that graphs make of all users and items."""
 
     batches = "triples"
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     factors: FactorTables
     l2: float

@@ -68,7 +68,7 @@ class Member:
         """A new copy of its method, without weights."""
         made = method_of(plain(self.method))
         if not self.releases:
-            made.reads = frozenset()
+            made.accepted_releases = frozenset()
         return made
 
     def found(self) -> Member:
@@ -133,7 +133,7 @@ def take(
 
 def copy_sizes(sizes: Sizes, method: Recommender) -> Sizes:
     """The sizes that a method is built from: without sources where it reads none."""
-    return sizes if method.reads else {**sizes, "sources": {}}
+    return sizes if method.accepted_releases else {**sizes, "sources": {}}
 
 
 class MemberData(LightningDataModule):

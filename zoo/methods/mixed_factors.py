@@ -33,7 +33,7 @@ class MixedFactors(Recommender):
 
     scores_cold_users = True
     scoring_needs = frozenset({"releases"})
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     share: Tensor
 

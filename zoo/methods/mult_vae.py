@@ -36,7 +36,7 @@ class MultVAE(Recommender):
         weight_decay: L2 weight in Adam.
     """
 
-    exposes = frozenset({"user_factors"})
+    step_outputs = frozenset({"user_factors"})
 
     steps: Tensor
 

@@ -14,7 +14,7 @@ class Popularity(Recommender):
     Target only, closed form. A cross-domain method that does not beat it has learned nothing about individual users.
     """
 
-    batches = "once"
+    batches = "full_batch"
     scores_cold_users = True
     scoring_needs = frozenset[str]()
 

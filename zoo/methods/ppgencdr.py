@@ -41,7 +41,7 @@ class PPGenCDR(TwoTowerRecommender):
         weight_decay: L2 weight in Adam.
     """
 
-    reads = frozenset({"generator", "rows", "ratings"})
+    accepted_releases = frozenset({"generator", "rows", "ratings"})
     scores_cold_users = True
     scores_by_rows = True
 

@@ -37,7 +37,7 @@ class PriCDR(TwoTowerRecommender):
         weight_decay: L2 weight in Adam.
     """
 
-    reads = frozenset({"rows", "ratings"})
+    accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
     scores_by_rows = True
 

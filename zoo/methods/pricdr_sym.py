@@ -33,9 +33,9 @@ class PriCDRSym(Recommender):
         weight_decay: L2 weight in Adam.
     """
 
-    reads = frozenset({"rows", "ratings"})
+    accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     def __init__(
         self,

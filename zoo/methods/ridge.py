@@ -37,8 +37,8 @@ class Ridge(Recommender):
         chunk_size: Users at a time.
     """
 
-    batches = "once"
-    reads = frozenset({"rows", "ratings"})
+    batches = "full_batch"
+    accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
     scoring_needs = frozenset({"releases"})
     scores_by_rows = True

@@ -133,7 +133,7 @@ class SPPG(Recommender):
         paper_faithful: Allow the readings of the paper that protect nobody.
     """
 
-    exposes = frozenset({"real_scores", "fake_scores"})
+    step_outputs = frozenset({"real_scores", "fake_scores"})
     scoring_needs = frozenset[str]()
     guarantee_bearing = frozenset(
         {"mechanism", "epsilon", "delta", "relation", "clip", "steps", "sample_size", "n_critic", "noise_seed"}

@@ -17,7 +17,7 @@ class TwoTowerRecommender(Recommender):
     A method passes dropouts by their names, and overrides :meth:`user_factors` if users have more than their own row.
     """
 
-    exposes = frozenset({"user_factors", "item_factors"})
+    step_outputs = frozenset({"user_factors", "item_factors"})
 
     def __init__(self, dims: Sequence[int], scale: float, lr: float, weight_decay: float, **dropouts: float) -> None:
         super().__init__()

@@ -34,8 +34,8 @@ class UserKNN(Recommender):
         chunk_size: Users scored at a time.
     """
 
-    batches = "once"
-    reads = frozenset({"rows", "ratings"})
+    batches = "full_batch"
+    accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
     scores_by_rows = True
 

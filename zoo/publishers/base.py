@@ -21,7 +21,7 @@ from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.steps import Done, conditions_of, done
 from zoo.release.release import Release
-from zoo.runtime.run_folder import Given
+from zoo.runtime.run_folder import CapturesInit
 
 Make = Callable[[Ratings, str], Release]
 """Ratings and the name of their domain in, their release out. Noise is drawn here."""
@@ -136,7 +136,7 @@ def _once(make: Make) -> Make:
     return once
 
 
-class Publisher(Given, ABC):
+class Publisher(CapturesInit, ABC):
     """Base of all publishers. A subclass writes `prepare`; what is planned, forecast and published follows from it.
 
     A publisher is made at the source party alone: the target never instantiates one. Noise, clipping and sampling live

@@ -228,7 +228,7 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
                 f"The settings in {folder / BUNDLE} make no method: {error} Ask for the bundle again."
             ) from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
-    if method.reads and not kinds <= method.reads:
+    if method.accepted_releases and not kinds <= method.accepted_releases:
         raise BundleError(
             f"{folder / BUNDLE} names releases that {own.__name__} does not read. Ask for the bundle again."
         )

@@ -17,10 +17,10 @@ from zoo.methods.base import Recommender
 from zoo.runs.inputs import UsageError
 from zoo.runs.trackers import WITHOUT_KEY
 from zoo.runs.trackers import check as check_tracker
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 #: What a batch may hold, of `Recommender.batches`.
-BATCHES = ("users", "pairs", "triples", "once", "steps")
+BATCHES = ("users", "pairs", "triples", "full_batch", "steps")
 #: Epochs of Lightning where no number is set.
 LIGHTNINGS_EPOCHS = 1000
 #: Logged under names that callbacks choose.
@@ -40,10 +40,10 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
     _check_trackers(trainer)
     if method.batches not in BATCHES:
         raise UsageError(
-            f"{type(method).__name__}.batches is {method.batches!r}.{nearest(str(method.batches), BATCHES)} A batch is one of "
+            f"{type(method).__name__}.batches is {method.batches!r}.{suggest(str(method.batches), BATCHES)} A batch is one of "
             f"{', '.join(BATCHES)}."
         )
-    if method.reads and not data.sources:
+    if method.accepted_releases and not data.sources:
         raise UsageError(
             f"{type(method).__name__} learns from releases, and this experiment names no source: --data.sources [NAME]. "
             "DMF and EASE use the target alone."
@@ -51,7 +51,7 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
     others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set when it is made
     unlimited = trainer.max_epochs is None and trainer.max_steps == -1 and not any(isinstance(c, Timer) for c in others)
     if (
-        unlimited and method.batches != "once" and trainer.is_global_zero
+        unlimited and method.batches != "full_batch" and trainer.is_global_zero
     ):  # a closed form takes one epoch, whatever it is given
         sys.stderr.write(
             f"max_epochs is not set: the training takes {LIGHTNINGS_EPOCHS:,} epochs at most. Choose how many: "
@@ -120,7 +120,7 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
             )
         if all(_says_what_it_logs(type(one)) for one in (method, *others)):
             raise UsageError(
-                f"{name} watches {watched!r}, which nothing logs.{nearest(watched, known)} It may watch {', '.join(known)}."
+                f"{name} watches {watched!r}, which nothing logs.{suggest(watched, known)} It may watch {', '.join(known)}."
             )
 
 
@@ -130,7 +130,7 @@ def figures_of(method: Recommender, data: CrossDomainDataModule, validates: bool
     A name that ends with ``*`` stands for all that begin so. Where ties matter every ranking figure has a second one, such as
     ``val/full/pessimistic/ndcg@10``, and penalties of callbacks are logged under ``train/penalty/``.
     """
-    own = sorted(_named(type(method)) - ({"train/loss"} if method.batches in ("once", "steps") else set()))
+    own = sorted(_named(type(method)) - ({"train/loss"} if method.batches in ("full_batch", "steps") else set()))
     kinds = {"sampled": data.sampled_ranking, "full": data.full_ranking is True}
     ranked = [f"val/{kind}/{name}@{k}" for kind, asked in kinds.items() if asked for k in data.ks for name in METRICS]
     return [

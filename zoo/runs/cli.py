@@ -191,7 +191,7 @@ class ZooCLI(LightningCLI):
     def check(self) -> None:
         """Refuse settings that a run would refuse; opens no data."""
         check_clipping(self.model, self.trainer.gradient_clip_val)
-        if self.model.reads and set(self.datamodule.sources) - self.datamodule.release_paths.keys():
+        if self.model.accepted_releases and set(self.datamodule.sources) - self.datamodule.release_paths.keys():
             make_publisher(self.publisher)
 
     def publish(self, **arguments: Any) -> None:  # noqa: ANN401  of `ZooTrainer.publish`

@@ -93,7 +93,9 @@ class _Content:
             "target": getattr(data, "target", ""),
             "signs": data.signs,
             "holds": {"user_ids": user_ids, "ratings": ratings},
-            "needs": needs_of(method, [*([] if ratings else ["ratings"]), *(["releases"] if method.reads else [])]),
+            "needs": needs_of(
+                method, [*([] if ratings else ["ratings"]), *(["releases"] if method.accepted_releases else [])]
+            ),
         }
         tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}
         rows, columns = (SparseRows.of(part) for part in (data.train, data.train.transpose()))

@@ -24,7 +24,7 @@ from zoo.runs.trackers import TrackerError, refused_by_wandb
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, PERTURBATIONS, PUBLISHERS
 from zoo.runtime.run_folder import refusal
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 #: What ends with its message.
 REFUSALS = (
@@ -60,7 +60,7 @@ def _said(message: str, parser: ArgumentParser) -> str:
     if word := re.search(r"Importing '([^']*)' is not allowed", message):
         return f"--{key}: a checkpoint names {word.group(1)}, and a file has nothing imported. Pass the run's own --config."
     if word := re.search(r"Expected a dot import path string: (\S+)", message):
-        return f"--{key}: there is no {word.group(1)!r}.{nearest(word.group(1), _names(key))}"
+        return f"--{key}: there is no {word.group(1)!r}.{suggest(word.group(1), _names(key))}"
     if problem := _OF_CLASS.search(message):
         return _of_class(key, problem["path"], problem["said"].strip())
     if needed := re.search(r"the following arguments are required: (\w+)\.([\w.]+)", message):
@@ -68,7 +68,7 @@ def _said(message: str, parser: ArgumentParser) -> str:
     if words := re.search(r"unrecognized arguments: (.*)", message):
         first = words.group(1).split()[0].split("=")[0]
         options = [option for action in parser._actions for option in action.option_strings]
-        return f"unknown: {words.group(1)}.{nearest(first, [*options, *_options_of_classes()])}"
+        return f"unknown: {words.group(1)}.{suggest(first, [*options, *_options_of_classes()])}"
     return message
 
 
@@ -80,22 +80,22 @@ def _of_class(key: str, path: str, said: str) -> str:
     ):
         word = option.group(1)
         own = list(dict.fromkeys(_arguments(path)))
-        near = nearest(word, own) or f"\n{name} has {', '.join(own) or 'no argument'}."
+        near = suggest(word, own) or f"\n{name} has {', '.join(own) or 'no argument'}."
         return f"--{key}.{word}: {name} has no {word!r}.{near}"
     if value := _OF_VALUE.search(said):
         kinds = re.sub(r"<class '([^']+)'>|typing\.", r"\1", value["kind"])
         one_of = re.findall(r"'([^']+)'", kinds) if kinds.startswith("Literal") else []
         wanted = f"one of {', '.join(one_of)}" if one_of else kinds
         got = value["value"].split("\n")[0]
-        return f"--{key}.{value['key'] or name}: expected {wanted}; got {got}.{nearest(got, one_of)}"
+        return f"--{key}.{value['key'] or name}: expected {wanted}; got {got}.{suggest(got, one_of)}"
     if found := re.search(r"module '([^']+)' has no attribute '([^']+)'", said):
         module, word = found.groups()
         there = [own for own, value in vars(import_module(module)).items() if isinstance(value, type)]
-        return f"--{key}: {module} has no {word!r}.{nearest(word, there)}"
+        return f"--{key}: {module} has no {word!r}.{suggest(word, there)}"
     if found := re.search(r"No module named '([^']+)'", said):
         here = [path.stem for path in Path.cwd().iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
         return (
-            f"--{key}: there is no module {found[1]!r}, neither installed nor where you stand.{nearest(found[1], here)}"
+            f"--{key}: there is no module {found[1]!r}, neither installed nor where you stand.{suggest(found[1], here)}"
         )
     return f"--{key}: {name}: {said}"
 
@@ -158,7 +158,7 @@ def of_monitor(message: str) -> str:
     if found is None:
         return ""
     logged = sorted(re.findall(r"`([^`]+)`", found.group(2)))
-    listed = f"{nearest(found.group(1), logged)} It may watch {', '.join(logged)}."
+    listed = f"{suggest(found.group(1), logged)} It may watch {', '.join(logged)}."
     return f"EarlyStopping watches {found.group(1)!r}, which nothing logs.{listed}"
 
 

@@ -22,7 +22,7 @@ from zoo.methods.target_data import TargetData
 from zoo.runs.inputs import UsageError
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import visible
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 #: Users that are scored at a time.
 BATCH = 512
@@ -216,14 +216,14 @@ def check_names(releases: Collection[str], sources: Collection[str]) -> None:
     """Refuse releases of domains that it was not trained with."""
     if others := sorted(set(releases) - set(sources)):
         known = f"its sources are {sorted(sources)}" if sources else "it has no sources"
-        raise UsageError(f"releases names {others}, which are no sources of it; {known}.{nearest(others[0], sources)}")
+        raise UsageError(f"releases names {others}, which are no sources of it; {known}.{suggest(others[0], sources)}")
 
 
 def read_inputs(data: CrossDomainDataModule, method: Recommender) -> None:
     """Read the target, and the releases for a method that learns from them."""
     data.read_target()
     method.check_signs(data.signs)
-    if method.reads and not data.releases:
+    if method.accepted_releases and not data.releases:
         data.read_releases()
 
 

@@ -182,7 +182,7 @@ class ZooTrainer(Trainer):
         own = take_folder(with_own_bar(self))
         self.run_folder = folder_of_run(self)
         try:
-            inputs = resolve(data, self, reads=bool(model.reads), publisher=publisher, ckpt_path=ckpt_path)
+            inputs = resolve(data, self, reads=bool(model.accepted_releases), publisher=publisher, ckpt_path=ckpt_path)
             data.release_paths, data.users = dict(inputs.releases), inputs.users
             with kill_on_failure(self):
                 yield

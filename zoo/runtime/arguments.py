@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 _CHOICE = re.compile(r"argument (?P<of>\S+): invalid choice: '?(?P<word>[^']*)'? \(choose from (?P<known>.*)\)", re.S)
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<words>.*)", re.S)
@@ -40,7 +40,7 @@ class Arguments(argparse.ArgumentParser):
         """The first option that was given, is not known and looks like one that is; empty where there is none."""
         options = [option for action in self._actions for option in action.option_strings]
         given = [word.split("=")[0] for word in self._given if word.startswith("--")]
-        return next((word for word in given if word not in options and nearest(word, options)), "")
+        return next((word for word in given if word not in options and suggest(word, options)), "")
 
     def commands(self) -> dict[str, argparse.ArgumentParser]:
         """The commands below this one, by name."""
@@ -64,11 +64,11 @@ def _in_few_words(message: str, parser: argparse.ArgumentParser, commands: Itera
     if (choice := _CHOICE.fullmatch(message)) is not None:
         known = re.findall(r"'([^']+)'", choice["known"]) or choice["known"].split(", ")
         said = "there is no command" if choice["of"] == BELOW else f"{choice['of']}: there is no"
-        return f"{said} {choice['word']!r}.{nearest(choice['word'], known)}\nThere are {', '.join(known)}."
+        return f"{said} {choice['word']!r}.{suggest(choice['word'], known)}\nThere are {', '.join(known)}."
     if (unknown := _UNKNOWN.fullmatch(message)) is not None:
         words = unknown["words"]
         options = [option for action in parser._actions for option in action.option_strings]
-        return f"unknown: {words}.{nearest(words.split()[0].split('=')[0], options)}"
+        return f"unknown: {words}.{suggest(words.split()[0].split('=')[0], options)}"
     if message.endswith(f"required: {BELOW}"):
         return f"which command? There are {', '.join(commands)}."
     return message.removeprefix("argument ")

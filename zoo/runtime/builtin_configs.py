@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 #: What a wheel has inside the package, and a clone beside it.
 CONFIGS = "configs"
@@ -42,7 +42,7 @@ def missing(path: Path) -> str:
         held = f" It holds {', '.join(inside)}." if inside else ""
         return f"{str(path)!r} is a folder, and no config.{held} {listed}"
     beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-    near = nearest(str(path), [*names(), *beside])
+    near = suggest(str(path), [*names(), *beside])
     return f"There is no config {str(path)!r}, neither as a file nor with the code.{near} {listed}"
 
 

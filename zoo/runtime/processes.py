@@ -28,7 +28,7 @@ def cores() -> int:
     return min(mine, int(asked)) if asked.isdecimal() and int(asked) else mine
 
 
-def has_ended(of: str, number: int) -> bool:
+def is_process_dead(of: str, number: int) -> bool:
     """Whether a process is known to have ended; False where it lives, is of another machine, or a new one has its number."""
     if not of or of != machine():
         return False

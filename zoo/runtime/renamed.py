@@ -67,3 +67,9 @@ def take_new_names(cls: type, base: type) -> None:
             old.warn(cls)
             setattr(cls, old.new, vars(cls)[name])
             delattr(cls, name)
+
+
+def warn_renamed_value(cls: type, name: str, old: str, new: str) -> None:
+    """Warn that a class attribute has the old name of a value."""
+    message = f"{cls.__name__}.{name} is {old!r}, which is now {new!r}. Use that; the old value goes with 0.5."
+    warnings.warn(message, DeprecationWarning, stacklevel=4)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jsonargparse import Namespace
 
-from zoo.runtime.processes import has_ended, machine
+from zoo.runtime.processes import is_process_dead, machine
 
 if TYPE_CHECKING:
     import polars as pl
@@ -137,7 +137,7 @@ def _beside(path: Path) -> Path:
     left = re.compile(rf"\.{re.escape(path.name)}\.([0-9a-f]*)-([0-9]+)-[0-9a-f]{{4}}\.tmp")
     with suppress(OSError):  # there is no folder, which whoever writes will say
         for old in path.parent.iterdir():
-            if (found := left.fullmatch(old.name)) and has_ended(found[1], int(found[2])):
+            if (found := left.fullmatch(old.name)) and is_process_dead(found[1], int(found[2])):
                 with suppress(OSError):
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
     return path.with_name(f".{path.name}.{machine()}-{os.getpid()}-{secrets.token_hex(2)}.tmp")
@@ -179,7 +179,7 @@ def write_table(path: Path, table: pl.DataFrame) -> None:
             raise OSError(f"{path} cannot be written ({error}).") from error
 
 
-class Given:
+class CapturesInit:
     """Remembers what it was made with, so that `plain` writes an object down as settings that make it again."""
 
     made_with: tuple[tuple[Any, ...], dict[str, Any]]
@@ -214,7 +214,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401  any parsed value, or an object th
     """The same as plain dictionaries, lists, strings and numbers."""
     if isinstance(value, Namespace):
         value = value.as_dict()
-    if isinstance(value, Given):
+    if isinstance(value, CapturesInit):
         value = value.settings_given
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

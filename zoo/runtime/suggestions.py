@@ -13,7 +13,7 @@ def count_of(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str]) -> str:
     """A question about the known names that look like a word, with a space before it; empty where none does.
 
     A name is also known by its last part (``epsilon`` by ``publisher.epsilon``), and by its initials (``learning_rate`` by

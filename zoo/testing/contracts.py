@@ -219,7 +219,7 @@ class CallbackContract:
     def trained(self, folder: Path, **settings: Any) -> Trainer:  # noqa: ANN401  of a fit
         """The trainer after two epochs with the callback."""
         method = self.method()
-        release = publisher_for(method.reads).publish(Synthetic(**SYNTHETIC).source("book"), "book")
+        release = publisher_for(method.accepted_releases).publish(Synthetic(**SYNTHETIC).source("book"), "book")
         data = data_for(method, release.save(folder / "book"))
         run = trainer(folder, self.make(), epochs=2)
         run.fit(method, datamodule=data, **settings)

@@ -110,7 +110,7 @@ class MethodContract:
         """Makes the method, from the same seed each time, and tiny data with settings and the "right" or a "wrong" release."""
 
         def tiny(release: str = "right", **settings: Any) -> tuple[Recommender, CrossDomainDataModule]:  # noqa: ANN401
-            path = released(new_method().reads, release)
+            path = released(new_method().accepted_releases, release)
             seed_everything(5)
             method = new_method()
             return method, data_for(method, path, **settings)
@@ -156,7 +156,7 @@ class MethodContract:
     def test_it_says_what_it_is(self, make: Make) -> None:
         """What a batch holds, and in a docstring what it is."""
         method, _ = make()
-        assert method.batches in ("users", "pairs", "triples", "once", "steps")
+        assert method.batches in ("users", "pairs", "triples", "full_batch", "steps")
         assert type(method).__doc__
 
     def test_scores_of_given_items_are_those_of_all_items(self, trained: Trained) -> None:
@@ -184,20 +184,20 @@ class MethodContract:
     def test_exposed_tensors_are_returned(self, trained: Trained) -> None:
         """What penalties are offered stands beside the loss."""
         method, data = trained.method, trained.data
-        if method.batches in ("once", "steps"):
-            assert not method.exposes
+        if method.batches in ("full_batch", "steps"):
+            assert not method.step_outputs
             return
         outputs = method.step(next(iter(data.train_dataloader())))
         if method.automatic_optimization:
-            assert set(outputs) == {"loss", *method.exposes}
+            assert set(outputs) == {"loss", *method.step_outputs}
         else:  # of several losses `step` has one, and a penalty sees what each of them has
-            assert {"loss"} <= set(outputs) <= {"loss", *method.exposes}
+            assert {"loss"} <= set(outputs) <= {"loss", *method.step_outputs}
         assert outputs["loss"].ndim == 0
 
     def test_a_penalty_is_added_to_the_loss(self, make: Make, tmp_path: Path) -> None:
         """And logged by its name."""
         method, data = make()
-        if method.batches in ("once", "steps"):
+        if method.batches in ("full_batch", "steps"):
             pytest.skip("what is solved has no loss")
         losses = []
 
@@ -231,7 +231,7 @@ class MethodContract:
         self, make: Make, trained: Trained, tmp_path: Path, stop: int | None
     ) -> None:
         """Bit by bit, wherever it was broken off."""
-        if trained.method.batches == "once":
+        if trained.method.batches == "full_batch":
             pytest.skip("a closed form has nothing to resume")
         if stop is not None and trained.method.batches == "steps" and trained.method.steps_per_epoch == 1:
             pytest.skip("an epoch of one step has no inside")
@@ -265,7 +265,7 @@ class MethodContract:
         """By a method that reads any; others do not notice."""
         method, data = make("wrong")
         run = trainer(tmp_path / "other", epochs=4)
-        if not method.reads:
+        if not method.accepted_releases:
             run.test(method, datamodule=data, ckpt_path=trained.checkpoint, verbose=False)
             assert "test/sampled/ndcg@10" in run.callback_metrics
             return
@@ -290,7 +290,7 @@ class MethodContract:
         with torch.no_grad():
             scores = method.ranking_scores(cold)
         by_counts = torch.equal(scores, method.item_counts.expand(len(cold), -1))
-        assert by_counts != (method.scores_cold_users and bool(method.reads))
+        assert by_counts != (method.scores_cold_users and bool(method.accepted_releases))
 
     def test_a_loaded_run_recommends_what_predict_does(self, trained: Trained, loaded: Predictor) -> None:
         """From its folder, by the users' own ids."""

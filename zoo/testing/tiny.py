@@ -65,7 +65,7 @@ def data_for(method: Recommender, release: Path, **settings: Any) -> CrossDomain
 def attached(data: CrossDomainDataModule, method: Any = None) -> CrossDomainDataModule:  # noqa: ANN401
     """The datamodule as a trainer has it that trains a method, or by default one that reads every kind of row, user by user."""
     if method is None:
-        method = SimpleNamespace(reads=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
+        method = SimpleNamespace(accepted_releases=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
     data.trainer = SimpleNamespace(  # type: ignore[assignment]  # as much of a trainer as a datamodule asks
         lightning_module=method,
         global_rank=0,

@@ -25,7 +25,7 @@ class RowMap(Recommender):
     """
 
     batches = "users"
-    reads = frozenset({"rows", "ratings", "embeddings"})
+    accepted_releases = frozenset({"rows", "ratings", "embeddings"})
     scores_cold_users = True
     scores_by_rows = True
 

@@ -203,7 +203,7 @@ def test_a_method_has_as_many_negatives_as_it_asks_for(form: str) -> None:
         assert [part.shape for part in batch] == [(4,)] * 3
 
 
-@pytest.mark.parametrize("form", ["once", "steps"])
+@pytest.mark.parametrize("form", ["full_batch", "steps"])
 def test_a_batch_of_everybody_knows_all_ratings(form: str) -> None:
     method = SimpleNamespace(batches=form, num_negatives=1, steps_per_epoch=2)
     ratings = some_ratings()

@@ -194,11 +194,11 @@ def test_a_run_of_another_release_is_refused(tmp_path: Path) -> None:
 
 def test_members_read_releases_where_they_are_asked_to() -> None:
     both = Ensemble({"a": Member(UserKNN()), "b": Member(EASE())})
-    assert both.reads == UserKNN.reads
+    assert both.accepted_releases == UserKNN.accepted_releases
     assert both.scores_by_rows
     assert both.scores_cold_users
-    assert Ensemble({"a": alone(UserKNN()), "b": Member(EASE())}).reads == frozenset()
-    assert UserKNN().reads == {"rows", "ratings"}
+    assert Ensemble({"a": alone(UserKNN()), "b": Member(EASE())}).accepted_releases == frozenset()
+    assert UserKNN().accepted_releases == {"rows", "ratings"}
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from zoo.methods.target_data import ReleaseMismatchError
 class Linked(Given):
     """Scores of its own for whoever has a history or a row in a release."""
 
-    reads = frozenset({"ratings"})
+    accepted_releases = frozenset({"ratings"})
     scores_cold_users = True
 
 

@@ -165,7 +165,7 @@ def test_the_sources_ratings_are_nowhere_within_reach(
 def test_it_refuses_a_release_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = ByHand().publish(Synthetic(**SIZES).source("book"), "book").save(tmp_path / "book")
     data = Synthetic(**SIZES, releases={"book": path})
-    assert PPGenCDR.reads == {"generator", "rows", "ratings"}
+    assert PPGenCDR.accepted_releases == {"generator", "rows", "ratings"}
     monkeypatch.setattr(PPGenCDR, "reads", frozenset({"rows"}))
     with pytest.raises(
         TypeError, match=r"PPGenCDR reads releases of kind \['rows'\]; .* 'book' is of kind 'generator'"

@@ -24,7 +24,7 @@ USERS = 24
 class Given(Recommender):
     """Scores of few values, so that many are equal."""
 
-    batches = "once"
+    batches = "full_batch"
 
     scores: Tensor
 
@@ -213,10 +213,28 @@ def test_old_names_of_attributes_warn_and_are_the_new_ones() -> None:
             def alone(self) -> str:
                 return "is of one process"
 
+    with pytest.warns(DeprecationWarning, match=r"Solved\.batches is 'once', which is now 'full_batch'"):
+
+        class Solved(Given):
+            batches = "once"  # type: ignore[assignment]
+
+    assert Solved.batches == "full_batch"
+
+    with pytest.warns(DeprecationWarning, match=r"Linked\.reads is now accepted_releases"):
+
+        class Linked(Given):
+            reads = frozenset({"rows"})
+
+    assert Linked().accepted_releases == {"rows"}
     method = Plugged()
     with pytest.raises(ValueError, match=r"Plugged is of one process; got 2 processes"):
         method.check_processes(2)
-    renamed = {"alone": "single_process_reason", "solved": "converged", "worked_out_by_each": "replicated_buffers"}
+    renamed = {
+        "alone": "single_process_reason",
+        "solved": "converged",
+        "worked_out_by_each": "replicated_buffers",
+        "exposes": "step_outputs",
+    }
     for old, new in renamed.items():
         with pytest.warns(DeprecationWarning, match=rf"Plugged\.{old} is now {new}\. Use that"):
             assert getattr(method, old) == getattr(method, new)

@@ -70,7 +70,7 @@ def test_pairs_have_the_methods_number_of_negatives() -> None:
     assert (int((labels == 1).sum()), int((labels == 0).sum())) == (len(RATED), 2 * len(RATED))
 
 
-@pytest.mark.parametrize(("form", "count"), [("once", 1), ("steps", 3)])
+@pytest.mark.parametrize(("form", "count"), [("full_batch", 1), ("steps", 3)])
 def test_solvers_have_everybody_in_every_batch(form: str, count: int) -> None:
     listener = Listener(form)
     trained(listener, SourceRatings(binary(), batch_size=2))
@@ -89,7 +89,7 @@ def test_who_takes_samples_of_its_own_has_so_many_batches_with_nobody_in_them(fo
 @pytest.mark.parametrize(
     "method",
     [BPR(), NeuMF(), EASE(), SPPG(mechanism="none", steps=2, sample_size=2, condition_dim=2)],
-    ids=["triples", "pairs", "once", "users"],
+    ids=["triples", "pairs", "full_batch", "users"],
 )
 def test_methods_of_one_domain_train_on_a_source(method: Any) -> None:  # noqa: ANN401
     ratings = binary()

@@ -73,7 +73,7 @@ def test_two_who_write_one_file_do_not_write_into_one_another_s(tmp_path: Path) 
 def test_what_a_killed_process_left_of_a_file_goes_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_folder, "has_ended", lambda of, number: (of, number) == ("abc", 12))
+    monkeypatch.setattr(run_folder, "is_process_dead", lambda of, number: (of, number) == ("abc", 12))
     stay = [
         ".x.json.abc-13-0000.tmp",
         ".x.json.abd-12-0000.tmp",
@@ -156,13 +156,13 @@ def test_a_private_folder_stays_its_owner_s(tmp_path: Path) -> None:
 
 
 def test_of_this_machine_it_is_known_which_processes_have_ended() -> None:
-    from zoo.runtime.processes import has_ended, machine
+    from zoo.runtime.processes import is_process_dead, machine
 
-    assert not has_ended(machine(), os.getpid())
-    assert not has_ended(machine(), 1), "somebody else's lives, too"
+    assert not is_process_dead(machine(), os.getpid())
+    assert not is_process_dead(machine(), 1), "somebody else's lives, too"
     gone = os.fork() or os._exit(0)
     os.waitpid(gone, 0)
-    assert has_ended(machine(), gone) == bool(machine())
-    assert not has_ended("another", gone), "who knows"
-    assert not has_ended("", gone)
-    assert has_ended(machine(), 2**64) == bool(machine())
+    assert is_process_dead(machine(), gone) == bool(machine())
+    assert not is_process_dead("another", gone), "who knows"
+    assert not is_process_dead("", gone)
+    assert is_process_dead(machine(), 2**64) == bool(machine())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zoo.runtime.suggestions import count_of, nearest
+from zoo.runtime.suggestions import count_of, suggest
 
 
 def test_one_is_no_plural() -> None:
@@ -10,10 +10,10 @@ def test_one_is_no_plural() -> None:
 
 
 def test_a_word_like_no_other_has_no_neighbour() -> None:
-    assert nearest("xyz", ["PriCDR", "JLT"]) == ""
-    assert nearest("JTL", ["PriCDR", "JLT", "SJLT"]) == " Did you mean JLT?"
-    assert nearest("latest3", ["latest1", "latest2", "ratio"]) == " Did you mean latest1 or latest2?"
-    assert nearest("xyz", []) == ""
+    assert suggest("xyz", ["PriCDR", "JLT"]) == ""
+    assert suggest("JTL", ["PriCDR", "JLT", "SJLT"]) == " Did you mean JLT?"
+    assert suggest("latest3", ["latest1", "latest2", "ratio"]) == " Did you mean latest1 or latest2?"
+    assert suggest("xyz", []) == ""
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ def test_a_word_like_no_other_has_no_neighbour() -> None:
     ],
 )
 def test_a_name_is_known_by_its_last_part_and_its_initials(word: str, known: list[str], meant: str) -> None:
-    assert nearest(word, known) == f" Did you mean {meant}?"
+    assert suggest(word, known) == f" Did you mean {meant}?"
 
 
 def test_the_nearest_comes_first_and_three_are_named_at_most() -> None:
-    assert nearest("latest3", ["latest12", "latest1"]) == " Did you mean latest1 or latest12?"
-    assert nearest("latest3", [f"latest{k}" for k in (1, 2, 4, 5)]) == " Did you mean latest1 or latest2 or latest4?"
+    assert suggest("latest3", ["latest12", "latest1"]) == " Did you mean latest1 or latest12?"
+    assert suggest("latest3", [f"latest{k}" for k in (1, 2, 4, 5)]) == " Did you mean latest1 or latest2 or latest4?"
 
 
 def test_a_word_with_a_path_is_not_known_by_its_last_part_alone() -> None:
-    assert nearest("bpr/quickstart", ["pricdr/quickstart", "bpr/douban"]) == " Did you mean pricdr/quickstart?"
-    assert nearest("data.seed", ["publisher.of.init_args.seed"]) == ""
+    assert suggest("bpr/quickstart", ["pricdr/quickstart", "bpr/douban"]) == " Did you mean pricdr/quickstart?"
+    assert suggest("data.seed", ["publisher.of.init_args.seed"]) == ""

@@ -16,7 +16,7 @@ from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.privacy.spending.total import Total, record_of, total_of_run
 from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
@@ -246,7 +246,7 @@ class Results:
             raise ResultsError("--task chooses a task of a benchmark. These are runs of fit; leave it out.")
         for name in names:
             if name not in self.lines:
-                known = f"{nearest(name, self.lines)} Finished ones are of {', '.join(self.lines)}."
+                known = f"{suggest(name, self.lines)} Finished ones are of {', '.join(self.lines)}."
                 raise ResultsError(f"No cell of a task {name!r} is finished.{known}")
         lines = {task: some for task, some in self.lines.items() if task in names}
         rows = [row for row in self.benchmark["rows"] if row["task"] in names]
@@ -260,7 +260,7 @@ class Results:
         names = list(dict.fromkeys(line.name for line in self.rows))
         if name not in names:
             rows = "; ".join([*names[:SHOWN], *([f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else [])])
-            raise ResultsError(f"No finished row is called {name!r}.{nearest(name, names)} Rows: {rows}.")
+            raise ResultsError(f"No finished row is called {name!r}.{suggest(name, names)} Rows: {rows}.")
         return replace(self, baseline=name)
 
 

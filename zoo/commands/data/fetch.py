@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from zoo.commands.data.by_hand import BY_HAND, said_of
 from zoo.runtime.run_folder import saying_where, whole
-from zoo.runtime.suggestions import nearest
+from zoo.runtime.suggestions import suggest
 
 
 class Member(BaseModel):
@@ -62,7 +62,7 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
     if name in BY_HAND:
         raise ValueError(f"{said_of(name)} A file of your own is fetched with --registry.")
     raise ValueError(
-        f"There is no data set {name!r}.{nearest(name, [*known, *BY_HAND])} Fetched are {', '.join(sorted(known))}; "
+        f"There is no data set {name!r}.{suggest(name, [*known, *BY_HAND])} Fetched are {', '.join(sorted(known))}; "
         f"it is said where to get {', '.join(BY_HAND)} by hand. A file of your own is fetched with --registry."
     )
 

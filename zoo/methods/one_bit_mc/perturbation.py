@@ -29,7 +29,7 @@ from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record, warn_once
 from zoo.privacy.record.steps import Done, Step, done
-from zoo.runtime.run_folder import Given
+from zoo.runtime.run_folder import CapturesInit
 
 Drawn = dict[str, Floats]
 
@@ -83,7 +83,7 @@ class Problem:
         return SpectralProjectedGradient(likelihood, project, self.tolerance, start)
 
 
-class Perturbation(Given, ABC):
+class Perturbation(CapturesInit, ABC):
     """Where noise goes. Its constructor refuses bad settings, before data are opened."""
 
     mechanism: ClassVar[str] = "one-bit matrix completion"  # what a record calls it

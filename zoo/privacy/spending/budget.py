@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from zoo.privacy.accounting.events import EventError, event_from_dict, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
-from zoo.privacy.spending.total import Account, Total, told_apart, total_of
+from zoo.privacy.spending.total import Account, Total, normalize_domain, total_of
 from zoo.runtime.run_folder import saying_where, whole
 
 SCHEMA = 1
@@ -145,7 +145,7 @@ class Budget:
                 f"{str(account.record.relation)!r}: the two do not add up. Take a budget of its own for it."
             )
         for spent in self.spent:
-            if spent.data == data and told_apart(spent.account.domain) != told_apart(account.domain):
+            if spent.data == data and normalize_domain(spent.account.domain) != normalize_domain(account.domain):
                 raise BudgetError(
                     f"These ratings were published under the name {spent.account.domain!r} (line {spent.number} of {self.path}). "
                     f"Publish them under it, not as {account.domain!r}: what they lost adds up."
@@ -166,7 +166,7 @@ class Budget:
         groups: dict[str, list[Account]] = {}
         users = self.cap.relation.unit is Unit.USER
         for spent in self.spent:
-            groups.setdefault("" if users else told_apart(spent.account.domain), []).append(spent.account)
+            groups.setdefault("" if users else normalize_domain(spent.account.domain), []).append(spent.account)
         totals = {
             "" if users else group[0].domain: total_of(group, self.cap.delta).epsilon for group in groups.values()
         }
@@ -284,8 +284,8 @@ class Budget:
     def _beside(self, account: Account) -> list[Account]:
         """What was spent that adds up with an account: on its domain, or everything where whole users are protected."""
         everything = self.cap.relation.unit is Unit.USER
-        own = told_apart(account.domain)
-        return [spent.account for spent in self.spent if everything or told_apart(spent.account.domain) == own]
+        own = normalize_domain(account.domain)
+        return [spent.account for spent in self.spent if everything or normalize_domain(spent.account.domain) == own]
 
     def _altered(self, number: int, why: str) -> BudgetError:
         return BudgetError(

@@ -72,7 +72,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     counted, copies = _each_once(accounts)
     groups: dict[str, list[Account]] = {}
     for account in counted:
-        groups.setdefault(told_apart(account.domain), []).append(account)
+        groups.setdefault(normalize_domain(account.domain), []).append(account)
     domains = tuple(_domain_total(group, delta) for group in groups.values())
     conditions: dict[str, tuple[str, ...]] = {}
     for account in counted:
@@ -127,7 +127,7 @@ def total_of_run(kept: Mapping[str, Mapping[str, Any]]) -> Total:
     return replace(total, delta=math.fsum([total.delta, *added]) if users else max(total.delta, *added))
 
 
-def told_apart(domain: str) -> str:
+def normalize_domain(domain: str) -> str:
     """A domain's name as domains are told apart by: not by case, blanks, or how Unicode writes a letter."""
     return " ".join(unicodedata.normalize("NFKC", domain).casefold().split())
 

@@ -124,7 +124,7 @@ def test_a_copy_counts_once_and_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert answer["together"]["epsilon"] == pytest.approx(2.0, rel=1e-8)
 
 
-def test_domains_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_domains_are_normalize_domain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     books, films = saved(tmp_path / "a"), saved(tmp_path / "b", FlippedRows(epsilon=3.0), "films")
     answer = values(capsys, "total", books, films)
     assert answer["together"]["epsilon"] == pytest.approx(3.0, rel=1e-2)
