@@ -27,6 +27,11 @@ from tests.quickstart import PROJECTED
 if TYPE_CHECKING:
     from zoo.runs.cli import ZooCLI
 
+# Bytecode is written whatever the environment says: without it each worker rewrites every assertion (10 s of CPU time), and each
+# command that a test starts compiles the whole package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 #: Names the test that a pytest is run for.
 OWN = "ZOO_TESTS_OWN_PROCESS"
 #: Workers at most: each takes 20 seconds of a core, and 2 GiB at most, before its first test.
