@@ -88,7 +88,9 @@ def arguments_of(method: str) -> str:
     found = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == method)
     shown = [one for one in parse(ast.get_docstring(found) or "").params if "ot used" not in str(one.description)]
     left_out = ("datamodule", "publisher")
-    return "\n".join(listed(f"--{one.arg_name}", one.description or "") for one in shown if one.arg_name not in left_out)
+    return "\n".join(
+        listed(f"--{one.arg_name}", one.description or "") for one in shown if one.arg_name not in left_out
+    )
 
 
 def fields(kind: type) -> Iterator[str]:
