@@ -275,8 +275,8 @@ RUNS = (
         (f"{OF_REPORT}/test_leaderboard.py",),
         (
             "the worst row comes first",
-            "-or_least(line.mean(ranking, DECIDING))",
-            "or_least(line.mean(ranking, DECIDING))",
+            "-nan_to_lowest(line.mean(ranking, PRIMARY_METRIC))",
+            "nan_to_lowest(line.mean(ranking, PRIMARY_METRIC))",
         ),
     ),
     *edits_of(
@@ -286,8 +286,8 @@ RUNS = (
         ("pairs are torn apart", "stats.ttest_rel(x, y)", "stats.ttest_ind(x, y)"),
     ),
     *edits_of(
-        f"{REPORT}/gains.py",
-        (f"{OF_REPORT}/test_gains.py",),
+        f"{REPORT}/paired_differences.py",
+        (f"{OF_REPORT}/test_paired_differences.py",),
         (
             "a release is held against another control",
             '(row.system, row.control, row.of) == (own.system, "noise", own.release)',
@@ -295,7 +295,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/gains.py",
+        f"{REPORT}/paired_differences.py",
         (f"{OF_REPORT}/test_negative_transfer.py",),
         ("a gain is negative transfer", "self.gain.users.difference < 0", "self.gain.users.difference > 0"),
         ("more sources are held against still more", "if count < domains", "if count > domains"),
@@ -320,7 +320,11 @@ RUNS = (
     *edits_of(
         f"{REPORT}/leaderboard.py",
         (f"{OF_REPORT}/test_leaderboard.py",),
-        ("the worst row is bold", "max(or_least(row[i]) for row in means)", "min(or_least(row[i]) for row in means)"),
+        (
+            "the worst row is bold",
+            "max(nan_to_lowest(row[i]) for row in means)",
+            "min(nan_to_lowest(row[i]) for row in means)",
+        ),
         (
             "pairs are tested one by one",
             "holm([comparison.p_value for comparison in tested.values()])",

@@ -21,7 +21,7 @@ from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.files import commands, gains_csv, results_csv, seeds_csv
-from zoo.benchmark.report.gains import Gain
+from zoo.benchmark.report.paired_differences import Gain
 from zoo.benchmark.report.results import MEASURES, RANKINGS, Results
 from zoo.privacy.accounting.relation import Relation
 
@@ -119,10 +119,10 @@ def test_a_task_is_run_by_the_name_of_its_cells_and_reported_by_its_own(results:
 
 
 def test_cells_of_other_tasks_are_not_counted(results: Results) -> None:
-    part = results.of_tasks(["cold"])
-    assert part.cells == sum(name.startswith("cold/") for name in results.benchmark["cells"]) < results.cells
-    assert part.finished == sum(len(line.runs) for line in results.lines["cold"]) < results.finished
-    assert part.of_tasks(["cold"]).lines == {"cold": results.lines["cold"]}
+    part = results.only_tasks(["cold"])
+    assert part.cells == sum(name.startswith("cold/") for name in results.benchmark["cells"]) < results.num_runs
+    assert part.finished == sum(len(line.runs) for line in results.lines["cold"]) < results.num_finished
+    assert part.only_tasks(["cold"]).lines == {"cold": results.lines["cold"]}
 
 
 def test_a_task_that_is_not_there_is_refused(bare: Path) -> None:

@@ -17,7 +17,7 @@ from tests.zoo.benchmark.report.fabricate import GRID, JLT, Facts, Record, facts
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.figures import COLOURS, REFERENCES
 from zoo.benchmark.report.figures import curves as pictures
-from zoo.benchmark.report.files import Written
+from zoo.benchmark.report.files import WrittenReport
 from zoo.benchmark.report.results import Results
 
 TASK = "book-music"
@@ -33,7 +33,7 @@ def curves(results: Results, task: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def drawn(written: Written) -> dict[str, str]:
+def drawn(written: WrittenReport) -> dict[str, str]:
     """Those of one task in the report."""
     return {name: picture.svg for name, picture in written.pictures.items() if name.startswith(TASK)}
 

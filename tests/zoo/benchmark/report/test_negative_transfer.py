@@ -13,7 +13,7 @@ import pytest
 from tests.zoo.benchmark.report.fabricate import BARE, OTHERS, Facts, line_of, reread, rng_of, unproved
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
-from zoo.benchmark.report.gains import DRAWN, Transfer, transfers
+from zoo.benchmark.report.paired_differences import TRANSFER_METRICS, Transfer, transfers
 from zoo.benchmark.report.results import RANKINGS, Line, Results, ResultsError
 from zoo.benchmark.report.significance import holm
 
@@ -70,7 +70,7 @@ def test_rows_are_held_against_their_target_alone_and_themselves_with_fewer_sour
     rows = [f"{name}, Plaintext" for name in SINGLES]
     expected |= {("hard", row, more, fewer, row) for row in rows for more, fewer in ((8, 4), (16, 4), (16, 8))}
     for ranking in RANKINGS:
-        for measure in DRAWN:
+        for measure in TRANSFER_METRICS:
             own = of(found, ranking, measure)
             pairs = [(each.kind, each.gain.line.name, each.domains, each.fewer, each.other.name) for each in own]
             assert set(pairs) == expected

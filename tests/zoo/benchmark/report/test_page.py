@@ -13,8 +13,8 @@ from tests.zoo.benchmark.report.fabricate import BARE, GRID, NOTES, Facts, facts
 from tests.zoo.benchmark.report.pages import Page, markdown_tables, plain
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
-from zoo.benchmark.report.gains import Gain
 from zoo.benchmark.report.page import Chapter, cell, chapters, context, inline, prose, render
+from zoo.benchmark.report.paired_differences import Gain
 from zoo.benchmark.report.results import Results
 from zoo.benchmark.report.tables import Table
 
@@ -65,7 +65,7 @@ def test_both_have_every_heading(made: list[Chapter], markdown: str, page: Page)
     assert [line[4:] for line in markdown.splitlines() if line.startswith("### ")] == sections == page.texts["h3"]
     assert sections[:7] == [
         *("Full ranking (all items)", "Sampled ranking (1 + 99 candidates)", "Privacy and utility"),
-        *("What a row gains over its controls", "Any two rows", "Slices", "Beside the papers"),
+        *("Gains over baselines", "Pairwise differences", "Slices", "Comparison with published figures"),
     ]
 
 
@@ -73,15 +73,15 @@ def test_both_have_every_title_and_note(made: list[Chapter], markdown: str, page
     for chapter in made:
         for section in chapter.sections:
             for table in section.tables:
-                if table.folded:
+                if table.collapsed:
                     assert f'\n<details markdown="1"><summary>{table.title}</summary>\n\n' in markdown
                     assert table.title in page.texts["summary"]
                 elif table.title not in ("", section.title):
                     assert f"\n**{table.title}**\n" in markdown
                     assert table.title in page.texts["caption"]
                 assert all(f"\n{note}\n" in markdown and note in page.texts["p"] for note in table.notes)
-        assert f"\n{chapter.said}\n" in markdown
-        assert chapter.said in page.texts["p"]
+        assert f"\n{chapter.intro}\n" in markdown
+        assert chapter.intro in page.texts["p"]
 
 
 def test_bold_is_bold_in_both(markdown: str, page: Page, source: str) -> None:

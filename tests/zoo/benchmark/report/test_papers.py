@@ -12,7 +12,14 @@ import pytest
 from tests.zoo.benchmark.report.fabricate import DOUBAN, a_run, cell_folder, in_memory, line_of
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report import papers, tables
-from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
+from zoo.benchmark.report.papers import (
+    PaperComparison,
+    Published,
+    Status,
+    all_published,
+    compare_with_papers,
+    published,
+)
 from zoo.benchmark.report.results import MEASURES, Line, Results, read_results
 from zoo.runtime.run_folder import METRIC_NAMES
 
@@ -106,8 +113,8 @@ def ours(name: str, *figures: float, reason: str = "") -> Line:
     return Line(row, tuple(a_run(i, sampled_ndcg_10=value) for i, value in enumerate(figures)))
 
 
-def beside(*lines: Line) -> dict[tuple[str, str], Versus]:
-    return {(v.paper.paper, v.paper.method): v for v in versus(in_memory(list(lines), where=DOUBAN), TASK)}
+def beside(*lines: Line) -> dict[tuple[str, str], PaperComparison]:
+    return {(v.paper.paper, v.paper.method): v for v in compare_with_papers(in_memory(list(lines), where=DOUBAN), TASK)}
 
 
 @pytest.mark.parametrize(
@@ -144,34 +151,34 @@ def test_an_inconsistent_row_of_a_paper_is_none_whatever_ours_is() -> None:
 
 def test_rows_that_no_paper_has_are_left_out(results: Results) -> None:
     assert beside(ours("", 0.2), ours("SSCDR", 0.2)) == {}
-    assert versus(in_memory([ours("DMF", 0.2)], where=None), TASK) == []
-    assert versus(in_memory([ours("DMF", 0.2)], where=DOUBAN | {"target": "video"}), TASK) == []
-    assert [task for task in results.lines if versus(results, task)] == [TASK]
-    assert [(v.line.name, v.paper.paper) for v in versus(results, TASK)] == [
+    assert compare_with_papers(in_memory([ours("DMF", 0.2)], where=None), TASK) == []
+    assert compare_with_papers(in_memory([ours("DMF", 0.2)], where=DOUBAN | {"target": "video"}), TASK) == []
+    assert [task for task in results.lines if compare_with_papers(results, task)] == [TASK]
+    assert [(v.line.name, v.paper.paper) for v in compare_with_papers(results, TASK)] == [
         *(("DMF", "pricdr"), ("DMF", "ppgencdr")),
         *((f"PriCDR, JLT eps {epsilon}", "pricdr") for epsilon in (1, 8, 64)),
     ]
 
 
 def test_ours_stands_beside_the_paper_s(results: Results) -> None:
-    found = versus(results, TASK)
-    table = tables.versus_table(found)
+    found = compare_with_papers(results, TASK)
+    table = tables.papers_table(found)
     for v, row in zip(found, table.rows, strict=True):
         cells = dict(zip(table.columns, row, strict=True))
         assert cells["paper's"] == f"{v.paper.method} ({v.paper.paper})"
         assert (cells["status"], cells["reason"]) == (v.status, v.reason or "-")
         for measure in MEASURES:
             expected = f"{v.line.mean('sampled', measure):.4f} ({v.paper.figures[measure]:.4f})"
-            assert cells[tables.metric(measure)] == expected
+            assert cells[tables.metric_title(measure)] == expected
     assert table.rows[-1][-1] == "-", "no reason was given for the last"
 
 
 def test_a_figure_that_the_paper_lacks_is_a_dash() -> None:
     [paper] = [p for p in published(**DOUBAN) if p.method == "PriCDR-J"]
     lacking = dataclasses.replace(paper, figures={"ndcg@10": 0.2643})
-    [row] = tables.versus_table([Versus(ours("PriCDR-J", 0.2), lacking, "below", "")]).rows
+    [row] = tables.papers_table([PaperComparison(ours("PriCDR-J", 0.2), lacking, "below", "")]).rows
     assert row[2:8] == ["0.1000 (-)"] * 4 + ["0.2000 (0.2643)", "0.1000 (-)"]
 
 
 def test_runs_without_candidates_do_not_stand_beside_the_papers(full_only: Results) -> None:
-    assert versus(full_only, TASK) == []
+    assert compare_with_papers(full_only, TASK) == []

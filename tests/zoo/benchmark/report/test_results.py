@@ -64,7 +64,7 @@ def test_rows_stand_in_the_order_of_the_benchmark(results: Results) -> None:
 
 def test_cells_are_counted(results: Results) -> None:
     unfinished = 2 * len(SEEDS) + 2  # one system on two tasks; of the controls, one seed on a task that nobody has run
-    assert results.finished == len(found_in(results)) == results.cells - unfinished == 71
+    assert results.num_finished == len(found_in(results)) == results.num_runs - unfinished == 71
 
 
 def test_a_row_and_a_task_without_finished_runs_are_left_out(results: Results) -> None:
@@ -101,21 +101,21 @@ def test_cases_bear_their_seed(results: Results) -> None:
 
 
 def test_a_search_is_known_by_its_trials(results: Results) -> None:
-    trials = {line.name: max(run.tuned for run in line.runs) for line in results.lines[TASK]}
+    trials = {line.name: max(run.num_trials for run in line.runs) for line in results.lines[TASK]}
     assert {name for name, count in trials.items() if count} == {"Searched, JLT"}
     assert trials["Searched, JLT"] == 7
 
 
 def test_rows_ranked_by_item_counts_are_known(results: Results) -> None:
-    counted = {(task, line.name) for task, lines in results.lines.items() for line in lines if line.counted}
+    counted = {(task, line.name) for task, lines in results.lines.items() for line in lines if line.uses_item_counts}
     assert counted == {("cold", "EASE")}
 
 
 def test_one_counted_run_is_enough() -> None:
     line = a_line(proved(), proved())
-    assert not line.counted
+    assert not line.uses_item_counts
     line.runs[1].report["ranked_by_item_counts"] = 3
-    assert line.counted
+    assert line.uses_item_counts
     assert line.average(lambda run: run.report["ranked_by_item_counts"]) == 1.5
 
 
@@ -181,7 +181,7 @@ def test_a_record_of_somebody_elses_mechanism_is_not_called_proved(tmp_path: Pat
     for path in root.rglob("privacy.json"):
         path.write_text(json.dumps({"book": proved() | {"mechanism": "MyRows"}}), encoding="utf-8")
     for line in (line for lines in read_results(root).lines.values() for line in lines):
-        assert line.standing == "conditional"
+        assert line.guarantee_status == "conditional"
         assert line.conditions == ("it is as claimed by 'MyRows', not audited here",)
 
 
@@ -250,7 +250,7 @@ def test_all_sources_of_a_run_count() -> None:
     weak = Line(row, (a_run(records={"book": proved(1.0), "movie": proved(6.0)}),))
     assert weak.epsilon == 6.0
     none = Line(row, (a_run(records={"book": proved(1.0), "movie": unproved("seeded noise")}),))
-    assert (none.guarantee, none.epsilon, none.standing) == (None, None, "none")
+    assert (none.guarantee, none.epsilon, none.guarantee_status) == (None, None, "none")
     assert none.reasons == ["seeded noise"]
     assert Line(row, (a_run(),)).guarantee is None
 

@@ -12,7 +12,7 @@ import yaml
 
 from tests.zoo.benchmark.report.fabricate import Facts, cases_of, drawn_ranks, figures, proved, rng_of, unproved
 from zoo.benchmark.report.command import main
-from zoo.benchmark.report.gains import NOISE, control_of
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE, control_of
 from zoo.benchmark.report.results import Line, Results, ResultsError
 from zoo.benchmark.report.run_folders import read_run_folders
 from zoo.benchmark.report.tables import settings_table
@@ -75,7 +75,7 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> Non
     [lines] = results.lines.values()
     assert [[run.seed for run in line.runs] for line in lines] == [[0, 1], [0, 1]]
     assert results.seeds_of(lines[0]) == [0, 1]
-    assert (results.finished, results.cells, results.apart, results.baseline) == (4, 4, {}, "")
+    assert (results.num_finished, results.num_runs, results.separation, results.baseline) == (4, 4, {}, "")
     assert lines[0].runs[0].versions == {"cdr-zoo": "0.3.0"}
 
 
@@ -117,14 +117,16 @@ def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) 
         *("UserKNN, JLT eps 8", "DMF"),
     ]
     assert [line.row.control for line in lines] == ["", "noise", "", "control", "", ""]
-    assert control_of(results, found["PriCDR, JLT eps 8"], NOISE) is found["PriCDR, Noise (JLT eps 8)"]
+    assert control_of(results, found["PriCDR, JLT eps 8"], NOISE_BASELINE) is found["PriCDR, Noise (JLT eps 8)"]
     assert (found["PriCDR, JLT eps 8"].epsilon, found["DMF"].epsilon) == (8.0, None)
     of = {**JLT, "init_args": {**JLT["init_args"], "num_components": 9}}
     wider = {"class_path": "zoo.Noise", "init_args": {"of": of}}
     other = a_run(tmp_path / "g", "PriCDR", publisher=wider, records={"book": unproved("control")})
     [lines] = read_run_folders([runs[0], other]).lines.values()
     assert [line.name for line in lines] == ["PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)"]
-    assert control_of(read_run_folders([runs[0], other]), lines[0], NOISE) is None, "the noise of another release"
+    assert control_of(read_run_folders([runs[0], other]), lines[0], NOISE_BASELINE) is None, (
+        "the noise of another release"
+    )
 
 
 def other_items(cases: pl.DataFrame) -> pl.DataFrame:
@@ -158,7 +160,7 @@ def test_runs_that_were_tested_on_something_else_stand_apart(tmp_path: Path, wha
     first = [a_run(tmp_path / "a", tested=tested), a_run(tmp_path / "b", "EASE", tested=tested)]
     results = read_run_folders([*first, a_run(tmp_path / "c", "BPR", **({"tested": tested} | changed))])
     assert names(results) == [["DMF", "EASE"], ["BPR"]]
-    [(task, sentence)] = results.apart.items()
+    [(task, sentence)] = results.separation.items()
     assert task == list(results.lines)[1]
     assert sentence == f"These runs do not stand in the table of music (Douban, split given): {why}."
     titles = [entry["title"] for entry in results.benchmark["tasks"].values()]
@@ -190,7 +192,7 @@ def test_seeds_apart_stand_together_only_on_the_same_data(tmp_path: Path) -> Non
     other = a_run(tmp_path / "c", "BPR", 2, data={"target": "movie"})
     results = read_run_folders([zero, one, other])
     assert names(results) == [["DMF", "EASE"], ["BPR"]]
-    [sentence] = results.apart.values()
+    [sentence] = results.separation.values()
     assert sentence.endswith("no seed is common, and these settings of the data differ: target.")
 
 
@@ -233,12 +235,12 @@ def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> N
 
 def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:
     results = read_run_folders([a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE")])
-    assert results.held_against("EASE").baseline == "EASE"
+    assert results.with_baseline("EASE").baseline == "EASE"
     with pytest.raises(ResultsError, match=r"called 'EASY'\. Did you mean EASE\? Rows: DMF; EASE\.$"):
-        results.held_against("EASY")
+        results.with_baseline("EASY")
     many = read_run_folders([a_run(tmp_path / f"{n}", f"M{n}") for n in range(10)])
     with pytest.raises(ResultsError, match=r"called 'EASE'\. Rows: M0; M1; M2; M3; M4; M5; M6; M7; and 2 more\.$"):
-        many.held_against("EASE")
+        many.with_baseline("EASE")
 
 
 def test_settings_that_differ_are_listed_and_shared_ones_are_not(tmp_path: Path) -> None:
