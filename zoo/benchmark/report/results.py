@@ -258,7 +258,9 @@ class Results:
         own = tuple(f"{slug(name)}/" for name in names)
         cells = {name: digest for name, digest in self.benchmark["cells"].items() if name.startswith(own)}
         finished = sum(len(line.runs) for some in lines.values() for line in some)
-        return replace(self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, finished=finished)
+        return replace(
+            self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, num_finished=finished
+        )
 
     def with_baseline(self, name: str) -> "Results":
         """Return the results with another baseline; raise `ResultsError` for an unknown row."""

@@ -122,9 +122,9 @@ def test_a_figure_is_well_formed_and_needs_nothing_from_outside(drawn: dict[str,
 
 def test_series_and_levels_are_named(drawn: dict[str, str]) -> None:
     written = texts(of(drawn, RATING))
-    assert {"PriCDR, JLT", "PriCDR, JLT: its noise control", "Searched, JLT"} <= set(written)
+    assert {"PriCDR, JLT", "PriCDR, JLT: noise baseline", "Searched, JLT"} <= set(written)
     assert {"Popularity", "EASE", "PriCDR, Plaintext", "PriCDR, Nothing"} <= set(written)
-    assert "Searched, JLT: its noise control" not in written
+    assert "Searched, JLT: noise baseline" not in written
     assert not any("DMF" in text or "Shuffled" in text or "Whole users" in text for text in written)
     assert "Book -> Music: one rating (change one rating), delta 1e-05" in written
     assert {"all items", "1 + 99 candidates"} <= set(written)
@@ -135,7 +135,7 @@ def test_series_and_levels_are_named(drawn: dict[str, str]) -> None:
 
 def test_figures_of_other_guarantees_have_their_own_series(drawn: dict[str, str]) -> None:
     written = texts(of(drawn, USER))
-    assert {"Whole users, JLT", "Whole users, JLT: its noise control", "EASE"} <= set(written)
+    assert {"Whole users, JLT", "Whole users, JLT: noise baseline", "EASE"} <= set(written)
     assert not any("PriCDR, JLT" in text or "smaller delta" in text for text in written)
 
 

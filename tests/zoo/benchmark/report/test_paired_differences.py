@@ -173,7 +173,7 @@ def test_one_run_on_users_of_its_seed_is_compared_with_that_seed(results: Result
 
 
 def private(folder: Path, ours: set[int], theirs: set[int], **changed: object) -> Results:
-    """A row with some seeds, and its noise control with others."""
+    """A row with some seeds, and noise baseline with others."""
 
     def facts(row: Row, seed: int) -> Facts | None:
         if seed not in (theirs if row.control else ours):

@@ -71,7 +71,7 @@ def test_a_third_of_fedgcdr_s_rows_cannot_be() -> None:
 
 def test_the_rows_that_stand_out_are_explained() -> None:
     [dp] = [row for row in published("amazon-4", "3 domains", "books") if row.method == "FedGCDR-DP"]
-    assert dp.inconsistencies == ["NDCG@10 - NDCG@5 is .0316; with HR@10 - HR@5 of .1814 it must lie in [.0524, .0646]"]
+    assert dp.inconsistencies == ["NDCG@10 - NDCG@5 is .0316; with HR@10 - HR@5 of .1814 it must be in [.0524, .0646]"]
     for method in ("BPR", "NeuMF", "DMF", "CoNet"):
         [row] = [r for r in published("amazon", "movie", "book") if (r.paper, r.method) == ("pricdr", method)]
         assert any(sentence.startswith("MRR@5") and "with NDCG@5" in sentence for sentence in row.inconsistencies)
@@ -84,14 +84,12 @@ TASK = "book-music"
 def test_honest_runs_are_consistent(results: Results) -> None:
     cold = tables.arithmetic_table(results, "cold")
     assert cold.rows == []
-    assert cold.notes == ["Of ours all 26 runs are consistent in every ranking."]
+    assert cold.notes == ["Our 26 runs: all consistent."]
     warm = tables.arithmetic_table(results, TASK)
     wrong = [paper for paper in published(**DOUBAN) if paper.inconsistencies]
     assert len(warm.rows) == sum(len(paper.inconsistencies) for paper in wrong)
     assert {row[0] for row in warm.rows} == {f"{p.method} ({p.paper} table {p.table})" for p in wrong}
-    assert warm.notes == [
-        "Of ours all 45 runs are consistent in every ranking. Of the papers' 21 rows on this task 11 are not."
-    ]
+    assert warm.notes == ["Our 45 runs: all consistent. Published rows of this task: 11 of 21 inconsistent."]
 
 
 def test_a_run_whose_figures_were_altered_is_named(own_runs: Path) -> None:
@@ -102,7 +100,7 @@ def test_a_run_whose_figures_were_altered_is_named(own_runs: Path) -> None:
     path.write_text(json.dumps(report))
     table = tables.arithmetic_table(read_results(own_runs), "cold")
     assert {row[0] for row in table.rows} == {f"PriCDR, JLT eps 8, seed 1, {key.split('/')[0]}"}
-    assert table.notes == ["Of ours not all 26 runs are consistent in every ranking."]
+    assert table.notes == ["Our 26 runs: not all consistent."]
     name, k = key.split("/")[1].split("@")
     assert any(f"{METRIC_NAMES[name]}@{k}" in row[1] for row in table.rows)
 
@@ -141,10 +139,10 @@ def test_an_inconsistent_row_of_a_paper_is_none_whatever_ours_is() -> None:
         found = beside(ours("DMF", value, reason="another loss"))
         assert found.keys() == {("pricdr", "DMF"), ("ppgencdr", "DMF")}
         assert {v.status for v in found.values()} == {"paper inconsistent"}
-        growth = "NDCG@10 - NDCG@5 is .0364; with HR@10 - HR@5 of .1768 it must lie in [.0511, .0630]"
+        growth = "NDCG@10 - NDCG@5 is .0364; with HR@10 - HR@5 of .1768 it must be in [.0511, .0630]"
         fall = "MRR@10 is .1014; with MRR@5 of .1029 it must not be lower"
         for paper, said in (("pricdr", growth), ("ppgencdr", fall)):
-            expected = f"in the paper {said}; beside it ours is {beside_it}"
+            expected = f"in the paper {said}; ours is {beside_it}"
             assert found[paper, "DMF"].reason == f"{expected}; another loss"
             assert beside(ours("DMF", value))[paper, "DMF"].reason == expected
 

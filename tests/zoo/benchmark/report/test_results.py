@@ -37,7 +37,7 @@ ONE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "ep
 
 
 def small(folder: Path, **changed: object) -> Path:
-    """A row with its noise control, three seeds each."""
+    """A row with noise baseline, three seeds each."""
     return fabricate(folder, GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": ONE} | changed)
 
 
@@ -126,7 +126,7 @@ def test_a_missing_or_half_written_run_is_left_out(tmp_path: Path) -> None:
     (root / FIRST / "metrics.json").write_text("{", encoding="utf-8")
     now = read_results(root)
     assert found_in(before) - found_in(now) == {(TASK, "PriCDR, JLT eps 1", 0)}
-    assert (now.finished, now.cells) == (before.finished - 1, before.cells)
+    assert (now.num_finished, now.num_runs) == (before.num_finished - 1, before.num_runs)
 
 
 def test_runs_of_other_settings_or_an_earlier_benchmark_are_left_out(tmp_path: Path) -> None:
@@ -150,16 +150,16 @@ def test_a_config_that_was_changed_since_makes_all_its_runs_stale(tmp_path: Path
     systems = ONE | {"DMF": {"config": "other.yaml", "seeds": [0]}}
     (tmp_path / "other.yaml").write_text("model: DMF\n", encoding="utf-8")
     grid = GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": systems}
-    assert read_results(fabricate(tmp_path, grid)).finished == 7
+    assert read_results(fabricate(tmp_path, grid)).num_finished == 7
     (tmp_path / "other.yaml").write_text("model: DMF\nseed: 3\n", encoding="utf-8")
     fabricate(tmp_path, grid, lambda row, seed: None)  # keeps the benchmark anew and runs nothing
     now = read_results(root)
-    assert (now.finished, now.cells) == (6, 7)
+    assert (now.num_finished, now.num_runs) == (6, 7)
     assert {line.row.system for line in now.lines[TASK]} == {"PriCDR"}
 
 
 def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> None:
-    assert read_results(small(tmp_path)).finished == 6
+    assert read_results(small(tmp_path)).num_finished == 6
     grid = GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": ONE, "seeds": [2, 1]}
     fabricate(tmp_path, grid, lambda row, seed: None)
     now = read_results(tmp_path / "runs")
@@ -170,7 +170,7 @@ def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> 
 def test_a_corrupt_benchmark_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / BENCHMARK).write_bytes(text)
     with pytest.raises(
-        ResultsError, match=r"benchmark\.json or a run below it cannot be read \(\w+: .*Repeat the benchmark"
+        ResultsError, match=r"benchmark\.json or one of its runs is unreadable \(\w+: .*Repeat the benchmark"
     ):
         read_results(tmp_path)
 
@@ -192,7 +192,7 @@ def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkey
         raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
 
     monkeypatch.setattr(pl, "read_parquet", broken)
-    with pytest.raises(ResultsError, match=r"test_cases\.parquet cannot be read \(not a parquet file\)\. Remove"):
+    with pytest.raises(ResultsError, match=r"test_cases\.parquet is unreadable \(not a parquet file\)\. Delete"):
         _ = line.cases
 
 
@@ -220,7 +220,7 @@ def test_a_file_of_an_older_form_is_refused(tmp_path: Path) -> None:
     for name, change in OLDER:
         before = (root / name).read_bytes()
         edit(root / name, change)
-        with pytest.raises(ResultsError, match=r"cannot be read \(\w+Error: .*Repeat the benchmark"):
+        with pytest.raises(ResultsError, match=r"is unreadable \(\w+Error: .*Repeat the benchmark"):
             read_results(root)
         (root / name).write_bytes(before)
 
@@ -291,10 +291,10 @@ def test_what_has_no_mu_is_added_to_what_has() -> None:
 
 def test_releases_that_protect_different_things_are_refused() -> None:
     line = a_line(proved(), proved(relation=Relation.REPLACE_ONE_USER), name="Odd")
-    with pytest.raises(ResultsError, match=r"The releases of Odd, JLT protect different things: .*'rating'.*'user'"):
+    with pytest.raises(ResultsError, match=r"The releases of Odd, JLT have different guarantees: .*'rating'.*'user'"):
         _ = line.guarantee
     same_unit = a_line(*(proved(relation=of) for of in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER)))
-    with pytest.raises(ResultsError, match=r"protect different things: .*'replace_one_user'.*'zero_out_one_user'"):
+    with pytest.raises(ResultsError, match=r"have different guarantees: .*'replace_one_user'.*'zero_out_one_user'"):
         _ = same_unit.epsilon
 
 
