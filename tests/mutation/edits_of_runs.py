@@ -356,7 +356,11 @@ RUNS = (
     *edits_of(
         f"{REPORT}/page.py",
         (f"{OF_REPORT}/test_overview.py",),
-        ("rows below the baseline are counted above", "sum(gain.users.difference > 0 for gain in sure)", "len(sure)"),
+        (
+            "rows below the baseline are counted above",
+            "sum(gain.users.difference > 0 for gain in significant)",
+            "len(significant)",
+        ),
     ),
     *edits_of(
         f"{REPORT}/figures.py",
@@ -373,7 +377,7 @@ RUNS = (
         ),
         (
             "what is conditional is told as proved",
-            '"guarantee": line.standing, "epsilon"',
+            '"guarantee": line.guarantee_status, "epsilon"',
             '"guarantee": "proved" if kind else "none", "epsilon"',
         ),
         ("conditions are left out", "list(line.conditions) if kind else []", "[]"),
@@ -382,11 +386,11 @@ RUNS = (
     *edits_of(
         f"{REPORT}/command.py",
         (f"{OF_REPORT}/test_tracked.py",),
-        ("a tracker is asked once all is computed", "        _check(options.tracker)\n", "        pass\n"),
+        ("a tracker is asked once all is computed", "        _check_tracker(options.tracker)\n", "        pass\n"),
         (
             "a tracker is told unasked",
-            "    if options.tracker:\n        _track(options.tracker",
-            "    if True:\n        _track('wandb'",
+            "    if options.tracker:\n        _send(options.tracker",
+            "    if True:\n        _send('wandb'",
         ),
     ),
     *edits_of(

@@ -39,7 +39,7 @@ def leaderboards(results: Results, task: str, ranking: str) -> list[Table]:
 
 def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool = False) -> list[Table]:
     """Return a table of the largest cut-off, and a collapsed one of each smaller cut-off."""
-    tables = []
+    tables: list[Table] = []
     for k in reversed(CUT_OFFS):
         measures = [m for m in MEASURES if m.endswith(f"@{k}") and any(line.has(ranking, m) for line in lines)]
         entries = _entries(lines, ranking, measures, bold=not collapsed)
@@ -70,7 +70,7 @@ def _lists(lines: Sequence[Line], ranking: str) -> list[Table]:
         "With one held-out item these are HR, HR/K and MRR. Coverage: share of all items in any list. Novelty: mean of "
         "log2(users / users with the item), in bits. A dash: not measured, or a run of an earlier version."
     )
-    tables = []
+    tables: list[Table] = []
     for k in reversed(CUT_OFFS) if ranking == "full" else ():
         measures = [m for m in LIST_MEASURES if m.endswith(f"@{k}")]
         measures = [m for m in measures if any(not math.isnan(line.mean(ranking, m)) for line in lines)]

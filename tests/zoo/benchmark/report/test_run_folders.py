@@ -205,7 +205,7 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
         read_run_folders([trained])
     left = read_run_folders([trained, good])
     assert (names(left), left.num_finished) == ([["DMF"]], 1)
-    assert left.benchmark["about"] == f"Left out, as `fit` has not left a test there: {tmp_path.name}/trained."
+    assert left.benchmark["about"] == f"Left out (no test of `fit`): {tmp_path.name}/trained."
     checked = a_run(tmp_path / "checked")  # by `test`, which knows nothing of the training
     (checked / "metrics.json").write_text(json.dumps({"method": "DMF", "metrics": {}}))
     assert read_run_folders([checked, good]).benchmark["about"].endswith(f"{tmp_path.name}/checked.")
