@@ -244,8 +244,8 @@ def text(name: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Return notes in Markdown as HTML; HTML inside them is shown as text, and pictures are dropped."""
-    return Markup(NOTES.render(text).rstrip("\n"))
+    """Return notes in Markdown as HTML: comments and pictures are dropped, other HTML is shown as text."""
+    return Markup(NOTES.render(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)).rstrip("\n"))
 
 
 def inline(svg: str, name: str) -> Markup:
