@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tables import Row, distinct, name, read, spread, table, where
 
-from zoo.benchmark.report.gains import NOISE
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE
 from zoo.privacy.record.record import rounded_up
 
 DOCS = Path(__file__).parent
@@ -59,7 +59,7 @@ BY_EPSILON = {"figure 1": ("synthetic", "0.15"), "figure 2": ("ml-100k", "0.0"),
 
 def gains(folder: Path, figure: str) -> dict[tuple[str, str], Row]:
     """Return a figure's gain of each row of a report over its noise baseline, by task and row."""
-    rows = where(read(folder / "gains.csv"), against=NOISE, figure=figure)
+    rows = where(read(folder / "gains.csv"), against=NOISE_BASELINE, figure=figure)
     return {(row["task"], row["row"]): row for row in rows}
 
 
