@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import shorten
+from textwrap import fill
 
 import yaml
 from api_pages import parts as api_parts
@@ -18,7 +18,8 @@ from command_pages import parts as command_parts
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
 from house import house_table
-from result_tables import cross_domain, gains, leakage, one_bit, quickstart
+from leaderboard import leaderboard
+from result_tables import cross_domain, gains, leakage, one_bit
 from tables import Row, distinct, name, read, table, where
 
 import zoo
@@ -82,16 +83,20 @@ def family(method: str, guarantee: str) -> str:
 
 
 def methods_table() -> str:
-    """Return the README's table: every exported method by family, without figures."""
+    """Return the README's methods by family, without figures: a table, and the single-domain baselines in a paragraph."""
     groups: dict[str, list[tuple[str, ...]]] = {name: [] for name in FAMILIES}
     for method, (page, about) in sorted(pages().items()):
         reads = "as its members" if method == "Ensemble" else ", ".join(sorted(getattr(zoo, method).accepted_releases))
-        link, guarantee = f"[{method}]({page.relative_to(ROOT)})", re.split(r"[:;,]", about["guarantee"])[0]
-        groups[family(method, about["guarantee"])].append(
-            (link, shorten(about["paper"], 40, placeholder=" ..."), reads or "-", guarantee)
-        )
+        year = "".join(re.findall(r"\b\d{4}\b", about["paper"])[-1:])
+        guarantee = re.split(r"[:,]| that its", about["guarantee"])[0]
+        link = f"[{method}]({page.relative_to(ROOT)})"
+        groups[family(method, about["guarantee"])].append((link, year or "-", reads or "target ratings", guarantee))
+    baselines = [f"{link} ({year})" if year != "-" else link for link, year, *_ in groups.pop("single-domain")]
     lines = [("" if place else name, *line) for name, found in groups.items() for place, line in enumerate(found)]
-    return table(("family", "method", "paper", "reads", "guarantee"), lines, left=5)
+    listed = fill(
+        f"Single-domain baselines, which read target ratings only: {', '.join(baselines)}.", 108, break_on_hyphens=False
+    )
+    return f"{table(('family', 'method', 'year', 'reads', 'guarantee'), lines, left=5)}\n\n{listed}"
 
 
 def marked(row: Row) -> str:
@@ -150,13 +155,14 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 def generated() -> dict[Path, str]:
     """Return every page with generated text, as it should be."""
     made = {
-        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table(), "quickstart": quickstart()}),
+        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
         PRIVACY: filled(PRIVACY, privacy_parts()),
         LEAKAGE: filled(LEAKAGE, leakage()),
         ONE_BIT: filled(ONE_BIT, one_bit()),
         CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain()),
+        RESULTS / "index.md": filled(RESULTS / "index.md", {"": leaderboard()}),
     }
     made |= {page: filled(page, found) for page, found in (api_parts() | command_parts()).items()}
     for method, (page, _) in pages().items():

@@ -9,19 +9,12 @@ from pathlib import Path
 from tables import Row, distinct, name, read, spread, table, where
 
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE
-from zoo.privacy.record.record import rounded_up
 
 DOCS = Path(__file__).parent
 RESULTS, PRIVACY = DOCS / "results", DOCS / "privacy"
 HIT = "sampled/hit_rate@10"
 
 #: The README's table: a label for each kind of release.
-QUICKSTART = {
-    "Nothing": "no release (single-domain baseline)",
-    "JLT": "private release (`JLT`)",
-    "Noise": "its noise baseline",
-    "Plaintext": "all ratings in plain text",
-}
 
 #: Reports of the grid `cross_domain`, and the names of their tasks.
 TASKS = {
@@ -61,24 +54,6 @@ def gains(folder: Path, figure: str) -> dict[tuple[str, str], Row]:
     """Return a figure's gain of each row of a report over its noise baseline, by task and row."""
     rows = where(read(folder / "gains.csv"), against=NOISE_BASELINE, figure=figure)
     return {(row["task"], row["row"]): row for row in rows}
-
-
-def quickstart() -> str:
-    """Return metrics of each release and the gain over its noise baseline."""
-    found, lines, keys = gains(RESULTS / "quickstart", "full/ndcg@10"), [], ("full/ndcg@10", "full/hit_rate@10")
-    order = {"Nothing": 0, "Plaintext": 2}
-    for row in sorted(read(RESULTS / "quickstart" / "results.csv"), key=lambda row: order.get(row["release"], 1)):
-        what = next(text for kind, text in QUICKSTART.items() if row["release"].startswith(kind))
-        if row["control"] == "noise":
-            what += f" (epsilon {row['release'].removesuffix(')').rsplit(' ', 1)[-1]})"
-        epsilon = f"{rounded_up(float(row['epsilon']))} ({row['guarantee']})" if row["epsilon"] else "-"
-        cells = [f"{float(row[key]):.3f} ±{float(row[f'{key} sd']):.3f}" for key in keys]
-        gain = "-"
-        if over := found.get((row["task"], name(row))):
-            gain = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*(float(over[key]) for key in ("difference", "low", "high")))
-        lines.append((what, epsilon, *cells, gain))
-    titles = ("the target reads", "epsilon", "NDCG@10", "HR@10", "gain over noise baseline, NDCG@10")
-    return table(titles, lines, left=2)
 
 
 def gained(row: Row | None) -> str:
