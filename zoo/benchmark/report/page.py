@@ -231,8 +231,8 @@ def text(name: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Return notes written in Markdown as HTML; HTML in them is text, and they load no picture."""
-    return Markup(NOTES.render(text).rstrip("\n"))
+    """Return notes in Markdown as HTML: comments are dropped, other HTML is text, and pictures are not loaded."""
+    return Markup(NOTES.render(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)).rstrip("\n"))
 
 
 def inline(svg: str, name: str) -> Markup:

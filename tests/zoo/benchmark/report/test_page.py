@@ -309,6 +309,7 @@ def test_what_a_grid_says_of_itself_is_read_as_its_notes_are(tmp_path: Path) -> 
         ("## Head\n- <script>1</script>", "<h2>Head</h2>\n<ul>\n<li>&lt;script&gt;1&lt;/script&gt;</li>\n</ul>"),
         ("![x](https://evil.example/x.png)", '<p>!<a href="https://evil.example/x.png">x</a></p>'),
         ("[x](javascript:alert`1`)", "<p>[x](javascript:alert<code>1</code>)</p>"),
+        ("0.1<!-- report/task: row |\nndcg -->, and", "<p>0.1, and</p>"),
     ],
 )
 def test_notes_are_markdown_without_html_pictures_or_scripts(text: str, expected: str) -> None:
