@@ -17,6 +17,7 @@ from api_pages import parts as api_parts
 from command_pages import parts as command_parts
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
+from generate_privacy import pictures
 from house import house_table
 from result_tables import cross_domain, gains, leakage, one_bit, quickstart
 from tables import Row, name, read, table, where
@@ -29,7 +30,6 @@ from zoo.privacy.record.record import rounded_up
 ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
-PRIVACY = ROOT / "docs" / "privacy.md"
 DATA = ROOT / "docs" / "data.md"
 LEAKAGE = ROOT / "docs" / "leakage.md"
 ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
@@ -191,12 +191,12 @@ def generated() -> dict[Path, str]:
         ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table(), "quickstart": quickstart()}),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
-        PRIVACY: filled(PRIVACY, privacy_parts()),
         LEAKAGE: filled(LEAKAGE, leakage()),
         ONE_BIT: filled(ONE_BIT, one_bit()),
         CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain()),
     }
-    made |= {page: filled(page, found) for page, found in (api_parts() | command_parts()).items()}
+    made |= {page: filled(page, found) for page, found in (api_parts() | command_parts() | privacy_parts()).items()}
+    made |= pictures()
     for method, (page, _) in pages().items():
         made[page] = filled(page, {"": figures_table(method)})
     return made
@@ -205,7 +205,7 @@ def generated() -> dict[Path, str]:
 def main() -> None:
     """Write what is stale."""
     for path, text in generated().items():
-        if path.read_text(encoding="utf-8") != text:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
 

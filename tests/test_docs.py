@@ -120,7 +120,7 @@ def test_only_pages_tables_and_shown_figures_are_committed() -> None:
 
 
 NOTES = [path.relative_to(DOCS).as_posix() for path in sorted((DOCS / "results").glob("*/notes.md"))]
-CITING = ["choosing.md", "privacy.md", *NOTES]
+CITING = ["choosing.md", "privacy/utility.md", *NOTES]
 PAGES = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md")) if path.name != "README.md"]
 
 
@@ -161,7 +161,7 @@ def test_no_committed_figure_breaks_the_arithmetic_of_ranks(report: Path) -> Non
             assert violations(figures, 1e-6, joint=True) == [], (row["task"], row["system"], row["release"], kind)
 
 
-# docs/privacy.md
+# docs/privacy
 
 
 def test_the_calibration_table_has_the_figures_computed_elsewhere(privacy: ModuleType) -> None:
@@ -208,9 +208,12 @@ def test_many_ratings_cost_more_with_flips_than_with_gaussian_noise(privacy: Mod
 
 
 def test_the_audit_table_shows_audits_that_exist_and_no_surprise(privacy: ModuleType) -> None:
-    found = cells(privacy.audit_table())
-    assert {row[0] for row in found} <= {audit.name for audit in all_audits()}
-    assert {(row[3], row[4]) for row in found} == {("yes", "pass"), ("no", "violation")}
+    found, names = privacy.audit_rows(), {audit.name for audit in all_audits()}
+    assert found == privacy.read(privacy.AUDIT), "a section has each audit"
+    assert {row["mechanism"] for row in found} <= names
+    assert {(row["holds"], row["verdict"]) for row in found} == {("true", "pass"), ("false", "violation")}
+    shown = [row for section in privacy.AUDITS for row in cells(privacy.audit_table(section))]
+    assert len(shown) == len({tuple(row[:2]) for row in shown}) == len(found)
 
 
 def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: ModuleType, tmp_path: Path) -> None:
@@ -232,12 +235,16 @@ def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: Module
         writer = csv.writer(file)
         writer.writerow(("task", "system", "release", "control", "sampled/hit_rate@10"))
         writer.writerows(lines)
-    assert cells(privacy.transfer_table(path)) == [
-        ["Ridge", "FlippedRows", "-", "-", "50 %, 33 % (0.300)", "-", "-"],
-        ["Ridge", "JLT with the paper's noise", "-", "-", "-", "-", "-5 %, -40 % (0.190)"],
-        ["Ridge, denoised", "FlippedRows", "125 %, 133 % (0.450)", "-", "-", "-", "-"],
-        ["UserKNN, denoised", "NoisyRows", "-", "-", "-", "-, - (0.250)", "-"],
+    shares, metrics = privacy.transfer_tables(path).split("\n\n")
+    assert cells(shares) == [
+        ["Ridge", "FlippedRows", "-", "-", "50 % / 33 %", "-", "-"],
+        ["Ridge", "JLT, paper's noise", "-", "-", "-", "-", "-5 % / -40 %"],
+        ["Ridge, denoised", "FlippedRows", "125 % / 133 %", "-", "-", "-", "-"],
+        ["UserKNN, denoised", "NoisyRows", "-", "-", "-", "- / -", "-"],
     ]
+    assert [row[2:] for row in cells(metrics)] == [
+        ["-", "-", "0.300", "-", "-"], ["-", "-", "-", "-", "0.190"], ["0.450", "-", "-", "-", "-"], ["-", "-", "-", "0.250", "-"],
+    ]  # fmt: skip
 
 
 def test_users_with_history_are_shown_with_their_gain_over_noise(privacy: ModuleType, tmp_path: Path) -> None:
