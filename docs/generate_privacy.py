@@ -125,13 +125,21 @@ def pictures() -> dict[Path, str]:
 
 def person_table() -> str:
     """Attack success on one rating and on all ratings of a person, by the epsilon of one rating."""
-    titles = ("epsilon of one rating", "noise", "success, one rating", f"epsilon, {PERSON} ratings", "success, all of them")
+    titles = (
+        "epsilon of one rating",
+        "noise",
+        "success, one rating",
+        f"epsilon, {PERSON} ratings",
+        "success, all of them",
+    )
     rows = []
     for epsilon in RATING_EPSILONS:
         for release, noise in (("`FlippedRows`", "flips"), ("`NoisyRows`", "Gaussian")):
             event = several(epsilon)[release]
             together = rounded_up(epsilon_of([event(PERSON)], DELTA))
-            rows.append((f"{epsilon:g}", noise, share(guess_of([event(1)])), together, share(guess_of([event(PERSON)]))))
+            rows.append(
+                (f"{epsilon:g}", noise, share(guess_of([event(1)])), together, share(guess_of([event(PERSON)])))
+            )
     return table(titles, rows, left=2)
 
 
@@ -180,7 +188,7 @@ def guess_picture() -> str:
 }}
 </style>
 <rect class="page" x="1" y="1" width="698" height="268" rx="8"/>
-<text x="16" y="30" font-weight="bold">Attack success at most (50 % is a coin)</text>
+<text x="16" y="30" font-weight="bold">Attack success at most, with Gaussian noise (50 % is a coin)</text>
 <line x1="300" y1="44" x2="300" y2="256"/><line x1="600" y1="44" x2="600" y2="256"/>
 {body}
 </svg>
@@ -302,7 +310,16 @@ def rounds_table() -> str:
 
 def one_bit_table() -> str:
     """Noise of one-bit matrix completion with a logistic link: on a sign, on a bit, and over all entries."""
-    titles = ("epsilon", "InP: flips", "S/N", "Laplace: deviation", "S/N", "Gaussian: sigma", "S/N", "all: real, invented")
+    titles = (
+        "epsilon",
+        "InP: flips",
+        "S/N",
+        "Laplace: deviation",
+        "S/N",
+        "Gaussian: sigma",
+        "S/N",
+        "all: real, invented",
+    )
     rows = []
     for epsilon in VALUE_EPSILONS:
         p = plan_input(epsilon).p1

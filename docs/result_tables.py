@@ -125,7 +125,10 @@ def leakage() -> dict[str, str]:
     """Return what attacks recovered from vectors, and what a server guesses of the items in an update."""
     files = {word: read(PRIVACY / f"leakage_{word}.csv") for word in ("fedgnn", "bpr", "pseudo")}
     lines = []
-    for said, file in (("own items, and four random ones for each", "fedgnn"), ("the same, and 30 pseudo items", "pseudo")):
+    for said, file in (
+        ("own items, and four random ones for each", "fedgnn"),
+        ("the same, and 30 pseudo items", "pseudo"),
+    ):
         rows = where(files[file], release="update")
         for (attack,) in distinct(rows, "attack"):
             found = {row["figure"]: spread(row) for row in where(rows, attack=attack)}
