@@ -345,7 +345,7 @@ def output_table() -> str:
 
 
 def gradients_table() -> str:
-    """Standard deviations of Laplace and Gaussian noise on an entry of each gradient, and the cost of Laplace noise with a delta."""
+    """Deviations of Laplace and Gaussian noise on an entry of each gradient, and the true cost of Laplace noise."""
     titles = ("steps", *(f"epsilon {epsilon:g}" for epsilon in STEP_EPSILONS), "Laplace at 1, with delta")
     rows = []
     for steps in STEPS:

@@ -14,6 +14,10 @@ import zoo
 from zoo.benchmark.report.papers import violations
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.audits.catalogue import all_audits
+from zoo.privacy.mechanisms import BUILT_IN
+from zoo.privacy.mechanisms.base import kinds
+from zoo.privacy.record.record import unprotected_record
+from zoo.privacy.record.words import SENTENCES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -214,6 +218,12 @@ def test_the_audit_table_shows_audits_that_exist_and_no_surprise(privacy: Module
     assert {(row["holds"], row["verdict"]) for row in found} == {("true", "pass"), ("false", "violation")}
     shown = [row for section in privacy.AUDITS for row in cells(privacy.audit_table(section))]
     assert len(shown) == len({tuple(row[:2]) for row in shown}) == len(found)
+
+
+def test_the_page_on_records_has_every_key_parameter_and_code() -> None:
+    known = {*re.findall(r"`(\w+)", (DOCS / "privacy" / "record.md").read_text(encoding="utf-8"))}
+    parameters = {name for kind in BUILT_IN for name in kinds(kind)}
+    assert {*unprotected_record("none", "no noise").to_dict(), *SENTENCES, *parameters} <= known
 
 
 def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: ModuleType, tmp_path: Path) -> None:
