@@ -1,4 +1,4 @@
-"""Tables and one picture of the privacy pages, computed by the project's functions or read from committed results.
+"""Tables and one picture of the privacy pages, computed by the project's functions.
 
 `generate.py` writes them between the marks of the pages. Losses are rounded up, lower bounds down.
 """
@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from result_tables import gains
-from tables import Row, name, read, table, where
+from privacy_results import AUDITS, audit_counts, audit_table, known_users_table, transfer_tables
+from tables import table
 
 from zoo.commands.privacy.show import share
 from zoo.privacy.accounting.accountant import epsilon_of, guess_of
@@ -39,8 +37,7 @@ from zoo.privacy.training.dp_sgd import plan_training
 
 DOCS = Path(__file__).parent
 PAGES = DOCS / "privacy"
-AUDIT = PAGES / "audit.csv"
-EQUAL = DOCS / "results" / "equal_epsilon" / "results.csv"
+
 
 DIM, ITEMS, DELTA = 400, 3916, 1e-5
 EPSILONS = (0.5, 1, 2, 4, 8, 16, 32, 64)
@@ -48,43 +45,14 @@ EPSILONS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 RATING_EPSILONS, GROUPS = (1, 2, 4, 8), (1, 2, 5, 10, 50, 100)
 #: Ratings of a whole user, guarantees for one user, and ratings of the person of the concept page.
 USERS, USER_EPSILONS, PERSON = (15, 42, 100), (1, 2, 4, 8, 16), 40
+SHOWN = ("`FlippedRows`", "`NoisyRows`", "`JLT`, `unit`, at worst")  # to people who need no detail
 
 #: One-bit matrix completion: guarantees for the value of one rating; steps of GraP, and guarantees of its table; steps and
 #: ridges of OutP; ratings and entries of a matrix like ML-100K.
 VALUE_EPSILONS, STEPS, STEP_EPSILONS = (0.5, 1, 2, 4, 8), (10, 50, 100, 200, 500), (1, 2, 4, 10)
 OUTPUT_STEPS, RIDGES, GRID = 200, (0.2, 1.0), (80_000, 943 * 1682)
 
-#: Rows of the comparison at equal epsilon, and the system whose plain row is the most that each can have.
-SCORERS = {base + how: base for base in ("Ridge", "UserKNN", "PriCDR") for how in ("", ", denoised")}
 LAYERS = (1, 2, 4, 6, 30)  # of vectors; 30 are two of each of 15 domains
-TASK, FIGURE, ASKED = "cold", "sampled/hit_rate@10", (1, 2, 4, 8, 16)
-#: Rows of the comparison for warm-start users, on Kitchen <- Food.
-KITCHEN = DOCS / "results" / "kitchen"
-KNOWN = ["UserKNN, Nothing", "UserKNN, Plaintext"]
-KNOWN += [f"UserKNN{how}, FlippedRows eps {epsilon}" for epsilon in (8, 4) for how in (", denoised", "")]
-LABEL = re.compile(r"(.+) eps [\d.]+")
-
-#: Audits of each section, by the first word of their mechanism.
-AUDITS = {
-    "JLT": ("JLT",),
-    "SJLT": ("SJLT",),
-    "NoisyRows": ("NoisyRows",),
-    "FlippedRows": ("FlippedRows",),
-    "SPPG": ("DP-SGD", "GS-WGAN"),
-    "EmbeddingPublisher": ("EmbeddingPublisher",),
-    "BridgePublisher": ("BridgePublisher",),
-    "private rounds": ("DP-FedAvg",),
-    "InP": ("InP",),
-    "ObjP": ("ObjP",),
-    "GraP": ("GraP",),
-    "OutP": ("OutP",),
-}
-NEIGHBOURS = {
-    "change_one_rating": "one rating",
-    "change_one_rating_value": "rating value",
-    "zero_out_one_user": "user zeroed",
-    "replace_one_user": "user replaced",
-}
 
 
 def parts() -> dict[Path, dict[str, str]]:
@@ -94,17 +62,17 @@ def parts() -> dict[Path, dict[str, str]]:
     return {
         DOCS / "privacy.md": {"person": person_table()},
         DOCS / "data_protection.md": {"guesses": guesses_table()},
-        PAGES / "rows.md": {name: audits[name] for name in sections[:4]},
+        PAGES / "rows.md": {part: audits[part] for part in sections[:4]},
         PAGES / "models.md": {
             "vectors": vectors_table(),
             "rounds": rounds_table(),
-            **{name: audits[name] for name in sections[4:8]},
+            **{part: audits[part] for part in sections[4:8]},
         },
         PAGES / "one_bit.md": {
             "one bit": one_bit_table(),
             "output": output_table(),
             "gradients": gradients_table(),
-            **{name: audits[name] for name in sections[8:]},
+            **{part: audits[part] for part in sections[8:]},
         },
         PAGES / "calibration.md": {
             "calibration": calibration_table(),
@@ -125,37 +93,38 @@ def pictures() -> dict[Path, str]:
 
 def person_table() -> str:
     """Attack success on one rating and on all ratings of a person, by the epsilon of one rating."""
-    titles = (
-        "epsilon of one rating",
-        "noise",
-        "success, one rating",
-        f"epsilon, {PERSON} ratings",
-        "success, all of them",
-    )
+    titles = ("epsilon of one rating", "release", "success, one rating", f"epsilon, {PERSON} ratings", "success, all")
     rows = []
     for epsilon in RATING_EPSILONS:
-        for release, noise in (("`FlippedRows`", "flips"), ("`NoisyRows`", "Gaussian")):
+        for release in SHOWN:
             event = several(epsilon)[release]
-            together = rounded_up(epsilon_of([event(PERSON)], DELTA))
-            rows.append(
-                (f"{epsilon:g}", noise, share(guess_of([event(1)])), together, share(guess_of([event(PERSON)])))
-            )
+            one, every = (share(guess_of([event(k)])) for k in (1, PERSON))
+            rows.append((f"{epsilon:g}", release, one, rounded_up(epsilon_of([event(PERSON)], DELTA)), every))
     return table(titles, rows, left=2)
 
 
 def guesses_table() -> str:
     """Right answers of 100 that a reader of a release may give at most, for people who read no formula."""
-    titles = ("who is protected", "noise", "strength", "one rating", *(f"{k} ratings" for k in USERS))
+    titles = ("who is protected", "publisher", "strength", "one rating", *(f"{k} ratings" for k in USERS))
     rows = []
     for epsilon in RATING_EPSILONS:
-        for release, noise in (("`FlippedRows`", "flips"), ("`NoisyRows`", "Gaussian")):
+        for release in SHOWN:
             event = several(epsilon)[release]
             counts = [of_hundred(guess_of([event(k)])) for k in (1, *USERS)]
-            rows.append(("one rating", noise, f"epsilon {epsilon:g}", *counts))
+            rows.append(("one rating", release, f"epsilon {epsilon:g}", *counts))
     for epsilon in USER_EPSILONS:
-        most = of_hundred(guess_of([GaussianEvent(1 / gauss_mu(epsilon, DELTA))]))
-        rows.append(("whole person", "Gaussian", f"epsilon {epsilon:g}", *[most] * (1 + len(USERS))))
+        most = of_hundred(guess_of_user(epsilon))
+        rows.append(("whole person", "`NoisyRows`, `JLT`", f"epsilon {epsilon:g}", *[most] * (1 + len(USERS))))
     return table(titles, rows, left=3)
+
+
+def guess_of_user(epsilon: float) -> float:
+    """The largest attack success on one user, of releases with `NoisyRows` and with `JLT`."""
+    events = (
+        GaussianEvent(1 / gauss_mu(epsilon, DELTA)),
+        GaussianProjectionEvent(mix_w(DIM, epsilon, DELTA), DIM),
+    )
+    return max(guess_of([event]) for event in events)
 
 
 def of_hundred(probability: float) -> str:
@@ -171,8 +140,7 @@ def guess_picture() -> str:
         bars.append((f"epsilon {epsilon} for one rating: one rating", guess_of([event(1)])))
         bars.append((f"epsilon {epsilon} for one rating: all {PERSON} ratings", guess_of([event(PERSON)])))
     for epsilon in (8, 1):
-        most = guess_of([GaussianEvent(1 / gauss_mu(epsilon, DELTA))])
-        bars.append((f"epsilon {epsilon} for one user: all {PERSON} ratings", most))
+        bars.append((f"epsilon {epsilon} for one user: all {PERSON} ratings", guess_of_user(epsilon)))
     lines = []
     for number, (label, probability) in enumerate(bars):
         y, width = 52 + 34 * number, 6 * (100 * probability - 50)
@@ -275,8 +243,7 @@ def user_level_table() -> str:
         sigma, w = 1 / gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
         sigmas = [sigma * math.sqrt(k) for k in USERS]
         held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
-        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))  # of both releases
-        rows.append((f"{epsilon:g}", share(guess), digits(sigma), digits(w), *held))
+        rows.append((f"{epsilon:g}", share(guess_of_user(epsilon)), digits(sigma), digits(w), *held))
     return table(titles, rows, left=0)
 
 
@@ -356,79 +323,6 @@ def gradients_table() -> str:
         really = epsilon_of([plan_gradient(1, steps=steps, noise="laplace").event], DELTA)
         rows.append((f"{steps}", *pairs, rounded_up(really)))
     return table(titles, rows, left=0)
-
-
-def audit_rows(section: str | None = None, path: Path = AUDIT) -> list[Row]:
-    """Return the committed audits, of one section of the pages or all."""
-    heads = [head for name, found in AUDITS.items() if section in (None, name) for head in found]
-    return [row for row in read(path) if row["mechanism"].removeprefix("published ").split()[0].rstrip(",") in heads]
-
-
-def audit_table(section: str) -> str:
-    """Measured lower bounds of a section's mechanisms, next to their claims."""
-    titles = ("mechanism", "neighbours", "verdict", "epsilon", "at least", "mu", "at least", "noise")
-    rows = []
-    for row in audit_rows(section):
-        bounds = (row["claimed_epsilon"], row["epsilon_lower"], row["claimed_mu"], row["mu_lower"])
-        claims = [rounded_up(float(text)) if text else "-" for text in bounds[::2]]
-        seen = [f"{math.floor(float(text) * 1000) / 1000:.3f}" if text else "-" for text in bounds[1::2]]
-        noise = f"{float(row['noise_ratio']):.3f}" if row["noise_ratio"] else "-"
-        mechanism = row["mechanism"].replace(f", {row['relation'].replace('_', ' ')}", "")
-        said = (mechanism, NEIGHBOURS[row["relation"]], row["verdict"])
-        rows.append((*said, claims[0], seen[0], claims[1], seen[1], noise))
-    return table(titles, rows, left=3)
-
-
-def audit_counts() -> str:
-    """Numbers of audits by whether their claim is true, and by verdict."""
-    found = Counter((row["holds"], row["verdict"]) for row in audit_rows())
-    words = {"true": "a true one", "false": "a false one, to test the audit"}
-    return table(("claim", "verdict", "audits"), [(words[h], v, f"{n}") for (h, v), n in found.items()], left=2)
-
-
-def transfer_tables(path: Path = EQUAL) -> str:
-    """Return the share of the gain of plain ratings that is left at each requested epsilon, then the metric itself.
-
-    Two shares: of the gain over popularity, and of the gain over the scorer's noise baseline.
-    """
-    rows = where(read(path), task=TASK)
-    figures = {(row["system"], row["release"]): float(row[FIGURE]) for row in rows}
-    shares, metrics = [], []
-    for system, base in SCORERS.items():
-        floors = figures["Popularity", ""], figures[base, "Noise (Plaintext)"]
-        most = figures.get((base, "Plaintext"))
-        labels = [row["release"] for row in rows if row["system"] == system and not row["control"]]
-        for release in dict.fromkeys(match[1] for label in labels if (match := LABEL.fullmatch(label))):
-            found = [figures.get((system, f"{release} eps {epsilon:g}")) for epsilon in ASKED]
-            of = (system, release.replace(" with the", ","))
-            shares.append((*of, *(left_of(figure, floors, most) for figure in found)))
-            metrics.append((*of, *("-" if figure is None else f"{figure:.3f}" for figure in found)))
-    titles = ("scorer", "release", *(f"epsilon {epsilon:g}" for epsilon in ASKED))
-    return f"{table(titles, shares, left=2)}\n\n{table(titles, metrics, left=2)}"
-
-
-def known_users_table(folder: Path = KITCHEN) -> str:
-    """HR@10 of warm-start users in Kitchen <- Food, with and without releases, and the gain over each noise baseline."""
-    figures = {(row["task"], name(row)): float(row[FIGURE]) for row in read(folder / "results.csv")}
-    found, lines = gains(folder, FIGURE), []
-    for known in KNOWN:
-        cells = [known]
-        for task in ("latest", "random"):
-            gain = found.get((task, known))
-            p = f"{float(gain['p_users_holm']):.1g} / {float(gain['p_seeds_holm']):.1g}" if gain else ""
-            cells += [f"{figures[task, known]:.4f}", f"{float(gain['difference']):+.4f} ({p})" if gain else "-"]
-        lines.append(cells)
-    return table(("row", "latest", "gain (p users / seeds)", "random", "gain (p users / seeds)"), lines, left=1)
-
-
-def left_of(figure: float | None, floors: Sequence[float], most: float | None) -> str:
-    """The share of the way to ``most`` from each of ``floors``, in whole percent."""
-    if figure is None:
-        return "-"
-    return " / ".join(
-        "-" if most is None or most <= least else f"{round(100 * (figure - least) / (most - least))} %"
-        for least in floors
-    )
 
 
 def digits(value: float) -> str:

@@ -60,6 +60,11 @@ def privacy(docs: None) -> ModuleType:
     return importlib.import_module("generate_privacy")
 
 
+@pytest.fixture(scope="module")
+def results(docs: None) -> ModuleType:
+    return importlib.import_module("privacy_results")
+
+
 def cells(table: str) -> list[list[str]]:
     """The rows of a table, without its header."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
@@ -211,12 +216,12 @@ def test_many_ratings_cost_more_with_flips_than_with_gaussian_noise(privacy: Mod
     assert [float(cell) for cell in user["8"]] == pytest.approx([0.6002290722, 12.161070370790775], rel=1e-4)
 
 
-def test_the_audit_table_shows_audits_that_exist_and_no_surprise(privacy: ModuleType) -> None:
-    found, names = privacy.audit_rows(), {audit.name for audit in all_audits()}
-    assert found == privacy.read(privacy.AUDIT), "a section has each audit"
+def test_the_audit_table_shows_audits_that_exist_and_no_surprise(results: ModuleType) -> None:
+    found, names = results.audit_rows(), {audit.name for audit in all_audits()}
+    assert found == results.read(results.AUDIT), "a section has each audit"
     assert {row["mechanism"] for row in found} <= names
     assert {(row["holds"], row["verdict"]) for row in found} == {("true", "pass"), ("false", "violation")}
-    shown = [row for section in privacy.AUDITS for row in cells(privacy.audit_table(section))]
+    shown = [row for section in results.AUDITS for row in cells(results.audit_table(section))]
     assert len(shown) == len({tuple(row[:2]) for row in shown}) == len(found)
 
 
@@ -226,7 +231,7 @@ def test_the_page_on_records_has_every_key_parameter_and_code() -> None:
     assert {*unprotected_record("none", "no noise").to_dict(), *SENTENCES, *parameters} <= known
 
 
-def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: ModuleType, tmp_path: Path) -> None:
+def test_shares_are_counted_from_popularity_to_the_plain_ratings(results: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     lines = [
         ("cold", "Popularity", "", "", 0.2),
@@ -245,7 +250,7 @@ def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: Module
         writer = csv.writer(file)
         writer.writerow(("task", "system", "release", "control", "sampled/hit_rate@10"))
         writer.writerows(lines)
-    shares, metrics = privacy.transfer_tables(path).split("\n\n")
+    shares, metrics = results.transfer_tables(path).split("\n\n")
     assert cells(shares) == [
         ["Ridge", "FlippedRows", "-", "-", "50 % / 33 %", "-", "-"],
         ["Ridge", "JLT, paper's noise", "-", "-", "-", "-", "-5 % / -40 %"],
@@ -257,12 +262,12 @@ def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: Module
     ]  # fmt: skip
 
 
-def test_users_with_history_are_shown_with_their_gain_over_noise(privacy: ModuleType, tmp_path: Path) -> None:
+def test_users_with_history_are_shown_with_their_gain_over_noise(results: ModuleType, tmp_path: Path) -> None:
     with (tmp_path / "results.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["task", "system", "release", "sampled/hit_rate@10"])
         for first, task in ((0.3, "latest"), (0.36, "random")):
-            for number, name in enumerate(privacy.KNOWN):
+            for number, name in enumerate(results.KNOWN):
                 writer.writerow([task, *name.rsplit(", ", 1), first + number / 100])
     with (tmp_path / "gains.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -270,7 +275,7 @@ def test_users_with_history_are_shown_with_their_gain_over_noise(privacy: Module
         of = ["latest", "UserKNN, Plaintext"]
         writer.writerow([*of, "its own noise control", "sampled/hit_rate@10", 0.0455, 5e-38, 0.000036])
         writer.writerow([*of, "EASE", "sampled/hit_rate@10", 0.1, 1, 1])
-    table = privacy.known_users_table(tmp_path)
+    table = results.known_users_table(tmp_path)
     assert "| UserKNN, Plaintext | 0.3100 | +0.0455 (5e-38 / 4e-05) | 0.3700 | - |" in table
     assert "| UserKNN, Nothing | 0.3000 | - | 0.3600 | - |" in table
 
