@@ -17,6 +17,7 @@ from api_pages import parts as api_parts
 from command_pages import parts as command_parts
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
+from generate_privacy import pictures
 from house import house_table
 from leaderboard import leaderboard
 from result_tables import cross_domain, gains, leakage, one_bit
@@ -30,7 +31,6 @@ from zoo.privacy.record.words import SENTENCES
 ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
-PRIVACY = ROOT / "docs" / "privacy.md"
 DATA = ROOT / "docs" / "data.md"
 LEAKAGE = ROOT / "docs" / "leakage.md"
 ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
@@ -158,13 +158,13 @@ def generated() -> dict[Path, str]:
         ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
-        PRIVACY: filled(PRIVACY, privacy_parts()),
         LEAKAGE: filled(LEAKAGE, leakage()),
         ONE_BIT: filled(ONE_BIT, one_bit()),
         CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain()),
         RESULTS / "index.md": filled(RESULTS / "index.md", {"": leaderboard()}),
     }
-    made |= {page: filled(page, found) for page, found in (api_parts() | command_parts()).items()}
+    made |= {page: filled(page, found) for page, found in (api_parts() | command_parts() | privacy_parts()).items()}
+    made |= pictures()
     for method, (page, _) in pages().items():
         made[page] = filled(page, {"": figures_table(method)})
     return made
@@ -173,7 +173,7 @@ def generated() -> dict[Path, str]:
 def main() -> None:
     """Write the stale pages."""
     for path, text in generated().items():
-        if path.read_text(encoding="utf-8") != text:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
 

@@ -34,7 +34,7 @@ PLAIN = {
 }  # fmt: skip
 
 #: Vectors that an adversary sees, attacks on them, and figures of an attack.
-SEEN = {"plain": "vectors as they are", "clipped": "clipped, no noise", "noisy": "epsilon {:g}"}
+SEEN = {"plain": "unclipped, no noise", "clipped": "clipped, no noise", "noisy": "epsilon {:g}"}
 ATTACKS = ("ridge", "perceptron")
 LEAKED = {"leakage": "leakage", "AUC": "auc", "precision": "precision"}
 
@@ -107,7 +107,10 @@ def leakage() -> dict[str, str]:
     """Return what attacks recovered from vectors, and what a server guesses of the items in an update."""
     files = {word: read(PRIVACY / f"leakage_{word}.csv") for word in ("fedgnn", "bpr", "pseudo")}
     lines = []
-    for said, file in (("own items and four drawn to each", "fedgnn"), ("30 pseudo items beside them", "pseudo")):
+    for said, file in (
+        ("own items, and four random ones for each", "fedgnn"),
+        ("the same, and 30 pseudo items", "pseudo"),
+    ):
         rows = where(files[file], release="update")
         for (attack,) in distinct(rows, "attack"):
             found = {row["figure"]: spread(row) for row in where(rows, attack=attack)}
@@ -118,19 +121,20 @@ def leakage() -> dict[str, str]:
 
 
 def recovered(rows: list[Row]) -> str:
-    """Return what attacks recovered from vectors as they are, clipped, and at each epsilon, with the better control."""
-    lines = []
-    for release, epsilon in distinct([row for row in rows if row["release"] in SEEN], "release", "epsilon"):
-        cells = []
-        for figure in LEAKED.values():
-            own = where(rows, release=release, epsilon=epsilon, figure=figure)
-            cells += [spread(row) for attack in ATTACKS for row in where(own, control="", attack=attack)]
-            cells.append(spread(max((row for row in own if row["control"]), key=lambda row: float(row["mean"]))))
-        lines.append((SEEN[release].format(float(epsilon or 0)), *cells))
+    """Return what attacks recovered from vectors without noise, clipped, and at each epsilon: a table for each figure."""
     popular = {row["figure"]: spread(row) for row in where(rows, attack="popularity")}
-    lines.append(("popularity", *["-"] * 5, popular["auc"], "-", "-", popular["precision"]))
-    titles = [f"{figure}, {how}" for figure in ("leakage", "AUC", "precision") for how in (*ATTACKS, "shuffled")]
-    return table(("what is seen", *titles), lines, left=1)
+    tables = []
+    for said, figure in LEAKED.items():
+        lines = []
+        for release, epsilon in distinct([row for row in rows if row["release"] in SEEN], "release", "epsilon"):
+            own = where(rows, release=release, epsilon=epsilon, figure=figure)
+            cells = [spread(row) for attack in ATTACKS for row in where(own, control="", attack=attack)]
+            cells.append(spread(max((row for row in own if row["control"]), key=lambda row: float(row["mean"]))))
+            lines.append((SEEN[release].format(float(epsilon or 0)), *cells))
+        if figure in popular:
+            lines.append(("popularity", "-", "-", popular[figure]))
+        tables.append(table((said, *ATTACKS, "shuffled"), lines, left=1))
+    return "\n\n".join(tables)
 
 
 def one_bit() -> dict[str, str]:

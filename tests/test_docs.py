@@ -14,6 +14,10 @@ import zoo
 from zoo.benchmark.report.papers import violations
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.audits.catalogue import all_audits
+from zoo.privacy.mechanisms import BUILT_IN
+from zoo.privacy.mechanisms.base import kinds
+from zoo.privacy.record.record import unprotected_record
+from zoo.privacy.record.words import SENTENCES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -55,6 +59,11 @@ def generate(docs: None) -> ModuleType:
 @pytest.fixture(scope="module")
 def privacy(docs: None) -> ModuleType:
     return importlib.import_module("generate_privacy")
+
+
+@pytest.fixture(scope="module")
+def results(docs: None) -> ModuleType:
+    return importlib.import_module("privacy_results")
 
 
 def cells(table: str) -> list[list[str]]:
@@ -121,7 +130,7 @@ def test_only_pages_tables_and_shown_figures_are_committed() -> None:
 
 
 NOTES = [path.relative_to(DOCS).as_posix() for path in sorted((DOCS / "results").glob("*/notes.md"))]
-CITING = ["choosing.md", "privacy.md", *NOTES]
+CITING = ["choosing.md", "privacy/utility.md", *NOTES]
 PAGES = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md")) if path.name != "README.md"]
 
 
@@ -164,7 +173,7 @@ def test_no_committed_figure_breaks_the_arithmetic_of_ranks(report: Path) -> Non
             assert violations(figures, 1e-6, joint=True) == [], (row["task"], row["system"], row["release"], kind)
 
 
-# docs/privacy.md
+# docs/privacy
 
 
 def test_the_calibration_table_has_the_figures_computed_elsewhere(privacy: ModuleType) -> None:
@@ -210,13 +219,22 @@ def test_many_ratings_cost_more_with_flips_than_with_gaussian_noise(privacy: Mod
     assert [float(cell) for cell in user["8"]] == pytest.approx([0.6002290722, 12.161070370790775], rel=1e-4)
 
 
-def test_the_audit_table_shows_audits_that_exist_and_no_surprise(privacy: ModuleType) -> None:
-    found = cells(privacy.audit_table())
-    assert {row[0] for row in found} <= {audit.name for audit in all_audits()}
-    assert {(row[3], row[4]) for row in found} == {("yes", "pass"), ("no", "violation")}
+def test_the_audit_table_shows_audits_that_exist_and_no_surprise(results: ModuleType) -> None:
+    found, names = results.audit_rows(), {audit.name for audit in all_audits()}
+    assert found == results.read(results.AUDIT), "a section has each audit"
+    assert {row["mechanism"] for row in found} <= names
+    assert {(row["holds"], row["verdict"]) for row in found} == {("true", "pass"), ("false", "violation")}
+    shown = [row for section in results.AUDITS for row in cells(results.audit_table(section))]
+    assert len(shown) == len({tuple(row[:2]) for row in shown}) == len(found)
 
 
-def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: ModuleType, tmp_path: Path) -> None:
+def test_the_page_on_records_has_every_key_parameter_and_code() -> None:
+    known = {*re.findall(r"`(\w+)", (DOCS / "privacy" / "record.md").read_text(encoding="utf-8"))}
+    parameters = {name for kind in BUILT_IN for name in kinds(kind)}
+    assert {*unprotected_record("none", "no noise").to_dict(), *SENTENCES, *parameters} <= known
+
+
+def test_shares_are_counted_from_popularity_to_the_plain_ratings(results: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     lines = [
         ("cold", "Popularity", "", "", 0.2),
@@ -235,20 +253,24 @@ def test_shares_are_counted_from_popularity_to_the_plain_ratings(privacy: Module
         writer = csv.writer(file)
         writer.writerow(("task", "system", "release", "control", "sampled/hit_rate@10"))
         writer.writerows(lines)
-    assert cells(privacy.transfer_table(path)) == [
-        ["Ridge", "FlippedRows", "-", "-", "50 %, 33 % (0.300)", "-", "-"],
-        ["Ridge", "JLT with the paper's noise", "-", "-", "-", "-", "-5 %, -40 % (0.190)"],
-        ["Ridge, denoised", "FlippedRows", "125 %, 133 % (0.450)", "-", "-", "-", "-"],
-        ["UserKNN, denoised", "NoisyRows", "-", "-", "-", "-, - (0.250)", "-"],
+    shares, metrics = results.transfer_tables(path).split("\n\n")
+    assert cells(shares) == [
+        ["Ridge", "FlippedRows", "-", "-", "50 % / 33 %", "-", "-"],
+        ["Ridge", "JLT, paper's noise", "-", "-", "-", "-", "-5 % / -40 %"],
+        ["Ridge, denoised", "FlippedRows", "125 % / 133 %", "-", "-", "-", "-"],
+        ["UserKNN, denoised", "NoisyRows", "-", "-", "-", "- / -", "-"],
     ]
+    assert [row[2:] for row in cells(metrics)] == [
+        ["-", "-", "0.300", "-", "-"], ["-", "-", "-", "-", "0.190"], ["0.450", "-", "-", "-", "-"], ["-", "-", "-", "0.250", "-"],
+    ]  # fmt: skip
 
 
-def test_users_with_history_are_shown_with_their_gain_over_noise(privacy: ModuleType, tmp_path: Path) -> None:
+def test_users_with_history_are_shown_with_their_gain_over_noise(results: ModuleType, tmp_path: Path) -> None:
     with (tmp_path / "results.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["task", "system", "release", "sampled/hit_rate@10"])
         for first, task in ((0.3, "latest"), (0.36, "random")):
-            for number, name in enumerate(privacy.KNOWN):
+            for number, name in enumerate(results.KNOWN):
                 writer.writerow([task, *name.rsplit(", ", 1), first + number / 100])
     with (tmp_path / "gains.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -256,7 +278,7 @@ def test_users_with_history_are_shown_with_their_gain_over_noise(privacy: Module
         of = ["latest", "UserKNN, Plaintext"]
         writer.writerow([*of, "its own noise control", "sampled/hit_rate@10", 0.0455, 5e-38, 0.000036])
         writer.writerow([*of, "EASE", "sampled/hit_rate@10", 0.1, 1, 1])
-    table = privacy.known_users_table(tmp_path)
+    table = results.known_users_table(tmp_path)
     assert "| UserKNN, Plaintext | 0.3100 | +0.0455 (5e-38 / 4e-05) | 0.3700 | - |" in table
     assert "| UserKNN, Nothing | 0.3000 | - | 0.3600 | - |" in table
 
